@@ -1,0 +1,57 @@
+# Every target sets up what it needs on a fresh machine: Python 3.10 or newer and make are enough.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+# Data sets kept beside the repository are used when they are there.
+ifneq ($(wildcard ../shared/data),)
+export SOINTER_DATA ?= ../shared/data
+endif
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-slow lint docs bench reproduce clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# torch first and alone: see constraints.txt. The stamp is written last, so a failed install leaves none.
+$(INSTALLED): pyproject.toml constraints.txt
+	@rm -f $@
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet -c constraints.txt torch
+	$(PY) -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+setup: $(INSTALLED) ## create .venv and install sointer with everything needed to develop it
+
+demo: $(INSTALLED) ## explain a small model whose true answer is known, and show the result
+	$(VENV)/bin/sointer demo
+
+test: $(INSTALLED) ## run the tests that take seconds
+	$(PY) -m pytest --durations=10
+
+test-slow: $(INSTALLED) ## run the tests that take minutes
+	$(PY) -m pytest -m slow --durations=10
+
+lint: $(INSTALLED) ## check style, format, types and the direction of imports
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+docs: $(INSTALLED) ## run every Python example in README.md and docs/
+	$(PY) -m pytest -q tests/test_docs.py
+
+bench: $(INSTALLED) ## measure the speed of explanations
+	$(PY) benchmarks/explain_speed.py
+
+reproduce: $(INSTALLED) ## run the planted-truth experiment and write its results
+	$(PY) experiments/planted_truth/run.py
+
+clean: ## remove caches and build products; .venv stays
+	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

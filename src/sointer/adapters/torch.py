@@ -1,0 +1,67 @@
+"""torch modules as functions X -> Y."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from sointer import containers
+
+
+class TorchPredict:
+    """Runs a module in evaluation mode without gradients, and leaves it as it was.
+
+    The module gets tensors on its own device in its own float dtype (float32 unless it was changed); tensors
+    of integers, such as token ids, are passed on as they are. Its raw outputs are returned, without sigmoid.
+    Outputs that all lie in [0, 1] are later taken for probabilities: wrap logits in a sigmoid to have that.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+
+    def __call__(self, X: Any) -> Any:
+        """The module's outputs for X, as numpy if they are one tensor."""
+        with _evaluating(self.module), torch.inference_mode():
+            reply = self.module(self._to_tensor(X))
+        return reply.cpu() if isinstance(reply, torch.Tensor) else reply
+
+    def _to_tensor(self, X: Any) -> torch.Tensor:
+        weights = [*self.module.parameters(), *self.module.buffers()]
+        device = weights[0].device if weights else torch.device("cpu")
+        dtype = next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
+        if isinstance(X, torch.Tensor):
+            return X.to(device=device, dtype=dtype if X.is_floating_point() else X.dtype)
+        if containers.is_frame(X):
+            dense = X.to_numpy(np.float64)
+        else:
+            dense = X.toarray() if containers.is_sparse(X) else np.asarray(X)
+        return torch.tensor(dense, dtype=dtype, device=device)
+
+    def __sklearn_clone__(self) -> TorchPredict:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchPredict:
+        return self
+
+    def __repr__(self) -> str:
+        return type(self.module).__name__
+
+
+@contextmanager
+def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards every submodule's own flag again, as some may be frozen in eval."""
+    flags = {part: part.training for part in module.modules()}
+    if not any(flags.values()):
+        yield
+        return
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(flags[module])
+        for part, flag in flags.items():
+            part.training = flag

@@ -1,0 +1,126 @@
+"""Turn whatever a model returned into one table of outputs, or say what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sointer import containers
+from sointer.errors import BlackBoxError
+
+Table = npt.NDArray[Any]
+WRONG = "Your function returned the wrong thing: "
+
+
+def read_reply(reply: Any, n_rows: int, n_outputs: int | None) -> Table:
+    """A model's reply to `n_rows` rows as an array (n_rows, n_outputs); label dtypes are kept."""
+    table = _to_array(reply)
+    wanted = f"({n_rows}, {'n_outputs' if n_outputs is None else n_outputs})"
+    got = containers.describe(reply)
+    if isinstance(reply, (list, tuple)):
+        got += f" (as an array: shape {table.shape})"
+    if table.ndim == 1 and n_outputs in (None, 1) and len(table) == n_rows:
+        table = table.reshape(-1, 1)
+    if table.ndim != 2:
+        raise BlackBoxError(f"{WRONG}{got}, expected shape {wanted}. {_shape_hint(table, n_rows)}")
+    if table.shape[0] != n_rows:
+        raise BlackBoxError(
+            f"{WRONG}{table.shape[0]} rows ({got}) for {n_rows} rows of input, expected shape {wanted}. "
+            "Return one row of outputs for each row of input."
+        )
+    if table.shape[1] == 0 or (n_outputs is not None and table.shape[1] != n_outputs):
+        raise BlackBoxError(
+            f"{WRONG}{table.shape[1]} outputs ({got}), expected shape {wanted}. "
+            "Return the same outputs, at least one, in the same order on every call."
+        )
+    _check_values(table, got)
+    return table
+
+
+def stack(tables: list[Table]) -> Table:
+    """Tables of the same width, one under the other; numbers never turn into strings."""
+    textual = {table.dtype.kind == "U" for table in tables if table.dtype.kind != "O"}
+    if len(textual) == 2:
+        tables = [table.astype(object) for table in tables]
+    return np.concatenate(tables, axis=0)
+
+
+def _to_array(reply: Any) -> Table:
+    if containers.is_frame(reply) or containers.is_series(reply):
+        return _clean(reply.to_numpy())
+    if containers.is_tensor(reply):
+        return containers.tensor_to_numpy(reply)
+    if containers.is_sparse(reply):
+        return np.asarray(reply.toarray())
+    if isinstance(reply, np.ma.MaskedArray) and np.ma.is_masked(reply):
+        raise BlackBoxError(f"{WRONG}a masked array with hidden values, expected every output. Fill it in.")
+    if isinstance(reply, np.ndarray):
+        return _clean(np.asarray(reply))
+    if isinstance(reply, (list, tuple)):
+        if len(reply) and all(containers.is_tensor(part) for part in reply):
+            reply = [containers.tensor_to_numpy(part) for part in reply]
+        try:
+            table = np.asarray(reply)
+            # numpy writes numbers beside strings as strings; as objects they stay what they are.
+            return _clean(np.asarray(reply, dtype=object) if table.dtype.kind in "US" else table)
+        except ValueError as exc:
+            raise BlackBoxError(
+                f"{WRONG}{containers.describe(reply)} with parts of different lengths, expected a "
+                "rectangular table. Return one row of equally many outputs for each row of input."
+            ) from exc
+    raise BlackBoxError(
+        f"{WRONG}{containers.describe(reply)}, expected an array of shape (rows, outputs). "
+        "Return a numpy array, list, DataFrame, sparse matrix or tensor."
+    )
+
+
+def _clean(table: Table) -> Table:
+    """Object and variable-width string arrays as the plainest dtype that holds their values."""
+    if table.dtype.kind not in "OT":
+        return table
+    # Cells are made plain first: a numpy scalar inside an object array is still a number.
+    cells = [cell.item() if isinstance(cell, np.generic) else cell for cell in table.ravel().tolist()]
+    types = {type(cell) for cell in cells}
+    wrong = [cell for cell in cells if type(cell) not in (str, bool, int, float)]
+    if wrong:
+        raise BlackBoxError(
+            f"{WRONG}an array of objects that holds {wrong[0]!r:.80} of type {type(wrong[0]).__name__}, "
+            "expected labels (strings, numbers, booleans). Return one label or number for each row and "
+            "output."
+        )
+    if str in types and len(types) > 1:
+        mixed = np.empty(len(cells), dtype=object)
+        mixed[:] = cells
+        return mixed.reshape(table.shape)
+    return np.array(cells).reshape(table.shape)
+
+
+def _check_values(table: Table, got: str) -> None:
+    if table.dtype.kind not in "biufUO":
+        raise BlackBoxError(
+            f"{WRONG}values of dtype {table.dtype} ({got}), expected numbers, booleans or strings. Convert them."
+        )
+    if table.dtype.kind == "O":
+        finite = np.array([[not isinstance(c, float) or np.isfinite(c) for c in row] for row in table.tolist()])
+    elif table.dtype.kind == "f":
+        finite = np.isfinite(table)
+    else:
+        return
+    if not finite.all():
+        row, output = np.argwhere(~finite)[0]
+        raise BlackBoxError(
+            f"{WRONG}{int((~finite).sum())} NaN or infinite values (first at row {row}, output {output}), "
+            "expected finite ones. Check what the model does with inputs whose features were removed."
+        )
+
+
+def _shape_hint(table: Table, n_rows: int) -> str:
+    if table.ndim == 1 and len(table) != n_rows and n_rows == 1:
+        return "For one row of input return a table with one row, not a flat list."
+    if table.ndim == 3 and table.shape[1] == n_rows:
+        return "A list of arrays, one per output, comes from predict_proba: see as_black_box(method=...)."
+    if table.ndim > 2:
+        return "Flatten the outputs of each row with reply.reshape(len(reply), -1)."
+    return "Return one row of outputs for each row of input."

@@ -1,0 +1,158 @@
+"""Finer settings, one typed and validated group per stage; what is left None takes the preset's value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, TypeVar
+
+from sointer.errors import InputError
+
+Preset = Literal["default", "paper"]
+PRESETS: tuple[Preset, ...] = ("default", "paper")
+
+Config = TypeVar("Config", bound="StageConfig")
+OPEN: Any = None  # left to the preset
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """Settings of one stage. A setting that a preset does not use may not be set for it."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def resolve(self: Config, preset: str) -> Config:
+        """This configuration with every open setting filled in from the preset."""
+        known = self.presets[preset]
+        for field in fields(self):
+            given = getattr(self, field.name)
+            if given is not None and field.name not in known:
+                raise InputError(
+                    f"{type(self).__name__}.{field.name}={given!r} has no effect with preset={preset!r}; "
+                    f"that preset uses: {', '.join(known)}. Remove the setting or choose another preset."
+                )
+        filled = {name: value for name, value in known.items() if getattr(self, name) is None}
+        resolved = replace(self, **filled)
+        resolved.check()
+        return resolved
+
+    def check(self) -> None:
+        """Raise InputError for a value out of range."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            numbers = value if isinstance(value, tuple) else (value,)
+            for number in numbers:
+                is_number = isinstance(number, int | float) and not isinstance(number, bool)
+                if is_number and not (number > 0 or (number == 0 and field.name in self.may_be_zero)):
+                    raise InputError(
+                        f"{type(self).__name__}.{field.name} must be positive"
+                        f"{' or zero' if field.name in self.may_be_zero else ''}, got {value!r}."
+                    )
+
+    may_be_zero: ClassVar[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class EnergyConfig(StageConfig):
+    """The energy network and how it is trained."""
+
+    hidden: tuple[int, ...] = OPEN
+    """Widths of the layers of F."""
+    coupling_units: int = OPEN
+    """Rows of B in eq. 17-3."""
+    input_sparsity: float = OPEN
+    """How strongly the weights of each input column are drawn to zero, in learning rates per step."""
+    learning_rate: float = OPEN
+    coupling_speed: float = OPEN
+    """Learning rate of B and b, as a multiple of the others'."""
+    batch_size: int = OPEN
+    exact_limit: int = OPEN
+    """Largest number of output configurations over which inference is exact."""
+    mean_field_steps: int = OPEN
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            "hidden": (150, 150),
+            "coupling_units": 64,
+            "input_sparsity": 1.0,
+            "learning_rate": 1e-2,
+            "coupling_speed": 3.0,
+            "batch_size": 128,
+            "exact_limit": 4096,
+            "mean_field_steps": 6,
+        },
+        "paper": {
+            "hidden": (150, 150),
+            "coupling_units": 64,
+            "learning_rate": 1e-3,
+            "batch_size": 128,
+            "exact_limit": 4096,
+            "mean_field_steps": 6,
+        },
+    }
+    may_be_zero: ClassVar[frozenset[str]] = frozenset({"input_sparsity"})
+
+
+@dataclass(frozen=True)
+class InterpreterConfig(StageConfig):
+    """The interpreter and how it is trained."""
+
+    hidden: tuple[int, ...] = OPEN
+    """Widths of the hidden layers (of the residual network in the default preset, of W in the paper's)."""
+    n_path_steps: int = OPEN
+    """Points on the paths along which the energy's saliency is averaged; a quarter if the reference is fixed."""
+    n_residual_steps: int = OPEN
+    """Training steps of the learned residual; 0 leaves saliency alone."""
+    learning_rate: float = OPEN
+    batch_size: int = OPEN
+    temperature: float = OPEN
+    """tau of the relaxation of "choose k"."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            "hidden": (128, 128),
+            "n_path_steps": 32,
+            "n_residual_steps": 300,
+            "learning_rate": 1e-3,
+            "batch_size": 128,
+            "temperature": 0.1,
+        },
+        "paper": {
+            "hidden": (100, 100, 100),
+            "learning_rate": 1e-3,
+            "batch_size": 128,
+            "temperature": 10.0,
+        },
+    }
+    may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_residual_steps"})
+
+
+@dataclass(frozen=True)
+class TrainingConfig(StageConfig):
+    """Queries, rounds and stopping."""
+
+    n_rounds: int = OPEN
+    """Rounds of "select, query, learn" after pre-training (at most that many in the paper's preset)."""
+    on_policy_share: float = OPEN
+    """Share of the queries that are spent on the interpreter's own selections."""
+    validation_share: float = OPEN
+    """Share of the answered queries held out to stop training and to judge the energy."""
+    n_epochs: int = OPEN
+    """Passes over the answered queries."""
+    margin: float = OPEN
+    """m' of eq. 10."""
+    n_pretraining_steps: int = OPEN
+    """Steps of appendix B before the rounds begin."""
+    penalty_tolerance: float = OPEN
+    """Relative change of the penalty under which the rounds stop."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"n_rounds": 3, "on_policy_share": 0.4, "validation_share": 0.1, "n_epochs": 60},
+        "paper": {
+            "n_rounds": 100,
+            "margin": 1.0,
+            "n_pretraining_steps": 1500,
+            "penalty_tolerance": 1e-3,
+        },
+    }
+    may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})

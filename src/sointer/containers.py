@@ -1,0 +1,89 @@
+"""Tell numpy, pandas, scipy sparse and torch apart, and slice their rows, importing none needlessly."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+# The stubs of scipy know neither a narrowed sparse matrix's attributes nor all ways to build one.
+csr_array: Any = sparse.csr_array
+csr_matrix: Any = sparse.csr_matrix
+
+
+def is_sparse(X: object) -> bool:
+    """True for any scipy sparse matrix or array."""
+    return bool(sparse.issparse(X))
+
+
+def is_frame(X: object) -> bool:
+    """True for a pandas DataFrame; pandas is never imported for the question."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(X, pandas.DataFrame)
+
+
+def is_series(X: object) -> bool:
+    """True for a pandas Series."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(X, pandas.Series)
+
+
+def is_tensor(X: object) -> bool:
+    """True for a torch tensor; torch is never imported for the question."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(X, torch.Tensor)
+
+
+def tensor_to_numpy(X: Any) -> npt.NDArray[Any]:
+    """A tensor as numpy on the CPU; bfloat16, which numpy lacks, becomes float32."""
+    tensor = X.detach().cpu()
+    if tensor.is_sparse or str(tensor.layout) != "torch.strided":
+        tensor = tensor.to_dense()
+    if str(tensor.dtype) == "torch.bfloat16":
+        tensor = tensor.float()
+    array: npt.NDArray[Any] = tensor.resolve_conj().resolve_neg().numpy()
+    return array
+
+
+def n_rows(X: Any) -> int:
+    """How many rows any container holds."""
+    shape = getattr(X, "shape", None)
+    return int(shape[0]) if shape is not None and len(shape) else len(X)
+
+
+def rows(X: Any, index: npt.ArrayLike) -> Any:
+    """The rows at `index` (integer positions), copied, in the container they came in."""
+    where = np.asarray(index, dtype=np.int64)
+    if is_frame(X) or is_series(X):
+        return X.iloc[where]
+    if is_tensor(X):
+        import torch
+
+        return X[torch.as_tensor(where, device=X.device)]
+    if is_sparse(X):
+        return (X if X.format == "csr" else X.tocsr())[where]
+    if isinstance(X, np.ndarray):
+        return X[where]
+    return [X[i] for i in where]
+
+
+def describe(X: object) -> str:
+    """A few words on what a value is, for messages: its container, shape and dtype."""
+    if is_frame(X):
+        return f"a pandas DataFrame of shape {X.shape}"  # type: ignore[attr-defined]
+    if is_series(X):
+        return f"a pandas Series of length {len(X)}"  # type: ignore[arg-type]
+    if is_tensor(X):
+        return f"a torch tensor of shape {tuple(X.shape)} and dtype {X.dtype}"  # type: ignore[attr-defined]
+    if is_sparse(X):
+        return f"a scipy sparse matrix ({X.format}) of shape {X.shape} and dtype {X.dtype}"  # type: ignore[attr-defined]
+    if isinstance(X, np.ndarray):
+        return f"a numpy array of shape {X.shape} and dtype {X.dtype}"
+    if isinstance(X, (list, tuple)):
+        return f"a {type(X).__name__} of length {len(X)}"
+    if X is None:
+        return "None"
+    return f"an object of type {type(X).__name__}"

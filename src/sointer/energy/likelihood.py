@@ -1,0 +1,79 @@
+"""Which inference serves an output space, and what follows: marginals, loss, agreement, target scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sointer.config import EnergyConfig
+from sointer.energy import losses
+from sointer.energy.inference import (
+    SMALLEST_PROBABILITY,
+    exact_log_marginals,
+    mean_field_log_marginals,
+    mean_field_means,
+)
+from sointer.energy.networks import Energy
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """p_E(y | x), exact while the outputs can be listed, by mean-field steps beyond that."""
+
+    exact_limit: int = 4096
+    n_steps: int = 6
+    damping: float = 0.5
+
+    @classmethod
+    def of(cls, config: EnergyConfig) -> Likelihood:
+        return cls(config.exact_limit, config.mean_field_steps)
+
+    def is_exact(self, energy: Energy) -> bool:
+        return energy.space.n_configurations <= self.exact_limit
+
+    def log_marginals(self, energy: Energy, x: Tensor) -> Tensor:
+        """log p_E(y_i = c | x) for every label; for continuous outputs their means instead."""
+        if energy.space.is_continuous:
+            return mean_field_means(energy, x, n_steps=self.n_steps, damping=self.damping)
+        if energy.coupling is not None and self.is_exact(energy):
+            return exact_log_marginals(energy, x)
+        return mean_field_log_marginals(energy, x, n_steps=self.n_steps, damping=self.damping)
+
+    def predict(self, energy: Energy, x: Tensor) -> Tensor:
+        """The most likely class codes, or the means of continuous outputs: (rows, outputs)."""
+        marginals = self.log_marginals(energy, x)
+        return marginals if energy.space.is_continuous else energy.space.most_likely(marginals)
+
+    def loss(self, energy: Energy, x: Tensor, codes: Tensor) -> Tensor:
+        """What energy training minimises, per row."""
+        if energy.space.is_continuous:
+            return losses.squared_errors(energy, x, codes, self.n_steps, self.damping)
+        if energy.coupling is None:
+            return losses.negative_pseudo_log_likelihood(energy, x, codes)
+        if self.is_exact(energy):
+            return losses.negative_log_likelihood(energy, x, codes)
+        joint = losses.negative_mean_field_likelihood(energy, x, codes, self.n_steps, self.damping)
+        return joint + losses.negative_pseudo_log_likelihood(energy, x, codes)
+
+    def target_log_likelihood(self, energy: Energy, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+        """log p_E(y_t = value | x): the target's marginal, so that credit flows through the other outputs."""
+        marginals = self.log_marginals(energy, x)
+        if energy.space.is_continuous:
+            return -0.5 * (marginals.gather(1, targets.unsqueeze(1)).squeeze(1) - values).square()
+        label = energy.space.first_label[targets] + values
+        return marginals.gather(1, label.unsqueeze(1)).squeeze(1)
+
+    def target_evidence(self, energy: Energy, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+        """What saliency differentiates: the log-odds of the value, or the mean of a continuous target."""
+        space = energy.space
+        marginals = self.log_marginals(energy, x)
+        if space.is_continuous:
+            return marginals.gather(1, targets.unsqueeze(1)).squeeze(1)
+        label = (space.first_label[targets] + values).unsqueeze(1)
+        same_output = space.label_output.unsqueeze(0) == targets.unsqueeze(1)
+        others = same_output.scatter(1, label, False)
+        # Summing the other labels, instead of 1 - p, keeps the gradient alive where p is close to 1.
+        other_p = (marginals.exp() * others).sum(dim=1).clamp_min(SMALLEST_PROBABILITY)
+        return marginals.gather(1, label).squeeze(1) - torch.log(other_p)

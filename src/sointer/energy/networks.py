@@ -1,0 +1,152 @@
+"""Energy networks for vector inputs: how well an input and an output go together."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sointer.energy.space import OutputSpace
+
+
+def energy_of(unary: Tensor, y: Tensor, b: Tensor, projected: Tensor) -> Tensor:
+    """Eq. 17-3: sum_i y_i a_i' F(x) + b' softplus(B y), with `unary` = a_i' F(x), `projected` = B y."""
+    return (unary * y).sum(dim=-1) + F.softplus(projected) @ b
+
+
+class Energy(Protocol):
+    """What inference and training need of an energy: a part per output, and a part that couples outputs."""
+
+    space: OutputSpace
+
+    def unary(self, x: Tensor) -> Tensor:
+        """a_i' F(x) for every encoded output column: (rows, columns)."""
+
+    @property
+    def coupling(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """B, its offset and b of eq. 17-3; None where outputs are not coupled."""
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """E(x, y) for every row."""
+
+
+class InputScaling(nn.Module):
+    """A fixed shift and scale of the inputs, learned from the data and saved with the network."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, n_columns: int) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(n_columns))
+        self.register_buffer("scale", torch.ones(n_columns))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.shift) * self.scale
+
+
+class VectorEnergy(nn.Module):
+    """Eq. 17-3: E(x, y) = sum_i y_i a_i' F(x) + b' softplus(B y), F fully connected with softplus.
+
+    For continuous outputs half the squared length of y is added, without which the minimum
+    would lie at infinity.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        space: OutputSpace,
+        *,
+        hidden: tuple[int, ...] = (150, 150),
+        coupling_units: int = 64,
+        coupling_spread: float | None = 1.0,
+        coupling_offset: bool = True,
+    ) -> None:
+        super().__init__()
+        self.space = space
+        self.scaling = InputScaling(n_inputs)
+        widths = [n_inputs, *hidden]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.a = nn.Linear(widths[-1], space.n_columns, bias=False)
+        self.B = nn.Linear(space.n_columns, coupling_units, bias=coupling_offset)
+        self.b = nn.Parameter(torch.randn(coupling_units) * 0.1)
+        if coupling_spread is not None:
+            # Wide random directions cover the corners of the output cube, so that b alone can learn
+            # relations such as "exclusive or" quickly; narrow ones leave softplus almost linear.
+            nn.init.normal_(self.B.weight, std=coupling_spread)
+            if coupling_offset:
+                nn.init.normal_(self.B.bias, std=coupling_spread)
+            nn.init.zeros_(self.b)
+
+    def features(self, x: Tensor) -> Tensor:
+        """F(x)."""
+        x = self.scaling(x)
+        for layer in self.layers:
+            x = F.softplus(layer(x))
+        return x
+
+    def unary(self, x: Tensor) -> Tensor:
+        result: Tensor = self.a(self.features(x))
+        return result
+
+    @property
+    def coupling(self) -> tuple[Tensor, Tensor, Tensor]:
+        offset = self.B.bias if self.B.bias is not None else torch.zeros_like(self.b)
+        return self.B.weight, offset, self.b
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        energy = energy_of(self.unary(x), y, self.b, self.B(y))
+        return energy + 0.5 * (y * y).sum(dim=-1) if self.space.is_continuous else energy
+
+    @property
+    def input_weights(self) -> list[Tensor]:
+        """First-layer weights, inputs last: what input sparsity shrinks."""
+        first = self.layers[0]
+        assert isinstance(first, nn.Linear)
+        return [first.weight]
+
+
+class SeparateEnergy(nn.Module):
+    """SOInter-1: every output has an F of its own and is coupled to no other output.
+
+    Nothing is shared, so that no output can help another: the networks of all outputs are only
+    stacked into one tensor to be evaluated together.
+    """
+
+    def __init__(self, n_inputs: int, space: OutputSpace, *, hidden: tuple[int, ...] = (150, 150)) -> None:
+        super().__init__()
+        self.space = space
+        self.scaling = InputScaling(n_inputs)
+        widths = [n_inputs, *hidden]
+        n_outputs = space.n_outputs
+        self.weights = nn.ParameterList()
+        self.offsets = nn.ParameterList()
+        for fan_in, fan_out in pairwise(widths):
+            bound = fan_in**-0.5
+            self.weights.append(nn.Parameter(torch.empty(n_outputs, fan_out, fan_in).uniform_(-bound, bound)))
+            self.offsets.append(nn.Parameter(torch.empty(n_outputs, 1, fan_out).uniform_(-bound, bound)))
+        bound = widths[-1] ** -0.5
+        self.a = nn.Parameter(torch.empty(space.n_columns, widths[-1]).uniform_(-bound, bound))
+
+    def unary(self, x: Tensor) -> Tensor:
+        features = self.scaling(x).unsqueeze(0)
+        for weight, offset in zip(self.weights, self.offsets, strict=True):
+            features = F.softplus(features @ weight.transpose(1, 2) + offset)
+        if self.space.n_columns != self.space.n_outputs:
+            features = features[self.space.column_output]  # (columns, rows, width)
+        return torch.bmm(features, self.a.unsqueeze(2)).squeeze(2).T
+
+    @property
+    def coupling(self) -> None:
+        return None
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        energy = (self.unary(x) * y).sum(dim=-1)
+        return energy + 0.5 * (y * y).sum(dim=-1) if self.space.is_continuous else energy
+
+    @property
+    def input_weights(self) -> list[Tensor]:
+        return [self.weights[0]]

@@ -1,0 +1,121 @@
+"""The output space as tensors: labels, their encoding, and the list of all configurations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sointer.outputs import Outputs
+
+
+@dataclass(frozen=True)
+class OutputSpace:
+    """What the energy sees of the outputs.
+
+    A discrete output with c classes owns c *labels*. A binary output enters the energy as one
+    number (0 or 1), any other discrete output one-hot, a continuous output as its standardised
+    value. `q` below is always a matrix (rows, labels): one-hot for known outputs, probabilities
+    for uncertain ones, so that `q @ label_columns` is the encoded output y.
+    """
+
+    n_classes: tuple[int, ...]
+    is_continuous: bool = False
+
+    @classmethod
+    def of(cls, outputs: Outputs) -> OutputSpace:
+        if outputs.kind == "continuous":
+            return cls((1,) * outputs.n_outputs, is_continuous=True)
+        return cls(tuple(int(c) for c in outputs.n_classes))
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.n_classes)
+
+    @property
+    def n_labels(self) -> int:
+        return sum(self.n_classes)
+
+    @cached_property
+    def first_label(self) -> Tensor:
+        """The label at which each output's classes begin."""
+        return torch.tensor(np.concatenate([[0], np.cumsum(self.n_classes)[:-1]]), dtype=torch.long)
+
+    @cached_property
+    def label_output(self) -> Tensor:
+        """The output that owns each label."""
+        return torch.tensor(np.repeat(np.arange(self.n_outputs), self.n_classes), dtype=torch.long)
+
+    @cached_property
+    def label_columns(self) -> Tensor:
+        """(labels, columns): what each label adds to the encoded output."""
+        rows = []
+        for n_classes in self.n_classes:
+            block = torch.eye(n_classes)
+            rows.append(block[:, 1:] if n_classes == 2 and not self.is_continuous else block)
+        blocks: Tensor = torch.block_diag(*rows)
+        return blocks
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.label_columns.shape[1])
+
+    @cached_property
+    def column_output(self) -> Tensor:
+        """The output that owns each encoded column."""
+        return self.label_output[self.label_columns.argmax(dim=0)]
+
+    @property
+    def n_configurations(self) -> float:
+        """How many outputs there are in all; infinite for continuous ones."""
+        if self.is_continuous:
+            return float("inf")
+        return float(np.prod([float(c) for c in self.n_classes]))
+
+    @cached_property
+    def configurations(self) -> Tensor:
+        """(configurations, outputs) class codes of every possible output, lexicographic."""
+        grids = torch.meshgrid(*[torch.arange(c) for c in self.n_classes], indexing="ij")
+        return torch.stack([g.reshape(-1) for g in grids], dim=1)
+
+    @cached_property
+    def configuration_labels(self) -> Tensor:
+        """(configurations, labels) one-hot form of `configurations`."""
+        return self.one_hot(self.configurations)
+
+    @cached_property
+    def configuration_columns(self) -> Tensor:
+        """(configurations, columns) encoded form of `configurations`."""
+        return self.configuration_labels @ self.label_columns
+
+    def one_hot(self, codes: Tensor) -> Tensor:
+        """Class codes (rows, outputs) as (rows, labels) of zeros and ones."""
+        q = torch.zeros(codes.shape[0], self.n_labels)
+        return q.scatter_(1, codes + self.first_label, 1.0)
+
+    def encode(self, codes: Tensor) -> Tensor:
+        """Class codes, or standardised values, as the y that enters the energy."""
+        if self.is_continuous:
+            return codes.to(torch.float32)
+        return self.one_hot(codes) @ self.label_columns
+
+    def configuration_index(self, codes: Tensor) -> Tensor:
+        """The row of `configurations` that equals each row of codes."""
+        strides = torch.tensor(np.concatenate([np.cumprod(self.n_classes[::-1])[::-1][1:], [1]]).astype(np.int64))
+        return (codes * strides).sum(dim=1)
+
+    def normalise(self, label_logits: Tensor) -> Tensor:
+        """Log-probabilities of labels: a softmax over each output's own classes."""
+        if all(c == 2 for c in self.n_classes):
+            pairs = label_logits.reshape(label_logits.shape[0], -1, 2)
+            return torch.log_softmax(pairs, dim=2).reshape(label_logits.shape)
+        blocks = label_logits.split(list(self.n_classes), dim=1)
+        return torch.cat([torch.log_softmax(block, dim=1) for block in blocks], dim=1)
+
+    def most_likely(self, label_log_p: Tensor) -> Tensor:
+        """Class codes (rows, outputs) with the largest probability."""
+        blocks = label_log_p.split(list(self.n_classes), dim=1)
+        return torch.stack([block.argmax(dim=1) for block in blocks], dim=1)

@@ -1,0 +1,69 @@
+"""Every error and warning that the library raises, under one root each."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class SointerError(Exception):
+    """Root of all errors of this library."""
+
+
+class InputError(SointerError, ValueError):
+    """An argument given by the caller cannot be used."""
+
+
+class BlackBoxError(SointerError, RuntimeError):
+    """The black box failed, or returned something that is not a table of outputs."""
+
+
+class QueryBudgetExceeded(SointerError, RuntimeError):
+    """More rows were asked of the black box than its budget allows."""
+
+
+class LoadError(SointerError, ValueError):
+    """A saved object cannot be restored."""
+
+
+class MissingExtraError(SointerError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+
+class SointerWarning(UserWarning):
+    """Root of all warnings of this library."""
+
+
+class ConstantOutputWarning(SointerWarning):
+    """An output never changes on the data, so nothing can explain it."""
+
+
+class ConstantFeatureWarning(SointerWarning):
+    """A feature never changes on the data, so it cannot be chosen."""
+
+
+class UnstableBlackBoxWarning(SointerWarning):
+    """The black box answers the same row differently from call to call."""
+
+
+class BudgetWarning(SointerWarning):
+    """The query budget is small enough to hurt the explanations."""
+
+
+class PoorFitWarning(SointerWarning):
+    """The energy does not predict the black box well enough to be trusted."""
+
+
+def require_extra(module: str, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as exc:
+        # An installed package with a broken import of its own must not be reported as absent.
+        if exc.name is not None and exc.name.split(".")[0] != module.split(".")[0]:
+            raise
+        raise MissingExtraError(
+            f"This needs the package {module!r}, which cannot be imported ({exc}). "
+            f'Install it with: pip install "sointer[{extra}]"',
+            name=module,
+        ) from exc

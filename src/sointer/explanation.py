@@ -1,0 +1,275 @@
+"""Explanation: what was selected, for which target, and whether the black box says the same."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer.blackbox import BlackBox
+from sointer.containers import is_sparse
+from sointer.errors import InputError, require_extra
+from sointer.groups import Groups
+from sointer.inputs import InputFormat
+from sointer.outputs import Outputs
+from sointer.removal import Removal, make_removal
+from sointer.selection import first_units
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What the black box said about rows reduced to their selected features."""
+
+    agreement: NDArray[np.float64]
+    """For each row, the share of draws in which the target kept its value."""
+    difference: NDArray[np.float64]
+    """For each row, how far the target moved on average: labels 0 or 1, probabilities |p - q|, else in deviations."""
+    n_queries: int
+
+    @property
+    def fidelity(self) -> float:
+        """Mean agreement over the rows."""
+        return float(self.agreement.mean())
+
+    @property
+    def confirmed(self) -> NDArray[np.bool_]:
+        """Rows on which every draw agreed."""
+        return np.asarray(self.agreement == 1.0)
+
+    def __repr__(self) -> str:
+        return (
+            f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
+            f"{len(self.agreement)} rows, n_queries={self.n_queries})"
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where explained rows come from: what is needed to ask the black box about them again."""
+
+    black_box: BlackBox | None
+    input_format: InputFormat
+    removal: Removal
+    outputs: Outputs
+    groups: Groups
+    data: Any
+
+    def original(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Encoded rows, and what the black box says about them."""
+        if self.black_box is None:
+            raise InputError(
+                "this explanation has no black box to ask; load the explainer with "
+                "sointer.load(path, black_box=model), then explain again."
+            )
+        chosen = self.data[rows]
+        whole = np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
+        return whole, self.ask(whole)
+
+    def ask(self, points: NDArray[np.float64]) -> NDArray[Any]:
+        assert self.black_box is not None
+        return self.black_box(self.input_format.decode(points))
+
+    def agreement(
+        self,
+        keep_units: NDArray[np.bool_],
+        targets: NDArray[np.int64],
+        *,
+        rows: NDArray[np.int64],
+        n_draws: int,
+        seed: int,
+    ) -> NDArray[np.float64]:
+        """Share of draws in which each row, reduced to `keep_units`, kept its target's value."""
+        whole, original = self.original(rows)
+        at = (np.arange(len(rows)), targets)
+        reduced = self.removal.draws(whole, self.groups.to_columns(keep_units), n_draws, np.random.default_rng(seed))
+        return np.asarray(np.mean([self.outputs.agree(original, self.ask(points))[at] for points in reduced], axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The selected features of every row, best first.
+
+    selected : (rows, k) feature (or group) numbers, best first; -1 where a row had fewer to choose from.
+    mask : (rows, features), True where selected.
+    scores : (rows, features or groups), larger is more important.
+    target : (rows,) the output that was explained.
+    """
+
+    selected: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    target: NDArray[np.int64]
+    expected: NDArray[Any]
+    feature_names: list[str]
+    output_names: list[str]
+    source: Source
+
+    @classmethod
+    def of(
+        cls,
+        ranking: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        targets: NDArray[np.int64],
+        values: NDArray[Any],
+        source: Source,
+    ) -> Explanation:
+        width = int(sizes.max())
+        selected = np.where(np.arange(width) < sizes[:, None], ranking[:, :width], -1)
+        expected = _as_labels(source.outputs, targets, values)
+        return cls(selected, scores, targets, expected, source.groups.unit_names, list(source.outputs.names), source)
+
+    def __len__(self) -> int:
+        return len(self.selected)
+
+    @property
+    def unit_mask(self) -> NDArray[np.bool_]:
+        """(rows, groups) True where selected; equals `mask` when no groups were given."""
+        sizes = np.full(len(self), self.selected.shape[1])
+        return first_units(self.selected, sizes, self.source.groups.n_units)
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """(rows, features) True where selected."""
+        return self.source.groups.to_features(self.unit_mask)
+
+    @property
+    def n_selected(self) -> NDArray[np.int64]:
+        """How many features each row has selected."""
+        return np.asarray((self.selected >= 0).sum(axis=1))
+
+    def verify(self, *, removal: Any = None, n_draws: int = 10, random_state: int = 0) -> Verification:
+        """Does the model say the same on these features alone? Asks the black box.
+
+        The other features are removed as in training, or as `removal` says; where removal is random,
+        n_draws times. The first query of each row is the row itself.
+        """
+        source = self.source
+        rng = np.random.default_rng(random_state)
+        how = source.removal
+        if removal is not None:
+            how = make_removal(removal, source.data, source.input_format, rng)
+        before = 0 if source.black_box is None else source.black_box.n_queries
+        whole, original = source.original(np.arange(len(self)))
+        keep = source.groups.to_columns(self.unit_mask)
+        at = (np.arange(len(self)), self.target)
+        agree, moved = [], []
+        for _ in range(n_draws if how.is_random else 1):
+            reduced = source.ask(how.apply(whole, keep, rng))
+            agree.append(source.outputs.agree(original, reduced)[at])
+            moved.append(source.outputs.difference(original, reduced)[at])
+        after = 0 if source.black_box is None else source.black_box.n_queries
+        return Verification(np.mean(agree, axis=0), np.mean(moved, axis=0), after - before)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per row and selected feature: sample, target, expected value, rank, feature, score."""
+        pandas = require_extra("pandas", "pandas")
+        sample, position = np.nonzero(self.selected >= 0)
+        unit = self.selected[sample, position]
+        frame: pd.DataFrame = pandas.DataFrame(
+            {
+                "sample": sample,
+                "target": np.array(self.output_names, dtype=object)[self.target[sample]],
+                "expected": self.expected[sample],
+                "rank": position + 1,
+                "feature": np.array(self.feature_names, dtype=object)[unit],
+                "score": self.scores[sample, unit],
+            }
+        )
+        return frame
+
+    def summary(self, n: int = 10) -> dict[str, list[tuple[str, float]]]:
+        """For every target explained, its n most often selected features and the share of rows that selected them."""
+        result: dict[str, list[tuple[str, float]]] = {}
+        chosen = self.unit_mask
+        for target in np.unique(self.target):
+            rows = self.target == target
+            share = chosen[rows].mean(axis=0)
+            strength = np.abs(self.scores[rows]).mean(axis=0)
+            order = np.lexsort((-strength, -share))[:n]
+            result[self.output_names[target]] = [
+                (self.feature_names[unit], float(share[unit])) for unit in order if share[unit] > 0
+            ]
+        return result
+
+    def plot(self, row: int | None = None, *, n: int = 10, ax: Any = None) -> Any:
+        """Bars: the features of one row with their scores, or, over all rows, how often each was selected."""
+        from sointer.plot import bar
+
+        return bar(self, row=row, n=n, ax=ax)
+
+    def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
+        """A self-contained table of rows and their selected features, as HTML; written to `path` if given."""
+        page = _page(self, max_rows)
+        if path is not None:
+            Path(path).write_text(page, encoding="utf-8")
+        return page
+
+    def _repr_html_(self) -> str:
+        return _table(self, max_rows=20)
+
+    def to_shap(self) -> Any:
+        """The scores as a `shap.Explanation`, for shap's own plots."""
+        shap = require_extra("shap", "shap")
+        data = self.source.input_format.decode(self.source.data)
+        by_unit = self.source.groups.n_units != self.source.input_format.n_features
+        return shap.Explanation(
+            values=self.scores.astype(np.float64),
+            base_values=np.zeros(len(self)),
+            data=None if by_unit else np.asarray(data.toarray() if is_sparse(data) else data),
+            feature_names=list(self.feature_names),
+        )
+
+    def __repr__(self) -> str:
+        targets = [self.output_names[t] for t in np.unique(self.target)[:3]]
+        more = " ..." if len(np.unique(self.target)) > 3 else ""
+        return f"Explanation({len(self)} rows, target {', '.join(targets)}{more}, k={self.selected.shape[1]})"
+
+
+def _as_labels(outputs: Outputs, targets: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+    """Class codes, or standardised numbers, of each row's target in the black box's own terms."""
+    labels = np.empty(len(targets), dtype=object)
+    for target in np.unique(targets):
+        rows = targets == target
+        if outputs.classes is not None:
+            labels[rows] = np.asarray(outputs.classes[target], dtype=object)[values[rows]]
+        elif outputs.center is not None and outputs.scale is not None:
+            labels[rows] = outputs.center[target] + outputs.scale[target] * values[rows].astype(np.float64)
+    return labels
+
+
+def _table(explanation: Explanation, max_rows: int) -> str:
+    frame_rows = []
+    for i in range(min(len(explanation), max_rows)):
+        units = explanation.selected[i][explanation.selected[i] >= 0]
+        words = ", ".join(
+            f'<span title="{explanation.scores[i, u]:.3g}">{html.escape(explanation.feature_names[u])}</span>'
+            for u in units
+        )
+        target = html.escape(explanation.output_names[explanation.target[i]])
+        expected = html.escape(str(explanation.expected[i]))
+        frame_rows.append(f"<tr><td>{i}</td><td>{target}</td><td>{expected}</td><td>{words}</td></tr>")
+    left_out = len(explanation) - len(frame_rows)
+    note = f"<p>{left_out} more rows not shown.</p>" if left_out > 0 else ""
+    head = "<tr><th>row</th><th>target</th><th>expected</th><th>because of (best first)</th></tr>"
+    return f"<table>{head}{''.join(frame_rows)}</table>{note}"
+
+
+def _page(explanation: Explanation, max_rows: int) -> str:
+    style = (
+        "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}"
+        "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;"
+        "border-bottom:1px solid #8884;vertical-align:top}span{white-space:nowrap}"
+        "@media(prefers-color-scheme:dark){body{background:#111;color:#eee}}"
+    )
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explanations</title>'
+        f"<style>{style}</style></head><body><h1>Explanations</h1>{_table(explanation, max_rows)}</body></html>"
+    )

@@ -1,0 +1,60 @@
+"""Differentiable ways to choose k features: the paper's Gumbel k-hot, and one whose cost is free of k."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def gumbel_noise(u: Tensor) -> Tensor:
+    """Eq. 13: g = -log(-log(u)) for u uniform on (0, 1)."""
+    tiny = torch.finfo(u.dtype).tiny
+    return -torch.log(-torch.log(u.clamp(min=tiny, max=1 - 1e-7)))
+
+
+def gumbel_softmax(log_w: Tensor, noise: Tensor, temperature: float) -> Tensor:
+    """Eq. 14 as it must read: softmax((log w_i + g_i) / tau), w a distribution over features."""
+    return torch.softmax((log_w + noise) / temperature, dim=-1)
+
+
+def k_hot(draws: Tensor) -> Tensor:
+    """Eq. 15: the element-wise maximum of the draws, (draws, rows, features) -> (rows, features)."""
+    return draws.amax(dim=0)
+
+
+def gumbel_k_hot(logits: Tensor, k: int, temperature: float, generator: torch.Generator) -> Tensor:
+    """Eqs. 13 to 15: k relaxed draws from softmax(logits), combined by maximum."""
+    u = torch.rand((k, *logits.shape), generator=generator)
+    return k_hot(gumbel_softmax(torch.log_softmax(logits, dim=-1), gumbel_noise(u), temperature))
+
+
+def soft_top_k(logits: Tensor, k: int, temperature: float) -> Tensor:
+    """Shares in [0, 1] that sum to k: sigmoid((logits - threshold) / tau), whatever k at the same cost.
+
+    The threshold solves sum = k by bisection; a last Newton step, the only differentiated one, gives
+    the exact implicit gradient. As tau goes to 0 the shares become the indicator of the k largest.
+    """
+    if k >= logits.shape[-1]:
+        return torch.ones_like(logits)
+    scaled = logits / temperature
+    with torch.no_grad():
+        low = scaled.amin(dim=-1, keepdim=True) - 20.0
+        high = scaled.amax(dim=-1, keepdim=True) + 20.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            too_many = torch.sigmoid(scaled - middle).sum(dim=-1, keepdim=True) > k
+            low, high = torch.where(too_many, middle, low), torch.where(too_many, high, middle)
+        threshold = (low + high) / 2
+        share = torch.sigmoid(scaled - threshold)
+        slope = (share * (1 - share)).sum(dim=-1, keepdim=True).clamp_min(1e-12)
+    threshold = threshold + (torch.sigmoid(scaled - threshold).sum(dim=-1, keepdim=True) - k) / slope
+    return torch.sigmoid(scaled - threshold)
+
+
+def hard_top_k(scores: Tensor, k: int, allowed: Tensor | None = None) -> Tensor:
+    """Boolean mask of the k largest scores of each row, among the allowed features only."""
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    chosen = torch.zeros_like(scores, dtype=torch.bool)
+    chosen.scatter_(1, scores.topk(min(k, scores.shape[1]), dim=1).indices, True)
+    return chosen if allowed is None else chosen & allowed

@@ -1,0 +1,19 @@
+"""Measures of explanations, each defined once, on plain arrays."""
+
+from sointer.metrics.faithfulness import PostHocF1, agreement, f1, post_hoc_f1, target_columns
+from sointer.metrics.ground_truth import exact_match, median_rank, recall_at_k, top_k
+from sointer.metrics.intervals import MeanInterval, mean_interval
+
+__all__ = [
+    "MeanInterval",
+    "PostHocF1",
+    "agreement",
+    "exact_match",
+    "f1",
+    "mean_interval",
+    "median_rank",
+    "post_hoc_f1",
+    "recall_at_k",
+    "target_columns",
+    "top_k",
+]

@@ -1,0 +1,119 @@
+"""How well selected features match a truth that is known.
+
+A selection is either indices, one row of chosen features per sample, or a boolean mask over all features, one
+row per sample. The truth is either one set of indices for all samples or a boolean mask over all features,
+for all samples or one row for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+
+
+def exact_match(selected: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
+    """Share of samples whose selected set equals the relevant set, in any order."""
+    chosen, truth = _paired_masks(selected, relevant)
+    return float(np.mean(np.all(chosen == truth, axis=1)))
+
+
+def recall_at_k(selected: npt.ArrayLike, relevant: npt.ArrayLike, k: int | None = None) -> float:
+    """Mean over samples of the share of relevant features among the first k selected (by default all).
+
+    A limit k needs indices, best first: a mask has no order.
+    """
+    if k is not None:
+        ordered = np.asarray(selected)
+        if ordered.dtype == np.bool_:
+            raise ValueError("k needs selected indices, best first; a mask has no order")
+        if ordered.ndim != 2 or not 1 <= k <= ordered.shape[1]:
+            raise ValueError(f"k must be between 1 and the number of selected features, got {k}")
+        selected = ordered[:, :k]
+    chosen, truth = _paired_masks(selected, relevant)
+    n_relevant = truth.sum(axis=1)
+    if np.any(n_relevant == 0):
+        raise ValueError("recall is undefined where no feature is relevant")
+    return float(np.mean((chosen & truth).sum(axis=1) / n_relevant))
+
+
+def median_rank(selected: npt.ArrayLike) -> float:
+    """Mean over samples of the median 1-based index of the selected features."""
+    selection = _as_rows(selected)
+    if selection.dtype != np.bool_:
+        return float(np.mean(np.median(selection + 1, axis=1)))
+    if not np.all(selection.any(axis=1)):
+        raise ValueError("the median rank is undefined where no feature is selected")
+    return float(np.mean([np.median(np.flatnonzero(row) + 1) for row in selection]))
+
+
+def top_k(scores: npt.ArrayLike, k: int, rng: int | np.random.Generator | None) -> IntArray:
+    """Indices of the k largest scores of each row, best first, with ties broken at random.
+
+    An explainer that scores many features exactly 0 would otherwise be rewarded for the order of the columns.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 2:
+        raise ValueError(f"scores must have one row per sample and one column per feature, got {values.shape}")
+    if not 0 <= k <= values.shape[1]:
+        raise ValueError(f"k must be between 0 and {values.shape[1]}, got {k}")
+    if np.isnan(values).any():
+        raise ValueError("scores contain NaN, which has no rank")
+    lots = np.random.default_rng(rng).random(values.shape)
+    return np.lexsort((lots, -values), axis=1)[:, :k].astype(np.int64)
+
+
+def _as_rows(selected: npt.ArrayLike) -> npt.NDArray[Any]:
+    selection = np.asarray(selected)
+    if selection.ndim != 2 or selection.shape[0] == 0 or selection.shape[1] == 0:
+        raise ValueError(f"a selection needs one row per sample, not shape {selection.shape}")
+    if selection.dtype != np.bool_:
+        _require_indices(selection)
+    return selection
+
+
+def _paired_masks(selected: npt.ArrayLike, relevant: npt.ArrayLike) -> tuple[BoolArray, BoolArray]:
+    """Both sides as masks of the same shape, one row per sample."""
+    selection = _as_rows(selected)
+    truth = np.asarray(relevant)
+    if truth.size == 0:
+        raise ValueError("there must be relevant features to compare with")
+    if truth.dtype != np.bool_:
+        if truth.ndim != 1:
+            raise ValueError("relevant features that differ by sample must be given as a boolean mask")
+        _require_indices(truth)
+    n_features = max(_width(selection), _width(truth))
+    chosen = _as_mask(selection, n_features)
+    known = _as_mask(np.atleast_2d(truth), n_features)
+    if known.shape[0] not in (1, chosen.shape[0]):
+        raise ValueError(f"relevant has {known.shape[0]} rows, the selection {chosen.shape[0]}")
+    return chosen, np.broadcast_to(known, chosen.shape)
+
+
+def _require_indices(values: npt.NDArray[Any]) -> None:
+    if not np.issubdtype(values.dtype, np.integer):
+        raise ValueError(f"features must be integer indices or a boolean mask, not {values.dtype}")
+    if np.any(values < 0):
+        raise ValueError("feature indices must not be negative")
+
+
+def _width(values: npt.NDArray[Any]) -> int:
+    """The number of features that an array of indices or a mask reaches to."""
+    if values.dtype == np.bool_:
+        return int(values.shape[-1])
+    return int(values.max()) + 1 if values.size else 0
+
+
+def _as_mask(values: npt.NDArray[Any], n_features: int) -> BoolArray:
+    mask = np.zeros((values.shape[0], n_features), dtype=np.bool_)
+    if values.dtype == np.bool_:
+        if values.shape[1] != n_features:
+            raise ValueError(f"a mask over {values.shape[1]} features cannot hold feature {n_features - 1}")
+        mask[:] = values
+    else:
+        np.put_along_axis(mask, values, True, axis=1)
+    return mask

@@ -1,0 +1,82 @@
+"""The labels of one output: plain Python values in a fixed order, whatever dtype they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Label: TypeAlias = "str | int | float | bool"
+
+
+def column_labels(column: npt.NDArray[Any]) -> list[Label]:
+    """The different values of a column, sorted; numbers before strings if it holds both."""
+    if column.dtype.kind != "O":
+        return list(np.unique(column).tolist())
+    return sorted(set(column.tolist()), key=lambda value: (isinstance(value, str), value))
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The labels of one output in the order of their codes."""
+
+    labels: tuple[Label, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def is_zero_one(self) -> bool:
+        """True for exactly 0 and 1 (or False and True), in that order."""
+        return self.labels == (0, 1)
+
+    def values(self) -> npt.NDArray[Any]:
+        """The labels as an array: (n_classes,)."""
+        if len({isinstance(label, str) for label in self.labels}) > 1:
+            mixed = np.empty(len(self.labels), dtype=object)
+            mixed[:] = self.labels
+            return mixed
+        return np.array(self.labels)
+
+    def encode(self, column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The code of every value of a column, -1 where it is not a known label."""
+        code_of = {label: code for code, label in enumerate(self.labels)}
+        if column.dtype.kind == "O":
+            return np.array([code_of.get(value, -1) for value in column.tolist()], dtype=np.int64)
+        found, where = np.unique(column, return_inverse=True)
+        codes = np.array([code_of.get(value, -1) for value in found.tolist()], dtype=np.int64)
+        return np.asarray(codes[where.reshape(-1)] if len(found) else codes)
+
+    def extend(self, labels: Sequence[Label]) -> Classes:
+        """These labels, then those that are new; existing codes do not move."""
+        return Classes((*self.labels, *(label for label in labels if label not in self.labels)))
+
+    def to_json(self) -> list[Any]:
+        """Plain JSON, which keeps str, int, float and bool apart by itself."""
+        return [pack(label) for label in self.labels]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Classes:
+        """The inverse of `to_json`."""
+        return cls(tuple(_known(unpack(label)) for label in data))
+
+
+def pack(label: Label | None) -> Any:
+    """A label for JSON; numpy scalars become Python's own."""
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def unpack(value: Any) -> Label | None:
+    """A label read from JSON."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    raise TypeError(f"a label must be a string, number, boolean or null, got {value!r}")
+
+
+def _known(label: Label | None) -> Label:
+    if label is None:
+        raise TypeError("a class label must not be null")
+    return label

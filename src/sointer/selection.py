@@ -1,0 +1,73 @@
+"""From scores to a selection: rank the units of a row, and find the fewest that the black box confirms."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Confirms(Protocol):
+    """Asks the black box whether a row reduced to a selection keeps its target's value."""
+
+    def agreement(
+        self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
+    ) -> NDArray[np.float64]: ...
+
+
+def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Unit indices of each row, best first; units that equal their reference are -1, at the end."""
+    order = np.argsort(-np.where(allowed, scores, -np.inf), axis=1, kind="stable")
+    return np.where(np.take_along_axis(allowed, order, axis=1), order, -1)
+
+
+def first_units(ranking: NDArray[np.int64], sizes: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
+    """Boolean mask (rows, units) of the first `sizes` units of each row's ranking."""
+    positions = np.arange(ranking.shape[1])
+    used = (positions < sizes[:, None]) & (ranking >= 0)
+    mask = np.zeros((len(ranking), n_units + 1), dtype=bool)
+    rows = np.broadcast_to(np.arange(len(ranking))[:, None], ranking.shape)
+    mask[rows[used], ranking[used]] = True
+    return mask[:, :n_units]
+
+
+def smallest_confirmed(
+    source: Confirms,
+    ranking: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    *,
+    n_draws: int = 5,
+    seed: int = 0,
+) -> NDArray[np.int64]:
+    """Per row, how many of the best units suffice for the black box to repeat its target in every draw.
+
+    Sizes are doubled until they suffice and the last gap is then halved, so the answer is confirmed,
+    and one less was not where the black box's agreement grows with the selection.
+    """
+    n_rows, n_units = ranking.shape
+    most = np.maximum((ranking >= 0).sum(axis=1), 1)
+
+    def confirmed(rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        keep = first_units(ranking[rows], sizes, n_units)
+        return np.asarray(source.agreement(keep, targets[rows], rows=rows, n_draws=n_draws, seed=seed) == 1.0)
+
+    low = np.zeros(n_rows, dtype=np.int64)  # not confirmed (or nothing)
+    high = most.copy()  # confirmed (or everything)
+    size = np.ones(n_rows, dtype=np.int64)
+    growing = np.arange(n_rows)
+    while len(growing):
+        suffices = confirmed(growing, size[growing])
+        done = suffices | (size[growing] >= most[growing])
+        high[growing[suffices]] = size[growing[suffices]]
+        low[growing[~done]] = size[growing[~done]]
+        growing = growing[~done]
+        size[growing] = np.minimum(2 * size[growing], most[growing])
+    halving = np.flatnonzero(high - low > 1)
+    while len(halving):
+        middle = (low[halving] + high[halving]) // 2
+        suffices = confirmed(halving, middle)
+        high[halving[suffices]] = middle[suffices]
+        low[halving[~suffices]] = middle[~suffices]
+        halving = halving[high[halving] - low[halving] > 1]
+    return np.asarray(high, dtype=np.int64)

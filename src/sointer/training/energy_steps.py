@@ -1,0 +1,147 @@
+"""Training an energy on answered queries: minibatch steps, a decaying rate, input sparsity, the best state kept."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sointer.config import EnergyConfig
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import InputScaling, SeparateEnergy, VectorEnergy
+from sointer.energy.space import OutputSpace
+from sointer.training.history import History
+from sointer.training.task import Pairs
+
+VectorEnergyNetwork = VectorEnergy | SeparateEnergy
+SPARSITY_WARM_UP = 0.25
+N_VALIDATIONS = 60
+
+
+def build_energy(
+    n_columns: int, space: OutputSpace, config: EnergyConfig, *, structured: bool, seed: int
+) -> VectorEnergyNetwork:
+    """A fresh energy; the global random state of torch is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if structured:
+            return VectorEnergy(n_columns, space, hidden=config.hidden, coupling_units=config.coupling_units)
+        return SeparateEnergy(n_columns, space, hidden=config.hidden)
+
+
+def fit_scaling(scaling: InputScaling, data: NDArray[np.float64] | sp.csr_array) -> None:
+    """Standardise the columns; where most entries are zero, keep zero at zero and use one scale for all."""
+    values = data.data if sp.issparse(data) else data
+    n_nonzero = np.count_nonzero(values)
+    if sp.issparse(data) or n_nonzero < 0.4 * data.size:
+        size = np.sqrt(np.square(values).sum() / max(n_nonzero, 1)) or 1.0
+        scaling.scale.fill_(float(1.0 / size))
+        return
+    spread = data.std(axis=0)
+    scaling.shift.copy_(torch.from_numpy(data.mean(axis=0)))
+    scaling.scale.copy_(torch.from_numpy(1.0 / np.where(spread > 0, spread, 1.0)))
+
+
+def shrink_columns(weights: list[Tensor], amount: float) -> None:
+    """Draw the weights of each input column towards zero by `amount` in length (a group-lasso step)."""
+    with torch.no_grad():
+        for weight in weights:
+            length = weight.norm(dim=-2, keepdim=True).clamp_min(1e-12)
+            weight.mul_((1.0 - amount / length).clamp_min(0.0))
+
+
+class EnergyTrainer:
+    """Runs a fixed number of steps, in as many calls as the recipe likes, under one learning-rate schedule."""
+
+    def __init__(
+        self,
+        energy: VectorEnergyNetwork,
+        likelihood: Likelihood,
+        pairs: Pairs,
+        config: EnergyConfig,
+        n_steps: int,
+        generator: torch.Generator,
+        history: History,
+    ) -> None:
+        self.energy, self.likelihood, self.pairs = energy, likelihood, pairs
+        self.config, self.n_steps = config, n_steps
+        self.generator, self.history = generator, history
+        self.n_done = 0
+        self.best_loss = math.inf
+        self.best_state = copy.deepcopy(energy.state_dict())
+        self.optimiser = self._optimiser()
+
+    def _optimiser(self) -> torch.optim.Optimizer:
+        config = self.config
+        coupling = [p for name, p in self.energy.named_parameters() if name == "b" or name.startswith("B.")]
+        own = [p for name, p in self.energy.named_parameters() if not (name == "b" or name.startswith("B."))]
+        groups = [{"params": own, "full_rate": config.learning_rate}]
+        if coupling:
+            groups.append({"params": coupling, "full_rate": config.learning_rate * config.coupling_speed})
+        return torch.optim.Adam(groups, lr=config.learning_rate)
+
+    def run(self, n_steps: int, round_name: str) -> None:
+        """Take the next n_steps of the schedule on the pairs there are now."""
+        training = torch.nonzero(~self.pairs.held_out).squeeze(1)
+        batch_size = min(self.config.batch_size, len(training))
+        order, position = training[:0], 0
+        every = max(1, self.n_steps // N_VALIDATIONS)
+        for _ in range(min(n_steps, self.n_steps - self.n_done)):
+            if position + batch_size > len(order):
+                order = training[torch.randperm(len(training), generator=self.generator)]
+                position = 0
+            loss = self._step(order[position : position + batch_size])
+            position += batch_size
+            self.n_done += 1
+            if self.n_done % every == 0 or self.n_done == self.n_steps:
+                self._validate(round_name, loss)
+            self.history.step(loss=loss)
+
+    def _step(self, batch: Tensor) -> float:
+        progress = self.n_done / self.n_steps
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["full_rate"] * 0.5 * (1.0 + math.cos(math.pi * progress))
+        loss = self.likelihood.loss(self.energy, self.pairs.points[batch], self.pairs.codes[batch]).mean()
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.energy.parameters(), 10.0)
+        self.optimiser.step()
+        # Interactions between features must be found before weak columns may be shrunk away.
+        if self.config.input_sparsity and progress > SPARSITY_WARM_UP:
+            amount = self.optimiser.param_groups[0]["lr"] * self.config.input_sparsity
+            shrink_columns(self.energy.input_weights, amount)
+        return float(loss.detach())
+
+    def _validate(self, round_name: str, training_loss: float) -> None:
+        loss, agreement = self.held_out_quality()
+        self.history.record(
+            stage=round_name,
+            step=self.n_done,
+            training_loss=training_loss,
+            held_out_loss=loss,
+            held_out_agreement=agreement,
+        )
+        if loss < self.best_loss:
+            self.best_loss = loss
+            self.best_state = copy.deepcopy(self.energy.state_dict())
+
+    def held_out_quality(self) -> tuple[float, float]:
+        """Loss, and share of single outputs predicted as the black box did, on held-out queries."""
+        points, codes = self.pairs.points[self.pairs.held_out], self.pairs.codes[self.pairs.held_out]
+        with torch.no_grad():
+            loss = float(self.likelihood.loss(self.energy, points, codes).mean())
+            predicted = self.likelihood.predict(self.energy, points)
+        if self.energy.space.is_continuous:
+            tolerance = float(self.pairs.outputs.tolerance or 0.0)
+            return loss, float(((predicted - codes).abs() <= tolerance).float().mean())
+        return loss, float((predicted == codes).float().mean())
+
+    def finish(self) -> None:
+        """Go back to the state that was best on the held-out queries."""
+        self.energy.load_state_dict(self.best_state)
+        self.energy.requires_grad_(False)

@@ -1,0 +1,222 @@
+"""The paper's recipe as written: value-network pre-training, then the four alternating steps of section 2.4."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.energy import losses
+from sointer.energy.inference import best_other
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import Energy, VectorEnergy
+from sointer.energy.space import OutputSpace
+from sointer.errors import InputError
+from sointer.interpreter.networks import PaperInterpreter
+from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
+from sointer.outputs import Outputs
+from sointer.training.task import Task, Trained, as_codes, concatenate, warn_if_unstable
+
+N_ROWS_PER_ROUND = 1000
+PENALTY_WINDOW = 10
+
+
+def train_paper(
+    task: Task,
+    energy_config: EnergyConfig,
+    interpreter_config: InterpreterConfig,
+    training_config: TrainingConfig,
+    *,
+    targets: list[int] | None,
+    structured: bool,
+    outputs_of: Callable[[NDArray[Any]], Outputs],
+) -> Trained:
+    """Pre-train the energy once; then train one interpreter for each target beside its own copy of it."""
+    index = task.rng.permutation(task.n_rows)[: max(2, min(N_ROWS_PER_ROUND, task.n_queries // 2))]
+    answered = task.query(index)
+    replies = concatenate([answered] if answered is not None else [])
+    index = index[: len(replies)]
+    outputs = outputs_of(replies.raw)
+    if outputs.kind == "continuous":
+        raise InputError(
+            "preset='paper' explains discrete outputs only, and this black box returns continuous ones; "
+            "use preset='default'."
+        )
+    warn_if_unstable(task, outputs, index, replies)
+    codes = as_codes(outputs, replies.raw)
+    target_list = targets if targets is not None else list(range(outputs.n_outputs))
+    n_columns = task.input_format.n_columns
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(task.rng.integers(2**31)))
+        interpreter = PaperInterpreter(n_columns, task.groups.n_units, outputs.n_outputs, interpreter_config.hidden)
+        whole_energy = paper_energy(n_columns, OutputSpace.of(outputs), energy_config)
+        # SOInter-1: the energy sees the target alone.
+        own_energies = {
+            t: paper_energy(n_columns, OutputSpace((outputs.n_classes[t],)), energy_config)
+            for t in ([] if structured else target_list)
+        }
+    likelihood = Likelihood.of(energy_config)
+    if structured:
+        pretrain(task, whole_energy, replies.points, codes, energy_config, training_config)
+    for target in target_list:
+        if structured:
+            energy, seen, position = copy.deepcopy(whole_energy), codes, target
+        else:
+            energy, seen, position = own_energies[target], codes[:, [target]], 0
+            pretrain(task, energy, replies.points, seen, energy_config, training_config)
+        rounds = Rounds(task, energy, interpreter, target, position, index, replies.points, seen, outputs)
+        rounds.run(energy_config, interpreter_config, training_config)
+    with torch.no_grad():
+        agreement = float((likelihood.predict(whole_energy, replies.points) == codes).float().mean())
+    interpreter.requires_grad_(False)
+    task.history.close()
+    return Trained(outputs, whole_energy.requires_grad_(False), likelihood, interpreter, agreement)
+
+
+def paper_energy(n_columns: int, space: OutputSpace, config: EnergyConfig) -> VectorEnergy:
+    """Eq. 17-3 to the letter: no offset inside softplus, the library's usual initial weights."""
+    return VectorEnergy(
+        n_columns,
+        space,
+        hidden=config.hidden,
+        coupling_units=config.coupling_units,
+        coupling_spread=None,
+        coupling_offset=False,
+    )
+
+
+def pretrain(
+    task: Task,
+    energy: VectorEnergy,
+    x: Tensor,
+    codes: Tensor,
+    energy_config: EnergyConfig,
+    training_config: TrainingConfig,
+) -> None:
+    """Appendix B: y' by gradient inference, y' != y, and its value as the label of sigmoid(-E)."""
+    is_binary = all(c == 2 for c in energy.space.n_classes)
+    value_of = losses.example_f1 if is_binary else losses.matching_share
+    optimiser = torch.optim.Adam(energy.parameters(), lr=energy_config.learning_rate)
+    n_steps = training_config.n_pretraining_steps
+    task.history.stage("pre-training the energy", n_steps)
+    for step in range(n_steps):
+        batch = torch.randint(len(x), (energy_config.batch_size,), generator=task.generator)
+        other = best_other(energy, x[batch], codes[batch], exact=False)
+        value = value_of(codes[batch], other)
+        loss = losses.value_network_loss(energy(x[batch], energy.space.encode(other)), value).mean()
+        take_step(optimiser, loss)
+        task.history.step(loss=float(loss.detach()))
+        if step % 100 == 99:
+            task.history.record(stage="pre-training", step=step + 1, training_loss=float(loss.detach()))
+
+
+class Rounds:
+    """The alternating optimisation of section 2.4 for one target."""
+
+    def __init__(
+        self,
+        task: Task,
+        energy: Energy,
+        interpreter: PaperInterpreter,
+        target: int,
+        position: int,
+        index: NDArray[np.int64],
+        x: Tensor,
+        codes: Tensor,
+        outputs: Outputs,
+    ) -> None:
+        self.task, self.energy, self.interpreter = task, energy, interpreter
+        self.target, self.position = target, position
+        self.index, self.x, self.codes, self.outputs = index, x, codes, outputs
+
+    def run(self, energy_config: EnergyConfig, interpreter_config: InterpreterConfig, config: TrainingConfig) -> None:
+        """At most n_rounds rounds, until the penalty no longer changes or the budget ends."""
+        network = self.interpreter.networks[self.target]
+        self.interpreter_step = torch.optim.Adam(network.parameters(), lr=interpreter_config.learning_rate)
+        self.energy_step = torch.optim.Adam(self.energy.parameters(), lr=energy_config.learning_rate)  # type: ignore[attr-defined]
+        self.temperature = interpreter_config.temperature
+        self.batch_size, self.margin = interpreter_config.batch_size, config.margin
+        penalties: list[float] = []
+        n_rounds = config.n_rounds
+        self.task.history.stage(f"training the interpreter of output {self.target}", n_rounds)
+        perturbed = self.black_box_on_selection()
+        for round_number in range(n_rounds):
+            if perturbed is None:
+                break
+            penalties.append(self.update_interpreter(perturbed[1]))
+            perturbed = self.black_box_on_selection()
+            if perturbed is not None:
+                self.update_energy(*perturbed)
+            self.task.history.record(stage="rounds", output=self.target, round=round_number + 1, penalty=penalties[-1])
+            self.task.history.step(penalty=penalties[-1])
+            if settled(penalties, config.penalty_tolerance):
+                break
+
+    def update_interpreter(self, perturbed_codes: Tensor) -> float:
+        """Step 1: descend eq. 9 with y~ of the round before; returns the mean penalty."""
+        total = 0.0
+        order = torch.randperm(len(perturbed_codes), generator=self.task.generator)
+        for batch in order.split(self.batch_size):
+            x = self.x[batch]
+            share = gumbel_k_hot(
+                self.interpreter.scores_for(x, self.target),
+                self.task.k,
+                self.temperature,
+                self.task.generator,
+            )
+            absent = self.absent(x)
+            columns = torch.from_numpy(self.task.groups.unit_of_column)
+            masked = absent + share[:, columns] * (x - absent)
+            swapped = losses.target_substituted(self.codes[batch], perturbed_codes[batch], self.position)
+            encode = self.energy.space.encode
+            loss = losses.interpreter_hinge(
+                self.energy(masked, encode(swapped)), self.energy(masked, encode(perturbed_codes[batch]))
+            ).mean()
+            take_step(self.interpreter_step, loss)
+            total += float(loss.detach()) * len(batch)
+        return total / len(perturbed_codes)
+
+    def black_box_on_selection(self) -> tuple[Tensor, Tensor] | None:
+        """Step 2: x~ and y~ = f(x~) for the selection of now; None when the budget has ended."""
+        with torch.no_grad():
+            keep = hard_top_k(self.interpreter.scores_for(self.x, self.target), self.task.k)
+        replies = self.task.query(self.index, keep.numpy())
+        if replies is None or len(replies) < len(self.index):
+            return None
+        codes = as_codes(self.outputs, replies.raw)
+        return replies.points, codes if self.codes.shape[1] > 1 or codes.shape[1] == 1 else codes[:, [self.target]]
+
+    def update_energy(self, masked: Tensor, perturbed_codes: Tensor) -> None:
+        """Steps 3 and 4: find y' != y~, then descend eq. 10."""
+        order = torch.randperm(len(masked), generator=self.task.generator)
+        encode = self.energy.space.encode
+        for batch in order.split(self.batch_size):
+            x, codes = masked[batch], perturbed_codes[batch]
+            other = best_other(self.energy, x, codes, exact=False)
+            loss = losses.energy_hinge(self.energy(x, encode(codes)), self.energy(x, encode(other)), self.margin).mean()
+            take_step(self.energy_step, loss)
+
+    def absent(self, x: Tensor) -> Tensor:
+        nothing = np.zeros(x.shape, dtype=bool)
+        return torch.from_numpy(self.task.removal.apply(x.double().numpy(), nothing, self.task.rng).astype(np.float32))
+
+
+def take_step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()
+
+
+def settled(penalties: list[float], tolerance: float) -> bool:
+    """Whether the mean penalty of the last rounds equals that of the rounds before, up to the tolerance."""
+    if len(penalties) < 2 * PENALTY_WINDOW:
+        return False
+    late = float(np.mean(penalties[-PENALTY_WINDOW:]))
+    early = float(np.mean(penalties[-2 * PENALTY_WINDOW : -PENALTY_WINDOW]))
+    return abs(late - early) <= tolerance * max(abs(early), 1e-12)

@@ -1,0 +1,162 @@
+"""What a training recipe works on: the data, the door to the model, and what "absent" means."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sointer.blackbox import BlackBox
+from sointer.containers import is_sparse
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import SeparateEnergy, VectorEnergy
+from sointer.errors import InputError, UnstableBlackBoxWarning
+from sointer.groups import Groups
+from sointer.inputs import InputFormat
+from sointer.outputs import Outputs
+from sointer.removal import Removal
+from sointer.training.history import History
+
+N_ASKED_TWICE = 32
+
+
+@dataclass
+class Replies:
+    """Answered queries: the points sent (as the networks see them) and the raw replies, row by row."""
+
+    points: Tensor
+    raw: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+
+@dataclass
+class Task:
+    """Everything a recipe needs; it asks the black box through `query` and nowhere else."""
+
+    data: Any  # encoded: dense, or a csr_array
+    black_box: BlackBox
+    input_format: InputFormat
+    removal: Removal
+    groups: Groups
+    k: int
+    n_queries: int
+    rng: np.random.Generator
+    generator: torch.Generator
+    history: History = field(default_factory=History)
+    budget_ran_out: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.data.shape[0])
+
+    def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Encoded rows, dense: (rows, columns)."""
+        chosen = self.data[index]
+        return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
+
+    def query(self, index: NDArray[np.int64], keep_units: NDArray[np.bool_] | None = None) -> Replies | None:
+        """Ask the black box about rows, whole or with units removed; fewer where the budget ends, None at its end."""
+        remaining = self.black_box.remaining
+        if remaining is not None and remaining < len(index):
+            self.budget_ran_out = True
+            index = index[:remaining]
+        if len(index) == 0:
+            return None
+        points = self.rows(index)
+        if keep_units is not None:
+            keep = self.groups.to_columns(keep_units[: len(index)])
+            points = self.removal.apply(points, keep, self.rng)
+        raw = self.black_box(self.input_format.decode(points))
+        return Replies(torch.from_numpy(points.astype(np.float32)), raw)
+
+    def random_keeps(self, n_rows: int) -> NDArray[np.bool_]:
+        """Random subsets to keep, the share kept uniform in [0, 1]: (rows, units)."""
+        share = self.rng.random((n_rows, 1))
+        return self.rng.random((n_rows, self.groups.n_units)) < share
+
+
+@dataclass
+class Trained:
+    """What a recipe hands back to the explainer."""
+
+    outputs: Outputs
+    energy: VectorEnergy | SeparateEnergy
+    likelihood: Likelihood
+    interpreter: nn.Module
+    held_out_agreement: float
+
+
+@dataclass
+class Pairs:
+    """The pool of answered queries that the energy learns from: points, class codes, and who is held out."""
+
+    outputs: Outputs
+    points: Tensor
+    codes: Tensor
+    held_out: Tensor
+
+    @classmethod
+    def of(cls, outputs: Outputs, replies: Replies, held_out: Tensor) -> Pairs:
+        return cls(outputs, replies.points, as_codes(outputs, replies.raw), held_out)
+
+    def add(self, replies: Replies) -> None:
+        """More answers; rows with a label never seen before cannot be learned from and are left out."""
+        known = knows(self.outputs, replies.raw)
+        if not known.any():
+            return
+        self.points = torch.cat([self.points, replies.points[torch.from_numpy(known)]])
+        self.codes = torch.cat([self.codes, as_codes(self.outputs, replies.raw[known])])
+        self.held_out = torch.cat([self.held_out, torch.zeros(int(known.sum()), dtype=torch.bool)])
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def as_codes(outputs: Outputs, raw: NDArray[Any]) -> Tensor:
+    """Raw replies as class codes, or standardised values: (rows, outputs)."""
+    return torch.from_numpy(np.ascontiguousarray(outputs.encode(raw)))
+
+
+def knows(outputs: Outputs, raw: NDArray[Any]) -> NDArray[np.bool_]:
+    """Rows all of whose labels the outputs know."""
+    if outputs.classes is None or outputs.kind == "probability":
+        return np.ones(len(raw), dtype=bool)
+    columns = [np.isin(raw[:, i], classes) for i, classes in enumerate(outputs.classes)]
+    return np.asarray(np.stack(columns, axis=1).all(axis=1))
+
+
+def concatenate(parts: list[Replies]) -> Replies:
+    """Several batches of answers as one."""
+    if not parts:
+        raise InputError("the query budget allows no row to be sent to the black box; raise query_budget.")
+    return Replies(torch.cat([p.points for p in parts]), np.concatenate([p.raw for p in parts]))
+
+
+def n_asked_twice(task: Task) -> int:
+    """Rows set aside to find out whether the black box changes its mind."""
+    return min(N_ASKED_TWICE, task.n_queries // 20)
+
+
+def warn_if_unstable(task: Task, outputs: Outputs, index: NDArray[np.int64], first: Replies) -> None:
+    """Ask about a few rows again; a black box that changes its mind cannot be explained better than that."""
+    n_again = min(len(index), len(first), n_asked_twice(task))
+    again = task.query(index[:n_again]) if n_again else None
+    if again is None:
+        return
+    same = outputs.agree(first.raw[: len(again)], again.raw)
+    task.history.record(stage="asked twice", n_rows=len(again), same_answers=float(same.mean()))
+    if not same.all():
+        warnings.warn(
+            f"the black box gave different answers to the same question: {1 - same.mean():.1%} of outputs changed "
+            f"when {len(again)} rows were asked twice. Explanations cannot be more faithful than that; "
+            "if it is random (dropout, sampling), fix its seed or put it in evaluation mode.",
+            UnstableBlackBoxWarning,
+            stacklevel=2,
+        )

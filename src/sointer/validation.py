@@ -1,0 +1,151 @@
+"""Small checks of arguments, shared by every entry point."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sointer.errors import InputError
+
+IntArray = npt.NDArray[np.int64]
+
+
+def is_integer(value: object) -> bool:
+    """True for Python and numpy integers, and never for booleans."""
+    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+
+
+def check_unique_names(names: Iterable[Any], n: int, what: str) -> list[str]:
+    """Return `names` as a list of `n` different strings; `what` is the argument they came from."""
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise InputError(f"{what} must be a list of {n} strings, got {names!r}. Give one name each, in a list.")
+    given = list(names)
+    wrong = [name for name in given if not isinstance(name, str)]
+    if wrong:
+        raise InputError(
+            f"{what} must be strings, got {wrong[0]!r} of type {type(wrong[0]).__name__}. Convert the names with str()."
+        )
+    if len(given) != n:
+        raise InputError(f"{what} must hold {n} names, got {len(given)}. Give exactly one name each.")
+    repeated = sorted(name for name, count in Counter(given).items() if count > 1)
+    if repeated:
+        raise InputError(f"{what} must be unique, got more than one of {_some(repeated)}. Rename them.")
+    return [str(name) for name in given]
+
+
+def check_k(k: object, n: int) -> int | Literal["auto"]:
+    """Return how many of `n` features to select: an int from 1 to `n`, or "auto"."""
+    if isinstance(k, str) and k == "auto":
+        return "auto"
+    if not is_integer(k):
+        raise InputError(
+            f"k must be an int from 1 to {n} or 'auto', got {k!r} of type {type(k).__name__}. "
+            "Give the number of features to select."
+        )
+    value = int(k)  # type: ignore[call-overload]
+    if not 1 <= value <= n:
+        raise InputError(
+            f"k must be from 1 to {n}, the number of features that can be selected, got {value}. "
+            "Choose a value in that range, or 'auto'."
+        )
+    return int(value)
+
+
+def check_positive_int(value: object, what: str, *, minimum: int = 1) -> int:
+    """Return `value` as an int of at least `minimum`."""
+    if not is_integer(value) or int(value) < minimum:  # type: ignore[call-overload]
+        raise InputError(f"{what} must be an int of at least {minimum}, got {value!r}. Give such a number.")
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def resolve_targets(target: object, output_names: Sequence[str], n_rows: int) -> IntArray:
+    """Return the output index to explain for each of `n_rows` rows.
+
+    `target` is an index, a name, or a list or array with one index or name per row.
+    """
+    if target is None:
+        raise InputError(
+            "target must be an output index, an output name, or one of these per row, got None. "
+            f"Choose among {_some(list(output_names))}."
+        )
+    if isinstance(target, np.ndarray) and target.ndim == 0:
+        target = target.item()
+    if isinstance(target, str) or not hasattr(target, "__len__"):
+        return np.full(n_rows, _target_index(target, output_names), dtype=np.int64)
+    if isinstance(target, (dict, set, frozenset, bytes)) or getattr(target, "ndim", 1) != 1:
+        raise InputError(
+            f"target must be one index or name, or a flat list with one per row, got {type(target).__name__} "
+            f"{_shape_note(target)}. Give a list of {n_rows} indices or names."
+        )
+    each = list(target)  # type: ignore[call-overload]
+    if len(each) != n_rows:
+        raise InputError(
+            f"target must hold one output per row ({n_rows}), got {len(each)}. "
+            "Give one index or name for all rows, or exactly one per row."
+        )
+    known: dict[Any, int] = {}
+    resolved = np.empty(n_rows, dtype=np.int64)
+    for row, one in enumerate(each):
+        # The type is part of the key because True == 1 and only one of the two is an index.
+        key = (type(one), one) if isinstance(one, (str, int, np.integer, np.bool_)) else None
+        if key is None or key not in known:
+            known[key] = _target_index(one, output_names)
+        resolved[row] = known[key]
+    return resolved
+
+
+def _target_index(target: object, output_names: Sequence[str]) -> int:
+    n_outputs = len(output_names)
+    if isinstance(target, str):
+        if target in output_names:
+            return list(output_names).index(target)
+        close = difflib.get_close_matches(target, output_names, n=3, cutoff=0.5)
+        hint = f"Did you mean {_some(close)}?" if close else f"Known outputs: {_some(list(output_names))}."
+        raise InputError(f"target names an unknown output: {target!r} is not one of {n_outputs} outputs. {hint}")
+    if hasattr(target, "item") and getattr(target, "ndim", None) == 0:
+        target = target.item()
+    if not is_integer(target):
+        raise InputError(
+            f"target must be an output index or name, got {target!r} of type {type(target).__name__}. "
+            f"Give an int from 0 to {n_outputs - 1}, or one of the output names."
+        )
+    index = int(target)  # type: ignore[call-overload]
+    if not 0 <= index < n_outputs:
+        raise InputError(
+            f"target must be from 0 to {n_outputs - 1}, got {index}. "
+            "Outputs are counted from 0 and negative indices are not accepted; a name works too."
+        )
+    return int(index)
+
+
+def check_random_state(seed: object) -> np.random.Generator:
+    """Return a generator from None, an int, a `Generator` (used as it is) or a `RandomState`."""
+    if seed is None:
+        return np.random.default_rng()
+    if isinstance(seed, np.random.Generator):
+        return seed
+    if isinstance(seed, np.random.RandomState):
+        return np.random.default_rng(seed.randint(0, 2**32, size=4, dtype=np.uint32))
+    if is_integer(seed) and int(seed) >= 0:  # type: ignore[call-overload]
+        return np.random.default_rng(int(seed))  # type: ignore[call-overload]
+    raise InputError(
+        f"random_state must be None, an int of at least 0, a numpy Generator or a RandomState, got {seed!r}. "
+        "Give an int for answers that repeat."
+    )
+
+
+def _some(items: Sequence[Any], limit: int = 5) -> str:
+    """The first few items in words, for messages."""
+    shown = ", ".join(repr(item) for item in items[:limit])
+    return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
+
+
+def _shape_note(value: object) -> str:
+    shape = getattr(value, "shape", None)
+    return f"of shape {tuple(shape)}" if shape is not None else repr(value)[:60]

@@ -1,0 +1,40 @@
+"""Small fitted explainers that many tests share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sointer import SOInter
+from sointer.datasets import paper_e1
+
+
+@pytest.fixture(scope="session")
+def small_problem():
+    return paper_e1(8)
+
+
+@pytest.fixture(scope="session")
+def small_data(small_problem):
+    return small_problem.sample(600, random_state=0)
+
+
+@pytest.fixture(scope="session")
+def small_explainer(small_problem, small_data):
+    """Fitted on E1 with 8 features, once; tests must not change it."""
+    return SOInter(small_problem, k=4, random_state=0, query_budget=1500).fit(small_data)
+
+
+@pytest.fixture(autouse=True)
+def global_random_state_is_left_alone():
+    """No test, and so no code under test, may touch numpy's or torch's global generators."""
+    import torch
+
+    before_numpy, before_torch = numpy_state(), torch.random.get_rng_state()
+    yield
+    assert np.array_equal(before_numpy, numpy_state()), "numpy's global generator was used"
+    assert torch.equal(before_torch, torch.random.get_rng_state()), "torch's global generator was used"
+
+
+def numpy_state():
+    return np.random.get_state()[1].copy()  # noqa: NPY002

@@ -1,0 +1,137 @@
+"""Plots by content: labels, bar lengths, outlines; and nothing global is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+import matplotlib
+from matplotlib import pyplot
+from matplotlib.collections import LineCollection
+
+from sointer import plot
+from sointer.blackbox import BlackBox
+from sointer.errors import InputError
+from sointer.explanation import Explanation, Source
+from sointer.groups import Groups
+from sointer.inputs import InputFormat
+from sointer.outputs import Outputs
+from sointer.removal import make_removal
+
+matplotlib.use("Agg")
+
+X = np.arange(24.0).reshape(4, 6)
+SELECTED = np.array([[2, 0], [2, 1], [2, 5], [0, 5]])
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    yield
+    pyplot.close("all")
+
+
+def explanation(targets: tuple[int, ...] = (1, 1, 1, 1)) -> Explanation:
+    names = [f"f{i}" for i in range(6)]
+    input_format = InputFormat.infer(X, feature_names=names)
+    raw = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
+    source = Source(
+        black_box=BlackBox(lambda rows: np.column_stack([rows[:, 0] > 9, rows[:, 1] > 9])),
+        input_format=input_format,
+        removal=make_removal("mean", X, input_format),
+        outputs=Outputs.infer(raw, names=["cat", "dog"]),
+        groups=Groups.build(None, names, input_format.column_feature),
+        data=X,
+    )
+    scores = np.tile(np.array([0.5, 0.25, 2.0, 0.0, 0.0, 0.125], dtype=np.float32), (4, 1))
+    return Explanation.of(SELECTED, np.full(4, 2), scores, np.array(targets), np.array([1, 0, 0, 1]), source)
+
+
+def bars(ax: object) -> list[tuple[str, float]]:
+    labels = [label.get_text() for label in ax.get_yticklabels()]  # type: ignore[attr-defined]
+    return list(zip(labels, [patch.get_width() for patch in ax.patches], strict=True))  # type: ignore[attr-defined]
+
+
+def test_bar_of_a_row_shows_its_selected_features_best_first() -> None:
+    ax = plot.bar(explanation(), row=0)
+    assert bars(ax) == [("f2", 2.0), ("f0", 0.5)]
+    assert ax.get_title() == "why dog = 1, row 0"
+    assert ax.get_ylim()[0] > ax.get_ylim()[1], "the best is on top"
+
+
+def test_bar_over_all_rows_shows_how_often_each_was_selected() -> None:
+    ax = plot.bar(explanation(), n=3)
+    assert bars(ax) == [("f2", 0.75), ("f0", 0.5), ("f5", 0.5)]
+    assert "dog" in ax.get_title()
+    assert ax.get_xlim() == (0, 1)
+
+
+def test_bar_wants_one_target_or_a_row() -> None:
+    with pytest.raises(InputError, match=r"2 targets.*choose a row"):
+        plot.bar(explanation((0, 1, 1, 1)))
+    with pytest.raises(InputError, match="row is 4, expected 0 to 3"):
+        plot.bar(explanation(), row=4)
+    assert plot.bar(explanation(), row=-1).get_title() == "why dog = 1, row 3"
+
+
+def test_explanation_plot_is_bar_on_the_given_axes() -> None:
+    _, ax = pyplot.subplots()
+    assert explanation().plot(row=1, ax=ax) is ax
+    assert [name for name, _ in bars(ax)] == ["f2", "f1"]
+
+
+def test_history_draws_loss_and_agreement_over_steps() -> None:
+    rows = [
+        {"stage": "asked twice", "seconds": 0.1},
+        {"stage": "pre-training", "step": 100, "held_out_loss": 0.5, "held_out_agreement": 0.8},
+        {"stage": "round 1", "step": 200, "held_out_loss": 0.25, "held_out_agreement": 0.9},
+    ]
+    ax = plot.history(rows)
+    assert ax.lines[0].get_xydata().tolist() == [[100, 0.5], [200, 0.25]]
+    right = next(other for other in ax.figure.axes if other is not ax)
+    assert right.lines[0].get_xydata().tolist() == [[100, 0.8], [200, 0.9]]
+    with pytest.raises(InputError, match="nothing to draw"):
+        plot.history(rows[:1])
+
+
+def test_interactions_draws_the_matrix_without_its_diagonal() -> None:
+    ax = plot.interactions([[0, 2], [2, 0]], ["cat", "dog"])
+    values = np.ma.filled(ax.images[0].get_array(), np.nan)
+    np.testing.assert_array_equal(values, [[np.nan, 2], [2, np.nan]])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["cat", "dog"]
+    with pytest.raises(InputError, match=r"shape \(2, 2\), expected .* 3 names"):
+        plot.interactions(np.zeros((2, 2)), ["a", "b", "c"])
+
+
+def test_pixels_draws_the_image_and_outlines_the_selection() -> None:
+    ax = plot.pixels(explanation(), row=1, image_shape=(2, 3))
+    np.testing.assert_array_equal(ax.images[0].get_array(), X[1].reshape(2, 3))
+    [lines] = [part for part in ax.collections if isinstance(part, LineCollection)]
+    assert len(lines.get_segments()) == 6, "pixels 1 and 2 share an edge, which is not drawn"
+    with pytest.raises(InputError, match="height \\* width = 6"):
+        plot.pixels(explanation(), row=0, image_shape=(2, 2))
+
+
+def test_outline_of_one_pixel_is_its_four_edges() -> None:
+    mask = np.zeros((2, 2), dtype=bool)
+    mask[1, 0] = True
+    edges = {
+        ((-0.5, 0.5), (0.5, 0.5)),
+        ((-0.5, 1.5), (0.5, 1.5)),
+        ((-0.5, 0.5), (-0.5, 1.5)),
+        ((0.5, 0.5), (0.5, 1.5)),
+    }
+    assert set(plot.outline(mask)) == edges
+    assert plot.outline(np.zeros((2, 2), dtype=bool)) == []
+
+
+def test_nothing_is_shown_and_no_style_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyplot, "show", lambda *_, **__: pytest.fail("plt.show was called"))
+    before = dict(matplotlib.rcParams)
+    plot.bar(explanation(), row=0)
+    plot.pixels(explanation(), row=0, image_shape=(3, 2))
+    plot.interactions(np.zeros((2, 2)), ["a", "b"]).figure.canvas.draw()
+    assert dict(matplotlib.rcParams) == before
