@@ -85,7 +85,7 @@ def test_a_setting_without_effect_is_refused(config: StageConfig, preset: str, n
     ],
 )
 def test_values_out_of_range_are_refused(config: StageConfig) -> None:
-    with pytest.raises(InputError, match=r"Config\.\w+ must be positive( or zero)?, got "):
+    with pytest.raises(InputError, match=r"Config\.\w+ must be a .*positive .*(or zero)?, got "):
         config.resolve("default")
 
 
@@ -105,7 +105,6 @@ def test_zero_is_fine_where_it_switches_something_off(config: StageConfig) -> No
     assert all(getattr(resolved, name) == 0 for name in given)
 
 
-@pytest.mark.xfail(reason="check() looks at the sign of int and float only", raises=pytest.fail.Exception)
 @pytest.mark.parametrize(
     "config",
     [

@@ -182,7 +182,7 @@ def test_mean_field_is_close_to_exact_for_weak_coupling(n_classes: tuple[int, ..
 
 
 @pytest.mark.parametrize("damping", [0.2, 0.5])
-def test_mean_field_ends_where_every_output_fits_the_others(damping: float) -> None:
+def test_mean_field_ends_where_every_output_fits_the_slope_at_the_mean(damping: float) -> None:
     space = OutputSpace((2, 3))
     energy, x = random_energy(space, 4, strength=0.5), rows()
     q = mean_field_log_marginals(energy, x, n_steps=60, damping=damping).exp()
@@ -190,13 +190,15 @@ def test_mean_field_ends_where_every_output_fits_the_others(damping: float) -> N
     for row, values in zip(x.tolist(), q.tolist(), strict=True):
         mean = [values[1], *values[2:]]  # the encoded mean: one number, then one-hot
 
-        def cost(y: list[float], row: list[float] = row) -> float:
-            linear = sum(y[i] * A[i][j] * row[j] for i in range(4) for j in range(3))
-            units = zip(weight, offset, b, strict=True)
-            return linear + sum(v * math.log1p(math.exp(sum(w[i] * y[i] for i in range(4)) + c)) for w, c, v in units)
+        def slope(i: int, row: list[float] = row, mean: list[float] = mean) -> float:
+            units = [
+                v * w[i] / (1 + math.exp(-(sum(w[j] * mean[j] for j in range(4)) + c)))
+                for w, c, v in zip(weight, offset, b, strict=True)
+            ]
+            return sum(A[i][j] * row[j] for j in range(3)) + sum(units)
 
-        first = [math.exp(-cost([float(c), *mean[1:]])) for c in range(2)]
-        second = [math.exp(-cost([mean[0], *(float(c == j) for j in range(3))])) for c in range(3)]
+        first = [1.0, math.exp(-slope(0))]
+        second = [math.exp(-slope(i)) for i in (1, 2, 3)]
         expected = [v / sum(first) for v in first] + [v / sum(second) for v in second]
         assert values == pytest.approx(expected, abs=1e-4)
 

@@ -233,7 +233,6 @@ def test_evidence_is_finite_beyond_any_probability(exact_limit: int, size: float
     assert slope.isfinite()
 
 
-@pytest.mark.xfail(reason="probabilities are cut at 1e-30, so beyond log-odds of 69 saliency is zero")
 @pytest.mark.parametrize("exact_limit", [4096, 1])
 def test_evidence_keeps_its_slope_beyond_the_smallest_probability(exact_limit: int) -> None:
     assert certain(exact_limit, 80.0)[1].item() == pytest.approx(1.0, rel=1e-3)

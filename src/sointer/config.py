@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
@@ -13,6 +15,14 @@ PRESETS: tuple[Preset, ...] = ("default", "paper")
 
 Config = TypeVar("Config", bound="StageConfig")
 OPEN: Any = None  # left to the preset
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -37,17 +47,28 @@ class StageConfig:
         return resolved
 
     def check(self) -> None:
-        """Raise InputError for a value out of range."""
+        """Raise InputError for a value of the wrong type or out of range."""
         for field in fields(self):
             value = getattr(self, field.name)
-            numbers = value if isinstance(value, tuple) else (value,)
-            for number in numbers:
-                is_number = isinstance(number, int | float) and not isinstance(number, bool)
-                if is_number and not (number > 0 or (number == 0 and field.name in self.may_be_zero)):
-                    raise InputError(
-                        f"{type(self).__name__}.{field.name} must be positive"
-                        f"{' or zero' if field.name in self.may_be_zero else ''}, got {value!r}."
-                    )
+            if value is None:
+                continue
+            wanted = self._wanted(field.name, value)
+            if wanted is not None:
+                raise InputError(f"{type(self).__name__}.{field.name} must be {wanted}, got {value!r}.")
+
+    def _wanted(self, name: str, value: Any) -> str | None:
+        """What the setting must be, if the value is not that."""
+        example = next(preset[name] for preset in self.presets.values() if name in preset)
+        zero = name in self.may_be_zero
+        if isinstance(example, tuple):
+            fits = isinstance(value, tuple) and len(value) > 0 and all(_is_count(v) and v > 0 for v in value)
+            return None if fits else "a tuple of positive whole numbers"
+        if isinstance(example, int):
+            fits = _is_count(value) and (value > 0 or (zero and value == 0))
+            return None if fits else "a positive whole number" + (" or zero" if zero else "")
+        if not _is_number(value) or not (value > 0 or (zero and value == 0)) or not math.isfinite(value):
+            return "a positive number" + (" or zero" if zero else "")
+        return "a share below 1" if name.endswith("_share") and value >= 1 else None
 
     may_be_zero: ClassVar[frozenset[str]] = frozenset()
 
@@ -121,7 +142,7 @@ class InterpreterConfig(StageConfig):
             "hidden": (100, 100, 100),
             "learning_rate": 1e-3,
             "batch_size": 128,
-            "temperature": 10.0,
+            "temperature": 0.1,
         },
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_residual_steps"})

@@ -18,6 +18,7 @@ from sointer.blackbox import BlackBox
 from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
 from sointer.containers import is_sparse
 from sointer.energy.interactions import output_interactions
+from sointer.energy.likelihood import Likelihood
 from sointer.errors import (
     BudgetWarning,
     ConstantFeatureWarning,
@@ -35,6 +36,7 @@ from sointer.training.default import train_default
 from sointer.training.history import History
 from sointer.training.paper import train_paper
 from sointer.training.task import Task, Trained
+from sointer.training.threads import threads_for
 from sointer.validation import check_k, check_positive_int, check_random_state, resolve_targets
 
 N_AUTO_QUERIES = (5_000, 50_000)
@@ -159,7 +161,7 @@ class SOInter(BaseEstimator):
             return outputs
 
         try:
-            with black_box.budget(self.query_budget):
+            with black_box.budget(self.query_budget), threads_for(input_format.n_columns):
                 trained = recipe(
                     task,
                     *configs,
@@ -306,10 +308,7 @@ class SOInter(BaseEstimator):
         return scores, values, allowed
 
     def _expected(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        from sointer.energy.likelihood import Likelihood
-
-        config = self.config_[0]
-        likelihood = Likelihood.of(config)
+        likelihood = Likelihood.of(self.config_[0])
         return likelihood.predict(self.energy_, x).gather(1, targets.unsqueeze(1)).squeeze(1)
 
     # --- keeping -----------------------------------------------------------------------------------------

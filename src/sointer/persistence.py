@@ -21,7 +21,7 @@ from sointer.adapters import as_black_box
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import SeparateEnergy, VectorEnergy
+from sointer.energy.networks import SeparateEnergy, SideBySideEnergies, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.errors import LoadError
 from sointer.explainer import SOInter
@@ -160,14 +160,20 @@ def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, 
     return explainer
 
 
-def _energy(explainer: SOInter, parameters: dict[str, Any], state: dict[str, Tensor]) -> VectorEnergy | SeparateEnergy:
+def _energy(
+    explainer: SOInter, parameters: dict[str, Any], state: dict[str, Tensor]
+) -> VectorEnergy | SeparateEnergy | SideBySideEnergies:
     config = explainer.config_[0]
     space = OutputSpace.of(explainer.outputs_)
     n_columns = explainer.input_format_.n_columns
-    energy: VectorEnergy | SeparateEnergy
+    energy: VectorEnergy | SeparateEnergy | SideBySideEnergies
     if parameters["preset"] == "paper":
         with torch.random.fork_rng(devices=[]):
-            energy = paper_energy(n_columns, space, config)
+            if parameters["structured"]:
+                energy = paper_energy(n_columns, space, config)
+            else:
+                alone = {t: OutputSpace((space.n_classes[t],)) for t in explainer.targets_}
+                energy = SideBySideEnergies(space, {t: paper_energy(n_columns, s, config) for t, s in alone.items()})
     else:
         energy = build_energy(n_columns, space, config, structured=parameters["structured"], seed=0)
     energy.load_state_dict(state)
@@ -194,6 +200,7 @@ def _interpreter(
             n_path_steps=int(facts["n_path_steps"]),
         )
         if any(name.startswith("residual.") for name in state):
+            assert not isinstance(explainer.energy_, SideBySideEnergies)
             interpreter.residual = ResidualNetwork(
                 explainer.energy_.scaling, n_columns, explainer.n_outputs_, n_units, config.hidden
             )

@@ -42,8 +42,8 @@ def smallest_confirmed(
 ) -> NDArray[np.int64]:
     """Per row, how many of the best units suffice for the black box to repeat its target in every draw.
 
-    Sizes are doubled until they suffice and the last gap is then halved, so the answer is confirmed,
-    and one less was not where the black box's agreement grows with the selection.
+    Sizes are doubled until they suffice and the last gap is then halved. A row that is not confirmed even
+    with all its units (a black box that changes its mind) keeps them all.
     """
     n_rows, n_units = ranking.shape
     most = np.maximum((ranking >= 0).sum(axis=1), 1)
@@ -55,14 +55,17 @@ def smallest_confirmed(
     low = np.zeros(n_rows, dtype=np.int64)  # not confirmed (or nothing)
     high = most.copy()  # confirmed (or everything)
     size = np.ones(n_rows, dtype=np.int64)
+    found = np.zeros(n_rows, dtype=bool)
     growing = np.arange(n_rows)
     while len(growing):
         suffices = confirmed(growing, size[growing])
         done = suffices | (size[growing] >= most[growing])
+        found[growing[suffices]] = True
         high[growing[suffices]] = size[growing[suffices]]
         low[growing[~done]] = size[growing[~done]]
         growing = growing[~done]
         size[growing] = np.minimum(2 * size[growing], most[growing])
+    low[~found] = most[~found] - 1  # not confirmed even whole: keep everything, ask no more
     halving = np.flatnonzero(high - low > 1)
     while len(halving):
         middle = (low[halving] + high[halving]) // 2

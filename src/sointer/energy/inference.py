@@ -10,6 +10,7 @@ from sointer.energy.networks import Energy
 from sointer.energy.space import OutputSpace
 
 SMALLEST_PROBABILITY = 1e-30
+LOG_OF_NOTHING = -1e30
 TABLE_ENTRIES = 2**17
 
 
@@ -32,6 +33,35 @@ def exact_log_marginals(energy: Energy, x: Tensor) -> Tensor:
     return torch.cat(parts).clamp_min(SMALLEST_PROBABILITY).log()
 
 
+def target_log_weights(energy: Energy, x: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """Per row, log of the summed weights exp(-E) of the configurations with the label, and of those without."""
+    labels = energy.space.configuration_labels
+    n_rows = max(16, TABLE_ENTRIES // len(labels))
+    unaries, owns = energy.unary(x).split(n_rows), label.split(n_rows)
+    parts = [_log_weights(-energy_table(energy, unary), labels, own) for unary, own in zip(unaries, owns, strict=True)]
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+
+def _log_weights(log_weight: Tensor, labels: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    largest = log_weight.detach().amax(dim=1)
+    weight = torch.exp(log_weight - largest.unsqueeze(1))
+    with_label = (weight @ labels).gather(1, label.unsqueeze(1)).squeeze(1)
+    without = (weight @ (1 - labels)).gather(1, label.unsqueeze(1)).squeeze(1)
+    lost = torch.nonzero(torch.minimum(with_label, without) < SMALLEST_PROBABILITY).squeeze(1)
+    log_with = with_label.clamp_min(SMALLEST_PROBABILITY).log() + largest
+    log_without = without.clamp_min(SMALLEST_PROBABILITY).log() + largest
+    if len(lost):
+        # One side is too small to be seen beside the other: add up its logarithms, more slowly.
+        here = labels.T.bool()[label[lost]]
+        log_with = log_with.index_copy(
+            0, lost, torch.logsumexp(log_weight[lost].masked_fill(~here, LOG_OF_NOTHING), dim=1)
+        )
+        log_without = log_without.index_copy(
+            0, lost, torch.logsumexp(log_weight[lost].masked_fill(here, LOG_OF_NOTHING), dim=1)
+        )
+    return log_with, log_without
+
+
 def label_energies(energy: Energy, unary: Tensor, q: Tensor) -> Tensor:
     """The energy of giving output i class c while the other outputs stay at their mean: (rows, labels)."""
     space = energy.space
@@ -52,16 +82,30 @@ def conditional_log_probabilities(energy: Energy, x: Tensor, q: Tensor) -> Tenso
     return energy.space.normalise(-label_energies(energy, energy.unary(x), q))
 
 
+def slope_at(energy: Energy, unary: Tensor, y: Tensor) -> Tensor:
+    """The derivative of the energy (without a continuous output's own square) in every column of y."""
+    if energy.coupling is None:
+        return unary
+    weight, offset, b = energy.coupling
+    return unary + (torch.sigmoid(y @ weight.T + offset) * b) @ weight
+
+
 def mean_field_log_marginals(energy: Energy, x: Tensor, *, n_steps: int = 6, damping: float = 0.5) -> Tensor:
-    """Approximate log p_E(y_i = c | x): damped, differentiable mean-field steps: (rows, labels)."""
+    """Approximate log p_E(y_i = c | x): damped, differentiable mean-field steps: (rows, labels).
+
+    Each step takes the energy to be linear around the mean of all outputs, which costs two matrix
+    products whatever the number of outputs; energies are trained through these very steps.
+    """
     space = energy.space
     unary = energy.unary(x)
-    log_q = space.normalise(-unary @ space.label_columns.T)
+    logits = -unary @ space.label_columns.T
+    log_q = space.normalise(logits)
     if energy.coupling is None:
         return log_q
     for _ in range(n_steps):
-        update = space.normalise(-label_energies(energy, unary, log_q.exp()))
-        log_q = space.normalise(damping * log_q + (1 - damping) * update)
+        update = -slope_at(energy, unary, log_q.exp() @ space.label_columns) @ space.label_columns.T
+        logits = damping * logits + (1 - damping) * update
+        log_q = space.normalise(logits)
     return log_q
 
 
@@ -81,27 +125,21 @@ def mean_field_means(energy: Energy, x: Tensor, *, n_steps: int = 6, damping: fl
     mean = -unary
     if energy.coupling is None:
         return mean
-    weight, offset, b = energy.coupling
     for _ in range(n_steps):
-        update = -(unary + (torch.sigmoid(mean @ weight.T + offset) * b) @ weight)
-        mean = damping * mean + (1 - damping) * update
+        mean = damping * mean - (1 - damping) * slope_at(energy, unary, mean)
     return mean
 
 
 def gradient_inference(energy: Energy, x: Tensor, *, n_steps: int = 30, step_size: float = 0.5) -> Tensor:
     """Minimise the energy over relaxed outputs by gradient steps, then round: class codes (rows, outputs)."""
     space = energy.space
-    unary = energy.unary(x).detach()
-    logits = torch.zeros(x.shape[0], space.n_labels)
-    coupling = energy.coupling
-    for _ in range(n_steps):
-        q = space.normalise(logits).exp()
-        slope = unary
-        if coupling is not None:
-            weight, offset, b = (part.detach() for part in coupling)
-            slope = unary + (torch.sigmoid(q @ space.label_columns @ weight.T + offset) * b) @ weight
-        # A step on the logits of q along the gradient in q (mirror descent) stays inside the simplex.
-        logits = logits - step_size * slope @ space.label_columns.T
+    with torch.no_grad():
+        unary = energy.unary(x)
+        logits = torch.zeros(x.shape[0], space.n_labels)
+        for _ in range(n_steps):
+            # A step on the logits of q along the gradient in q (mirror descent) stays inside the simplex.
+            y = space.normalise(logits).exp() @ space.label_columns
+            logits = logits - step_size * slope_at(energy, unary, y) @ space.label_columns.T
     return space.most_likely(logits)
 
 

@@ -6,53 +6,56 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sointer.energy.networks import Energy
+from sointer.energy.space import OutputSpace
 
-N_SAMPLES = 256
+N_SAMPLES = 128
 
 
 def output_interactions(energy: Energy) -> NDArray[np.float32]:
     """(outputs, outputs): mean size of the change in b' softplus(B y) when two outputs move together.
 
-    For labels i and j it is |g(1,1) - g(1,0) - g(0,1) + g(0,0)| with the other outputs at random values;
-    of all pairs of classes the largest counts. Symmetric, zero on the diagonal, zero without coupling.
+    For classes a of output i and b of output j it is |g(a, b) - g(a, 0) - g(0, b) + g(0, 0)|, 0 being each
+    output's first class and the other outputs having random values; of all pairs (a, b) the largest
+    counts. For continuous outputs, the size of the second derivative. Symmetric, zero on the diagonal,
+    zero without coupling.
     """
     space = energy.space
-    n = space.n_outputs
-    result = torch.zeros(n, n)
-    if energy.coupling is None or n < 2:
-        return np.asarray(result.numpy())
-    weight, offset, b = (part.detach() for part in energy.coupling)
-    generator = torch.Generator().manual_seed(0)
-    if space.is_continuous:
-        y = torch.randn(N_SAMPLES, n, generator=generator)
-        slope = torch.sigmoid(y @ weight.T + offset)
-        curvature = slope * (1 - slope) * b  # (samples, units)
-        second = torch.einsum("su,ui,uj->sij", curvature, weight, weight)
-        result = second.abs().mean(dim=0)
-        return np.asarray(result.fill_diagonal_(0.0).numpy())
-    columns = space.n_columns
-    classes = torch.rand(N_SAMPLES, n, generator=generator) * torch.tensor(space.n_classes)
-    y = space.encode(classes.long())
-    owner = space.column_output
-    for i in range(columns):
-        # Everything about column i at once: y with i and j set to 0 or 1, all j together.
-        without_i = torch.where(owner == owner[i], 0.0, y)
-        h0 = without_i @ weight.T + offset
-        hj0 = h0.unsqueeze(1) - own_part(without_i, weight, owner)  # (samples, columns, units)
-        hj1 = hj0 + weight.T
-        mixed = (
-            F.softplus(hj1 + weight[:, i]) - F.softplus(hj0 + weight[:, i]) - F.softplus(hj1) + F.softplus(hj0)
-        ) @ b
-        strength = mixed.abs().mean(dim=0)
-        row = torch.zeros(n).scatter_reduce(0, owner, strength, reduce="amax")
-        result[owner[i]] = torch.maximum(result[owner[i]], row)
-    return np.asarray(result.fill_diagonal_(0.0).numpy())
+    result = torch.zeros(space.n_outputs, space.n_outputs)
+    if energy.coupling is not None:
+        weight, offset, b = (part.detach() for part in energy.coupling)
+        generator = torch.Generator().manual_seed(0)
+        of_kind = _of_numbers if space.is_continuous else _of_classes
+        result = of_kind(space, weight, offset, b, generator).fill_diagonal_(0.0)
+    return np.asarray(result.numpy())
 
 
-def own_part(y: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor) -> torch.Tensor:
-    """What each column's own output adds to B y: (samples, columns, units)."""
-    contribution = y.unsqueeze(2) * weight.T
-    by_output = torch.zeros(len(y), int(owner.max()) + 1, weight.shape[0]).index_add(1, owner, contribution)
-    return by_output[:, owner]
+def _of_numbers(space: OutputSpace, weight: Tensor, offset: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
+    y = torch.randn(N_SAMPLES, space.n_outputs, generator=generator)
+    slope = torch.sigmoid(y @ weight.T + offset)
+    curvature = slope * (1 - slope) * b  # (samples, units)
+    return torch.einsum("su,ui,uj->sij", curvature, weight, weight).abs().mean(dim=0)
+
+
+def _of_classes(space: OutputSpace, weight: Tensor, offset: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
+    shift = space.label_columns @ weight.T  # what each label adds to B y
+    first = shift[space.first_label]
+    draws = torch.rand(N_SAMPLES, space.n_outputs, generator=generator) * torch.tensor(space.n_classes)
+    own = shift[space.first_label + draws.long()]  # (samples, outputs, units)
+    total = own.sum(dim=1) + offset
+    to_first = first - own  # added to B y, it puts an output at its first class
+    changes = [label for label in range(space.n_labels) if label not in set(space.first_label.tolist())]
+    result = torch.zeros(space.n_outputs, space.n_outputs)
+    if not changes:
+        return result
+    owner = space.label_output[changes]
+    moves = shift[changes] - first[owner]  # (changes, units)
+    for change, i in enumerate(owner.tolist()):
+        base = (total + to_first[:, i]).unsqueeze(1) + to_first[:, owner]  # (samples, changes, units)
+        moved = base + moves[change]
+        mixed = (F.softplus(moved + moves) - F.softplus(moved) - F.softplus(base + moves) + F.softplus(base)) @ b
+        row = torch.zeros(space.n_outputs).scatter_reduce(0, owner, mixed.abs().mean(dim=0), reduce="amax")
+        result[i] = torch.maximum(result[i], row)
+    return result

@@ -10,10 +10,11 @@ from torch import Tensor
 from sointer.config import EnergyConfig
 from sointer.energy import losses
 from sointer.energy.inference import (
-    SMALLEST_PROBABILITY,
+    LOG_OF_NOTHING,
     exact_log_marginals,
     mean_field_log_marginals,
     mean_field_means,
+    target_log_weights,
 )
 from sointer.energy.networks import Energy
 
@@ -59,21 +60,32 @@ class Likelihood:
 
     def target_log_likelihood(self, energy: Energy, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
         """log p_E(y_t = value | x): the target's marginal, so that credit flows through the other outputs."""
-        marginals = self.log_marginals(energy, x)
-        if energy.space.is_continuous:
-            return -0.5 * (marginals.gather(1, targets.unsqueeze(1)).squeeze(1) - values).square()
-        label = energy.space.first_label[targets] + values
-        return marginals.gather(1, label.unsqueeze(1)).squeeze(1)
+        if not energy.space.is_continuous:
+            of_value, of_others = self._target_log_weights(energy, x, targets, values)
+            return of_value - torch.logaddexp(of_value, of_others)
+        mean = self.log_marginals(energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
+        return -0.5 * (mean - values).square()
 
     def target_evidence(self, energy: Energy, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
         """What saliency differentiates: the log-odds of the value, or the mean of a continuous target."""
+        if not energy.space.is_continuous:
+            of_value, of_others = self._target_log_weights(energy, x, targets, values)
+            return of_value - of_others
+        return self.log_marginals(energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
+
+    def _target_log_weights(self, energy: Energy, x: Tensor, targets: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Log of the unnormalised weight of the value, and of all other values of the target.
+
+        Both stay logarithms throughout, so that the gradient lives on however certain the energy is.
+        """
         space = energy.space
+        label = space.first_label[targets] + values
+        if energy.coupling is not None and self.is_exact(energy):
+            return target_log_weights(energy, x, label)
         marginals = self.log_marginals(energy, x)
-        if space.is_continuous:
-            return marginals.gather(1, targets.unsqueeze(1)).squeeze(1)
-        label = (space.first_label[targets] + values).unsqueeze(1)
         same_output = space.label_output.unsqueeze(0) == targets.unsqueeze(1)
-        others = same_output.scatter(1, label, False)
-        # Summing the other labels, instead of 1 - p, keeps the gradient alive where p is close to 1.
-        other_p = (marginals.exp() * others).sum(dim=1).clamp_min(SMALLEST_PROBABILITY)
-        return marginals.gather(1, label).squeeze(1) - torch.log(other_p)
+        others = same_output.scatter(1, label.unsqueeze(1), False)
+        return (
+            marginals.gather(1, label.unsqueeze(1)).squeeze(1),
+            torch.logsumexp(marginals.masked_fill(~others, LOG_OF_NOTHING), dim=1),
+        )

@@ -109,6 +109,33 @@ class VectorEnergy(nn.Module):
         return [first.weight]
 
 
+class SideBySideEnergies(nn.Module):
+    """One whole energy for each target, each seeing that target alone (SOInter-1 as published)."""
+
+    def __init__(self, space: OutputSpace, of_target: dict[int, VectorEnergy]) -> None:
+        super().__init__()
+        self.space = space
+        self.of_target = nn.ModuleDict({str(target): energy for target, energy in of_target.items()})
+
+    def unary(self, x: Tensor) -> Tensor:
+        unary = torch.zeros(len(x), self.space.n_columns)
+        for target, energy in self.of_target.items():
+            assert isinstance(energy, VectorEnergy)
+            columns = torch.nonzero(self.space.column_output == int(target)).squeeze(1)
+            n_classes = self.space.n_classes[int(target)]
+            of_class = [energy(x, energy.space.encode(torch.full((len(x), 1), c))) for c in range(n_classes)]
+            table = torch.stack(of_class, dim=1)
+            unary[:, columns] = table[:, 1:] - table[:, :1] if n_classes == 2 else table
+        return unary
+
+    @property
+    def coupling(self) -> None:
+        return None
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return (self.unary(x) * y).sum(dim=-1)
+
+
 class SeparateEnergy(nn.Module):
     """SOInter-1: every output has an F of its own and is coupled to no other output.
 

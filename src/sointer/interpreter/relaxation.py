@@ -32,7 +32,8 @@ def soft_top_k(logits: Tensor, k: int, temperature: float) -> Tensor:
     """Shares in [0, 1] that sum to k: sigmoid((logits - threshold) / tau), whatever k at the same cost.
 
     The threshold solves sum = k by bisection; a last Newton step, the only differentiated one, gives
-    the exact implicit gradient. As tau goes to 0 the shares become the indicator of the k largest.
+    the exact implicit gradient. As tau goes to 0 the shares become the
+    indicator of the k largest. Logits must be finite.
     """
     if k >= logits.shape[-1]:
         return torch.ones_like(logits)

@@ -15,7 +15,7 @@ from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.energy import losses
 from sointer.energy.inference import best_other
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import Energy, VectorEnergy
+from sointer.energy.networks import Energy, SideBySideEnergies, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.errors import InputError
 from sointer.interpreter.networks import PaperInterpreter
@@ -72,11 +72,13 @@ def train_paper(
             pretrain(task, energy, replies.points, seen, energy_config, training_config)
         rounds = Rounds(task, energy, interpreter, target, position, index, replies.points, seen, outputs)
         rounds.run(energy_config, interpreter_config, training_config)
+    energy_of_all = whole_energy if structured else SideBySideEnergies(OutputSpace.of(outputs), own_energies)
     with torch.no_grad():
-        agreement = float((likelihood.predict(whole_energy, replies.points) == codes).float().mean())
+        same = likelihood.predict(energy_of_all, replies.points) == codes
     interpreter.requires_grad_(False)
     task.history.close()
-    return Trained(outputs, whole_energy.requires_grad_(False), likelihood, interpreter, agreement)
+    agreement = float(same[:, target_list].float().mean())
+    return Trained(outputs, energy_of_all.requires_grad_(False), likelihood, interpreter, agreement)
 
 
 def paper_energy(n_columns: int, space: OutputSpace, config: EnergyConfig) -> VectorEnergy:

@@ -30,7 +30,7 @@ def improve_by_swaps(
     rows = torch.arange(n_rows)
     best = value(rows, keep)
     for _ in range(n_sweeps):
-        if len(rows) == 0:
+        if len(rows) == 0 or not keep[rows].any():
             break
         without = drop_least_useful(value, rows, keep[rows], scores[rows])
         swapped, gained = add_most_useful(value, rows, without, candidates[rows], allowed[rows])

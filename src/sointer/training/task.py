@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sointer.blackbox import BlackBox
 from sointer.containers import is_sparse
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import SeparateEnergy, VectorEnergy
+from sointer.energy.networks import SeparateEnergy, SideBySideEnergies, VectorEnergy
 from sointer.errors import InputError, UnstableBlackBoxWarning
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
@@ -87,7 +87,7 @@ class Trained:
     """What a recipe hands back to the explainer."""
 
     outputs: Outputs
-    energy: VectorEnergy | SeparateEnergy
+    energy: VectorEnergy | SeparateEnergy | SideBySideEnergies
     likelihood: Likelihood
     interpreter: nn.Module
     held_out_agreement: float
