@@ -25,9 +25,9 @@ def small_explainer(small_problem, small_data):
     return SOInter(small_problem, k=4, random_state=0, query_budget=1500).fit(small_data)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def global_random_state_is_left_alone():
-    """No test, and so no code under test, may touch numpy's or torch's global generators."""
+    """The code under test may not touch numpy's or torch's global generators."""
     import torch
 
     before_numpy, before_torch = numpy_state(), torch.random.get_rng_state()

@@ -17,6 +17,8 @@ from sklearn.tree import DecisionTreeRegressor
 import sointer
 from sointer import BlackBox, EnergyConfig, InterpreterConfig, SOInter, TrainingConfig
 
+pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
+
 QUICK = {"query_budget": 600, "training": TrainingConfig(n_epochs=2), "interpreter": InterpreterConfig(n_path_steps=4)}
 VARIANTS = {
     "default": QUICK,

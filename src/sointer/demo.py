@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 
@@ -83,8 +81,7 @@ def run_demo(
     require_extra("jinja2", "demo")
     folder = make_folder(out_dir)
     size = QUICK if quick else FULL
-    with one_thread():
-        content = explain_digits(size, random_state, say, progress)
+    content = explain_digits(size, random_state, say, progress)
     say("Drawing ...")
     first_of_each = content.examples[:10]
     png = io.BytesIO()
@@ -286,14 +283,3 @@ def make_folder(out_dir: str | Path) -> Path:
     except OSError as exc:
         raise InputError(f"cannot write to {str(folder)!r} ({exc.strerror}); choose another folder.") from exc
     return folder
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Networks this small run fastest on one thread, above all on a machine that is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -264,7 +264,8 @@ class SOInter(BaseEstimator):
         targets = resolve_targets(target, self.output_names_, n_rows)
         self._check_fitted_targets(targets)
         size = check_k(self.k if k is None else k, self.groups_.n_units)
-        scores, values, allowed = self._scores(data, targets)
+        with threads_for(data.shape[1]):
+            scores, values, allowed = self._scores(data, targets)
         ranking = rank_units(scores, allowed)
         source = Source(self.black_box_, self.input_format_, self.removal_, self.outputs_, self.groups_, data)
         if size == "auto":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,19 +63,22 @@ class Source:
     groups: Groups
     data: Any
 
-    def original(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        """Encoded rows, and what the black box says about them."""
+    @cached_property
+    def answers(self) -> NDArray[Any]:
+        """What the black box says about the whole rows; asked once."""
+        return self.ask(self.rows(np.arange(self.data.shape[0])))
+
+    def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Encoded rows, dense."""
+        chosen = self.data[index]
+        return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
+
+    def ask(self, points: NDArray[np.float64]) -> NDArray[Any]:
         if self.black_box is None:
             raise InputError(
                 "this explanation has no black box to ask; load the explainer with "
                 "sointer.load(path, black_box=model), then explain again."
             )
-        chosen = self.data[rows]
-        whole = np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
-        return whole, self.ask(whole)
-
-    def ask(self, points: NDArray[np.float64]) -> NDArray[Any]:
-        assert self.black_box is not None
         return self.black_box(self.input_format.decode(points))
 
     def agreement(
@@ -87,9 +91,11 @@ class Source:
         seed: int,
     ) -> NDArray[np.float64]:
         """Share of draws in which each row, reduced to `keep_units`, kept its target's value."""
-        whole, original = self.original(rows)
+        original = self.answers[rows]
         at = (np.arange(len(rows)), targets)
-        reduced = self.removal.draws(whole, self.groups.to_columns(keep_units), n_draws, np.random.default_rng(seed))
+        reduced = self.removal.draws(
+            self.rows(rows), self.groups.to_columns(keep_units), n_draws, np.random.default_rng(seed)
+        )
         return np.asarray(np.mean([self.outputs.agree(original, self.ask(points))[at] for points in reduced], axis=0))
 
 
@@ -149,7 +155,7 @@ class Explanation:
         """Does the model say the same on these features alone? Asks the black box.
 
         The other features are removed as in training, or as `removal` says; where removal is random,
-        n_draws times. The first query of each row is the row itself.
+        n_draws times. Whole rows are asked about once, however often you verify.
         """
         source = self.source
         rng = np.random.default_rng(random_state)
@@ -157,7 +163,7 @@ class Explanation:
         if removal is not None:
             how = make_removal(removal, source.data, source.input_format, rng)
         before = 0 if source.black_box is None else source.black_box.n_queries
-        whole, original = source.original(np.arange(len(self)))
+        whole, original = source.rows(np.arange(len(self))), source.answers
         keep = source.groups.to_columns(self.unit_mask)
         at = (np.arange(len(self)), self.target)
         agree, moved = [], []

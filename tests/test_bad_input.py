@@ -1,0 +1,318 @@
+"""Bad input and failing black boxes: one clear error or warning, and nothing lost."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
+
+import sointer
+from sointer import BlackBox, InterpreterConfig, SOInter, TrainingConfig
+from sointer.errors import (
+    BlackBoxError,
+    BudgetWarning,
+    ConstantFeatureWarning,
+    ConstantOutputWarning,
+    InputError,
+    PoorFitWarning,
+    SointerWarning,
+    UnstableBlackBoxWarning,
+)
+
+pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
+
+TINY = {
+    "query_budget": 200,
+    "training": TrainingConfig(n_epochs=1, n_rounds=1),
+    "interpreter": InterpreterConfig(n_path_steps=2, n_residual_steps=0),
+    "random_state": 0,
+}
+X = np.random.default_rng(0).normal(size=(100, 4))
+
+
+def two_outputs(batch):
+    return (np.asarray(batch)[:, :2] > 0).astype(int)
+
+
+def tiny(model=two_outputs, **changes):
+    return SOInter(model, **{"k": 2, **TINY, **changes})
+
+
+# --- what is given to fit ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (X[0], "reshape"),
+        (X[None], "2"),
+        (X[:0], "empty"),
+        (np.where(X > 2, np.nan, X), "NaN"),
+        (np.where(X > 2, np.inf, X), "infinite"),
+        (np.array([["a", "b"]]), "dtype"),
+        ("text", "expected"),
+        (None, "expected"),
+    ],
+)
+def test_data_that_cannot_be_fitted(data, words):
+    with pytest.raises(InputError, match=words):
+        tiny().fit(data)
+
+
+@pytest.mark.parametrize("k", [0, -1, 5, 2.5, "many", True, None])
+def test_k_out_of_range(k):
+    with pytest.raises(InputError, match="k"):
+        tiny(k=k).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"preset": "best"}, "preset"),
+        ({"feature_names": ["a", "a", "b", "c"]}, "'a'"),
+        ({"feature_names": ["a"]}, "feature_names"),
+        ({"output_names": ["only one"]}, "names"),
+        ({"output_names": ["same", "same"]}, "same"),
+        ({"output_kind": "colours"}, "kind"),
+        ({"removal": "shuffle"}, "removal"),
+        ({"removal": np.zeros(3)}, "removal"),
+        ({"groups": [[0, 1], [1, 2]]}, "overlap"),
+        ({"groups": {"a": ["no such feature"]}}, "no such feature"),
+        ({"query_budget": 0}, "query_budget"),
+        ({"query_budget": -5}, "query_budget"),
+        ({"random_state": "seed"}, "random_state"),
+        ({"training": TrainingConfig(margin=1.0)}, "no effect"),
+        ({"model": 3}, "function"),
+        ({"model": MultiOutputClassifier(LogisticRegression())}, "fit"),
+    ],
+)
+def test_settings_that_cannot_be(changes, words):
+    with pytest.raises(InputError, match=words):
+        tiny(**changes).fit(X)
+
+
+@pytest.mark.parametrize(("targets", "words"), [([], "empty"), (["y7"], "y7"), ([9], "9"), ("y0", "list")])
+def test_targets_that_cannot_be(targets, words):
+    with pytest.raises(InputError, match=words):
+        tiny().fit(X, targets=targets)
+
+
+def test_constant_features_are_named():
+    data = X.copy()
+    data[:, 3] = 7.0
+    with pytest.warns(ConstantFeatureWarning, match="x3"):
+        explainer = tiny().fit(data)
+    assert not explainer.explain(data[:20], target=0).mask[:, 3].any()
+
+
+def test_constant_outputs_are_named_and_still_explained():
+    with pytest.warns(ConstantOutputWarning, match="y1"):
+        explainer = tiny(lambda batch: np.column_stack([batch[:, 0] > 0, np.ones(len(batch), bool)])).fit(X)
+    assert explainer.explain(X[:5], target=1).selected.shape == (5, 2)
+
+
+def test_a_poor_energy_is_admitted():
+    rng = np.random.default_rng(3)
+    with pytest.warns(SointerWarning) as caught:
+        tiny(lambda batch: rng.integers(2, size=(len(batch), 4))).fit(X)
+    kinds = {warning.category for warning in caught}
+    assert {UnstableBlackBoxWarning, PoorFitWarning} <= kinds
+
+
+# --- black boxes that misbehave ---------------------------------------------------------------------------
+
+
+def test_a_black_box_that_raises_is_named_with_its_own_words():
+    def broken(batch):
+        raise ZeroDivisionError("my own words")
+
+    with pytest.raises(BlackBoxError, match="ZeroDivisionError: my own words") as caught:
+        tiny(broken).fit(X)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda batch: np.zeros((len(batch) + 1, 2)), "rows"),
+        (lambda batch: np.full((len(batch), 2), np.nan), "NaN"),
+        (lambda batch: None, "None"),
+        (lambda batch: [[1, 2], [3]], "wrong"),
+        (lambda batch: np.zeros((len(batch), 2, 2)), "Flatten"),
+    ],
+)
+def test_answers_that_are_not_answers(answer, words):
+    with pytest.raises(BlackBoxError, match=words):
+        tiny(answer).fit(X)
+
+
+def test_a_number_of_outputs_that_changes():
+    calls = []
+
+    def fickle(batch):
+        calls.append(len(batch))
+        return np.zeros((len(batch), 2 if len(calls) == 1 else 3))
+
+    with pytest.raises(BlackBoxError, match="outputs"):
+        tiny(fickle).fit(X)
+
+
+def test_a_black_box_that_changes_its_mind_is_reported():
+    rng = np.random.default_rng(0)
+
+    def moody(batch):
+        return two_outputs(batch) ^ (rng.random((len(batch), 2)) < 0.3)
+
+    with pytest.warns(UnstableBlackBoxWarning, match="different answers to the same question"):
+        explainer = tiny(moody, query_budget=700).fit(X)
+    assert any(row["stage"] == "asked twice" and row["same_answers"] < 1 for row in explainer.history_)
+
+
+def test_a_budget_that_ends_leaves_a_usable_explainer():
+    box = BlackBox(two_outputs, query_budget=150)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        box(X[:30])
+        explainer = SOInter(box, k=2, **{**TINY, "query_budget": None}).fit(X)
+    assert box.n_queries == explainer.n_queries_ + 30 <= 150
+    assert explainer.explain(X, target=0).selected.shape == (100, 2)
+
+
+def test_a_budget_spent_by_others_half_way_is_said():
+    box = BlackBox(two_outputs, query_budget=400)
+    eaten = []
+
+    def hungry(x, keep, rng):
+        if not eaten and box.remaining is not None and box.remaining > 120:
+            eaten.append(box(X[:100]))  # someone else asks, while fit is under way
+        return np.where(keep, x, 0.0)
+
+    with pytest.warns(BudgetWarning, match="budget ended"):
+        explainer = SOInter(box, k=2, removal=hungry, **{**TINY, "query_budget": None}).fit(X)
+    assert box.n_queries <= 400
+    assert explainer.explain(X, target=0).selected.shape == (100, 2)
+
+
+def test_ctrl_c_passes_through():
+    def interrupted(batch):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny(interrupted).fit(X)
+
+
+# --- what is given to explain -----------------------------------------------------------------------------
+
+
+def test_explaining_before_fitting():
+    with pytest.raises(NotFittedError):
+        tiny().explain(X, target=0)
+    with pytest.raises(NotFittedError):
+        tiny().save("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("y9", "y0"),
+        (2, "2"),
+        (-1, "-1"),
+        ([0, 1], "100"),
+        (1.5, "target"),
+        (None, "target is missing"),
+        (True, "target"),
+    ],
+)
+def test_targets_that_cannot_be_explained(small_explainer, small_data, target, words):
+    with pytest.raises(InputError, match=words):
+        small_explainer.explain(small_data[:100], target=target)
+
+
+@pytest.mark.parametrize("data", [np.zeros((3, 7)), np.zeros(8), np.full((2, 8), np.nan), np.zeros((0, 8))])
+def test_data_that_cannot_be_explained(small_explainer, data):
+    with pytest.raises(InputError):
+        small_explainer.explain(data, target=0)
+
+
+def test_other_columns_are_refused_and_reordered_ones_are_put_right():
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    explainer = tiny(lambda batch: (batch[["a", "b"]] > 0).astype(int)).fit(frame)
+    assert explainer.output_names_ == ["a", "b"]
+    with pytest.raises(InputError, match="missing: 'b'"):
+        explainer.explain(frame.drop(columns="b"), target="a")
+    with pytest.raises(InputError, match="not expected: 'e'"):
+        explainer.explain(frame.assign(e=1.0), target="a")
+    straight = explainer.explain(frame, target="a")
+    assert np.array_equal(explainer.explain(frame[list("dcba")], target="a").scores, straight.scores)
+
+
+def test_verifying_without_a_black_box(small_explainer, small_data, tmp_path):
+    small_explainer.save(tmp_path / "saved")
+    loaded = sointer.load(tmp_path / "saved")
+    explanation = loaded.explain(small_data[:3], target=0)
+    with pytest.raises(InputError, match="black_box=model"):
+        explanation.verify()
+    with pytest.raises(InputError, match="black_box=model"):
+        loaded.explain(small_data[:3], target=0, k="auto")
+
+
+# --- everything that fits together ------------------------------------------------------------------------
+
+KINDS = {
+    "binary": lambda scores: scores > 0,
+    "labels": lambda scores: np.where(scores > 0, "yes", "no"),
+    "classes": lambda scores: np.digitize(scores, [-0.5, 0.5]),
+    "probabilities": lambda scores: 1 / (1 + np.exp(-scores)),
+    "numbers": lambda scores: scores * 10 + 3,
+}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    n_rows=st.integers(2, 60),
+    n_features=st.integers(1, 7),
+    n_outputs=st.integers(1, 5),
+    kind=st.sampled_from(sorted(KINDS)),
+    dtype=st.sampled_from(["float32", "float64", "int64", "bool"]),
+    container=st.sampled_from(["numpy", "pandas", "csr"]),
+    structured=st.booleans(),
+    k_share=st.floats(0, 1),
+    seed=st.integers(0, 2**16),
+)
+def test_any_shape_type_and_kind_of_output(
+    n_rows, n_features, n_outputs, kind, dtype, container, structured, k_share, seed
+):
+    rng = np.random.default_rng(seed)
+    data = (rng.normal(size=(n_rows, n_features)) * 3).astype(dtype)
+    weights = rng.normal(size=(n_features, n_outputs))
+
+    def model(batch):
+        dense = batch.toarray() if sp.issparse(batch) else np.asarray(batch)
+        return KINDS[kind](dense.astype(float) @ weights)
+
+    given_data = {"numpy": lambda: data, "pandas": lambda: pd.DataFrame(data), "csr": lambda: sp.csr_array(data)}[
+        container
+    ]()
+    k = 1 + int(k_share * (n_features - 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        explainer = tiny(model, k=k, structured=structured, query_budget=80).fit(given_data)
+        explanation = explainer.explain(given_data, target=n_outputs - 1)
+        check = explanation.verify(n_draws=2)
+    assert explanation.selected.shape == (n_rows, k)
+    assert np.isfinite(explanation.scores).all()
+    assert (explanation.n_selected <= k).all()
+    assert np.array_equal(explanation.mask.sum(axis=1), explanation.n_selected)
+    assert explainer.n_queries_ <= 80
+    assert ((check.agreement >= 0) & (check.agreement <= 1)).all()
+    every = explainer.explain(given_data, target=n_outputs - 1, k=n_features)
+    if kind != "numbers":
+        assert every.verify(n_draws=2).fidelity == 1.0, "with every feature kept, nothing changes"
