@@ -35,7 +35,7 @@ from sointer.selection import rank_units, smallest_confirmed
 from sointer.training.default import train_default
 from sointer.training.history import History
 from sointer.training.paper import train_paper
-from sointer.training.task import Task, Trained
+from sointer.training.task import Configs, Task, Trained
 from sointer.training.threads import threads_for
 from sointer.validation import check_k, check_positive_int, check_random_state, resolve_targets
 
@@ -122,7 +122,7 @@ class SOInter(BaseEstimator):
         """
         if self.preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
-        configs = (
+        configs = Configs(
             (self.energy or EnergyConfig()).resolve(self.preset),
             (self.interpreter or InterpreterConfig()).resolve(self.preset),
             (self.training or TrainingConfig()).resolve(self.preset),
@@ -139,6 +139,11 @@ class SOInter(BaseEstimator):
 
         black_box = self._black_box()
         plan = self._n_queries(groups.n_units)
+
+        def describe(raw: NDArray[Any]) -> tuple[Outputs, list[int]]:
+            outputs = self._outputs(raw, black_box)
+            return outputs, _fitted_targets(targets, outputs)
+
         task = Task(
             data=data,
             black_box=black_box,
@@ -147,31 +152,21 @@ class SOInter(BaseEstimator):
             groups=groups,
             k=min(AUTO_K, groups.n_units) if k == "auto" else k,
             n_queries=plan if black_box.remaining is None else min(plan, black_box.remaining),
+            configs=configs,
+            structured=self.structured,
+            describe=describe,
             rng=rng,
             generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
             history=History(self.verbose),
         )
         recipe = train_default if self.preset == "default" else train_paper
         queries_before = black_box.n_queries
-        fitted_targets: list[int] = []
-
-        def outputs_of(raw: NDArray[Any]) -> Outputs:
-            outputs = self._outputs(raw, black_box)
-            fitted_targets.extend(_fitted_targets(targets, outputs))
-            return outputs
-
         try:
             with black_box.budget(self.query_budget), threads_for(input_format.n_columns):
-                trained = recipe(
-                    task,
-                    *configs,
-                    targets=fitted_targets,
-                    structured=self.structured,
-                    outputs_of=outputs_of,
-                )
+                trained = recipe(task)
         finally:
             task.history.close()
-        self._adopt(trained, task, configs, fitted_targets)
+        self._adopt(trained, task)
         self.n_queries_ = black_box.n_queries - queries_before
         self._warn_about(task, trained, plan)
         return self
@@ -197,17 +192,11 @@ class SOInter(BaseEstimator):
                 f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
                 "no feature decided them. Give data on which they vary.",
                 ConstantOutputWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
         return outputs
 
-    def _adopt(
-        self,
-        trained: Trained,
-        task: Task,
-        configs: tuple[EnergyConfig, InterpreterConfig, TrainingConfig],
-        targets: list[int],
-    ) -> None:
+    def _adopt(self, trained: Trained, task: Task) -> None:
         self.black_box_: BlackBox | None = task.black_box
         self.input_format_: InputFormat = task.input_format
         self.groups_: Groups = task.groups
@@ -215,8 +204,8 @@ class SOInter(BaseEstimator):
         self.outputs_: Outputs = trained.outputs
         self.energy_ = trained.energy
         self.interpreter_ = trained.interpreter.eval()
-        self.config_ = configs
-        self.targets_ = targets
+        self.config_ = task.configs
+        self.targets_ = trained.targets
         self.n_features_in_ = task.input_format.n_features
         self.feature_names_in_ = np.array(task.input_format.feature_names, dtype=object)
         self.n_outputs_ = trained.outputs.n_outputs

@@ -21,7 +21,7 @@ from sointer.adapters import as_black_box
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import SeparateEnergy, SideBySideEnergies, VectorEnergy
+from sointer.energy.networks import AnyEnergy, SideBySideEnergies
 from sointer.energy.space import OutputSpace
 from sointer.errors import LoadError
 from sointer.explainer import SOInter
@@ -32,6 +32,7 @@ from sointer.outputs import Outputs
 from sointer.removal import Removal
 from sointer.training.energy_steps import build_energy
 from sointer.training.paper import paper_energy
+from sointer.training.task import Configs
 
 FORMAT = 1
 FACTS, WEIGHTS = "explainer.json", "weights.safetensors"
@@ -134,12 +135,11 @@ def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, 
     parameters = facts["parameters"]
     explainer = SOInter(black_box, **parameters)
     energy_facts, interpreter_facts, training_facts = (_without_lists(config) for config in facts["config"])
-    configs = (
+    explainer.config_ = Configs(
         EnergyConfig(**energy_facts),
         InterpreterConfig(**interpreter_facts),
         TrainingConfig(**training_facts),
     )
-    explainer.config_ = configs
     explainer.input_format_ = InputFormat.from_json(facts["input_format"])
     explainer.groups_ = Groups.from_json(facts["groups"])
     explainer.outputs_ = Outputs.from_json(facts["outputs"])
@@ -160,13 +160,11 @@ def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, 
     return explainer
 
 
-def _energy(
-    explainer: SOInter, parameters: dict[str, Any], state: dict[str, Tensor]
-) -> VectorEnergy | SeparateEnergy | SideBySideEnergies:
+def _energy(explainer: SOInter, parameters: dict[str, Any], state: dict[str, Tensor]) -> AnyEnergy:
     config = explainer.config_[0]
     space = OutputSpace.of(explainer.outputs_)
     n_columns = explainer.input_format_.n_columns
-    energy: VectorEnergy | SeparateEnergy | SideBySideEnergies
+    energy: AnyEnergy
     if parameters["preset"] == "paper":
         with torch.random.fork_rng(devices=[]):
             if parameters["structured"]:
@@ -191,6 +189,7 @@ def _interpreter(
             paper.load_state_dict(state)
             return paper.requires_grad_(False)
         likelihood = Likelihood.of(energy_config)
+        assert not isinstance(explainer.energy_, SideBySideEnergies)  # only the paper's SOInter-1 has those
         interpreter = SaliencyInterpreter(
             explainer.energy_,
             likelihood,
@@ -200,7 +199,6 @@ def _interpreter(
             n_path_steps=int(facts["n_path_steps"]),
         )
         if any(name.startswith("residual.") for name in state):
-            assert not isinstance(explainer.energy_, SideBySideEnergies)
             interpreter.residual = ResidualNetwork(
                 explainer.energy_.scaling, n_columns, explainer.n_outputs_, n_units, config.hidden
             )

@@ -177,3 +177,7 @@ class SeparateEnergy(nn.Module):
     @property
     def input_weights(self) -> list[Tensor]:
         return [self.weights[0]]
+
+
+TrainableEnergy = VectorEnergy | SeparateEnergy
+AnyEnergy = TrainableEnergy | SideBySideEnergies

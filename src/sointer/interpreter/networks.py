@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import Energy
+from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.saliency import Saliency, target_saliency
 
 
@@ -59,7 +59,7 @@ class SaliencyInterpreter(nn.Module):
 
     def __init__(
         self,
-        energy: Energy,
+        energy: TrainableEnergy,
         likelihood: Likelihood,
         references: Tensor,
         unit_of_column: Tensor,

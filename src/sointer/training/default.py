@@ -2,148 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.space import OutputSpace
-from sointer.interpreter.networks import Blend, ResidualNetwork, SaliencyInterpreter, row_scale
-from sointer.interpreter.relaxation import hard_top_k, soft_top_k
-from sointer.interpreter.saliency import Saliency
+from sointer.interpreter.networks import SaliencyInterpreter
+from sointer.interpreter.relaxation import hard_top_k
 from sointer.outputs import Outputs
 from sointer.training.energy_steps import EnergyTrainer, build_energy, fit_scaling
-from sointer.training.search import improve_by_swaps
-from sointer.training.task import Pairs, Replies, Task, Trained, concatenate, n_asked_twice, warn_if_unstable
+from sointer.training.interpreter_steps import choose_blend, learn_residual, relevance_of, scores_in_chunks
+from sointer.training.queries import WholeRows, ask_first, draw_pairs, whole_rows
+from sointer.training.task import Pairs, Replies, Task, Trained, n_asked_twice, warn_if_unstable
 
 MIN_STEPS_PER_EPOCH, MAX_STEPS_PER_EPOCH = 25, 100
 PRETRAINING_STEPS_SHARE = 0.55
 N_REFERENCES = 64
-N_RELEVANCE_PAIRS = 20_000
-N_BLEND_PAIRS = 1024
-MIN_PAIRS_FOR_OWN_BLEND = 256
-N_RESIDUAL_PAIRS = 4096
-N_DRAWS = 4
-N_SWEEPS = 3
-SWAP_MARGIN = 0.05  # nats, for one row
-WORTHWHILE_GAIN = 0.01  # nats, on average; smaller ones are within the energy's own error
-SEARCH_EFFORT = 300_000_000
-
-# From the least to the most local; an earlier one is kept unless a later one is clearly better.
-BLENDS = (
-    Blend(signed=0.0, shrinkage=10.0),
-    Blend(signed=0.0, shrinkage=3.0),
-    Blend(signed=0.5, shrinkage=3.0),
-    Blend(signed=0.0, shrinkage=1.0),
-    Blend(signed=0.5, shrinkage=1.0),
-    Blend(signed=1.0, shrinkage=1.0),
-    Blend(signed=0.0, shrinkage=0.0),
-    Blend(signed=0.5, shrinkage=0.0),
-    Blend(signed=1.0, shrinkage=0.0),
-)
 
 
-@dataclass
-class WholeRows:
-    """Training rows whose outputs are known without removal: what interpreters are trained and judged on."""
-
-    index: Tensor  # which rows of the training data they are
-    points: Tensor
-    codes: Tensor
-    allowed: Tensor  # units that differ from their reference
-
-    def pick(self, which: Tensor) -> WholeRows:
-        return WholeRows(self.index[which], self.points[which], self.codes[which], self.allowed[which])
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-
-def train_default(
-    task: Task,
-    energy_config: EnergyConfig,
-    interpreter_config: InterpreterConfig,
-    training_config: TrainingConfig,
-    *,
-    targets: list[int] | None,
-    structured: bool,
-    outputs_of: Callable[[NDArray[Any]], Outputs],
-) -> Trained:
+def train_default(task: Task) -> Trained:
     """Steps 1 to 5 of the method; see docs/method.md."""
-    replies, whole_index = ask_first(task, training_config)
-    outputs = outputs_of(replies.raw)
+    replies, whole_index = ask_first(task)
+    outputs, targets = task.describe(replies.raw)
     warn_if_unstable(task, outputs, whole_index.numpy(), replies)
-    held_out = torch.rand(len(replies), generator=task.generator) < (training_config.validation_share)
-    held_out[: min(2, len(held_out))] = torch.tensor([True, False])[: min(2, len(held_out))]
-    pairs = Pairs.of(outputs, replies, held_out)
+    pairs = Pairs.of(outputs, replies, some_held_out(task, len(replies)))
     whole = whole_rows(task, pairs, whole_index)
-    target_list = torch.tensor(targets if targets is not None else range(outputs.n_outputs))
+    interpreter = fresh_interpreter(task, outputs)
+    agreement = alternate(task, interpreter, pairs, whole, torch.tensor(targets))
+    fit_interpreter(task, interpreter, whole, torch.tensor(targets))
+    return Trained(outputs, targets, interpreter.energy, interpreter, agreement)
 
-    space = OutputSpace.of(outputs)
-    likelihood = Likelihood.of(energy_config)
+
+def some_held_out(task: Task, n: int) -> Tensor:
+    """Which answers are held out: a random share, and of two or more answers at least one, but not all."""
+    held_out = torch.rand(n, generator=task.generator) < task.configs.training.validation_share
+    held_out[:2] = torch.tensor([True, False])[: min(2, n)]
+    return held_out
+
+
+def fresh_interpreter(task: Task, outputs: Outputs) -> SaliencyInterpreter:
+    """An untrained energy, scaled to the data, and the interpreter that reads it."""
+    config = task.configs.energy
     seed = int(task.rng.integers(2**31))
-    energy = build_energy(task.input_format.n_columns, space, energy_config, structured=structured, seed=seed)
+    space = OutputSpace.of(outputs)
+    energy = build_energy(task.input_format.n_columns, space, config, structured=task.structured, seed=seed)
     fit_scaling(energy.scaling, task.data)
-    interpreter = SaliencyInterpreter(
+    n_path_steps = task.configs.interpreter.n_path_steps
+    if not task.removal.is_random:
+        n_path_steps = max(1, n_path_steps // 4)  # no averaging over references, only along the path
+    return SaliencyInterpreter(
         energy,
-        likelihood,
+        Likelihood.of(config),
         torch.from_numpy(task.removal.references(N_REFERENCES, task.rng).astype(np.float32)),
         torch.from_numpy(task.groups.unit_of_column.astype(np.int64)),
         task.groups.n_units,
-        # One fixed reference needs no averaging over references, only along the path.
-        n_path_steps=max(1, (interpreter_config.n_path_steps) // (1 if task.removal.is_random else 4)),
+        n_path_steps=n_path_steps,
     )
 
-    n_steps = number_of_steps(task, energy_config, training_config)
-    trainer = EnergyTrainer(energy, likelihood, pairs, energy_config, n_steps, task.generator, task.history)
-    n_rounds = training_config.n_rounds
-    n_on_policy = max(0, task.n_queries - len(replies) - n_asked_twice(task))
+
+def alternate(task: Task, interpreter: SaliencyInterpreter, pairs: Pairs, whole: WholeRows, targets: Tensor) -> float:
+    """Pre-train the energy, then rounds of select, query, learn; returns the agreement on held-out answers."""
+    n_steps = number_of_steps(task)
+    n_on_policy = max(0, task.n_queries - len(pairs) - n_asked_twice(task))
+    n_rounds = task.configs.training.n_rounds if n_on_policy else 0
+    trainer = EnergyTrainer(
+        interpreter.energy, interpreter.likelihood, pairs, task.configs.energy, n_steps, task.generator, task.history
+    )
     task.history.stage("learning how inputs and outputs hang together", n_steps)
-    trainer.run(int(n_steps * (PRETRAINING_STEPS_SHARE if n_rounds and n_on_policy else 1.0)), "pre-training")
-    for round_number in range(n_rounds if n_on_policy else 0):
-        interpreter.relevance.copy_(relevance_of(interpreter, whole, target_list, task.generator, 128))
-        answers = ask_selected(task, interpreter, whole, target_list, n_on_policy // n_rounds)
+    trainer.run(int(n_steps * (PRETRAINING_STEPS_SHARE if n_rounds else 1.0)), "pre-training")
+    for round_number in range(n_rounds):
+        interpreter.relevance.copy_(relevance_of(interpreter, whole, targets, task.generator, 128))
+        answers = ask_selected(task, interpreter, whole, targets, n_on_policy // n_rounds)
         if answers is not None:
             pairs.add(answers)
-        rest = n_steps - trainer.n_done
-        trainer.run(rest // (n_rounds - round_number), f"round {round_number + 1}")
+        trainer.run((n_steps - trainer.n_done) // (n_rounds - round_number), f"round {round_number + 1}")
     trainer.finish()
-    agreement = trainer.held_out_quality()[1]
+    return trainer.held_out_quality()[1]
 
-    task.history.stage("learning to choose features", 1 + (interpreter_config.n_residual_steps))
-    interpreter.relevance.copy_(relevance_of(interpreter, whole, target_list, task.generator, 512))
-    choose_blend(task, interpreter, whole, target_list)
+
+def fit_interpreter(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, targets: Tensor) -> None:
+    """With the energy fixed: relevance over all rows, the blend, and the residual."""
+    n_residual_steps = task.configs.interpreter.n_residual_steps
+    task.history.stage("learning to choose features", 1 + n_residual_steps)
+    interpreter.relevance.copy_(relevance_of(interpreter, whole, targets, task.generator, 512))
+    choose_blend(task, interpreter, whole, targets)
     task.history.step()
-    if interpreter_config.n_residual_steps and task.k < task.groups.n_units:
-        learn_residual(task, interpreter, whole, target_list, interpreter_config)
+    if n_residual_steps and task.k < task.groups.n_units:
+        learn_residual(task, interpreter, whole, targets)
     task.history.close()
-    return Trained(outputs, energy, likelihood, interpreter, agreement)
-
-
-# --- queries ---------------------------------------------------------------------------------------------
-
-
-def ask_first(task: Task, config: TrainingConfig) -> tuple[Replies, Tensor]:
-    """Whole rows first, then rows with random subsets removed; also which rows were asked whole."""
-    n_first = max(2, int(task.n_queries * (1.0 - (config.on_policy_share))) - n_asked_twice(task))
-    n_whole = min(task.n_rows, max(1, (2 * n_first) // 5))
-    task.history.stage("asking the black box", n_first)
-    order = task.rng.permutation(task.n_rows)[:n_whole]
-    parts = [task.query(order)]
-    task.history.step(n_whole)
-    n_random = n_first - n_whole
-    index = task.rng.integers(task.n_rows, size=n_random)
-    parts.append(task.query(index, task.random_keeps(n_random)))
-    answered = [part for part in parts if part is not None]
-    replies = concatenate(answered)
-    return replies, torch.from_numpy(order[: len(answered[0])])
 
 
 def ask_selected(
@@ -159,249 +106,7 @@ def ask_selected(
     return task.query(some.index.numpy(), keep.numpy())
 
 
-def number_of_steps(task: Task, energy_config: EnergyConfig, config: TrainingConfig) -> int:
+def number_of_steps(task: Task) -> int:
     """n_epochs passes over all queries, within bounds that suit two cores."""
-    per_epoch = np.clip(task.n_queries / energy_config.batch_size, MIN_STEPS_PER_EPOCH, MAX_STEPS_PER_EPOCH)
-    return int(config.n_epochs * per_epoch)
-
-
-def whole_rows(task: Task, pairs: Pairs, index: Tensor) -> WholeRows:
-    points = pairs.points[: len(index)]
-    differs = task.removal.differs(points.double().numpy())
-    allowed = task.groups.sum_columns(differs.astype(np.float64)) > 0
-    return WholeRows(index, points, pairs.codes[: len(index)], torch.from_numpy(allowed))
-
-
-# --- interpreter -----------------------------------------------------------------------------------------
-
-
-def draw_pairs(whole: WholeRows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """n (row, target) pairs; half of them where the target has another value than usual."""
-    rows = torch.randint(len(whole), (n,), generator=generator)
-    chosen = targets[torch.randint(len(targets), (n,), generator=generator)]
-    if whole.codes.dtype.is_floating_point:
-        return rows, chosen
-    usual = whole.codes[:, targets].mode(dim=0).values
-    unusual_row, unusual_target = torch.nonzero(whole.codes[:, targets] != usual, as_tuple=True)
-    n_unusual = n // 2 if len(unusual_row) else 0
-    if n_unusual:
-        # Every target with unusual rows gets the same share, however rare they are.
-        per_target = torch.bincount(unusual_target, minlength=len(targets)).double()
-        weight = 1.0 / per_target[unusual_target]
-        picked = torch.multinomial(weight, n_unusual, replacement=True, generator=generator)
-        rows[:n_unusual] = unusual_row[picked]
-        chosen[:n_unusual] = targets[unusual_target[picked]]
-    return rows, chosen
-
-
-def scores_in_chunks(
-    interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor, chunk: int = 256
-) -> Tensor:
-    parts = [
-        interpreter(x[i : i + chunk], targets[i : i + chunk], values[i : i + chunk]) for i in range(0, len(x), chunk)
-    ]
-    return torch.cat(parts).detach()
-
-
-def saliency_in_chunks(
-    interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor, chunk: int = 256
-) -> Saliency:
-    parts = [
-        interpreter.saliency(x[i : i + chunk], targets[i : i + chunk], values[i : i + chunk])
-        for i in range(0, len(x), chunk)
-    ]
-    return Saliency(torch.cat([part.signed for part in parts]), torch.cat([part.size for part in parts]))
-
-
-def relevance_of(
-    interpreter: SaliencyInterpreter,
-    whole: WholeRows,
-    targets: Tensor,
-    generator: torch.Generator,
-    n_per_target: int,
-) -> Tensor:
-    """Mean size of saliency for every target and unit, over rows where the unit differs: (outputs, units)."""
-    n = min(N_RELEVANCE_PAIRS, n_per_target * len(targets))
-    rows, chosen = draw_pairs(whole, targets, n, generator)
-    values = whole.codes[rows].gather(1, chosen.unsqueeze(1)).squeeze(1)
-    size = saliency_in_chunks(interpreter, whole.points[rows], chosen, values).size
-    allowed = whole.allowed[rows].float()
-    total = torch.zeros_like(interpreter.relevance).index_add_(0, chosen, size * allowed)
-    count = torch.zeros_like(interpreter.relevance).index_add_(0, chosen, allowed)
-    return total / count.clamp_min(1.0)
-
-
-class Judge:
-    """Values selections by the target's likelihood under the energy, on fixed pairs and fixed draws."""
-
-    def __init__(self, task: Task, interpreter: SaliencyInterpreter, some: WholeRows, targets: Tensor) -> None:
-        self.task, self.interpreter, self.some, self.targets = task, interpreter, some, targets
-        self.values = some.codes.gather(1, targets.unsqueeze(1)).squeeze(1)
-        n_draws = N_DRAWS if task.removal.is_random else 1
-        nothing = np.zeros((len(some), task.input_format.n_columns), dtype=bool)
-        whole = some.points.double().numpy()
-        self.absent = [
-            torch.from_numpy(task.removal.apply(whole, nothing, task.rng).astype(np.float32)) for _ in range(n_draws)
-        ]
-
-    def prior(self) -> Tensor:
-        """The interpreter's scores of the pairs: (pairs, units)."""
-        return scores_in_chunks(self.interpreter, self.some.points, self.targets, self.values)
-
-    def of_scores(self, scores: Tensor) -> Tensor:
-        """Value of selecting the k best scores, for every pair."""
-        return self(torch.arange(len(self.some)), hard_top_k(scores, self.task.k, self.some.allowed))
-
-    def __call__(self, rows: Tensor, keep_units: Tensor) -> Tensor:
-        """Mean log p_E(y_t = f(x)_t | x~) over draws, for the given pairs reduced to the given units."""
-        parts = [self._of_chunk(r, k) for r, k in zip(rows.split(8192), keep_units.split(8192), strict=True)]
-        return torch.cat(parts) if parts else torch.zeros(0)
-
-    def _of_chunk(self, rows: Tensor, keep_units: Tensor) -> Tensor:
-        keep = keep_units[:, self.interpreter.unit_of_column]
-        x, targets, values = self.some.points[rows], self.targets[rows], self.values[rows]
-        likelihood, energy = self.interpreter.likelihood, self.interpreter.energy
-        with torch.no_grad():
-            draws = [
-                likelihood.target_log_likelihood(energy, torch.where(keep, x, absent[rows]), targets, values)
-                for absent in self.absent
-            ]
-        return torch.stack(draws).mean(dim=0)
-
-
-def choose_blend(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, targets: Tensor) -> None:
-    """For all targets together, and for each that is seen often enough, the least local blend that suffices."""
-    n = int(np.clip(N_BLEND_PAIRS * len(targets) // 2, N_BLEND_PAIRS, 4 * N_BLEND_PAIRS))
-    rows, chosen = draw_pairs(whole, targets, n, task.generator)
-    judge = Judge(task, interpreter, whole.pick(rows), chosen)
-    saliency = saliency_in_chunks(interpreter, judge.some.points, chosen, judge.values)
-    relevance = interpreter.relevance[chosen]
-    quality = torch.stack([judge.of_scores(blend(saliency, relevance)) for blend in BLENDS])
-    shared = least_local(quality)
-    for output in range(len(interpreter.signed)):
-        own = chosen == output
-        kept = least_local(quality[:, own]) if int(own.sum()) >= MIN_PAIRS_FOR_OWN_BLEND else shared
-        interpreter.signed[output], interpreter.shrinkage[output] = (
-            BLENDS[kept].signed,
-            BLENDS[kept].shrinkage,
-        )
-    task.history.record(
-        stage="blend",
-        signed=float(interpreter.signed[targets].mean()),
-        shrinkage=float(interpreter.shrinkage[targets].mean()),
-        log_likelihood=float(quality[shared].mean()),
-        best_log_likelihood=float(quality.mean(dim=1).max()),
-    )
-
-
-def least_local(quality: Tensor) -> int:
-    """The first blend that the best one does not clearly beat, pair by pair."""
-    best = int(quality.mean(dim=1).argmax())
-    return next(i for i in range(len(quality)) if not clearly_positive(quality[best] - quality[i]))
-
-
-def learn_residual(
-    task: Task,
-    interpreter: SaliencyInterpreter,
-    whole: WholeRows,
-    targets: Tensor,
-    config: InterpreterConfig,
-) -> None:
-    """Teach the residual the selections that a search over swaps finds better; keep it only if it clearly helps."""
-    n_candidates = min(task.groups.n_units, max(20, 2 * task.k))
-    imagined = imagined_rows(task, interpreter, N_RESIDUAL_PAIRS)
-    rows, chosen = draw_pairs(imagined, targets, n_search_pairs(task, interpreter, n_candidates), task.generator)
-    judge = Judge(task, interpreter, imagined.pick(rows), chosen)
-    some, scores = judge.some, judge.prior()
-    better = improve_by_swaps(
-        judge,
-        scores,
-        some.allowed,
-        task.k,
-        n_candidates=n_candidates,
-        n_sweeps=N_SWEEPS,
-        margin=SWAP_MARGIN,
-    )
-    changed = (better != hard_top_k(scores, task.k, some.allowed)).any(dim=1).float().mean()
-    task.history.record(stage="search", n_pairs=len(rows), changed=float(changed))
-    prior = (scores / row_scale(scores)).masked_fill(~some.allowed, -10.0)
-    wanted = better.float()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(task.rng.integers(2**31)))
-        residual = ResidualNetwork(
-            interpreter.energy.scaling,  # type: ignore[attr-defined]
-            some.points.shape[1],
-            interpreter.energy.space.n_outputs,
-            prior.shape[1],
-            config.hidden,
-        )
-    optimiser = torch.optim.Adam(residual.parameters(), lr=config.learning_rate)
-    for _ in range(config.n_residual_steps):
-        batch = torch.randint(len(prior), (config.batch_size,), generator=task.generator)
-        logits = prior[batch] + residual(some.points[batch], chosen[batch])
-        share = soft_top_k(logits, task.k, config.temperature).clamp(1e-6, 1 - 1e-6)
-        loss = F.binary_cross_entropy(share, wanted[batch], weight=some.allowed[batch].float())
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        task.history.step(loss=float(loss.detach()))
-    accept_residual(task, interpreter, residual, whole, targets)
-
-
-def imagined_rows(task: Task, interpreter: SaliencyInterpreter, n: int) -> WholeRows:
-    """Rows of the data, half of them mixed with others, with the outputs that the energy expects: no query."""
-    index = task.rng.integers(task.n_rows, size=n)
-    keep = task.random_keeps(n)
-    keep[::2] = True
-    points = task.removal.apply(task.rows(index), task.groups.to_columns(keep), task.rng)
-    allowed = task.groups.sum_columns(task.removal.differs(points).astype(np.float64)) > 0
-    x = torch.from_numpy(points.astype(np.float32))
-    with torch.no_grad():
-        codes = torch.cat([interpreter.likelihood.predict(interpreter.energy, part) for part in x.split(1024)])
-    return WholeRows(torch.from_numpy(index), x, codes, torch.from_numpy(allowed))
-
-
-def n_search_pairs(task: Task, interpreter: SaliencyInterpreter, n_candidates: int) -> int:
-    """As many pairs as the search can afford on inputs of this width."""
-    n_draws = N_DRAWS if task.removal.is_random else 1
-    width = task.input_format.n_columns + 100
-    if interpreter.likelihood.is_exact(interpreter.energy):
-        width += int(interpreter.energy.space.n_configurations)
-    per_pair = (n_candidates + task.k) * n_draws * N_SWEEPS * width
-    return int(np.clip(SEARCH_EFFORT // per_pair, 256, N_RESIDUAL_PAIRS))
-
-
-def accept_residual(
-    task: Task,
-    interpreter: SaliencyInterpreter,
-    residual: ResidualNetwork,
-    held_out: WholeRows,
-    targets: Tensor,
-) -> None:
-    """Keep the residual for the targets that it clearly helps, each alone where it is seen often enough."""
-    n = int(np.clip(N_BLEND_PAIRS * len(targets) // 2, 2 * N_BLEND_PAIRS, 4 * N_BLEND_PAIRS))
-    rows, chosen = draw_pairs(held_out, targets, n, task.generator)
-    judge = Judge(task, interpreter, held_out.pick(rows), chosen)
-    without = judge.of_scores(judge.prior())
-    interpreter.residual = residual.requires_grad_(False)
-    interpreter.residual_share.fill_(1.0)
-    gain = judge.of_scores(judge.prior()) - without
-    shared = clearly_positive(gain)
-    for output in range(len(interpreter.residual_share)):
-        own = chosen == output
-        helps = clearly_positive(gain[own]) if int(own.sum()) >= MIN_PAIRS_FOR_OWN_BLEND else shared
-        interpreter.residual_share[output] = float(helps)
-    n_helped = int(interpreter.residual_share[targets].sum())
-    if n_helped == 0:
-        interpreter.residual = None
-    task.history.record(
-        stage="residual",
-        targets_helped=n_helped,
-        log_likelihood=float(without.mean()),
-        gain=float((gain * interpreter.residual_share[chosen]).mean()),
-    )
-
-
-def clearly_positive(gain: Tensor) -> bool:
-    """Whether the mean gain is worth having, and above zero by more than two standard errors."""
-    return bool(gain.mean() > max(WORTHWHILE_GAIN, 2 * float(gain.std()) / len(gain) ** 0.5))
+    n_batches = task.n_queries / task.configs.energy.batch_size
+    return int(task.configs.training.n_epochs * np.clip(n_batches, MIN_STEPS_PER_EPOCH, MAX_STEPS_PER_EPOCH))

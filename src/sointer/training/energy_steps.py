@@ -13,19 +13,18 @@ from torch import Tensor, nn
 
 from sointer.config import EnergyConfig
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import InputScaling, SeparateEnergy, VectorEnergy
+from sointer.energy.networks import InputScaling, SeparateEnergy, TrainableEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.training.history import History
 from sointer.training.task import Pairs
 
-VectorEnergyNetwork = VectorEnergy | SeparateEnergy
 SPARSITY_WARM_UP = 0.25
 N_VALIDATIONS = 60
 
 
 def build_energy(
     n_columns: int, space: OutputSpace, config: EnergyConfig, *, structured: bool, seed: int
-) -> VectorEnergyNetwork:
+) -> TrainableEnergy:
     """A fresh energy; the global random state of torch is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -60,7 +59,7 @@ class EnergyTrainer:
 
     def __init__(
         self,
-        energy: VectorEnergyNetwork,
+        energy: TrainableEnergy,
         likelihood: Likelihood,
         pairs: Pairs,
         config: EnergyConfig,

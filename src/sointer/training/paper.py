@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,22 +25,15 @@ N_ROWS_PER_ROUND = 1000
 PENALTY_WINDOW = 10
 
 
-def train_paper(
-    task: Task,
-    energy_config: EnergyConfig,
-    interpreter_config: InterpreterConfig,
-    training_config: TrainingConfig,
-    *,
-    targets: list[int] | None,
-    structured: bool,
-    outputs_of: Callable[[NDArray[Any]], Outputs],
-) -> Trained:
+def train_paper(task: Task) -> Trained:
     """Pre-train the energy once; then train one interpreter for each target beside its own copy of it."""
+    energy_config, interpreter_config, training_config = task.configs
+    structured = task.structured
     index = task.rng.permutation(task.n_rows)[: max(2, min(N_ROWS_PER_ROUND, task.n_queries // 2))]
     answered = task.query(index)
     replies = concatenate([answered] if answered is not None else [])
     index = index[: len(replies)]
-    outputs = outputs_of(replies.raw)
+    outputs, target_list = task.describe(replies.raw)
     if outputs.kind == "continuous":
         raise InputError(
             "preset='paper' explains discrete outputs only, and this black box returns continuous ones; "
@@ -50,7 +41,6 @@ def train_paper(
         )
     warn_if_unstable(task, outputs, index, replies)
     codes = as_codes(outputs, replies.raw)
-    target_list = targets if targets is not None else list(range(outputs.n_outputs))
     n_columns = task.input_format.n_columns
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(task.rng.integers(2**31)))
@@ -78,7 +68,7 @@ def train_paper(
     interpreter.requires_grad_(False)
     task.history.close()
     agreement = float(same[:, target_list].float().mean())
-    return Trained(outputs, energy_of_all.requires_grad_(False), likelihood, interpreter, agreement)
+    return Trained(outputs, target_list, energy_of_all.requires_grad_(False), interpreter, agreement)
 
 
 def paper_energy(n_columns: int, space: OutputSpace, config: EnergyConfig) -> VectorEnergy:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer.blackbox import BlackBox
+from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.containers import is_sparse
-from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import SeparateEnergy, SideBySideEnergies, VectorEnergy
+from sointer.energy.networks import AnyEnergy
 from sointer.errors import InputError, UnstableBlackBoxWarning
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
@@ -36,6 +37,14 @@ class Replies:
         return len(self.raw)
 
 
+class Configs(NamedTuple):
+    """The resolved settings of every stage."""
+
+    energy: EnergyConfig
+    interpreter: InterpreterConfig
+    training: TrainingConfig
+
+
 @dataclass
 class Task:
     """Everything a recipe needs; it asks the black box through `query` and nowhere else."""
@@ -47,6 +56,10 @@ class Task:
     groups: Groups
     k: int
     n_queries: int
+    configs: Configs
+    structured: bool
+    describe: Callable[[NDArray[Any]], tuple[Outputs, list[int]]]
+    """From the first answers to the outputs, and to those that are to be explained."""
     rng: np.random.Generator
     generator: torch.Generator
     history: History = field(default_factory=History)
@@ -87,8 +100,8 @@ class Trained:
     """What a recipe hands back to the explainer."""
 
     outputs: Outputs
-    energy: VectorEnergy | SeparateEnergy | SideBySideEnergies
-    likelihood: Likelihood
+    targets: list[int]
+    energy: AnyEnergy
     interpreter: nn.Module
     held_out_agreement: float
 
@@ -158,5 +171,5 @@ def warn_if_unstable(task: Task, outputs: Outputs, index: NDArray[np.int64], fir
             f"when {len(again)} rows were asked twice. Explanations cannot be more faithful than that; "
             "if it is random (dropout, sampling), fix its seed or put it in evaluation mode.",
             UnstableBlackBoxWarning,
-            stacklevel=2,
+            stacklevel=4,
         )

@@ -1,0 +1,238 @@
+"""Training the default interpreter: relevance, the blend of local and global, and the learned residual."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sointer.interpreter.networks import Blend, ResidualNetwork, SaliencyInterpreter, row_scale
+from sointer.interpreter.relaxation import hard_top_k, soft_top_k
+from sointer.interpreter.saliency import Saliency
+from sointer.training.queries import WholeRows, draw_pairs, imagined_rows
+from sointer.training.search import improve_by_swaps
+from sointer.training.task import Task
+
+N_RELEVANCE_PAIRS = 20_000
+N_BLEND_PAIRS = 1024
+MIN_PAIRS_FOR_OWN_BLEND = 256
+N_RESIDUAL_PAIRS = 4096
+N_DRAWS = 4
+N_SWEEPS = 3
+SWAP_MARGIN = 0.05  # nats, for one row
+WORTHWHILE_GAIN = 0.01  # nats, on average; smaller ones are within the energy's own error
+SEARCH_EFFORT = 300_000_000
+
+# From the least to the most local; an earlier one is kept unless a later one is clearly better.
+BLENDS = (
+    Blend(signed=0.0, shrinkage=10.0),
+    Blend(signed=0.0, shrinkage=3.0),
+    Blend(signed=0.5, shrinkage=3.0),
+    Blend(signed=0.0, shrinkage=1.0),
+    Blend(signed=0.5, shrinkage=1.0),
+    Blend(signed=1.0, shrinkage=1.0),
+    Blend(signed=0.0, shrinkage=0.0),
+    Blend(signed=0.5, shrinkage=0.0),
+    Blend(signed=1.0, shrinkage=0.0),
+)
+
+
+def relevance_of(
+    interpreter: SaliencyInterpreter,
+    whole: WholeRows,
+    targets: Tensor,
+    generator: torch.Generator,
+    n_per_target: int,
+) -> Tensor:
+    """Mean size of saliency for every target and unit, over rows where the unit differs: (outputs, units)."""
+    n = min(N_RELEVANCE_PAIRS, n_per_target * len(targets))
+    rows, chosen = draw_pairs(whole, targets, n, generator)
+    values = whole.codes[rows].gather(1, chosen.unsqueeze(1)).squeeze(1)
+    size = saliency_in_chunks(interpreter, whole.points[rows], chosen, values).size
+    allowed = whole.allowed[rows].float()
+    total = torch.zeros_like(interpreter.relevance).index_add_(0, chosen, size * allowed)
+    count = torch.zeros_like(interpreter.relevance).index_add_(0, chosen, allowed)
+    return total / count.clamp_min(1.0)
+
+
+def choose_blend(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, targets: Tensor) -> None:
+    """For all targets together, and for each that is seen often enough, the least local blend that suffices."""
+    n = int(np.clip(N_BLEND_PAIRS * len(targets) // 2, N_BLEND_PAIRS, 4 * N_BLEND_PAIRS))
+    rows, chosen = draw_pairs(whole, targets, n, task.generator)
+    judge = Judge(task, interpreter, whole.pick(rows), chosen)
+    saliency = saliency_in_chunks(interpreter, judge.some.points, chosen, judge.values)
+    relevance = interpreter.relevance[chosen]
+    quality = torch.stack([judge.of_scores(blend(saliency, relevance)) for blend in BLENDS])
+    shared = least_local(quality)
+    for output in range(len(interpreter.signed)):
+        own = chosen == output
+        kept = least_local(quality[:, own]) if int(own.sum()) >= MIN_PAIRS_FOR_OWN_BLEND else shared
+        interpreter.signed[output], interpreter.shrinkage[output] = (
+            BLENDS[kept].signed,
+            BLENDS[kept].shrinkage,
+        )
+    task.history.record(
+        stage="blend",
+        signed=float(interpreter.signed[targets].mean()),
+        shrinkage=float(interpreter.shrinkage[targets].mean()),
+        log_likelihood=float(quality[shared].mean()),
+        best_log_likelihood=float(quality.mean(dim=1).max()),
+    )
+
+
+def least_local(quality: Tensor) -> int:
+    """The first blend that the best one does not clearly beat, pair by pair."""
+    best = int(quality.mean(dim=1).argmax())
+    return next(i for i in range(len(quality)) if not clearly_positive(quality[best] - quality[i]))
+
+
+def learn_residual(
+    task: Task,
+    interpreter: SaliencyInterpreter,
+    whole: WholeRows,
+    targets: Tensor,
+) -> None:
+    """Teach the residual the selections that a search over swaps finds better; keep it only if it clearly helps."""
+    config = task.configs.interpreter
+    n_candidates = min(task.groups.n_units, max(20, 2 * task.k))
+    imagined = imagined_rows(task, interpreter.energy, interpreter.likelihood, N_RESIDUAL_PAIRS)
+    rows, chosen = draw_pairs(imagined, targets, n_search_pairs(task, interpreter, n_candidates), task.generator)
+    judge = Judge(task, interpreter, imagined.pick(rows), chosen)
+    some, scores = judge.some, judge.prior()
+    better = improve_by_swaps(
+        judge,
+        scores,
+        some.allowed,
+        task.k,
+        n_candidates=n_candidates,
+        n_sweeps=N_SWEEPS,
+        margin=SWAP_MARGIN,
+    )
+    changed = (better != hard_top_k(scores, task.k, some.allowed)).any(dim=1).float().mean()
+    task.history.record(stage="search", n_pairs=len(rows), changed=float(changed))
+    prior = (scores / row_scale(scores)).masked_fill(~some.allowed, -10.0)
+    wanted = better.float()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(task.rng.integers(2**31)))
+        residual = ResidualNetwork(
+            interpreter.energy.scaling,
+            some.points.shape[1],
+            interpreter.energy.space.n_outputs,
+            prior.shape[1],
+            config.hidden,
+        )
+    optimiser = torch.optim.Adam(residual.parameters(), lr=config.learning_rate)
+    for _ in range(config.n_residual_steps):
+        batch = torch.randint(len(prior), (config.batch_size,), generator=task.generator)
+        logits = prior[batch] + residual(some.points[batch], chosen[batch])
+        share = soft_top_k(logits, task.k, config.temperature).clamp(1e-6, 1 - 1e-6)
+        loss = F.binary_cross_entropy(share, wanted[batch], weight=some.allowed[batch].float())
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        task.history.step(loss=float(loss.detach()))
+    accept_residual(task, interpreter, residual, whole, targets)
+
+
+def n_search_pairs(task: Task, interpreter: SaliencyInterpreter, n_candidates: int) -> int:
+    """As many pairs as the search can afford on inputs of this width."""
+    n_draws = N_DRAWS if task.removal.is_random else 1
+    width = task.input_format.n_columns + 100
+    if interpreter.likelihood.is_exact(interpreter.energy):
+        width += int(interpreter.energy.space.n_configurations)
+    per_pair = (n_candidates + task.k) * n_draws * N_SWEEPS * width
+    return int(np.clip(SEARCH_EFFORT // per_pair, 256, N_RESIDUAL_PAIRS))
+
+
+def accept_residual(
+    task: Task,
+    interpreter: SaliencyInterpreter,
+    residual: ResidualNetwork,
+    held_out: WholeRows,
+    targets: Tensor,
+) -> None:
+    """Keep the residual for the targets that it clearly helps, each alone where it is seen often enough."""
+    n = int(np.clip(N_BLEND_PAIRS * len(targets) // 2, 2 * N_BLEND_PAIRS, 4 * N_BLEND_PAIRS))
+    rows, chosen = draw_pairs(held_out, targets, n, task.generator)
+    judge = Judge(task, interpreter, held_out.pick(rows), chosen)
+    without = judge.of_scores(judge.prior())
+    interpreter.residual = residual.requires_grad_(False)
+    interpreter.residual_share.fill_(1.0)
+    gain = judge.of_scores(judge.prior()) - without
+    shared = clearly_positive(gain)
+    for output in range(len(interpreter.residual_share)):
+        own = chosen == output
+        helps = clearly_positive(gain[own]) if int(own.sum()) >= MIN_PAIRS_FOR_OWN_BLEND else shared
+        interpreter.residual_share[output] = float(helps)
+    n_helped = int(interpreter.residual_share[targets].sum())
+    if n_helped == 0:
+        interpreter.residual = None
+    task.history.record(
+        stage="residual",
+        targets_helped=n_helped,
+        log_likelihood=float(without.mean()),
+        gain=float((gain * interpreter.residual_share[chosen]).mean()),
+    )
+
+
+def clearly_positive(gain: Tensor) -> bool:
+    """Whether the mean gain is worth having, and above zero by more than two standard errors."""
+    return bool(gain.mean() > max(WORTHWHILE_GAIN, 2 * float(gain.std()) / len(gain) ** 0.5))
+
+
+class Judge:
+    """Values selections by the target's likelihood under the energy, on fixed pairs and fixed draws."""
+
+    def __init__(self, task: Task, interpreter: SaliencyInterpreter, some: WholeRows, targets: Tensor) -> None:
+        self.task, self.interpreter, self.some, self.targets = task, interpreter, some, targets
+        self.values = some.codes.gather(1, targets.unsqueeze(1)).squeeze(1)
+        n_draws = N_DRAWS if task.removal.is_random else 1
+        nothing = np.zeros((len(some), task.input_format.n_columns), dtype=bool)
+        whole = some.points.double().numpy()
+        self.absent = [
+            torch.from_numpy(task.removal.apply(whole, nothing, task.rng).astype(np.float32)) for _ in range(n_draws)
+        ]
+
+    def prior(self) -> Tensor:
+        """The interpreter's scores of the pairs: (pairs, units)."""
+        return scores_in_chunks(self.interpreter, self.some.points, self.targets, self.values)
+
+    def of_scores(self, scores: Tensor) -> Tensor:
+        """Value of selecting the k best scores, for every pair."""
+        return self(torch.arange(len(self.some)), hard_top_k(scores, self.task.k, self.some.allowed))
+
+    def __call__(self, rows: Tensor, keep_units: Tensor) -> Tensor:
+        """Mean log p_E(y_t = f(x)_t | x~) over draws, for the given pairs reduced to the given units."""
+        parts = [self._of_chunk(r, k) for r, k in zip(rows.split(8192), keep_units.split(8192), strict=True)]
+        return torch.cat(parts) if parts else torch.zeros(0)
+
+    def _of_chunk(self, rows: Tensor, keep_units: Tensor) -> Tensor:
+        keep = keep_units[:, self.interpreter.unit_of_column]
+        x, targets, values = self.some.points[rows], self.targets[rows], self.values[rows]
+        likelihood, energy = self.interpreter.likelihood, self.interpreter.energy
+        with torch.no_grad():
+            draws = [
+                likelihood.target_log_likelihood(energy, torch.where(keep, x, absent[rows]), targets, values)
+                for absent in self.absent
+            ]
+        return torch.stack(draws).mean(dim=0)
+
+
+def scores_in_chunks(
+    interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor, chunk: int = 256
+) -> Tensor:
+    parts = [
+        interpreter(x[i : i + chunk], targets[i : i + chunk], values[i : i + chunk]) for i in range(0, len(x), chunk)
+    ]
+    return torch.cat(parts).detach()
+
+
+def saliency_in_chunks(
+    interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor, chunk: int = 256
+) -> Saliency:
+    parts = [
+        interpreter.saliency(x[i : i + chunk], targets[i : i + chunk], values[i : i + chunk])
+        for i in range(0, len(x), chunk)
+    ]
+    return Saliency(torch.cat([part.signed for part in parts]), torch.cat([part.size for part in parts]))

@@ -1,0 +1,84 @@
+"""Questions for the black box: whole rows, rows with random parts removed, rows reduced to a selection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import Energy
+from sointer.training.task import Pairs, Replies, Task, concatenate, n_asked_twice
+
+
+@dataclass
+class WholeRows:
+    """Training rows whose outputs are known without removal: what interpreters are trained and judged on."""
+
+    index: Tensor  # which rows of the training data they are
+    points: Tensor
+    codes: Tensor
+    allowed: Tensor  # units that differ from their reference
+
+    def pick(self, which: Tensor) -> WholeRows:
+        return WholeRows(self.index[which], self.points[which], self.codes[which], self.allowed[which])
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def ask_first(task: Task) -> tuple[Replies, Tensor]:
+    """Whole rows first, then rows with random subsets removed; also which rows were asked whole."""
+    n_first = max(2, int(task.n_queries * (1.0 - (task.configs.training.on_policy_share))) - n_asked_twice(task))
+    n_whole = min(task.n_rows, max(1, (2 * n_first) // 5))
+    task.history.stage("asking the black box", n_first)
+    order = task.rng.permutation(task.n_rows)[:n_whole]
+    parts = [task.query(order)]
+    task.history.step(n_whole)
+    n_random = n_first - n_whole
+    index = task.rng.integers(task.n_rows, size=n_random)
+    parts.append(task.query(index, task.random_keeps(n_random)))
+    answered = [part for part in parts if part is not None]
+    replies = concatenate(answered)
+    return replies, torch.from_numpy(order[: len(answered[0])])
+
+
+def whole_rows(task: Task, pairs: Pairs, index: Tensor) -> WholeRows:
+    points = pairs.points[: len(index)]
+    differs = task.removal.differs(points.double().numpy())
+    allowed = task.groups.sum_columns(differs.astype(np.float64)) > 0
+    return WholeRows(index, points, pairs.codes[: len(index)], torch.from_numpy(allowed))
+
+
+def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) -> WholeRows:
+    """Rows of the data, half of them mixed with others, with the outputs that the energy expects: no query."""
+    index = task.rng.integers(task.n_rows, size=n)
+    keep = task.random_keeps(n)
+    keep[::2] = True
+    points = task.removal.apply(task.rows(index), task.groups.to_columns(keep), task.rng)
+    allowed = task.groups.sum_columns(task.removal.differs(points).astype(np.float64)) > 0
+    x = torch.from_numpy(points.astype(np.float32))
+    with torch.no_grad():
+        codes = torch.cat([likelihood.predict(energy, part) for part in x.split(1024)])
+    return WholeRows(torch.from_numpy(index), x, codes, torch.from_numpy(allowed))
+
+
+def draw_pairs(whole: WholeRows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """n (row, target) pairs; half of them where the target has another value than usual."""
+    rows = torch.randint(len(whole), (n,), generator=generator)
+    chosen = targets[torch.randint(len(targets), (n,), generator=generator)]
+    if whole.codes.dtype.is_floating_point:
+        return rows, chosen
+    usual = whole.codes[:, targets].mode(dim=0).values
+    unusual_row, unusual_target = torch.nonzero(whole.codes[:, targets] != usual, as_tuple=True)
+    n_unusual = n // 2 if len(unusual_row) else 0
+    if n_unusual:
+        # Every target with unusual rows gets the same share, however rare they are.
+        per_target = torch.bincount(unusual_target, minlength=len(targets)).double()
+        weight = 1.0 / per_target[unusual_target]
+        picked = torch.multinomial(weight, n_unusual, replacement=True, generator=generator)
+        rows[:n_unusual] = unusual_row[picked]
+        chosen[:n_unusual] = targets[unusual_target[picked]]
+    return rows, chosen
