@@ -4,7 +4,9 @@
     python experiments/planted_truth/run.py --only e1 --seeds 1
     python experiments/planted_truth/run.py --tables        # only make the tables from the results there are
 
-Results go to results.jsonl beside this file as they come; a case that is there already is not run again.
+Results go to results.jsonl beside this file as they come. A run starts afresh unless --resume is given, which
+skips the cases that are there already. Features are shuffled in every case, so that no method is right by
+preferring low indices.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ import torch
 
 import sointer
 from sointer import SOInter
-from sointer.datasets import ALL_PROBLEMS
+from sointer.datasets import ALL_PROBLEMS, shuffled
 from sointer.metrics import exact_match, median_rank
+from sointer.training.threads import LARGEST_FOR_ONE_THREAD
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
@@ -74,7 +77,8 @@ def cases(seeds: range) -> Iterator[Case]:
 
 def run(case: Case) -> dict[str, object]:
     """Fit once, explain held-out rows for every planted target, and measure."""
-    problem = ALL_PROBLEMS[case.problem](case.n_features)
+    problem = shuffled(ALL_PROBLEMS[case.problem](case.n_features), 20_000 + case.seed)
+    order = np.asarray(problem.order)
     X = problem.sample(N_TRAINING_ROWS.get(case.n_features, 2000), random_state=case.seed)
     X_test = problem.sample(N_TEST_ROWS, random_state=10_000 + case.seed)
     per_row = [int(problem.relevant_rows(X_test[:1], t).sum()) for t in problem.targets]
@@ -96,7 +100,7 @@ def run(case: Case) -> dict[str, object]:
         one_more = explainer.explain(X_test, target=target, k=min(k + 1, case.n_features))
         found = {
             "exact_match": exact_match(explanation.mask, problem.relevant_rows(X_test, target)),
-            "median_rank": median_rank(explanation.selected),
+            "median_rank": median_rank(order[explanation.selected]),
             "fidelity": explanation.verify(n_draws=3).fidelity,
             "fidelity_one_more": one_more.verify(n_draws=3).fidelity,
         }
@@ -109,7 +113,7 @@ def run(case: Case) -> dict[str, object]:
         "method": case.method,
         "k": k,
         "fit_seconds": round(fit_seconds, 2),
-        "n_threads": torch.get_num_threads(),
+        "n_threads": 1 if case.n_features <= LARGEST_FOR_ONE_THREAD else torch.get_num_threads(),
         "n_queries": explainer.n_queries_,
         "held_out_agreement": round(explainer.held_out_agreement_, 4),
         "targets": targets,
@@ -132,21 +136,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", help="run only this problem")
+    parser.add_argument("--resume", action="store_true", help="keep the results there are and run the rest")
+    parser.add_argument("--shard", default="0/1", help="i/n: run every n-th case from the i-th, into a file of its own")
     parser.add_argument("--tables", action="store_true", help="run nothing, only make the tables")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", sointer.errors.SointerWarning)
+    shard, n_shards = (int(part) for part in arguments.shard.split("/"))
+    results = RESULTS if n_shards == 1 else HERE / f"results-{shard}.jsonl"
+    if not (arguments.tables or arguments.resume):
+        results.unlink(missing_ok=True)
     done = done_already()
-    for case in [] if arguments.tables else cases(range(arguments.seeds)):
-        if case in done or (arguments.only and case.problem != arguments.only):
+    todo = [case for case in cases(range(arguments.seeds)) if not arguments.only or case.problem == arguments.only]
+    for case in [] if arguments.tables else todo[shard::n_shards]:
+        if case in done:
             continue
         row = run(case)
-        with RESULTS.open("a") as file:
+        with results.open("a") as file:
             file.write(json.dumps(row) + "\n")
         matches = ", ".join(f"{name} {found['exact_match']:.3f}" for name, found in row["targets"].items())
         print(f"{case.method}: {case.problem} n={case.n_features} seed {case.seed}: {matches}", flush=True)
-    from tables import write_tables
+    if n_shards == 1:
+        from tables import write_tables
 
-    write_tables(read())
+        write_tables(read())
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from sointer.explanation import Explanation, Source
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
-from sointer.removal import Removal, make_removal
+from sointer.removal import Background, Removal, make_removal
 from sointer.selection import rank_units, smallest_confirmed
 from sointer.training.default import train_default
 from sointer.training.history import History
@@ -53,14 +53,14 @@ class SOInter(BaseEstimator):
     Parameters
     ----------
     model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox.
-    k : how many features to select, or "auto": per row, the fewest that the black box confirms.
+    k : how many features to select, or "auto": per row, as few of the best as the black box confirms.
     removal : what "absent" means: "zero", "mean", "marginal" (another row's values), an array of values,
         a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero data, else marginal).
     structured : let features act through other outputs; False explains each output alone (SOInter-1).
     preset : "default" (what works best) or "paper" (SOInter as published).
     groups : features that stand or fall together, as {name: features}.
     query_budget : most rows sent to the black box during fit.
-    batch_size : most rows sent to the black box in one call.
+    batch_size : most rows sent to the black box in one call (1024 unless told).
     energy, interpreter, training : finer settings; print `explainer.config_` to see them all.
 
     Examples
@@ -88,7 +88,7 @@ class SOInter(BaseEstimator):
         tolerance: float | None = None,
         groups: Any = None,
         query_budget: int | None = None,
-        batch_size: int = 1024,
+        batch_size: int | None = None,
         random_state: Any = None,
         verbose: bool | None = None,
         energy: EnergyConfig | None = None,
@@ -122,6 +122,8 @@ class SOInter(BaseEstimator):
         """
         if self.preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
+        if not isinstance(self.structured, bool):
+            raise InputError(f"structured must be True or False, got {self.structured!r}.")
         configs = Configs(
             (self.energy or EnergyConfig()).resolve(self.preset),
             (self.interpreter or InterpreterConfig()).resolve(self.preset),
@@ -140,8 +142,12 @@ class SOInter(BaseEstimator):
         black_box = self._black_box()
         plan = self._n_queries(groups.n_units)
 
+        def check(raw: NDArray[Any]) -> None:
+            _fitted_targets(targets, self._outputs(raw, black_box))
+
         def describe(raw: NDArray[Any]) -> tuple[Outputs, list[int]]:
             outputs = self._outputs(raw, black_box)
+            _warn_constant_outputs(outputs, len(raw))
             return outputs, _fitted_targets(targets, outputs)
 
         task = Task(
@@ -154,6 +160,8 @@ class SOInter(BaseEstimator):
             n_queries=plan if black_box.remaining is None else min(plan, black_box.remaining),
             configs=configs,
             structured=self.structured,
+            shift_inputs=self.preset == "default",
+            check=check,
             describe=describe,
             rng=rng,
             generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
@@ -172,8 +180,11 @@ class SOInter(BaseEstimator):
         return self
 
     def _black_box(self) -> BlackBox:
-        if isinstance(self.model, BlackBox):
-            return self.model
+        if isinstance(self.model, BlackBox) and self.batch_size is not None:
+            raise InputError(
+                f"batch_size={self.batch_size!r} was given together with a BlackBox, which has its own "
+                f"({self.model.batch_size}); set it there."
+            )
         return as_black_box(self.model, batch_size=self.batch_size)
 
     def _n_queries(self, n_units: int) -> int:
@@ -184,23 +195,15 @@ class SOInter(BaseEstimator):
 
     def _outputs(self, raw: NDArray[Any], black_box: BlackBox) -> Outputs:
         names = self.output_names if self.output_names is not None else black_box.output_names
-        outputs = Outputs.infer(raw, names=names, kind=self.output_kind, tolerance=self.tolerance)
-        if outputs.constant.any():
-            constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
-            warnings.warn(
-                f"{len(constant)} of {outputs.n_outputs} outputs never changed in {len(raw)} answers: "
-                f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
-                "no feature decided them. Give data on which they vary.",
-                ConstantOutputWarning,
-                stacklevel=5,
-            )
-        return outputs
+        return Outputs.infer(raw, names=names, kind=self.output_kind, tolerance=self.tolerance)
 
     def _adopt(self, trained: Trained, task: Task) -> None:
         self.black_box_: BlackBox | None = task.black_box
         self.input_format_: InputFormat = task.input_format
         self.groups_: Groups = task.groups
         self.removal_: Removal = task.removal
+        self.background_ = Background.of(task.data, task.rng)
+        self.shift_ = task.shift
         self.outputs_: Outputs = trained.outputs
         self.energy_ = trained.energy
         self.interpreter_ = trained.interpreter.eval()
@@ -215,11 +218,11 @@ class SOInter(BaseEstimator):
         self.output_interactions_ = output_interactions(trained.energy)
 
     def _warn_about(self, task: Task, trained: Trained, plan: int) -> None:
-        if task.budget_ran_out:
+        if task.budget_ran_out or task.n_queries < plan:
             warnings.warn(
                 f"the black box's query budget ended after {self.n_queries_} rows, of {plan} planned; the explainer "
-                f"is usable and agrees with the black box on {trained.held_out_agreement:.0%} of held-out outputs. "
-                "Raise the budget for better explanations.",
+                f"is usable and agrees with the black box on {trained.held_out_agreement:.0%} of the outputs it was "
+                "checked on. Raise the budget for better explanations.",
                 BudgetWarning,
                 stacklevel=3,
             )
@@ -256,11 +259,10 @@ class SOInter(BaseEstimator):
         with threads_for(data.shape[1]):
             scores, values, allowed = self._scores(data, targets)
         ranking = rank_units(scores, allowed)
-        source = Source(self.black_box_, self.input_format_, self.removal_, self.outputs_, self.groups_, data)
-        if size == "auto":
-            sizes = smallest_confirmed(source, ranking, targets, seed=self._explain_seed)
-        else:
-            sizes = np.full(n_rows, size)
+        source = Source(
+            self.black_box_, self.input_format_, self.removal_, self.outputs_, self.groups_, self.background_, data
+        )
+        sizes = smallest_confirmed(source, ranking, targets) if size == "auto" else np.full(n_rows, size)
         return Explanation.of(ranking, sizes, scores, targets, values, source)
 
     def _check_fitted_targets(self, targets: NDArray[np.int64]) -> None:
@@ -271,8 +273,6 @@ class SOInter(BaseEstimator):
                 f"({', '.join(self.output_names_[t] for t in self.targets_[:5])}); fit again with it, or without "
                 "targets= for all outputs."
             )
-
-    _explain_seed = 0
 
     def _scores(
         self, data: Any, targets: NDArray[np.int64]
@@ -289,7 +289,7 @@ class SOInter(BaseEstimator):
             differs = self.removal_.differs(chunk)
             allowed[rows] = self.groups_.sum_columns(differs.astype(np.float64)) > 0
             x = torch.zeros(CHUNK_ROWS, chunk.shape[1])
-            x[:n] = torch.from_numpy(chunk.astype(np.float32))
+            x[:n] = torch.from_numpy((chunk - self.shift_).astype(np.float32))
             t = torch.zeros(CHUNK_ROWS, dtype=torch.long)
             t[:n] = torch.from_numpy(targets[rows])
             with torch.no_grad():
@@ -326,6 +326,18 @@ def _fitted_targets(targets: Sequence[int | str] | None, outputs: Outputs) -> li
     if not chosen:
         raise InputError("fit: targets is empty; name at least one output, or leave it out for all.")
     return chosen
+
+
+def _warn_constant_outputs(outputs: Outputs, n_answers: int) -> None:
+    if outputs.constant.any():
+        constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
+        warnings.warn(
+            f"{len(constant)} of {outputs.n_outputs} outputs never changed in {n_answers} answers: "
+            f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
+            "no feature decided them. Give data on which they vary.",
+            ConstantOutputWarning,
+            stacklevel=5,
+        )
 
 
 def _warn_constant_features(data: Any, input_format: InputFormat) -> None:

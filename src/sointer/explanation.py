@@ -18,7 +18,7 @@ from sointer.errors import InputError, require_extra
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
-from sointer.removal import Removal, make_removal
+from sointer.removal import Background, Removal, make_removal
 from sointer.selection import first_units
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Source:
     removal: Removal
     outputs: Outputs
     groups: Groups
+    background: Background
     data: Any
 
     @cached_property
@@ -154,14 +155,15 @@ class Explanation:
     def verify(self, *, removal: Any = None, n_draws: int = 10, random_state: int = 0) -> Verification:
         """Does the model say the same on these features alone? Asks the black box.
 
-        The other features are removed as in training, or as `removal` says; where removal is random,
-        n_draws times. Whole rows are asked about once, however often you verify.
+        The other features are removed as in training, or as `removal` says (means and other rows' values are
+        those of the training data); where removal is random, n_draws times. Whole rows are asked about
+        once, however often you verify.
         """
         source = self.source
         rng = np.random.default_rng(random_state)
         how = source.removal
         if removal is not None:
-            how = make_removal(removal, source.data, source.input_format, rng)
+            how = make_removal(removal, source.background.rows, source.input_format, rng)
         before = 0 if source.black_box is None else source.black_box.n_queries
         whole, original = source.rows(np.arange(len(self))), source.answers
         keep = source.groups.to_columns(self.unit_mask)
@@ -220,18 +222,6 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return _table(self, max_rows=20)
-
-    def to_shap(self) -> Any:
-        """The scores as a `shap.Explanation`, for shap's own plots."""
-        shap = require_extra("shap", "shap")
-        data = self.source.input_format.decode(self.source.data)
-        by_unit = self.source.groups.n_units != self.source.input_format.n_features
-        return shap.Explanation(
-            values=self.scores.astype(np.float64),
-            base_values=np.zeros(len(self)),
-            data=None if by_unit else np.asarray(data.toarray() if is_sparse(data) else data),
-            feature_names=list(self.feature_names),
-        )
 
     def __repr__(self) -> str:
         targets = [self.output_names[t] for t in np.unique(self.target)[:3]]

@@ -66,7 +66,7 @@ class Removal(ABC):
         try:
             if meta["type"] == "fixed":
                 return FixedRemoval(meta["name"], np.asarray(arrays["reference"], dtype=np.float64))
-            background = _Background.from_state(meta, arrays)
+            background = Background.from_state(meta, arrays)
         except (KeyError, TypeError, ValueError) as exc:
             raise LoadError(
                 f"The saved removal is incomplete or of another version: {exc!r}; expected what "
@@ -110,7 +110,7 @@ class MarginalRemoval(Removal):
     is_random = True
     name = "marginal"
 
-    def __init__(self, background: _Background) -> None:
+    def __init__(self, background: Background) -> None:
         self.background = background
 
     def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
@@ -137,7 +137,7 @@ class FunctionRemoval(Removal):
 
     is_random = True
 
-    def __init__(self, function: RemovalFunction | None, background: _Background, name: str) -> None:
+    def __init__(self, function: RemovalFunction | None, background: Background, name: str) -> None:
         self.function = function
         self.background = background
         self.name = name
@@ -178,7 +178,7 @@ class FunctionRemoval(Removal):
         return {"type": "function", "name": self.name, **meta}, arrays
 
 
-class _Background:
+class Background:
     """A sample of training rows, sparse if they came so, and which columns vary in all of them."""
 
     def __init__(self, rows: Any, varies: BoolArray) -> None:
@@ -187,7 +187,7 @@ class _Background:
         self.n_columns = int(rows.shape[1])
 
     @classmethod
-    def of(cls, data: Any, rng: np.random.Generator) -> _Background:
+    def of(cls, data: Any, rng: np.random.Generator) -> Background:
         """At most 1000 rows of the training matrix."""
         if containers.is_sparse(data):
             low, high = np.asarray(data.min(axis=0).todense()), np.asarray(data.max(axis=0).todense())
@@ -211,7 +211,7 @@ class _Background:
         return {"shape": [int(side) for side in self.rows.shape]}, {"varies": self.varies, **kept}
 
     @classmethod
-    def from_state(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> _Background:
+    def from_state(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Background:
         varies = np.asarray(arrays["varies"], dtype=bool)
         if meta["shape"] is None:
             return cls(np.asarray(arrays["rows"], dtype=np.float64), varies)
@@ -231,11 +231,11 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
         return spec
     if callable(spec):
         name = getattr(spec, "__name__", type(spec).__name__)
-        return FunctionRemoval(spec, _Background.of(data, rng), name)
+        return FunctionRemoval(spec, Background.of(data, rng), name)
     if isinstance(spec, str):
         chosen = _auto(data, input_format) if spec == "auto" else spec
         if chosen == "marginal":
-            return MarginalRemoval(_Background.of(data, rng))
+            return MarginalRemoval(Background.of(data, rng))
         if chosen in ("zero", "mean"):
             return FixedRemoval(chosen, _fixed_reference(chosen, data, input_format))
     elif isinstance(spec, (np.ndarray, list, tuple)) or hasattr(spec, "__array__"):

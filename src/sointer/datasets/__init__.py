@@ -16,6 +16,7 @@ from sointer.datasets.synthetic import (
     mediated_xor,
     paper_e1,
     paper_e2,
+    shuffled,
     with_decoys,
 )
 
@@ -37,5 +38,6 @@ __all__ = [
     "mediated_xor",
     "paper_e1",
     "paper_e2",
+    "shuffled",
     "with_decoys",
 ]

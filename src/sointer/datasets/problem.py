@@ -46,6 +46,8 @@ class Problem:
     sampler: Sampler = field(default=standard_normal, kw_only=True, repr=False)
     row_relevance: RowRelevance | None = field(default=None, kw_only=True, repr=False)
     """Set only where the relevant features differ from row to row."""
+    order: tuple[int, ...] | None = field(default=None, kw_only=True, repr=False)
+    """Where the features were shuffled: the number that each column had before."""
 
     def sample(self, n_rows: int, random_state: RandomState = None) -> FloatArray:
         """Draw inputs, one row per sample; the same seed gives the same rows."""

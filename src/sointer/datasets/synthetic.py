@@ -309,6 +309,33 @@ def with_decoys(problem: Problem, n_decoys: int = 4, rho: float = 0.9) -> Proble
     return replace(problem, name=f"{problem.name}_decoys", sampler=sampler)
 
 
+def shuffled(problem: Problem, random_state: int) -> Problem:
+    """The same problem with its features in another order, so that no explainer is right by preferring low indices.
+
+    Column j of the new problem is feature `order[j]` of the old one.
+    """
+    order = np.random.default_rng(random_state).permutation(problem.n_features)
+    place = np.argsort(order)
+    row_relevance = problem.row_relevance
+
+    def relevance(X: FloatArray, target: int) -> BoolArray:
+        assert row_relevance is not None
+        return np.asarray(row_relevance(X[:, place], target)[:, order])
+
+    def moved(sets: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+        return {target: tuple(sorted(place[list(features)].tolist())) for target, features in sets.items()}
+
+    return replace(
+        problem,
+        relevant=moved(problem.relevant),
+        paper_relevant=None if problem.paper_relevant is None else moved(problem.paper_relevant),
+        black_box=lambda X: problem.black_box(X[:, place]),
+        sampler=lambda n_rows, n_features, rng: problem.sampler(n_rows, n_features, rng)[:, order],
+        row_relevance=None if row_relevance is None else relevance,
+        order=tuple(order.tolist()),
+    )
+
+
 def _equicorrelated(n_rows: int, n_features: int, rng: np.random.Generator, rho: float) -> FloatArray:
     own = rng.standard_normal((n_rows, n_features))
     shared = rng.standard_normal((n_rows, 1))

@@ -127,6 +127,12 @@ class InputFormat:
                 Z = _to_float(X, caller)
         elif frame:
             names = [str(label) for label in X.columns]
+            nameless = self.feature_names == [f"x{j}" for j in range(self.n_features)]
+            if not nameless and sorted(names) != sorted(self.feature_names):
+                raise InputError(
+                    f"{caller}: X has columns {_some(names)}, but the features are {_some(self.feature_names)}. "
+                    "Give the same names, or an array in the same order."
+                )
             if names != self.feature_names and sorted(names) == sorted(self.feature_names):
                 X = X.iloc[:, [names.index(name) for name in self.feature_names]]
             Z = np.column_stack([FrameColumn(label, "float64").encode(X[label]) for label in X.columns])

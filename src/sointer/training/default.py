@@ -54,7 +54,7 @@ def fresh_interpreter(task: Task, outputs: Outputs) -> SaliencyInterpreter:
     return SaliencyInterpreter(
         energy,
         Likelihood.of(config),
-        torch.from_numpy(task.removal.references(N_REFERENCES, task.rng).astype(np.float32)),
+        task.as_tensor(task.removal.references(N_REFERENCES, task.rng)),
         torch.from_numpy(task.groups.unit_of_column.astype(np.int64)),
         task.groups.n_units,
         n_path_steps=n_path_steps,

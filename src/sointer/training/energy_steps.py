@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer.config import EnergyConfig
+from sointer.containers import is_sparse
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import InputScaling, SeparateEnergy, TrainableEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.training.history import History
-from sointer.training.task import Pairs
+from sointer.training.task import Pairs, is_mostly_zero
 
 SPARSITY_WARM_UP = 0.25
 N_VALIDATIONS = 60
+VALIDATION_CHUNK = 1024
 
 
 def build_energy(
@@ -33,16 +34,14 @@ def build_energy(
         return SeparateEnergy(n_columns, space, hidden=config.hidden)
 
 
-def fit_scaling(scaling: InputScaling, data: NDArray[np.float64] | sp.csr_array) -> None:
-    """Standardise the columns; where most entries are zero, keep zero at zero and use one scale for all."""
-    values = data.data if sp.issparse(data) else data
-    n_nonzero = np.count_nonzero(values)
-    if sp.issparse(data) or n_nonzero < 0.4 * data.size:
-        size = np.sqrt(np.square(values).sum() / max(n_nonzero, 1)) or 1.0
+def fit_scaling(scaling: InputScaling, data: Any) -> None:
+    """Scale columns to unit spread; where most entries are zero, one scale serves all of them."""
+    if is_mostly_zero(data):
+        values = data.data if is_sparse(data) else data
+        size = np.sqrt(np.square(values).sum() / max(np.count_nonzero(values), 1)) or 1.0
         scaling.scale.fill_(float(1.0 / size))
         return
     spread = data.std(axis=0)
-    scaling.shift.copy_(torch.from_numpy(data.mean(axis=0)))
     scaling.scale.copy_(torch.from_numpy(1.0 / np.where(spread > 0, spread, 1.0)))
 
 
@@ -132,9 +131,10 @@ class EnergyTrainer:
     def held_out_quality(self) -> tuple[float, float]:
         """Loss, and share of single outputs predicted as the black box did, on held-out queries."""
         points, codes = self.pairs.points[self.pairs.held_out], self.pairs.codes[self.pairs.held_out]
+        chunks = list(zip(points.split(VALIDATION_CHUNK), codes.split(VALIDATION_CHUNK), strict=True))
         with torch.no_grad():
-            loss = float(self.likelihood.loss(self.energy, points, codes).mean())
-            predicted = self.likelihood.predict(self.energy, points)
+            loss = float(torch.cat([self.likelihood.loss(self.energy, x, y) for x, y in chunks]).mean())
+            predicted = torch.cat([self.likelihood.predict(self.energy, x) for x, _ in chunks])
         if self.energy.space.is_continuous:
             tolerance = float(self.pairs.outputs.tolerance or 0.0)
             return loss, float(((predicted - codes).abs() <= tolerance).float().mean())

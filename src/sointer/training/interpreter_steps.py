@@ -149,13 +149,13 @@ def accept_residual(
     task: Task,
     interpreter: SaliencyInterpreter,
     residual: ResidualNetwork,
-    held_out: WholeRows,
+    whole: WholeRows,
     targets: Tensor,
 ) -> None:
     """Keep the residual for the targets that it clearly helps, each alone where it is seen often enough."""
     n = int(np.clip(N_BLEND_PAIRS * len(targets) // 2, 2 * N_BLEND_PAIRS, 4 * N_BLEND_PAIRS))
-    rows, chosen = draw_pairs(held_out, targets, n, task.generator)
-    judge = Judge(task, interpreter, held_out.pick(rows), chosen)
+    rows, chosen = draw_pairs(whole, targets, n, task.generator)
+    judge = Judge(task, interpreter, whole.pick(rows), chosen)
     without = judge.of_scores(judge.prior())
     interpreter.residual = residual.requires_grad_(False)
     interpreter.residual_share.fill_(1.0)
@@ -189,10 +189,7 @@ class Judge:
         self.values = some.codes.gather(1, targets.unsqueeze(1)).squeeze(1)
         n_draws = N_DRAWS if task.removal.is_random else 1
         nothing = np.zeros((len(some), task.input_format.n_columns), dtype=bool)
-        whole = some.points.double().numpy()
-        self.absent = [
-            torch.from_numpy(task.removal.apply(whole, nothing, task.rng).astype(np.float32)) for _ in range(n_draws)
-        ]
+        self.absent = [task.as_tensor(task.removal.apply(some.raw, nothing, task.rng)) for _ in range(n_draws)]
 
     def prior(self) -> Tensor:
         """The interpreter's scores of the pairs: (pairs, units)."""

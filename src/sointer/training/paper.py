@@ -15,13 +15,14 @@ from sointer.energy.inference import best_other
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import Energy, SideBySideEnergies, VectorEnergy
 from sointer.energy.space import OutputSpace
-from sointer.errors import InputError
+from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.networks import PaperInterpreter
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
 from sointer.outputs import Outputs
-from sointer.training.task import Task, Trained, as_codes, concatenate, warn_if_unstable
+from sointer.training.task import Task, Trained, as_codes, concatenate, knows, warn_if_unstable
 
-N_ROWS_PER_ROUND = 1000
+N_ROWS_PER_ROUND, MIN_ROWS_PER_ROUND = 1000, 32
+MIN_ROUNDS = 10
 PENALTY_WINDOW = 10
 
 
@@ -33,6 +34,7 @@ def train_paper(task: Task) -> Trained:
     answered = task.query(index)
     replies = concatenate([answered] if answered is not None else [])
     index = index[: len(replies)]
+    task.check(replies.raw)
     outputs, target_list = task.describe(replies.raw)
     if outputs.kind == "continuous":
         raise InputError(
@@ -54,14 +56,21 @@ def train_paper(task: Task) -> Trained:
     likelihood = Likelihood.of(energy_config)
     if structured:
         pretrain(task, whole_energy, replies.points, codes, energy_config, training_config)
-    for target in target_list:
+    for n_done, target in enumerate(target_list):
         if structured:
             energy, seen, position = copy.deepcopy(whole_energy), codes, target
         else:
             energy, seen, position = own_energies[target], codes[:, [target]], 0
             pretrain(task, energy, replies.points, seen, energy_config, training_config)
-        rounds = Rounds(task, energy, interpreter, target, position, index, replies.points, seen, outputs)
-        rounds.run(energy_config, interpreter_config, training_config)
+        # What is left of the budget is shared out, so that no target is left untrained.
+        left = task.black_box.remaining
+        share = None if left is None else left // (len(target_list) - n_done)
+        n_rows = len(index) if share is None else min(len(index), max(MIN_ROWS_PER_ROUND, share // MIN_ROUNDS))
+        rounds = Rounds(
+            task, energy, interpreter, target, position, index[:n_rows], replies.points[:n_rows], seen[:n_rows], outputs
+        )
+        with task.black_box.budget(share):
+            rounds.run(energy_config, interpreter_config, training_config)
     energy_of_all = whole_energy if structured else SideBySideEnergies(OutputSpace.of(outputs), own_energies)
     with torch.no_grad():
         same = likelihood.predict(energy_of_all, replies.points) == codes
@@ -162,7 +171,7 @@ class Rounds:
                 self.temperature,
                 self.task.generator,
             )
-            absent = self.absent(x)
+            absent = self.absent(batch)
             columns = torch.from_numpy(self.task.groups.unit_of_column)
             masked = absent + share[:, columns] * (x - absent)
             swapped = losses.target_substituted(self.codes[batch], perturbed_codes[batch], self.position)
@@ -176,11 +185,19 @@ class Rounds:
 
     def black_box_on_selection(self) -> tuple[Tensor, Tensor] | None:
         """Step 2: x~ and y~ = f(x~) for the selection of now; None when the budget has ended."""
+        remaining = self.task.black_box.remaining
+        if remaining is not None and remaining < len(self.index):
+            self.task.budget_ran_out = True
+            return None
         with torch.no_grad():
             keep = hard_top_k(self.interpreter.scores_for(self.x, self.target), self.task.k)
         replies = self.task.query(self.index, keep.numpy())
-        if replies is None or len(replies) < len(self.index):
-            return None
+        assert replies is not None
+        if not knows(self.outputs, replies.raw).all():
+            raise BlackBoxError(
+                "the black box returned a class for reduced inputs that it never returned for whole ones, which "
+                "preset='paper' cannot learn from; use preset='default', or give data on which every class occurs."
+            )
         codes = as_codes(self.outputs, replies.raw)
         return replies.points, codes if self.codes.shape[1] > 1 or codes.shape[1] == 1 else codes[:, [self.target]]
 
@@ -194,9 +211,9 @@ class Rounds:
             loss = losses.energy_hinge(self.energy(x, encode(codes)), self.energy(x, encode(other)), self.margin).mean()
             take_step(self.energy_step, loss)
 
-    def absent(self, x: Tensor) -> Tensor:
-        nothing = np.zeros(x.shape, dtype=bool)
-        return torch.from_numpy(self.task.removal.apply(x.double().numpy(), nothing, self.task.rng).astype(np.float32))
+    def absent(self, batch: Tensor) -> Tensor:
+        rows = self.task.rows(self.index[batch.numpy()])
+        return self.task.as_tensor(self.task.removal.apply(rows, np.zeros(rows.shape, dtype=bool), self.task.rng))
 
 
 def take_step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:

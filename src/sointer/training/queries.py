@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import Energy
 from sointer.training.task import Pairs, Replies, Task, concatenate, n_asked_twice
+
+N_FIRST = 16
 
 
 @dataclass
@@ -18,12 +21,15 @@ class WholeRows:
     """Training rows whose outputs are known without removal: what interpreters are trained and judged on."""
 
     index: Tensor  # which rows of the training data they are
-    points: Tensor
+    raw: NDArray[np.float64]  # encoded, as removals want them
+    points: Tensor  # the same, as networks want them
     codes: Tensor
     allowed: Tensor  # units that differ from their reference
 
     def pick(self, which: Tensor) -> WholeRows:
-        return WholeRows(self.index[which], self.points[which], self.codes[which], self.allowed[which])
+        return WholeRows(
+            self.index[which], self.raw[which.numpy()], self.points[which], self.codes[which], self.allowed[which]
+        )
 
     def __len__(self) -> int:
         return len(self.points)
@@ -35,21 +41,28 @@ def ask_first(task: Task) -> tuple[Replies, Tensor]:
     n_whole = min(task.n_rows, max(1, (2 * n_first) // 5))
     task.history.stage("asking the black box", n_first)
     order = task.rng.permutation(task.n_rows)[:n_whole]
-    parts = [task.query(order)]
+    # Wrong names or targets must come to light before the budget is spent.
+    parts = [task.query(order[:N_FIRST])]
+    if parts[0] is not None:
+        task.check(parts[0].raw)
+    parts.append(task.query(order[N_FIRST:]))
     task.history.step(n_whole)
     n_random = n_first - n_whole
     index = task.rng.integers(task.n_rows, size=n_random)
     parts.append(task.query(index, task.random_keeps(n_random)))
-    answered = [part for part in parts if part is not None]
-    replies = concatenate(answered)
-    return replies, torch.from_numpy(order[: len(answered[0])])
+    n_answered = sum(len(part) for part in parts[:2] if part is not None)
+    return concatenate([part for part in parts if part is not None]), torch.from_numpy(order[:n_answered])
 
 
 def whole_rows(task: Task, pairs: Pairs, index: Tensor) -> WholeRows:
-    points = pairs.points[: len(index)]
-    differs = task.removal.differs(points.double().numpy())
-    allowed = task.groups.sum_columns(differs.astype(np.float64)) > 0
-    return WholeRows(index, points, pairs.codes[: len(index)], torch.from_numpy(allowed))
+    raw = task.rows(index.numpy())
+    return WholeRows(index, raw, pairs.points[: len(index)], pairs.codes[: len(index)], allowed_units(task, raw))
+
+
+def allowed_units(task: Task, raw: NDArray[np.float64]) -> Tensor:
+    """Units that differ from their reference, the only ones that can be chosen: (rows, units)."""
+    differs = task.removal.differs(raw)
+    return torch.from_numpy(task.groups.sum_columns(differs.astype(np.float64)) > 0)
 
 
 def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) -> WholeRows:
@@ -57,12 +70,11 @@ def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) ->
     index = task.rng.integers(task.n_rows, size=n)
     keep = task.random_keeps(n)
     keep[::2] = True
-    points = task.removal.apply(task.rows(index), task.groups.to_columns(keep), task.rng)
-    allowed = task.groups.sum_columns(task.removal.differs(points).astype(np.float64)) > 0
-    x = torch.from_numpy(points.astype(np.float32))
+    raw = task.removal.apply(task.rows(index), task.groups.to_columns(keep), task.rng)
+    x = task.as_tensor(raw)
     with torch.no_grad():
         codes = torch.cat([likelihood.predict(energy, part) for part in x.split(1024)])
-    return WholeRows(torch.from_numpy(index), x, codes, torch.from_numpy(allowed))
+    return WholeRows(torch.from_numpy(index), raw, x, codes, allowed_units(task, raw))
 
 
 def draw_pairs(whole: WholeRows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

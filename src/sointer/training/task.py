@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,12 +59,29 @@ class Task:
     n_queries: int
     configs: Configs
     structured: bool
+    shift_inputs: bool
+    check: Callable[[NDArray[Any]], None]
+    """Raises if what the user said of the outputs cannot be, given some answers."""
     describe: Callable[[NDArray[Any]], tuple[Outputs, list[int]]]
     """From the first answers to the outputs, and to those that are to be explained."""
     rng: np.random.Generator
     generator: torch.Generator
     history: History = field(default_factory=History)
     budget_ran_out: bool = False
+
+    @cached_property
+    def shift(self) -> NDArray[np.float64]:
+        """What is taken from every column before it becomes single precision: its mean, zero for mostly-zero data.
+
+        A column of timestamps has no digits left in single precision until its mean is taken off.
+        """
+        if self.shift_inputs and not is_mostly_zero(self.data):
+            return np.asarray(self.data.mean(axis=0), dtype=np.float64)
+        return np.zeros(self.input_format.n_columns)
+
+    def as_tensor(self, rows: NDArray[np.float64]) -> Tensor:
+        """Encoded rows as the networks see them."""
+        return torch.from_numpy((rows - self.shift).astype(np.float32))
 
     @property
     def n_rows(self) -> int:
@@ -87,7 +105,7 @@ class Task:
             keep = self.groups.to_columns(keep_units[: len(index)])
             points = self.removal.apply(points, keep, self.rng)
         raw = self.black_box(self.input_format.decode(points))
-        return Replies(torch.from_numpy(points.astype(np.float32)), raw)
+        return Replies(self.as_tensor(points), raw)
 
     def random_keeps(self, n_rows: int) -> NDArray[np.bool_]:
         """Random subsets to keep, the share kept uniform in [0, 1]: (rows, units)."""
@@ -130,6 +148,11 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.points)
+
+
+def is_mostly_zero(data: Any) -> bool:
+    """Whether zero means "nothing" here: sparse matrices, and others with over 60 % zeros."""
+    return is_sparse(data) or np.count_nonzero(data) < 0.4 * data.size
 
 
 def as_codes(outputs: Outputs, raw: NDArray[Any]) -> Tensor:
