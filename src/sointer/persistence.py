@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import shutil
+import re
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -12,56 +13,78 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load as deserialise
+from safetensors.torch import save as serialise
 from torch import Tensor
 
 from sointer._version import __version__
-from sointer.adapters import as_black_box
+from sointer.blackbox import BlackBox
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies
 from sointer.energy.space import OutputSpace
-from sointer.errors import LoadError
+from sointer.errors import InputError, LoadError
 from sointer.explainer import SOInter
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.interpreter.networks import PaperInterpreter, ResidualNetwork, SaliencyInterpreter
 from sointer.outputs import Outputs
-from sointer.removal import Removal
+from sointer.removal import Background, FunctionRemoval, Removal
 from sointer.training.energy_steps import build_energy
 from sointer.training.paper import paper_energy
 from sointer.training.task import Configs
+from sointer.validation import is_integer
 
 FORMAT = 1
-FACTS, WEIGHTS = "explainer.json", "weights.safetensors"
-SAVED_PARAMETERS = (
-    "k",
-    "structured",
-    "preset",
-    "query_budget",
-    "batch_size",
-    "verbose",
-    "tolerance",
-    "output_kind",
-)
+FACTS = "explainer.json"
+WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
+SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 
 def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
-    """Write the explainer to `path`, whole or not at all; an explainer that is already there is replaced."""
-    target = Path(path)
-    if target.exists() and not (target / FACTS).exists() and any(target.iterdir() if target.is_dir() else [target]):
-        raise LoadError(f"{target} exists and is not a saved explainer; nothing was overwritten. Choose another path.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    """Write the explainer to the directory `path`, whole or not at all.
+
+    The weights go to a file named after their content; then explainer.json, which names that file, is put in
+    place by one atomic rename. Until then an explainer saved there before stays as it was. Other files in the
+    directory are left alone.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{target} is a file, expected a directory for the explainer; choose another path.")
+    if target.is_dir() and not (target / FACTS).exists() and any(target.iterdir()):
+        raise InputError(
+            f"{target} is not empty and holds no saved explainer; nothing was written. Choose a new directory."
+        )
+    facts, tensors = _describe(explainer)
+    weights = serialise(tensors)
+    digest = hashlib.sha256(weights).hexdigest()
+    facts["weights"] = {"file": f"weights-{digest[:16]}.safetensors", "sha256": digest}
+    target.mkdir(parents=True, exist_ok=True)
+    _put(target / facts["weights"]["file"], weights)
+    _put(target / FACTS, json.dumps(facts, indent=1).encode())
+    for old in target.iterdir():
+        if WEIGHTS.fullmatch(old.name) and old.name != facts["weights"]["file"]:
+            old.unlink(missing_ok=True)
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Write a file under another name and rename it, so that `path` is never half written."""
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        facts, tensors = _describe(explainer)
-        save_file(tensors, draft / WEIGHTS)
-        (draft / FACTS).write_text(json.dumps(facts, indent=1), encoding="utf-8")
-        _replace(draft, target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(draft, 0o666 & ~umask)  # mkstemp makes files that only their owner can read
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
 
 
 def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
@@ -70,31 +93,40 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     source = Path(path)
     facts = _read_facts(source)
     try:
-        tensors = load_file(source / WEIGHTS)
-    except (OSError, SafetensorError) as error:
-        raise LoadError(
-            f"{source / WEIGHTS} cannot be read ({error}); the explainer is damaged. Save it again."
-        ) from error
-    try:
+        tensors = deserialise(_read_weights(source, facts))
         return _restore(facts, tensors, black_box, removal)
-    except (KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
-        if isinstance(error, LoadError):
-            raise
+    except LoadError:
+        raise
+    except DAMAGE as error:
         raise LoadError(
             f"{source} does not hold a whole explainer ({type(error).__name__}: {error}). Save it again."
         ) from error
 
 
+DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,  # also RecursionError
+    SafetensorError,
+    TypeError,
+    ValueError,
+)
+
+
 def _read_facts(source: Path) -> dict[str, Any]:
     try:
         facts = json.loads((source / FACTS).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise LoadError(
             f"{source} is not a saved explainer: {FACTS} is missing. Give the directory that explainer.save() wrote."
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LoadError(
-            f"{source / FACTS} cannot be read ({error}); the explainer is damaged. Save it again."
+            f"{source / FACTS} cannot be read ({type(error).__name__}: {error}); the explainer is damaged. "
+            "Save it again."
         ) from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         found = facts.get("format") if isinstance(facts, dict) else None
@@ -105,9 +137,26 @@ def _read_facts(source: Path) -> dict[str, Any]:
     return facts
 
 
+def _read_weights(source: Path, facts: dict[str, Any]) -> bytes:
+    """The weights, if they are those that were saved: the name cannot lead elsewhere, the content is checked."""
+    name, digest = facts["weights"]["file"], facts["weights"]["sha256"]
+    if not WEIGHTS.fullmatch(name):
+        raise LoadError(f"{source / FACTS} names the weights file {name!r}, which save never writes. Save it again.")
+    try:
+        content: bytes = (source / name).read_bytes()
+    except OSError as error:
+        raise LoadError(f"{source / name} cannot be read ({error}). Save the explainer again.") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise LoadError(f"{source / name} is not what was saved (its checksum differs). Save it again.")
+    return content
+
+
 def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
     removal_facts, removal_arrays = explainer.removal_.state()
-    tensors = {f"removal.{name}": torch.from_numpy(np.ascontiguousarray(a)) for name, a in removal_arrays.items()}
+    background_facts, background_arrays = explainer.background_.state()
+    tensors = {f"removal.{name}": as_tensor(array) for name, array in removal_arrays.items()}
+    tensors |= {f"background.{name}": as_tensor(array) for name, array in background_arrays.items()}
+    tensors["shift"] = as_tensor(explainer.shift_)
     tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
     interpreter = explainer.interpreter_
     own = {name: t for name, t in interpreter.state_dict().items() if not name.startswith("energy.")}
@@ -116,7 +165,9 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
     facts = {
         "format": FORMAT,
         "sointer": __version__,
-        "parameters": {name: params[name] for name in SAVED_PARAMETERS},
+        "parameters": {name: as_plain(params[name]) for name in SAVED_PARAMETERS},
+        "random_state": int(params["random_state"]) if is_integer(params["random_state"]) else None,
+        "background": background_facts,
         "config": [asdict(config) for config in explainer.config_],
         "input_format": explainer.input_format_.to_json(),
         "groups": explainer.groups_.to_json(),
@@ -132,20 +183,23 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any) -> SOInter:
-    parameters = facts["parameters"]
-    explainer = SOInter(black_box, **parameters)
+    parameters = dict(facts["parameters"])
+    if isinstance(black_box, BlackBox):
+        parameters["batch_size"] = None  # it has its own
+    explainer = SOInter(black_box, **parameters, random_state=facts["random_state"])
     energy_facts, interpreter_facts, training_facts = (_without_lists(config) for config in facts["config"])
     explainer.config_ = Configs(
-        EnergyConfig(**energy_facts),
-        InterpreterConfig(**interpreter_facts),
-        TrainingConfig(**training_facts),
+        EnergyConfig(**energy_facts).resolve(parameters["preset"]),
+        InterpreterConfig(**interpreter_facts).resolve(parameters["preset"]),
+        TrainingConfig(**training_facts).resolve(parameters["preset"]),
     )
     explainer.input_format_ = InputFormat.from_json(facts["input_format"])
     explainer.groups_ = Groups.from_json(facts["groups"])
     explainer.outputs_ = Outputs.from_json(facts["outputs"])
-    arrays = {name: tensor.numpy() for name, tensor in _part(tensors, "removal.").items()}
-    explainer.removal_ = Removal.from_state(facts["removal"], arrays, function=removal)
-    explainer.black_box_ = None if black_box is None else as_black_box(black_box)
+    explainer.removal_ = _removal(facts["removal"], _arrays(tensors, "removal."), removal)
+    explainer.background_ = Background.from_state(facts["background"], _arrays(tensors, "background."))
+    explainer.shift_ = tensors["shift"].numpy()
+    explainer.black_box_ = None if black_box is None else explainer._black_box()
     explainer.targets_ = [int(t) for t in facts["targets"]]
     explainer.n_queries_ = facts["n_queries"]
     explainer.held_out_agreement_ = facts["held_out_agreement"]
@@ -157,7 +211,41 @@ def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, 
     explainer.energy_ = _energy(explainer, parameters, _part(tensors, "energy."))
     explainer.interpreter_ = _interpreter(explainer, facts, _part(tensors, "interpreter.")).eval()
     explainer.output_interactions_ = output_interactions(explainer.energy_)
+    _set_parameters(explainer)
     return explainer
+
+
+def _set_parameters(explainer: SOInter) -> None:
+    """Give the constructor's parameters the values that were fitted with, so that a clone fits the same."""
+    explainer.energy, explainer.interpreter, explainer.training = explainer.config_
+    explainer.removal = explainer.removal_
+    explainer.feature_names = list(explainer.input_format_.feature_names)
+    explainer.output_names = explainer.output_names_
+    names, members = explainer.groups_.unit_names, explainer.groups_.members
+    explainer.groups = {n: m.tolist() for n, m in zip(names, members, strict=True) if len(m) > 1} or None
+
+
+def _removal(facts: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Removal:
+    removal = Removal.from_state(facts, arrays, function=function)
+    if function is not None and not isinstance(removal, FunctionRemoval):
+        raise LoadError(
+            f"removal was given, but the explainer was fitted with removal={removal.name!r} and keeps it; leave "
+            "removal out."
+        )
+    return removal
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def as_plain(value: Any) -> Any:
+    """numpy numbers as Python's, which JSON knows."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _arrays(tensors: dict[str, Tensor], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name: tensor.numpy() for name, tensor in _part(tensors, prefix).items()}
 
 
 def _energy(explainer: SOInter, parameters: dict[str, Any], state: dict[str, Tensor]) -> AnyEnergy:
@@ -214,19 +302,3 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _without_lists(config: dict[str, Any]) -> dict[str, Any]:
     """JSON has no tuples; configurations have no lists."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
-
-
-def _replace(draft: Path, target: Path) -> None:
-    """Put the draft in the target's place; the old one is kept aside until the new one is there."""
-    if not target.exists():
-        draft.rename(target)
-        return
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-    target.rename(aside / target.name)
-    try:
-        draft.rename(target)
-    except OSError:
-        (aside / target.name).rename(target)
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

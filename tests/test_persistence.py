@@ -1,0 +1,212 @@
+"""Saved explainers: nothing lost, nothing executed, and one clear error for whatever is damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+import sointer
+from sointer import InterpreterConfig, SOInter, TrainingConfig
+from sointer.errors import InputError, LoadError, SointerWarning
+
+TINY = {
+    "query_budget": 200,
+    "training": TrainingConfig(n_epochs=1, n_rounds=1),
+    "interpreter": InterpreterConfig(n_path_steps=2, n_residual_steps=20),
+    "random_state": 0,
+}
+X = np.random.default_rng(0).normal(size=(80, 4))
+
+
+def two_outputs(batch):
+    dense = batch.toarray() if sp.issparse(batch) else np.asarray(batch, dtype=float)
+    return (dense[:, :2] > 0).astype(int)
+
+
+def fitted(data=X, model=two_outputs, **changes):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        return SOInter(model, **{"k": 2, **TINY, **changes}).fit(data)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    explainer = fitted()
+    explainer.save(tmp_path / "why")
+    return tmp_path / "why"
+
+
+FRAME = pd.DataFrame({"colour": np.where(X[:, 0] > 0, "red", "blue"), "a": X[:, 1], "n": np.arange(80)})
+
+
+@pytest.mark.parametrize(
+    ("data", "changes"),
+    [
+        (X.astype(np.float32), {}),
+        (sp.csr_matrix(np.where(X > 0, X, 0.0)), {}),
+        (FRAME, {"model": lambda frame: np.column_stack([frame["colour"] == "red", frame["a"] > 0])}),
+        (X, {"groups": {"both": [0, 1]}}),
+        (X, {"removal": "mean"}),
+        (X, {"removal": np.ones(4)}),
+        (X, {"k": np.int64(3), "query_budget": np.int64(200), "random_state": np.int64(3)}),
+        (X, {"k": "auto"}),
+        (X, {"model": lambda batch: np.asarray(batch)[:, :2] * 3.0, "tolerance": 0.3}),
+        (X, {"model": lambda batch: np.where(np.asarray(batch)[:, :2] > 0, "yes", "no")}),
+    ],
+    ids=["float32", "csr", "frame", "groups", "mean", "array", "numpy numbers", "auto", "numbers", "labels"],
+)
+def test_what_is_loaded_is_what_was_saved(data, changes, tmp_path):
+    explainer = fitted(data, **changes)
+    explainer.save(tmp_path / "why")
+    loaded = sointer.load(tmp_path / "why", black_box=explainer.model)
+    one, two = explainer.explain(data, target=1, k=2), loaded.explain(data, target=1, k=2)
+    assert np.array_equal(one.scores, two.scores)
+    assert np.array_equal(one.selected, two.selected)
+    assert list(one.expected) == list(two.expected)
+    for removal in (None, "mean", "marginal"):
+        assert one.verify(removal=removal).fidelity == two.verify(removal=removal).fidelity
+    assert loaded.k == explainer.k
+
+
+def test_a_clone_of_a_loaded_explainer_fits_the_same(saved):
+    explainer, loaded = fitted(), sointer.load(saved, black_box=two_outputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        again = clone(loaded).fit(X)
+    assert np.array_equal(again.explain(X, target=0).scores, explainer.explain(X, target=0).scores)
+
+
+def test_a_removal_function_must_be_given_again(tmp_path):
+    def ones(x, keep, rng):
+        return np.where(keep, x, 1.0)
+
+    fitted(removal=ones).save(tmp_path / "why")
+    loaded = sointer.load(tmp_path / "why", black_box=two_outputs, removal=ones)
+    assert loaded.explain(X[:5], target=0).verify().agreement.shape == (5,)
+    without = sointer.load(tmp_path / "why", black_box=two_outputs)
+    with pytest.raises(LoadError, match="function"):
+        without.explain(X[:5], target=0).verify()
+
+
+def test_a_removal_that_would_be_ignored_is_refused(saved):
+    with pytest.raises(LoadError, match="leave removal out"):
+        sointer.load(saved, removal=lambda x, keep, rng: x)
+
+
+# --- saving -----------------------------------------------------------------------------------------------
+
+
+def test_saving_again_replaces_the_explainer_and_nothing_else(saved):
+    (saved / "notes.txt").write_text("mine")
+    fitted(random_state=5).save(saved)
+    assert (saved / "notes.txt").read_text() == "mine"
+    assert len(list(saved.glob("weights-*"))) == 1
+    assert sorted(p.name for p in saved.iterdir() if p.name.startswith(".")) == []
+    assert sointer.load(saved).random_state == 5
+
+
+def test_a_directory_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("irreplaceable")
+    with pytest.raises(InputError, match="nothing was written"):
+        fitted().save(tmp_path)
+    with pytest.raises(InputError, match="is a file"):
+        fitted().save(tmp_path / "thesis.txt")
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_full_disk_leaves_the_old_explainer_whole(saved, monkeypatch, fails_at):
+    before = sointer.load(saved, black_box=two_outputs).explain(X, target=0).scores
+    calls = []
+
+    def full(handle):
+        calls.append(handle)
+        if len(calls) == fails_at:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        fitted(random_state=9).save(saved)
+    monkeypatch.undo()
+    assert np.array_equal(sointer.load(saved).explain(X, target=0).scores, before)
+    assert not [p for p in saved.iterdir() if p.name.startswith(".")]
+
+
+def test_saved_files_can_be_read_by_others(saved):
+    umask = os.umask(0)
+    os.umask(umask)
+    for file in saved.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~umask
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+
+def edit(saved, change):
+    facts = json.loads((saved / "explainer.json").read_text())
+    change(facts)
+    (saved / "explainer.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda facts: facts.update(format=99), "format 99"),
+        (lambda facts: facts.update(format=None), "format None"),
+        (lambda facts: facts.pop("outputs"), "outputs"),
+        (lambda facts: facts.update(config=[None] * 3), "whole explainer"),
+        (lambda facts: facts["config"][0].update(hidden=[7]), "whole explainer"),
+        (lambda facts: facts["config"][0].update(hidden=[-1]), "whole explainer"),
+        (lambda facts: facts.update(parameters={"no_such": 1}), "whole explainer"),
+        (lambda facts: facts["weights"].update(file="../../etc/passwd"), "save never writes"),
+        (lambda facts: facts["weights"].update(sha256="0" * 64), "checksum"),
+        (lambda facts: facts.pop("weights"), "weights"),
+        (lambda facts: facts.update(groups=[]), "whole explainer|version"),
+        (lambda facts: facts.update(input_format={}), "whole explainer|version"),
+    ],
+)
+def test_damaged_facts_give_one_clear_error(saved, change, words):
+    edit(saved, change)
+    with pytest.raises(LoadError, match=words):
+        sointer.load(saved)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe", b"[" * 100_000])
+def test_facts_that_are_not_json(saved, content):
+    (saved / "explainer.json").write_bytes(content)
+    with pytest.raises(LoadError):
+        sointer.load(saved)
+
+
+def test_bits_that_flipped_and_files_that_ended_early(saved):
+    (weights,) = saved.glob("weights-*")
+    content = weights.read_bytes()
+    for damaged in (content[:-1], content[:10], b"", content[:100] + bytes([content[100] ^ 1]) + content[101:]):
+        weights.write_bytes(damaged)
+        with pytest.raises(LoadError, match="checksum"):
+            sointer.load(saved)
+    weights.unlink()
+    with pytest.raises(LoadError, match="cannot be read"):
+        sointer.load(saved)
+
+
+def test_places_without_an_explainer(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere", shutil.__file__):
+        with pytest.raises(LoadError, match="not a saved explainer"):
+            sointer.load(path)
+
+
+def test_nothing_is_ever_unpickled():
+    for module in Path(sointer.__file__).parent.rglob("*.py"):
+        assert "import pickle" not in module.read_text(encoding="utf-8"), module.name
+        assert "torch.load" not in module.read_text(encoding="utf-8"), module.name
