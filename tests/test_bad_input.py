@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -119,6 +120,44 @@ def test_constant_outputs_are_named_and_still_explained():
     assert explainer.explain(X[:5], target=1).selected.shape == (5, 2)
 
 
+def test_labels_beside_numbers_are_refused_or_said():
+    with pytest.raises(InputError, match="of one kind"):
+        tiny(lambda batch: pd.DataFrame({"label": np.where(batch[:, 0] > 0, "x", "y"), "n": batch[:, 2]})).fit(X)
+    with pytest.warns(SointerWarning, match="two values only"):
+        tiny(lambda batch: np.column_stack([batch[:, 0] > 0, batch[:, 2] * 5])).fit(X)
+
+
+def test_a_typo_in_targets_costs_almost_no_query():
+    box = BlackBox(two_outputs)
+    with pytest.raises(InputError, match="y7"):
+        SOInter(box, k=2).fit(X, targets=["y7"])
+    assert box.n_queries <= 16
+
+
+def test_a_batch_size_that_would_be_ignored_is_refused():
+    with pytest.raises(InputError, match="batch_size"):
+        tiny(BlackBox(two_outputs), batch_size=5).fit(X)
+    with pytest.raises(InputError, match="structured"):
+        tiny(structured="no").fit(X)
+
+
+def test_another_model_than_the_one_explained(small_explainer, small_data, tmp_path):
+    small_explainer.save(tmp_path / "saved")
+    loaded = sointer.load(tmp_path / "saved", black_box=lambda batch: np.zeros((len(batch), 7)))
+    with pytest.raises(InputError, match="returned 7 outputs, but the explainer was fitted on 2"):
+        loaded.explain(small_data[:3], target=0).verify()
+
+
+def test_one_row_cannot_confirm_a_wrong_explanation(small_explainer, small_data):
+    refuted = 0
+    for row in range(20):
+        explanation = small_explainer.explain(small_data[[row]], target=1)
+        wrong = dataclasses.replace(explanation, selected=np.array([[4, 5, 6, 7]]))
+        assert explanation.verify().fidelity == 1.0
+        refuted += not wrong.verify().confirmed[0]
+    assert refuted >= 15
+
+
 def test_a_poor_energy_is_admitted():
     rng = np.random.default_rng(3)
     with pytest.warns(SointerWarning) as caught:
@@ -178,9 +217,8 @@ def test_a_black_box_that_changes_its_mind_is_reported():
 
 def test_a_budget_that_ends_leaves_a_usable_explainer():
     box = BlackBox(two_outputs, query_budget=150)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        box(X[:30])
+    box(X[:30])
+    with pytest.warns(BudgetWarning, match="of 5000 planned"):
         explainer = SOInter(box, k=2, **{**TINY, "query_budget": None}).fit(X)
     assert box.n_queries == explainer.n_queries_ + 30 <= 150
     assert explainer.explain(X, target=0).selected.shape == (100, 2)

@@ -20,7 +20,7 @@ from sointer.explanation import Explanation, Source
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
-from sointer.removal import make_removal
+from sointer.removal import Background, make_removal
 
 matplotlib.use("Agg")
 
@@ -44,6 +44,7 @@ def explanation(targets: tuple[int, ...] = (1, 1, 1, 1)) -> Explanation:
         removal=make_removal("mean", X, input_format),
         outputs=Outputs.infer(raw, names=["cat", "dog"]),
         groups=Groups.build(None, names, input_format.column_feature),
+        background=Background.of(X, np.random.default_rng(0)),
         data=X,
     )
     scores = np.tile(np.array([0.5, 0.25, 2.0, 0.0, 0.0, 0.125], dtype=np.float32), (4, 1))
@@ -58,7 +59,7 @@ def bars(ax: object) -> list[tuple[str, float]]:
 def test_bar_of_a_row_shows_its_selected_features_best_first() -> None:
     ax = plot.bar(explanation(), row=0)
     assert bars(ax) == [("f2", 2.0), ("f0", 0.5)]
-    assert ax.get_title() == "why dog = 1, row 0"
+    assert ax.get_title() == "what decides dog (expected 1), row 0"
     assert ax.get_ylim()[0] > ax.get_ylim()[1], "the best is on top"
 
 
@@ -74,7 +75,7 @@ def test_bar_wants_one_target_or_a_row() -> None:
         plot.bar(explanation((0, 1, 1, 1)))
     with pytest.raises(InputError, match="row is 4, expected 0 to 3"):
         plot.bar(explanation(), row=4)
-    assert plot.bar(explanation(), row=-1).get_title() == "why dog = 1, row 3"
+    assert plot.bar(explanation(), row=-1).get_title() == "what decides dog (expected 1), row 3"
 
 
 def test_explanation_plot_is_bar_on_the_given_axes() -> None:

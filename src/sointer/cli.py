@@ -67,7 +67,7 @@ def build_app() -> typer.Typer:
     def demo(
         out: Path = typer.Option(Path("sointer-demo"), "--out", "-o", help="Folder for the picture and the page."),
         seed: int = typer.Option(0, "--seed", min=0, help="The same seed gives the same explanations."),
-        quick: bool = typer.Option(False, "--quick", help="Less data and training: seconds, not a minute or two."),
+        quick: bool = typer.Option(False, "--quick", help="Less data and training: about half a minute."),
         quiet: bool = typer.Option(False, "--quiet", "-q", help="Print the table only."),
     ) -> None:
         """Which pixels of a digit decide each segment of a display?

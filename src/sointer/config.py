@@ -157,9 +157,9 @@ class TrainingConfig(StageConfig):
     on_policy_share: float = OPEN
     """Share of the queries that are spent on the interpreter's own selections."""
     validation_share: float = OPEN
-    """Share of the answered queries held out to stop training and to judge the energy."""
+    """Share of the first answers held out to stop training and to judge the energy."""
     n_epochs: int = OPEN
-    """Passes over the answered queries."""
+    """Training steps, as passes over the planned queries; an epoch has at least 25 and at most 100 steps."""
     margin: float = OPEN
     """m' of eq. 10."""
     n_pretraining_steps: int = OPEN

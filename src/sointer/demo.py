@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -279,7 +280,8 @@ def make_folder(out_dir: str | Path) -> Path:
     folder = Path(out_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "index.html").touch()
+        with tempfile.TemporaryFile(dir=folder):  # not to learn only at the end that nothing can be written
+            pass
     except OSError as exc:
         raise InputError(f"cannot write to {str(folder)!r} ({exc.strerror}); choose another folder.") from exc
     return folder

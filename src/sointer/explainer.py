@@ -25,11 +25,12 @@ from sointer.errors import (
     ConstantOutputWarning,
     InputError,
     PoorFitWarning,
+    SointerWarning,
 )
 from sointer.explanation import Explanation, Source
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
-from sointer.outputs import Outputs
+from sointer.outputs import MOST_CLASSES, Outputs
 from sointer.removal import Background, Removal, make_removal
 from sointer.selection import rank_units, smallest_confirmed
 from sointer.training.default import train_default
@@ -42,7 +43,7 @@ from sointer.validation import check_k, check_positive_int, check_random_state, 
 N_AUTO_QUERIES = (5_000, 50_000)
 AUTO_QUERIES_PER_FEATURE = 250
 AUTO_K = 10
-POOR_AGREEMENT = 0.8
+POOR_SKILL = 0.5
 # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
 CHUNK_ROWS = 256
 
@@ -58,9 +59,15 @@ class SOInter(BaseEstimator):
         a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero data, else marginal).
     structured : let features act through other outputs; False explains each output alone (SOInter-1).
     preset : "default" (what works best) or "paper" (SOInter as published).
+    feature_names, output_names : names, where the data or the model bring none.
+    output_kind : "binary", "categorical", "probability" or "continuous", for all outputs; None reads it off the
+        model's answers.
+    tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
     groups : features that stand or fall together, as {name: features}.
     query_budget : most rows sent to the black box during fit.
     batch_size : most rows sent to the black box in one call (1024 unless told).
+    random_state : a number gives the same explainer every time.
+    verbose : show progress; None shows it on a terminal only.
     energy, interpreter, training : finer settings; print `explainer.config_` to see them all.
 
     Examples
@@ -148,6 +155,7 @@ class SOInter(BaseEstimator):
         def describe(raw: NDArray[Any]) -> tuple[Outputs, list[int]]:
             outputs = self._outputs(raw, black_box)
             _warn_constant_outputs(outputs, len(raw))
+            _warn_mixed_outputs(outputs, raw)
             return outputs, _fitted_targets(targets, outputs)
 
         task = Task(
@@ -195,7 +203,9 @@ class SOInter(BaseEstimator):
 
     def _outputs(self, raw: NDArray[Any], black_box: BlackBox) -> Outputs:
         names = self.output_names if self.output_names is not None else black_box.output_names
-        return Outputs.infer(raw, names=names, kind=self.output_kind, tolerance=self.tolerance)
+        outputs = Outputs.infer(raw, names=names, kind=self.output_kind, tolerance=self.tolerance)
+        _refuse_mixed_outputs(outputs)
+        return outputs
 
     def _adopt(self, trained: Trained, task: Task) -> None:
         self.black_box_: BlackBox | None = task.black_box
@@ -213,7 +223,8 @@ class SOInter(BaseEstimator):
         self.feature_names_in_ = np.array(task.input_format.feature_names, dtype=object)
         self.n_outputs_ = trained.outputs.n_outputs
         self.output_names_ = list(trained.outputs.names)
-        self.held_out_agreement_ = trained.held_out_agreement
+        self.held_out_agreement_ = trained.agreement
+        self.held_out_skill_ = trained.skill
         self.history_: list[dict[str, Any]] = task.history.rows
         self.output_interactions_ = output_interactions(trained.energy)
 
@@ -221,16 +232,17 @@ class SOInter(BaseEstimator):
         if task.budget_ran_out or task.n_queries < plan:
             warnings.warn(
                 f"the black box's query budget ended after {self.n_queries_} rows, of {plan} planned; the explainer "
-                f"is usable and agrees with the black box on {trained.held_out_agreement:.0%} of the outputs it was "
+                f"is usable and agrees with the black box on {trained.agreement:.0%} of the outputs it was "
                 "checked on. Raise the budget for better explanations.",
                 BudgetWarning,
                 stacklevel=3,
             )
-        if self.preset == "default" and trained.held_out_agreement < POOR_AGREEMENT:
+        if self.preset == "default" and trained.skill < POOR_SKILL:
             warnings.warn(
-                f"the energy predicts only {trained.held_out_agreement:.0%} of held-out outputs as the black box does "
-                f"(below {POOR_AGREEMENT:.0%}), so explanations may be wrong; check them with "
-                "explanation.verify(), and raise query_budget or give more data.",
+                f"the energy has learned little of this black box: on held-out answers it avoids only "
+                f"{max(trained.skill, 0):.0%} of the errors of always guessing the usual value (below "
+                f"{POOR_SKILL:.0%}), so explanations may be wrong. Check them with explanation.verify(); raise "
+                "query_budget or give more data.",
                 PoorFitWarning,
                 stacklevel=3,
             )
@@ -238,7 +250,7 @@ class SOInter(BaseEstimator):
     # --- explaining --------------------------------------------------------------------------------------
 
     def explain(self, X: Any, target: Any = None, *, k: int | Literal["auto"] | None = None) -> Explanation:
-        """The features that decide the target of every row: one forward pass, no query to the black box.
+        """The features that decide the target of every row: network passes only, no query to the black box.
 
         `target` is an output's name or number, or one per row; it may be left out where there is one
         output. `k` overrides the constructor's; k="auto" asks the black box to confirm each selection.
@@ -326,6 +338,30 @@ def _fitted_targets(targets: Sequence[int | str] | None, outputs: Outputs) -> li
     if not chosen:
         raise InputError("fit: targets is empty; name at least one output, or leave it out for all.")
     return chosen
+
+
+def _refuse_mixed_outputs(outputs: Outputs) -> None:
+    for name, n_classes in zip(outputs.names, outputs.n_classes, strict=True):
+        if outputs.kind == "categorical" and n_classes > MOST_CLASSES:
+            raise InputError(
+                f"output {name!r} has {n_classes} different values, too many for classes (at most {MOST_CLASSES}); "
+                "all outputs must be of one kind. Give a function that returns only the labels, or only the numbers."
+            )
+
+
+def _warn_mixed_outputs(outputs: Outputs, raw: NDArray[Any]) -> None:
+    if outputs.kind != "continuous":
+        return
+    n_values = np.array([len(np.unique(raw[:, i])) for i in range(raw.shape[1])])
+    like_labels = (n_values == 2) & (n_values.max() > 2)
+    if like_labels.any():
+        names = [outputs.names[i] for i in np.flatnonzero(like_labels)]
+        warnings.warn(
+            f"outputs {', '.join(names[:5])} have two values only, beside others that are numbers; all are treated as "
+            "numbers. For labels, give a function that returns only those, and explain the numbers separately.",
+            SointerWarning,
+            stacklevel=5,
+        )
 
 
 def _warn_constant_outputs(outputs: Outputs, n_answers: int) -> None:

@@ -80,7 +80,13 @@ class Source:
                 "this explanation has no black box to ask; load the explainer with "
                 "sointer.load(path, black_box=model), then explain again."
             )
-        return self.black_box(self.input_format.decode(points))
+        replies = self.black_box(self.input_format.decode(points))
+        if replies.shape[1] != self.outputs.n_outputs:
+            raise InputError(
+                f"the black box returned {replies.shape[1]} outputs, but the explainer was fitted on "
+                f"{self.outputs.n_outputs}; give the model that was explained."
+            )
+        return replies
 
     def agreement(
         self,
@@ -104,10 +110,12 @@ class Source:
 class Explanation:
     """The selected features of every row, best first.
 
-    selected : (rows, k) feature (or group) numbers, best first; -1 where a row had fewer to choose from.
+    selected : (rows, k) feature (or group) numbers, best first; -1 where a row had fewer to choose from, so
+        use `mask` or `to_frame()` to look features up.
     mask : (rows, features), True where selected.
     scores : (rows, features or groups), larger is more important.
     target : (rows,) the output that was explained.
+    expected : (rows,) what the energy expects the black box to say about it; verify() asks the black box.
     """
 
     selected: NDArray[np.int64]

@@ -176,6 +176,7 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "targets": explainer.targets_,
         "n_queries": explainer.n_queries_,
         "held_out_agreement": explainer.held_out_agreement_,
+        "held_out_skill": explainer.held_out_skill_,
         "history": explainer.history_,
         "n_path_steps": interpreter.n_path_steps if isinstance(interpreter, SaliencyInterpreter) else None,
     }
@@ -203,6 +204,7 @@ def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, 
     explainer.targets_ = [int(t) for t in facts["targets"]]
     explainer.n_queries_ = facts["n_queries"]
     explainer.held_out_agreement_ = facts["held_out_agreement"]
+    explainer.held_out_skill_ = facts["held_out_skill"]
     explainer.history_ = facts["history"]
     explainer.n_features_in_ = explainer.input_format_.n_features
     explainer.feature_names_in_ = np.array(explainer.input_format_.feature_names, dtype=object)

@@ -145,7 +145,7 @@ def _check_row(explanation: Explanation, row: int) -> int:
 
 def _why(explanation: Explanation, row: int) -> str:
     name, value = explanation.output_names[explanation.target[row]], explanation.expected[row]
-    return f"why {name} = {_short(value)}, row {row}"
+    return f"what decides {name} (expected {_short(value)}), row {row}"
 
 
 def _short(value: Any) -> str:

@@ -147,7 +147,7 @@ class FunctionRemoval(Removal):
         if self.function is None:
             raise LoadError(
                 f"This explainer removes features with its owner's function {self.name!r}, which is not "
-                "saved; expected it to be given again on loading. Pass the function as removal=..."
+                "saved; expected it to be given again on loading. Load it with sointer.load(path, removal=function)."
             )
         filled = np.asarray(self.function(Z.copy(), keep.copy(), rng))
         where = f"The removal function {self.name!r} returned"
@@ -241,7 +241,7 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
     elif isinstance(spec, (np.ndarray, list, tuple)) or hasattr(spec, "__array__"):
         return FixedRemoval("array", _given_reference(spec, input_format))
     raise InputError(
-        "removal must be 'auto', 'zero', 'mean', 'marginal', an array or a function (x, mask, rng) -> x, "
+        "removal must be 'auto', 'zero', 'mean', 'marginal', an array or a function (x, keep, rng) -> x, "
         f"got {spec!r}. Choose one of these."
     )
 

@@ -60,7 +60,10 @@ def check_k(k: object, n: int) -> int | Literal["auto"]:
 def check_positive_int(value: object, what: str, *, minimum: int = 1) -> int:
     """Return `value` as an int of at least `minimum`."""
     if not is_integer(value) or int(value) < minimum:  # type: ignore[call-overload]
-        raise InputError(f"{what} must be an int of at least {minimum}, got {value!r}. Give such a number.")
+        raise InputError(
+            f"{what} must be an int of at least {minimum}, got {value!r}. "
+            f"Write it as an int, such as {max(minimum, 1000)}."
+        )
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 

@@ -264,10 +264,14 @@ def _check_container(X: Any, caller: str) -> Any:
     if not known:
         raise InputError(
             f"{caller}: X is {containers.describe(X)}, expected a numpy array, a pandas DataFrame, a scipy "
-            "CSR matrix or a torch tensor. Convert it; a single Series with to_frame().T."
+            "CSR matrix or a torch tensor. Convert it; one row of a DataFrame is X.iloc[[0]]."
         )
     if len(X.shape) != 2:
-        hint = "Use x.reshape(1, -1) for one sample." if len(X.shape) == 1 else "Flatten to (n_samples, -1)."
+        hint = (
+            "Use x.reshape(1, -1) for one sample, x.reshape(-1, 1) for one feature."
+            if len(X.shape) == 1
+            else "Flatten to (n_samples, -1)."
+        )
         raise InputError(
             f"{caller}: X has {len(X.shape)} dimensions (shape {tuple(X.shape)}), expected 2: samples and "
             "features. " + hint

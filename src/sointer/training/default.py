@@ -11,7 +11,7 @@ from sointer.energy.space import OutputSpace
 from sointer.interpreter.networks import SaliencyInterpreter
 from sointer.interpreter.relaxation import hard_top_k
 from sointer.outputs import Outputs
-from sointer.training.energy_steps import EnergyTrainer, build_energy, fit_scaling
+from sointer.training.energy_steps import EnergyTrainer, Quality, build_energy, fit_scaling
 from sointer.training.interpreter_steps import choose_blend, learn_residual, relevance_of, scores_in_chunks
 from sointer.training.queries import WholeRows, ask_first, draw_pairs, whole_rows
 from sointer.training.task import Pairs, Replies, Task, Trained, n_asked_twice, warn_if_unstable
@@ -29,9 +29,9 @@ def train_default(task: Task) -> Trained:
     pairs = Pairs.of(outputs, replies, some_held_out(task, len(replies)))
     whole = whole_rows(task, pairs, whole_index)
     interpreter = fresh_interpreter(task, outputs)
-    agreement = alternate(task, interpreter, pairs, whole, torch.tensor(targets))
+    quality = alternate(task, interpreter, pairs, whole, torch.tensor(targets))
     fit_interpreter(task, interpreter, whole, torch.tensor(targets))
-    return Trained(outputs, targets, interpreter.energy, interpreter, agreement)
+    return Trained(outputs, targets, interpreter.energy, interpreter, quality.agreement, quality.skill)
 
 
 def some_held_out(task: Task, n: int) -> Tensor:
@@ -61,8 +61,8 @@ def fresh_interpreter(task: Task, outputs: Outputs) -> SaliencyInterpreter:
     )
 
 
-def alternate(task: Task, interpreter: SaliencyInterpreter, pairs: Pairs, whole: WholeRows, targets: Tensor) -> float:
-    """Pre-train the energy, then rounds of select, query, learn; returns the agreement on held-out answers."""
+def alternate(task: Task, interpreter: SaliencyInterpreter, pairs: Pairs, whole: WholeRows, targets: Tensor) -> Quality:
+    """Pre-train the energy, then rounds of select, query, learn; returns its quality on held-out answers."""
     n_steps = number_of_steps(task)
     n_on_policy = max(0, task.n_queries - len(pairs) - n_asked_twice(task))
     n_rounds = task.configs.training.n_rounds if n_on_policy else 0
@@ -78,7 +78,7 @@ def alternate(task: Task, interpreter: SaliencyInterpreter, pairs: Pairs, whole:
             pairs.add(answers)
         trainer.run((n_steps - trainer.n_done) // (n_rounds - round_number), f"round {round_number + 1}")
     trainer.finish()
-    return trainer.held_out_quality()[1]
+    return trainer.held_out_quality()
 
 
 def fit_interpreter(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, targets: Tensor) -> None:

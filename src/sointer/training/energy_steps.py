@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,6 +51,14 @@ def shrink_columns(weights: list[Tensor], amount: float) -> None:
         for weight in weights:
             length = weight.norm(dim=-2, keepdim=True).clamp_min(1e-12)
             weight.mul_((1.0 - amount / length).clamp_min(0.0))
+
+
+class Quality(NamedTuple):
+    """Of predictions on held-out answers."""
+
+    loss: float
+    agreement: float
+    skill: float
 
 
 class EnergyTrainer:
@@ -116,20 +124,20 @@ class EnergyTrainer:
         return float(loss.detach())
 
     def _validate(self, round_name: str, training_loss: float) -> None:
-        loss, agreement = self.held_out_quality()
+        quality = self.held_out_quality()
         self.history.record(
             stage=round_name,
             step=self.n_done,
             training_loss=training_loss,
-            held_out_loss=loss,
-            held_out_agreement=agreement,
+            held_out_loss=quality.loss,
+            held_out_agreement=quality.agreement,
         )
-        if loss < self.best_loss:
-            self.best_loss = loss
+        if quality.loss < self.best_loss:
+            self.best_loss = quality.loss
             self.best_state = copy.deepcopy(self.energy.state_dict())
 
-    def held_out_quality(self) -> tuple[float, float]:
-        """Loss, and share of single outputs predicted as the black box did, on held-out queries."""
+    def held_out_quality(self) -> Quality:
+        """How well the energy predicts answers that it was not trained on."""
         points, codes = self.pairs.points[self.pairs.held_out], self.pairs.codes[self.pairs.held_out]
         chunks = list(zip(points.split(VALIDATION_CHUNK), codes.split(VALIDATION_CHUNK), strict=True))
         with torch.no_grad():
@@ -137,10 +145,26 @@ class EnergyTrainer:
             predicted = torch.cat([self.likelihood.predict(self.energy, x) for x, _ in chunks])
         if self.energy.space.is_continuous:
             tolerance = float(self.pairs.outputs.tolerance or 0.0)
-            return loss, float(((predicted - codes).abs() <= tolerance).float().mean())
-        return loss, float((predicted == codes).float().mean())
+            agreement = float(((predicted - codes).abs() <= tolerance).float().mean())
+            return Quality(loss, agreement, skill(predicted, codes, codes.mean(dim=0), squared=True))
+        agreement = float((predicted == codes).float().mean())
+        return Quality(loss, agreement, skill(predicted, codes, codes.mode(dim=0).values, squared=False))
 
     def finish(self) -> None:
         """Go back to the state that was best on the held-out queries."""
         self.energy.load_state_dict(self.best_state)
         self.energy.requires_grad_(False)
+
+
+def skill(predicted: Tensor, codes: Tensor, usual: Tensor, *, squared: bool) -> float:
+    """How much of the error of always guessing the usual value is avoided, averaged over outputs that vary.
+
+    Agreement alone flatters: where a label is set on 1 % of rows, guessing "no" agrees on 99 %.
+    """
+
+    def error(guess: Tensor) -> Tensor:
+        return (guess - codes).square().mean(dim=0) if squared else (guess != codes).float().mean(dim=0)
+
+    by_guessing = error(usual.expand_as(codes))
+    varies = by_guessing > 0
+    return float((1 - error(predicted)[varies] / by_guessing[varies]).mean()) if varies.any() else 1.0

@@ -19,6 +19,7 @@ from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.networks import PaperInterpreter
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
 from sointer.outputs import Outputs
+from sointer.training.energy_steps import skill
 from sointer.training.task import Task, Trained, as_codes, concatenate, knows, warn_if_unstable
 
 N_ROWS_PER_ROUND, MIN_ROWS_PER_ROUND = 1000, 32
@@ -73,11 +74,13 @@ def train_paper(task: Task) -> Trained:
             rounds.run(energy_config, interpreter_config, training_config)
     energy_of_all = whole_energy if structured else SideBySideEnergies(OutputSpace.of(outputs), own_energies)
     with torch.no_grad():
-        same = likelihood.predict(energy_of_all, replies.points) == codes
+        predicted = likelihood.predict(energy_of_all, replies.points)[:, target_list]
     interpreter.requires_grad_(False)
     task.history.close()
-    agreement = float(same[:, target_list].float().mean())
-    return Trained(outputs, target_list, energy_of_all.requires_grad_(False), interpreter, agreement)
+    wanted = codes[:, target_list]
+    agreement = float((predicted == wanted).float().mean())
+    how_much = skill(predicted, wanted, wanted.mode(dim=0).values, squared=False)
+    return Trained(outputs, target_list, energy_of_all.requires_grad_(False), interpreter, agreement, how_much)
 
 
 def paper_energy(n_columns: int, space: OutputSpace, config: EnergyConfig) -> VectorEnergy:

@@ -121,7 +121,10 @@ class Trained:
     targets: list[int]
     energy: AnyEnergy
     interpreter: nn.Module
-    held_out_agreement: float
+    agreement: float
+    """Share of outputs that the energy predicts as the black box did (held out, in the default preset)."""
+    skill: float
+    """Share of the error of guessing the usual value that the energy avoids."""
 
 
 @dataclass
