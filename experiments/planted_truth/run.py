@@ -67,12 +67,11 @@ def cases(seeds: range) -> Iterator[Case]:
             if name not in ("e1", "e2"):
                 yield Case(name, 20, seed)
     for seed in seeds:
+        for n in (500, 1000):
+            yield Case("e1", n, seed)
         for n in paper_sizes:
             for problem in ("e1", "e2"):
                 yield Case(problem, n, seed, preset="paper")
-    for seed in seeds:
-        for n in (500, 1000):
-            yield Case("e1", n, seed)
 
 
 def run(case: Case) -> dict[str, object]:
@@ -135,6 +134,7 @@ def read() -> list[dict[str, object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=5)
     parser.add_argument("--only", help="run only this problem")
     parser.add_argument("--resume", action="store_true", help="keep the results there are and run the rest")
     parser.add_argument("--shard", default="0/1", help="i/n: run every n-th case from the i-th, into a file of its own")
@@ -146,7 +146,8 @@ def main() -> None:
     if not (arguments.tables or arguments.resume):
         results.unlink(missing_ok=True)
     done = done_already()
-    todo = [case for case in cases(range(arguments.seeds)) if not arguments.only or case.problem == arguments.only]
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    todo = [case for case in cases(seeds) if arguments.only in (None, case.problem)]
     for case in [] if arguments.tables else todo[shard::n_shards]:
         if case in done:
             continue

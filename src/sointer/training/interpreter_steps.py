@@ -21,7 +21,6 @@ N_RESIDUAL_PAIRS = 4096
 N_DRAWS = 4
 N_SWEEPS = 3
 SWAP_MARGIN = 0.05  # nats, for one row
-WORTHWHILE_GAIN = 0.01  # nats, on average; smaller ones are within the energy's own error
 SEARCH_EFFORT = 300_000_000
 
 # From the least to the most local; an earlier one is kept unless a later one is clearly better.
@@ -64,10 +63,13 @@ def choose_blend(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows,
     saliency = saliency_in_chunks(interpreter, judge.some.points, chosen, judge.values)
     relevance = interpreter.relevance[chosen]
     quality = torch.stack([judge.of_scores(blend(saliency, relevance)) for blend in BLENDS])
-    shared = least_local(quality)
+    own_error = judge.own_error()
+    shared = least_local(quality, float(own_error.mean()))
     for output in range(len(interpreter.signed)):
         own = chosen == output
-        kept = least_local(quality[:, own]) if int(own.sum()) >= MIN_PAIRS_FOR_OWN_BLEND else shared
+        kept = shared
+        if int(own.sum()) >= MIN_PAIRS_FOR_OWN_BLEND:
+            kept = least_local(quality[:, own], float(own_error[own].mean()))
         interpreter.signed[output], interpreter.shrinkage[output] = (
             BLENDS[kept].signed,
             BLENDS[kept].shrinkage,
@@ -81,10 +83,10 @@ def choose_blend(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows,
     )
 
 
-def least_local(quality: Tensor) -> int:
+def least_local(quality: Tensor, own_error: float) -> int:
     """The first blend that the best one does not clearly beat, pair by pair."""
     best = int(quality.mean(dim=1).argmax())
-    return next(i for i in range(len(quality)) if not clearly_positive(quality[best] - quality[i]))
+    return next(i for i in range(len(quality)) if not clearly_positive(quality[best] - quality[i], own_error))
 
 
 def learn_residual(
@@ -160,10 +162,13 @@ def accept_residual(
     interpreter.residual = residual.requires_grad_(False)
     interpreter.residual_share.fill_(1.0)
     gain = judge.of_scores(judge.prior()) - without
-    shared = clearly_positive(gain)
+    own_error = judge.own_error()
+    shared = clearly_positive(gain, float(own_error.mean()))
     for output in range(len(interpreter.residual_share)):
         own = chosen == output
-        helps = clearly_positive(gain[own]) if int(own.sum()) >= MIN_PAIRS_FOR_OWN_BLEND else shared
+        helps = shared
+        if int(own.sum()) >= MIN_PAIRS_FOR_OWN_BLEND:
+            helps = clearly_positive(gain[own], float(own_error[own].mean()))
         interpreter.residual_share[output] = float(helps)
     n_helped = int(interpreter.residual_share[targets].sum())
     if n_helped == 0:
@@ -176,9 +181,12 @@ def accept_residual(
     )
 
 
-def clearly_positive(gain: Tensor) -> bool:
-    """Whether the mean gain is worth having, and above zero by more than two standard errors."""
-    return bool(gain.mean() > max(WORTHWHILE_GAIN, 2 * float(gain.std()) / len(gain) ** 0.5))
+def clearly_positive(gain: Tensor, own_error: float) -> bool:
+    """Whether the mean gain exceeds both two standard errors and the energy's own error on whole rows.
+
+    A selection cannot make the target more certain than the whole row does, except by the energy's mistakes.
+    """
+    return bool(gain.mean() > max(own_error, 2 * float(gain.std()) / len(gain) ** 0.5))
 
 
 class Judge:
@@ -194,6 +202,11 @@ class Judge:
     def prior(self) -> Tensor:
         """The interpreter's scores of the pairs: (pairs, units)."""
         return scores_in_chunks(self.interpreter, self.some.points, self.targets, self.values)
+
+    def own_error(self) -> Tensor:
+        """-log p_E(y_t = f(x)_t | x) of the whole rows: what the energy gets wrong with nothing removed."""
+        everything = torch.ones(len(self.some), self.interpreter.relevance.shape[1], dtype=torch.bool)
+        return -self(torch.arange(len(self.some)), everything)
 
     def of_scores(self, scores: Tensor) -> Tensor:
         """Value of selecting the k best scores, for every pair."""
