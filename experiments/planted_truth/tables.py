@@ -93,7 +93,8 @@ def comparison(rows: Rows) -> str:
     """Exact match of both presets on the paper's problems: mean and 95 % interval over seeds."""
     lines = [
         "| problem | features | target | paper preset, true set | default preset, true set "
-        "| paper preset, the paper's set | fidelity, paper / default | black-box rows, paper / default | fit, s | seeds |",
+        "| paper preset, the paper's set | fidelity, paper / default | black-box rows, paper / default "
+        "| fit, s | seeds |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     paper = [r for r in rows if r["preset"] == "paper"]
