@@ -23,7 +23,7 @@ def write_tables(rows: Rows) -> None:
         "held-out rows whose selected set is exactly that set, with k its size; the worst seed stands beside the mean.",
         "*Fidelity* is the share of rows on which the black box gives the target the same value when all other",
         "features are replaced by another row's. Defaults everywhere unless stated; no setting was tuned per problem.",
-        "Features are shuffled in every run. Seconds were measured on a busy machine of two cores and are upper bounds.",
+        "Features are shuffled in every run. Seconds are from a busy machine of two cores: upper bounds.",
         "",
         "## The paper's problems, default preset",
         "",
