@@ -21,7 +21,7 @@ import sointer
 from sointer import SOInter
 from sointer.datasets import paper_e1
 from sointer.explainer import CHUNK_ROWS
-from sointer.training.threads import threads_for
+from sointer.training.threads import LARGEST_FOR_ONE_THREAD, threads_for
 
 N_ROWS, N_REPEATS = 10_000, 5
 
@@ -61,6 +61,7 @@ def measure(n_features: int) -> dict[str, float]:
         "bare_seconds": round(bare_seconds, 3),
         "fit_seconds": round(fit_seconds, 2),
         "n_queries": explainer.n_queries_,
+        "n_threads": 1 if n_features <= LARGEST_FOR_ONE_THREAD else torch.get_num_threads(),
     }
 
 
@@ -74,7 +75,6 @@ def main() -> None:
         print(json.dumps(rows[-1]), flush=True)
     facts = {
         "n_rows": N_ROWS,
-        "n_threads": torch.get_num_threads(),
         "torch": torch.__version__.split("+")[0],
         "sointer": sointer.__version__,
         "results": rows,

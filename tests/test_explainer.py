@@ -208,7 +208,8 @@ def test_regression_trees_agree_within_the_stated_tolerance():
     with _any_warnings():
         explainer = SOInter(model, k=2, tolerance=0.5, random_state=0, **QUICK).fit(X)
     assert explainer.outputs_.tolerance == 0.5
-    assert 0.0 <= explainer.explain(X[:20], target=0).verify().fidelity <= 1.0
+    assert explainer.explain(X[:20], target=0, k=6).verify().fidelity == 1.0, "nothing is removed"
+    assert explainer.explain(X[:200], target=0, k=1).verify().fidelity < 0.9, "one of two summands is not enough"
 
 
 def test_probabilities_are_thresholded_for_structure_and_kept_for_scoring():
