@@ -27,8 +27,14 @@ class LinearEnergy:
     def unary(self, x: Tensor) -> Tensor:
         return x @ self.A.T
 
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        raise NotImplementedError
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def unary_of(self, projected: Tensor) -> Tensor:
+        return self.unary(projected)
+
+    def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
+        return gradient
 
 
 @torch.random.fork_rng(devices=[])

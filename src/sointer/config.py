@@ -30,10 +30,12 @@ class StageConfig:
     """Settings of one stage. A setting that a preset does not use may not be set for it."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    for_sparse_rows: ClassVar[Mapping[str, Any]] = {}
+    """What the default preset does otherwise with wide inputs that are mostly zero, such as words."""
 
-    def resolve(self: Config, preset: str) -> Config:
+    def resolve(self: Config, preset: str, *, sparse_rows: bool = False) -> Config:
         """This configuration with every open setting filled in from the preset."""
-        known = self.presets[preset]
+        known = {**self.presets[preset], **(self.for_sparse_rows if sparse_rows and preset == "default" else {})}
         for field in fields(self):
             given = getattr(self, field.name)
             if given is not None and field.name not in known:
@@ -111,6 +113,13 @@ class EnergyConfig(StageConfig):
             "mean_field_steps": 6,
         },
     }
+    for_sparse_rows: ClassVar[Mapping[str, Any]] = {
+        "hidden": (600,),
+        "input_sparsity": 0.0,
+        "learning_rate": 3e-3,
+        "coupling_speed": 1.0,
+        "batch_size": 512,
+    }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"input_sparsity"})
 
 
@@ -145,6 +154,7 @@ class InterpreterConfig(StageConfig):
             "temperature": 0.1,
         },
     }
+    for_sparse_rows: ClassVar[Mapping[str, Any]] = {"n_residual_steps": 0}
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_residual_steps"})
 
 
@@ -176,4 +186,5 @@ class TrainingConfig(StageConfig):
             "penalty_tolerance": 1e-3,
         },
     }
+    for_sparse_rows: ClassVar[Mapping[str, Any]] = {"n_epochs": 6, "on_policy_share": 0.5}
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})

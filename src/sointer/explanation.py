@@ -24,6 +24,8 @@ from sointer.selection import first_units
 if TYPE_CHECKING:
     import pandas as pd
 
+ASK_ROWS = 4096
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -63,18 +65,28 @@ class Source:
     groups: Groups
     background: Background
     data: Any
+    predicted: NDArray[Any] | None = None
+    """What the black box said about the whole rows, if the caller knew it."""
 
     @cached_property
     def answers(self) -> NDArray[Any]:
         """What the black box says about the whole rows; asked once."""
-        return self.ask(self.rows(np.arange(self.data.shape[0])))
+        if self.predicted is not None:
+            return self.predicted
+        return np.concatenate([self.ask(self.data[rows]) for rows in self._chunks(self.data.shape[0])])
+
+    @property
+    def known_answers(self) -> NDArray[Any] | None:
+        """`answers`, if they were given or asked for already."""
+        return self.__dict__.get("answers", self.predicted)
 
     def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
         """Encoded rows, dense."""
         chosen = self.data[index]
         return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
 
-    def ask(self, points: NDArray[np.float64]) -> NDArray[Any]:
+    def ask(self, points: Any) -> NDArray[Any]:
+        """What the black box says about encoded points, dense or CSR."""
         if self.black_box is None:
             raise InputError(
                 "this explanation has no black box to ask; load the explainer with "
@@ -98,12 +110,29 @@ class Source:
         seed: int,
     ) -> NDArray[np.float64]:
         """Share of draws in which each row, reduced to `keep_units`, kept its target's value."""
-        original = self.answers[rows]
-        at = (np.arange(len(rows)), targets)
-        reduced = self.removal.draws(
+        original, at = self.answers[rows], (np.arange(len(rows)), targets)
+        if not self.removal.is_random:
+            reduced = self.ask_reduced(self.removal, keep_units, rows, np.random.default_rng(seed))
+            return self.outputs.agree(original, reduced)[at].astype(np.float64)
+        draws = self.removal.draws(
             self.rows(rows), self.groups.to_columns(keep_units), n_draws, np.random.default_rng(seed)
         )
-        return np.asarray(np.mean([self.outputs.agree(original, self.ask(points))[at] for points in reduced], axis=0))
+        return np.asarray(np.mean([self.outputs.agree(original, self.ask(points))[at] for points in draws], axis=0))
+
+    def ask_reduced(
+        self, removal: Removal, keep_units: NDArray[np.bool_], rows: NDArray[np.int64], rng: np.random.Generator
+    ) -> NDArray[Any]:
+        """What the black box says about rows reduced to `keep_units`; a few rows are made dense at a time."""
+        return np.concatenate(
+            [
+                self.ask(removal.reduce(self.data[rows[some]], self.groups.to_columns(keep_units[some]), rng))
+                for some in self._chunks(len(rows))
+            ]
+        )
+
+    @staticmethod
+    def _chunks(n: int) -> list[slice]:
+        return [slice(start, min(start + ASK_ROWS, n)) for start in range(0, n, ASK_ROWS)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +144,8 @@ class Explanation:
     mask : (rows, features), True where selected.
     scores : (rows, features or groups), larger is more important.
     target : (rows,) the output that was explained.
-    expected : (rows,) what the energy expects the black box to say about it; verify() asks the black box.
+    expected : (rows,) the value that is explained: what the black box said about it where that is known, else what
+        the energy expects it to say; verify() asks the black box.
     """
 
     selected: NDArray[np.int64]
@@ -173,12 +203,11 @@ class Explanation:
         if removal is not None:
             how = make_removal(removal, source.background.rows, source.input_format, rng)
         before = 0 if source.black_box is None else source.black_box.n_queries
-        whole, original = source.rows(np.arange(len(self))), source.answers
-        keep = source.groups.to_columns(self.unit_mask)
-        at = (np.arange(len(self)), self.target)
+        original, keep, rows = source.answers, self.unit_mask, np.arange(len(self))
+        at = (rows, self.target)
         agree, moved = [], []
         for _ in range(n_draws if how.is_random else 1):
-            reduced = source.ask(how.apply(whole, keep, rng))
+            reduced = source.ask_reduced(how, keep, rows, rng)
             agree.append(source.outputs.agree(original, reduced)[at])
             moved.append(source.outputs.difference(original, reduced)[at])
         after = 0 if source.black_box is None else source.black_box.n_queries

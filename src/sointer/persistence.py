@@ -32,6 +32,7 @@ from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.interpreter.networks import PaperInterpreter, ResidualNetwork, SaliencyInterpreter
 from sointer.outputs import Outputs
+from sointer.remembered import Remembered
 from sointer.removal import Background, FunctionRemoval, Removal
 from sointer.training.energy_steps import build_energy
 from sointer.training.paper import paper_energy
@@ -157,6 +158,8 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors = {f"removal.{name}": as_tensor(array) for name, array in removal_arrays.items()}
     tensors |= {f"background.{name}": as_tensor(array) for name, array in background_arrays.items()}
     tensors["shift"] = as_tensor(explainer.shift_)
+    tensors["remembered.keys"] = as_tensor(explainer.remembered_.keys)
+    tensors["remembered.codes"] = as_tensor(explainer.remembered_.codes)
     tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
     interpreter = explainer.interpreter_
     own = {name: t for name, t in interpreter.state_dict().items() if not name.startswith("energy.")}
@@ -179,6 +182,7 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "held_out_skill": explainer.held_out_skill_,
         "history": explainer.history_,
         "n_path_steps": interpreter.n_path_steps if isinstance(interpreter, SaliencyInterpreter) else None,
+        "eliminates": interpreter.eliminates if isinstance(interpreter, SaliencyInterpreter) else None,
     }
     return facts, {name: tensor.clone() for name, tensor in tensors.items()}
 
@@ -200,6 +204,7 @@ def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, 
     explainer.removal_ = _removal(facts["removal"], _arrays(tensors, "removal."), removal)
     explainer.background_ = Background.from_state(facts["background"], _arrays(tensors, "background."))
     explainer.shift_ = tensors["shift"].numpy()
+    explainer.remembered_ = Remembered(tensors["remembered.keys"].numpy(), tensors["remembered.codes"].numpy())
     explainer.black_box_ = None if black_box is None else explainer._black_box()
     explainer.targets_ = [int(t) for t in facts["targets"]]
     explainer.n_queries_ = facts["n_queries"]
@@ -287,6 +292,7 @@ def _interpreter(
             state["unit_of_column"],
             n_units,
             n_path_steps=int(facts["n_path_steps"]),
+            eliminates=bool(facts["eliminates"]),
         )
         if any(name.startswith("residual.") for name in state):
             interpreter.residual = ResidualNetwork(

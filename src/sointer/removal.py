@@ -36,6 +36,13 @@ class Removal(ABC):
     def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
         """Z (n, n_columns) where `keep` (n, n_columns) is True, and stand-in values elsewhere."""
 
+    keeps_zeros: bool = False
+    """Whether what is removed becomes zero, so that sparse rows stay sparse."""
+
+    def reduce(self, rows: Any, keep: BoolArray, rng: np.random.Generator) -> Any:
+        """`apply` for dense or CSR rows; the latter stay CSR where what is removed becomes zero."""
+        return self.apply(rows.toarray() if containers.is_sparse(rows) else rows, keep, rng)
+
     def draws(self, Z: FloatArray, keep: BoolArray, n: int, rng: np.random.Generator) -> Iterator[FloatArray]:
         """Z reduced n times (once if nothing is random), each time by the same draw for all rows where possible.
 
@@ -85,11 +92,20 @@ class FixedRemoval(Removal):
     def __init__(self, name: str, reference: FloatArray) -> None:
         self.name = name
         self.reference = reference
+        self.keeps_zeros = not reference.any()
 
     def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
         _check_mask(Z, keep, len(self.reference))
         # where, never multiplication: a value that is not finite must not leak into what was removed.
         return np.where(keep, Z, self.reference)
+
+    def reduce(self, rows: Any, keep: BoolArray, rng: np.random.Generator) -> Any:
+        if not (self.keeps_zeros and containers.is_sparse(rows)):
+            return super().reduce(rows, keep, rng)
+        row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        kept = keep[row, rows.indices]
+        starts = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
+        return containers.csr_array((rows.data[kept], rows.indices[kept], starts), shape=rows.shape)
 
     def references(self, n: int, rng: np.random.Generator) -> FloatArray:
         return np.tile(self.reference, (1, 1))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sointer.energy.networks import Energy
 from sointer.energy.space import OutputSpace
+from sointer.energy.sparse import Inputs
 
 SMALLEST_PROBABILITY = 1e-30
 LOG_OF_NOTHING = -1e30
@@ -24,7 +25,7 @@ def energy_table(energy: Energy, unary: Tensor) -> Tensor:
     return table
 
 
-def exact_log_marginals(energy: Energy, x: Tensor) -> Tensor:
+def exact_log_marginals(energy: Energy, x: Inputs) -> Tensor:
     """log p_E(y_i = c | x) for every label, summed over all configurations: (rows, labels)."""
     labels = energy.space.configuration_labels
     # Tables that fit the processor's cache are several times faster than one large table.
@@ -33,7 +34,7 @@ def exact_log_marginals(energy: Energy, x: Tensor) -> Tensor:
     return torch.cat(parts).clamp_min(SMALLEST_PROBABILITY).log()
 
 
-def target_log_weights(energy: Energy, x: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+def target_log_weights(energy: Energy, x: Inputs, label: Tensor) -> tuple[Tensor, Tensor]:
     """Per row, log of the summed weights exp(-E) of the configurations with the label, and of those without."""
     labels = energy.space.configuration_labels
     n_rows = max(16, TABLE_ENTRIES // len(labels))
@@ -77,7 +78,7 @@ def label_energies(energy: Energy, unary: Tensor, q: Tensor) -> Tensor:
     return own + F.softplus(others[:, space.label_output] + label_shift) @ b
 
 
-def conditional_log_probabilities(energy: Energy, x: Tensor, q: Tensor) -> Tensor:
+def conditional_log_probabilities(energy: Energy, x: Inputs, q: Tensor) -> Tensor:
     """log p_E(y_i = c | x, other outputs) for every label: the terms of the pseudo-likelihood."""
     return energy.space.normalise(-label_energies(energy, energy.unary(x), q))
 
@@ -90,7 +91,7 @@ def slope_at(energy: Energy, unary: Tensor, y: Tensor) -> Tensor:
     return unary + (torch.sigmoid(y @ weight.T + offset) * b) @ weight
 
 
-def mean_field_log_marginals(energy: Energy, x: Tensor, *, n_steps: int = 6, damping: float = 0.5) -> Tensor:
+def mean_field_log_marginals(energy: Energy, x: Inputs, *, n_steps: int = 6, damping: float = 0.5) -> Tensor:
     """Approximate log p_E(y_i = c | x): damped, differentiable mean-field steps: (rows, labels).
 
     Each step takes the energy to be linear around the mean of all outputs, which costs two matrix
@@ -98,6 +99,8 @@ def mean_field_log_marginals(energy: Energy, x: Tensor, *, n_steps: int = 6, dam
     """
     space = energy.space
     unary = energy.unary(x)
+    if space.is_binary:
+        return space.from_log_odds(mean_field_log_odds(energy, unary, n_steps=n_steps, damping=damping))
     logits = -unary @ space.label_columns.T
     log_q = space.normalise(logits)
     if energy.coupling is None:
@@ -107,6 +110,16 @@ def mean_field_log_marginals(energy: Energy, x: Tensor, *, n_steps: int = 6, dam
         logits = damping * logits + (1 - damping) * update
         log_q = space.normalise(logits)
     return log_q
+
+
+def mean_field_log_odds(energy: Energy, unary: Tensor, *, n_steps: int, damping: float) -> Tensor:
+    """The same steps where every output is a yes or no: log-odds of "yes" (rows, outputs)."""
+    log_odds = -unary
+    if energy.coupling is None:
+        return log_odds
+    for _ in range(n_steps):
+        log_odds = damping * log_odds - (1 - damping) * slope_at(energy, unary, torch.sigmoid(log_odds))
+    return log_odds
 
 
 def conditional_means(energy: Energy, unary: Tensor, y: Tensor, own: Tensor) -> Tensor:
@@ -119,7 +132,7 @@ def conditional_means(energy: Energy, unary: Tensor, y: Tensor, own: Tensor) -> 
     return -(unary + (slope * b * weight.T).sum(dim=2))
 
 
-def mean_field_means(energy: Energy, x: Tensor, *, n_steps: int = 6, damping: float = 0.5) -> Tensor:
+def mean_field_means(energy: Energy, x: Inputs, *, n_steps: int = 6, damping: float = 0.5) -> Tensor:
     """Continuous outputs: the fixed point of every output at its conditional mean: (rows, outputs)."""
     unary = energy.unary(x)
     mean = -unary
@@ -130,12 +143,12 @@ def mean_field_means(energy: Energy, x: Tensor, *, n_steps: int = 6, damping: fl
     return mean
 
 
-def gradient_inference(energy: Energy, x: Tensor, *, n_steps: int = 30, step_size: float = 0.5) -> Tensor:
+def gradient_inference(energy: Energy, x: Inputs, *, n_steps: int = 30, step_size: float = 0.5) -> Tensor:
     """Minimise the energy over relaxed outputs by gradient steps, then round: class codes (rows, outputs)."""
     space = energy.space
     with torch.no_grad():
         unary = energy.unary(x)
-        logits = torch.zeros(x.shape[0], space.n_labels)
+        logits = torch.zeros(len(x), space.n_labels)
         for _ in range(n_steps):
             # A step on the logits of q along the gradient in q (mirror descent) stays inside the simplex.
             y = space.normalise(logits).exp() @ space.label_columns
@@ -143,7 +156,7 @@ def gradient_inference(energy: Energy, x: Tensor, *, n_steps: int = 30, step_siz
     return space.most_likely(logits)
 
 
-def cheapest_change(energy: Energy, x: Tensor, codes: Tensor) -> Tensor:
+def cheapest_change(energy: Energy, x: Inputs, codes: Tensor) -> Tensor:
     """The outputs that differ from `codes` in one place, where that costs the least energy."""
     space = energy.space
     q = space.one_hot(codes)
@@ -156,7 +169,7 @@ def cheapest_change(energy: Energy, x: Tensor, codes: Tensor) -> Tensor:
     return changed
 
 
-def best_other(energy: Energy, x: Tensor, codes: Tensor, *, exact: bool) -> Tensor:
+def best_other(energy: Energy, x: Inputs, codes: Tensor, *, exact: bool) -> Tensor:
     """y' = argmin_y E(x, y) subject to y != codes (paper, below eq. 10 and appendix B)."""
     with torch.no_grad():
         if exact:

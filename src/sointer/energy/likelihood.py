@@ -17,6 +17,10 @@ from sointer.energy.inference import (
     target_log_weights,
 )
 from sointer.energy.networks import Energy
+from sointer.energy.sparse import Inputs
+
+# Its cost grows with outputs times coupling units per row; beyond this many, the joint likelihood alone is trained.
+MOST_OUTPUTS_FOR_PSEUDO_LIKELIHOOD = 32
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Likelihood:
     def is_exact(self, energy: Energy) -> bool:
         return energy.space.n_configurations <= self.exact_limit
 
-    def log_marginals(self, energy: Energy, x: Tensor) -> Tensor:
+    def log_marginals(self, energy: Energy, x: Inputs) -> Tensor:
         """log p_E(y_i = c | x) for every label; for continuous outputs their means instead."""
         if energy.space.is_continuous:
             return mean_field_means(energy, x, n_steps=self.n_steps, damping=self.damping)
@@ -42,12 +46,12 @@ class Likelihood:
             return exact_log_marginals(energy, x)
         return mean_field_log_marginals(energy, x, n_steps=self.n_steps, damping=self.damping)
 
-    def predict(self, energy: Energy, x: Tensor) -> Tensor:
+    def predict(self, energy: Energy, x: Inputs) -> Tensor:
         """The most likely class codes, or the means of continuous outputs: (rows, outputs)."""
         marginals = self.log_marginals(energy, x)
         return marginals if energy.space.is_continuous else energy.space.most_likely(marginals)
 
-    def loss(self, energy: Energy, x: Tensor, codes: Tensor) -> Tensor:
+    def loss(self, energy: Energy, x: Inputs, codes: Tensor) -> Tensor:
         """What energy training minimises, per row."""
         if energy.space.is_continuous:
             return losses.squared_errors(energy, x, codes, self.n_steps, self.damping)
@@ -56,9 +60,11 @@ class Likelihood:
         if self.is_exact(energy):
             return losses.negative_log_likelihood(energy, x, codes)
         joint = losses.negative_mean_field_likelihood(energy, x, codes, self.n_steps, self.damping)
+        if energy.space.n_outputs > MOST_OUTPUTS_FOR_PSEUDO_LIKELIHOOD:
+            return joint
         return joint + losses.negative_pseudo_log_likelihood(energy, x, codes)
 
-    def target_log_likelihood(self, energy: Energy, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+    def target_log_likelihood(self, energy: Energy, x: Inputs, targets: Tensor, values: Tensor) -> Tensor:
         """log p_E(y_t = value | x): the target's marginal, so that credit flows through the other outputs."""
         if not energy.space.is_continuous:
             of_value, of_others = self._target_log_weights(energy, x, targets, values)
@@ -66,14 +72,14 @@ class Likelihood:
         mean = self.log_marginals(energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
         return -0.5 * (mean - values).square()
 
-    def target_evidence(self, energy: Energy, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+    def target_evidence(self, energy: Energy, x: Inputs, targets: Tensor, values: Tensor) -> Tensor:
         """What saliency differentiates: the log-odds of the value, or the mean of a continuous target."""
         if not energy.space.is_continuous:
             of_value, of_others = self._target_log_weights(energy, x, targets, values)
             return of_value - of_others
         return self.log_marginals(energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
 
-    def _target_log_weights(self, energy: Energy, x: Tensor, targets: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def _target_log_weights(self, energy: Energy, x: Inputs, targets: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Log of the unnormalised weight of the value, and of all other values of the target.
 
         Both stay logarithms throughout, so that the gradient lives on however certain the energy is.
@@ -83,6 +89,12 @@ class Likelihood:
         if energy.coupling is not None and self.is_exact(energy):
             return target_log_weights(energy, x, label)
         marginals = self.log_marginals(energy, x)
+        if space.is_binary:
+            other = space.first_label[targets] + (1 - values)
+            return (
+                marginals.gather(1, label.unsqueeze(1)).squeeze(1),
+                marginals.gather(1, other.unsqueeze(1)).squeeze(1),
+            )
         same_output = space.label_output.unsqueeze(0) == targets.unsqueeze(1)
         others = same_output.scatter(1, label.unsqueeze(1), False)
         return (

@@ -14,6 +14,7 @@ from sointer.energy.inference import (
     mean_field_means,
 )
 from sointer.energy.networks import Energy
+from sointer.energy.sparse import Inputs
 
 
 def target_substituted(y_black_box: Tensor, y_perturbed: Tensor, target: int) -> Tensor:
@@ -56,25 +57,25 @@ def matching_share(codes_a: Tensor, codes_b: Tensor) -> Tensor:
     return (codes_a == codes_b).float().mean(dim=1)
 
 
-def negative_log_likelihood(energy: Energy, x: Tensor, codes: Tensor) -> Tensor:
+def negative_log_likelihood(energy: Energy, x: Inputs, codes: Tensor) -> Tensor:
     """-log p_E(y | x), exact over all configurations."""
     index = energy.space.configuration_index(codes)
     return F.cross_entropy(-energy_table(energy, energy.unary(x)), index, reduction="none")
 
 
-def negative_pseudo_log_likelihood(energy: Energy, x: Tensor, codes: Tensor) -> Tensor:
+def negative_pseudo_log_likelihood(energy: Energy, x: Inputs, codes: Tensor) -> Tensor:
     """-sum_i log p_E(y_i | y_{-i}, x)."""
     q = energy.space.one_hot(codes)
     return -(conditional_log_probabilities(energy, x, q) * q).sum(dim=1)
 
 
-def negative_mean_field_likelihood(energy: Energy, x: Tensor, codes: Tensor, n_steps: int, damping: float) -> Tensor:
+def negative_mean_field_likelihood(energy: Energy, x: Inputs, codes: Tensor, n_steps: int, damping: float) -> Tensor:
     """-sum_i log q_i(y_i), q the mean-field marginals that explanations will be made with."""
     q = energy.space.one_hot(codes)
     return -(mean_field_log_marginals(energy, x, n_steps=n_steps, damping=damping) * q).sum(dim=1)
 
 
-def squared_errors(energy: Energy, x: Tensor, y: Tensor, n_steps: int, damping: float) -> Tensor:
+def squared_errors(energy: Energy, x: Inputs, y: Tensor, n_steps: int, damping: float) -> Tensor:
     """Continuous outputs: the error of the joint fixed point plus that of each output given the others."""
     joint = mean_field_means(energy, x, n_steps=n_steps, damping=damping)
     error = (y - joint).square().sum(dim=1)

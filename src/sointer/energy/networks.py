@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sointer.energy.space import OutputSpace
+from sointer.energy.sparse import Inputs, SparseRows, linear
 
 
 def energy_of(unary: Tensor, y: Tensor, b: Tensor, projected: Tensor) -> Tensor:
@@ -22,15 +23,25 @@ class Energy(Protocol):
 
     space: OutputSpace
 
-    def unary(self, x: Tensor) -> Tensor:
+    def unary(self, x: Inputs) -> Tensor:
         """a_i' F(x) for every encoded output column: (rows, columns)."""
 
     @property
     def coupling(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """B, its offset and b of eq. 17-3; None where outputs are not coupled."""
 
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """E(x, y) for every row."""
+
+class LayeredEnergy(Energy, Protocol):
+    """What saliency needs besides: F in two parts, the first of them linear."""
+
+    def project(self, x: Inputs) -> Tensor:
+        """The first layer of F before its softplus, linear in x: (rows, width)."""
+
+    def unary_of(self, projected: Tensor) -> Tensor:
+        """The rest of F, and a: unary(x) = unary_of(project(x))."""
+
+    def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
+        """From gradients in project(x) of something said of each row's target to gradients in x."""
 
 
 class InputScaling(nn.Module):
@@ -46,6 +57,23 @@ class InputScaling(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.shift) * self.scale
+
+    def then_linear(self, x: Inputs, weight: Tensor, offset: Tensor) -> Tensor:
+        """A linear layer on the scaled inputs; sparse ones stay sparse."""
+        if isinstance(x, SparseRows):
+            return linear(x.scaled(self.scale), weight, offset - weight @ (self.shift * self.scale))
+        return linear(self(x), weight, offset)
+
+
+class AtProjection:
+    """An energy seen from behind its first layer: what was project(x) is now the input."""
+
+    def __init__(self, energy: LayeredEnergy) -> None:
+        self.space, self.coupling, self._energy = energy.space, energy.coupling, energy
+
+    def unary(self, x: Inputs) -> Tensor:
+        assert isinstance(x, Tensor)
+        return self._energy.unary_of(x)
 
 
 class VectorEnergy(nn.Module):
@@ -70,6 +98,8 @@ class VectorEnergy(nn.Module):
         self.scaling = InputScaling(n_inputs)
         widths = [n_inputs, *hidden]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        # Column by column in memory, as products with sparse rows want it.
+        self.first.weight.data = self.first.weight.data.T.contiguous().T
         self.a = nn.Linear(widths[-1], space.n_columns, bias=False)
         self.B = nn.Linear(space.n_columns, coupling_units, bias=coupling_offset)
         self.b = nn.Parameter(torch.randn(coupling_units) * 0.1)
@@ -81,32 +111,41 @@ class VectorEnergy(nn.Module):
                 nn.init.normal_(self.B.bias, std=coupling_spread)
             nn.init.zeros_(self.b)
 
-    def features(self, x: Tensor) -> Tensor:
-        """F(x)."""
-        x = self.scaling(x)
-        for layer in self.layers:
-            x = F.softplus(layer(x))
-        return x
+    @property
+    def first(self) -> nn.Linear:
+        layer = self.layers[0]
+        assert isinstance(layer, nn.Linear)
+        return layer
 
-    def unary(self, x: Tensor) -> Tensor:
-        result: Tensor = self.a(self.features(x))
+    def project(self, x: Inputs) -> Tensor:
+        return self.scaling.then_linear(x, self.first.weight, self.first.bias)
+
+    def unary_of(self, projected: Tensor) -> Tensor:
+        features = F.softplus(projected)
+        for layer in self.layers[1:]:
+            features = F.softplus(layer(features))
+        result: Tensor = self.a(features)
         return result
+
+    def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
+        return gradient @ self.first.weight * self.scaling.scale
+
+    def unary(self, x: Inputs) -> Tensor:
+        return self.unary_of(self.project(x))
 
     @property
     def coupling(self) -> tuple[Tensor, Tensor, Tensor]:
         offset = self.B.bias if self.B.bias is not None else torch.zeros_like(self.b)
         return self.B.weight, offset, self.b
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Inputs, y: Tensor) -> Tensor:
         energy = energy_of(self.unary(x), y, self.b, self.B(y))
         return energy + 0.5 * (y * y).sum(dim=-1) if self.space.is_continuous else energy
 
     @property
     def input_weights(self) -> list[Tensor]:
         """First-layer weights, inputs last: what input sparsity shrinks."""
-        first = self.layers[0]
-        assert isinstance(first, nn.Linear)
-        return [first.weight]
+        return [self.first.weight]
 
 
 class SideBySideEnergies(nn.Module):
@@ -117,7 +156,7 @@ class SideBySideEnergies(nn.Module):
         self.space = space
         self.of_target = nn.ModuleDict({str(target): energy for target, energy in of_target.items()})
 
-    def unary(self, x: Tensor) -> Tensor:
+    def unary(self, x: Inputs) -> Tensor:
         unary = torch.zeros(len(x), self.space.n_columns)
         for target, energy in self.of_target.items():
             assert isinstance(energy, VectorEnergy)
@@ -132,7 +171,7 @@ class SideBySideEnergies(nn.Module):
     def coupling(self) -> None:
         return None
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Inputs, y: Tensor) -> Tensor:
         return (self.unary(x) * y).sum(dim=-1)
 
 
@@ -158,19 +197,36 @@ class SeparateEnergy(nn.Module):
         bound = widths[-1] ** -0.5
         self.a = nn.Parameter(torch.empty(space.n_columns, widths[-1]).uniform_(-bound, bound))
 
-    def unary(self, x: Tensor) -> Tensor:
-        features = self.scaling(x).unsqueeze(0)
-        for weight, offset in zip(self.weights, self.offsets, strict=True):
+    def project(self, x: Inputs) -> Tensor:
+        return self.scaling.then_linear(x, self.weights[0].flatten(0, 1), self.offsets[0].flatten())
+
+    def unary_of(self, projected: Tensor) -> Tensor:
+        n_outputs, width, _ = self.weights[0].shape
+        features = F.softplus(projected).view(-1, n_outputs, width).transpose(0, 1)
+        for weight, offset in zip(self.weights[1:], self.offsets[1:], strict=True):
             features = F.softplus(features @ weight.transpose(1, 2) + offset)
         if self.space.n_columns != self.space.n_outputs:
             features = features[self.space.column_output]  # (columns, rows, width)
         return torch.bmm(features, self.a.unsqueeze(2)).squeeze(2).T
 
+    def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
+        # What is said of a target depends on that target's own network only.
+        weights = self.weights[0]
+        blocks = gradient.view(len(gradient), *weights.shape[:2])
+        result = torch.empty(len(gradient), weights.shape[2])
+        for target in targets.unique():
+            rows = targets == target
+            result[rows] = blocks[rows, target] @ weights[target]
+        return result * self.scaling.scale
+
+    def unary(self, x: Inputs) -> Tensor:
+        return self.unary_of(self.project(x))
+
     @property
     def coupling(self) -> None:
         return None
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Inputs, y: Tensor) -> Tensor:
         energy = (self.unary(x) * y).sum(dim=-1)
         return energy + 0.5 * (y * y).sum(dim=-1) if self.space.is_continuous else energy
 

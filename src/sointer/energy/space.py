@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sointer.outputs import Outputs
@@ -34,6 +35,11 @@ class OutputSpace:
     @property
     def n_outputs(self) -> int:
         return len(self.n_classes)
+
+    @cached_property
+    def is_binary(self) -> bool:
+        """Whether every output is a yes or no."""
+        return not self.is_continuous and all(c == 2 for c in self.n_classes)
 
     @property
     def n_labels(self) -> int:
@@ -109,13 +115,19 @@ class OutputSpace:
 
     def normalise(self, label_logits: Tensor) -> Tensor:
         """Log-probabilities of labels: a softmax over each output's own classes."""
-        if all(c == 2 for c in self.n_classes):
+        if self.is_binary:
             pairs = label_logits.reshape(label_logits.shape[0], -1, 2)
             return torch.log_softmax(pairs, dim=2).reshape(label_logits.shape)
         blocks = label_logits.split(list(self.n_classes), dim=1)
         return torch.cat([torch.log_softmax(block, dim=1) for block in blocks], dim=1)
 
+    def from_log_odds(self, log_odds: Tensor) -> Tensor:
+        """Binary outputs: log-probabilities of labels (rows, labels) from log-odds of "yes" (rows, outputs)."""
+        return torch.stack([F.logsigmoid(-log_odds), F.logsigmoid(log_odds)], dim=2).flatten(1)
+
     def most_likely(self, label_log_p: Tensor) -> Tensor:
         """Class codes (rows, outputs) with the largest probability."""
+        if self.is_binary:
+            return label_log_p.reshape(len(label_log_p), -1, 2).argmax(dim=2)
         blocks = label_log_p.split(list(self.n_classes), dim=1)
         return torch.stack([block.argmax(dim=1) for block in blocks], dim=1)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
+from sointer.interpreter.elimination import eliminate
 from sointer.interpreter.saliency import Saliency, target_saliency
 
 
@@ -66,8 +67,10 @@ class SaliencyInterpreter(nn.Module):
         n_units: int,
         *,
         n_path_steps: int = 16,
+        eliminates: bool = False,
     ) -> None:
         super().__init__()
+        self.eliminates = eliminates
         self.energy = energy
         self.likelihood = likelihood
         self.n_path_steps = n_path_steps
@@ -80,9 +83,18 @@ class SaliencyInterpreter(nn.Module):
         self.register_buffer("residual_share", torch.zeros(energy.space.n_outputs))
         self.register_buffer("shrinkage", torch.full((energy.space.n_outputs,), 3.0))
 
-    def saliency(self, x: Tensor, targets: Tensor, values: Tensor) -> Saliency:
+    def saliency(self, x: Tensor, targets: Tensor, values: Tensor, *, signed_only: bool = False) -> Saliency:
         """Evidence of every unit for the target's value: (rows, units)."""
-        columns = target_saliency(self.energy, self.likelihood, x, targets, values, self.references, self.n_path_steps)
+        columns = target_saliency(
+            self.energy,
+            self.likelihood,
+            x,
+            targets,
+            values,
+            self.references,
+            self.n_path_steps,
+            signed_only=signed_only,
+        )
         return columns.of_units(self.unit_of_column, self.relevance.shape[1])
 
     def predicted_values(self, x: Tensor, targets: Tensor) -> Tensor:
@@ -93,11 +105,16 @@ class SaliencyInterpreter(nn.Module):
     def prior(self, x: Tensor, targets: Tensor, values: Tensor | None = None) -> Tensor:
         """Scores before the residual: (rows, units)."""
         values = self.predicted_values(x, targets) if values is None else values
-        blend = Blend(self.signed[targets].unsqueeze(1), self.shrinkage[targets].unsqueeze(1))
-        return blend(self.saliency(x, targets, values), self.relevance[targets])
+        signed = self.signed[targets].unsqueeze(1)
+        blend = Blend(signed, self.shrinkage[targets].unsqueeze(1))
+        saliency = self.saliency(x, targets, values, signed_only=bool((signed == 1.0).all()))
+        return blend(saliency, self.relevance[targets])
 
     def forward(self, x: Tensor, targets: Tensor, values: Tensor | None = None) -> Tensor:
+        values = self.predicted_values(x, targets) if values is None else values
         prior = self.prior(x, targets, values)
+        if self.eliminates:
+            prior = eliminate(self, x, targets, values, prior)
         if self.residual is None:
             return prior
         share = self.residual_share[targets].unsqueeze(1)

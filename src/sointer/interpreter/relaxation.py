@@ -52,10 +52,13 @@ def soft_top_k(logits: Tensor, k: int, temperature: float) -> Tensor:
     return torch.sigmoid(scaled - threshold)
 
 
-def hard_top_k(scores: Tensor, k: int, allowed: Tensor | None = None) -> Tensor:
-    """Boolean mask of the k largest scores of each row, among the allowed features only."""
+def hard_top_k(scores: Tensor, k: int, allowed: Tensor | None = None, sizes: Tensor | None = None) -> Tensor:
+    """Boolean mask of the k largest scores of each row, among the allowed features only; `sizes` keeps fewer."""
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
-    chosen = torch.zeros_like(scores, dtype=torch.bool)
-    chosen.scatter_(1, scores.topk(min(k, scores.shape[1]), dim=1).indices, True)
+    best = scores.topk(min(k, scores.shape[1]), dim=1).indices
+    kept = torch.ones_like(best, dtype=torch.bool)
+    if sizes is not None:
+        kept = torch.arange(best.shape[1]) < sizes.unsqueeze(1)
+    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, kept)
     return chosen if allowed is None else chosen & allowed

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import Energy
+from sointer.energy.networks import AtProjection, LayeredEnergy
 
 GOLDEN = 0.6180339887498949
 
@@ -33,39 +33,65 @@ class Saliency:
         return Saliency(zeros.index_add(1, unit_of_column, self.signed), zeros.index_add(1, unit_of_column, self.size))
 
 
-def path_saliency(evidence: Callable[[Tensor], Tensor], x: Tensor, references: Tensor, n_steps: int) -> Saliency:
+def path_saliency(
+    evidence: Callable[[Tensor], Tensor],
+    x: Tensor,
+    references: Tensor,
+    n_steps: int,
+    *,
+    project: Callable[[Tensor], Tensor] = lambda x: x,
+    pull_back: Callable[[Tensor], Tensor] = lambda gradient: gradient,
+    signed_only: bool = False,
+) -> Saliency:
     """Gradient times difference from the reference along straight paths: its mean, and its mean size.
 
     With one reference the mean is the integrated gradient by the midpoint rule; with many, each step
     starts from another reference. Summed over columns it approaches evidence(x) - mean evidence(reference).
     The mean *size* does not let contributions of opposite sign on different paths cancel.
+
+    Where evidence begins with a linear layer, `project` is that layer, `evidence` the rest, and `pull_back` takes
+    gradients back through it: paths then stay straight behind the layer, which is passed once instead of at
+    every step. `signed_only` saves the steps' own sizes where there is one reference; size is then that of the mean.
     """
     positions = path_positions(n_steps).view(n_steps, 1, 1)
-    start = references[torch.arange(n_steps) % len(references)].unsqueeze(1)  # (steps, 1, columns)
-    difference = x.unsqueeze(0) - start
+    which = torch.arange(n_steps) % len(references)
+    start = project(references)[which].unsqueeze(1)  # (steps, 1, width)
     with torch.enable_grad():
-        points = (start + positions * difference).reshape(-1, x.shape[1]).detach().requires_grad_(True)
+        path = start + positions * (project(x).unsqueeze(0) - start)
+        points = path.reshape(-1, path.shape[2]).detach().requires_grad_(True)
         (gradient,) = torch.autograd.grad(evidence(points).sum(), points)
-    contribution = gradient.view_as(difference) * difference
+    if signed_only and len(references) == 1:
+        mean = pull_back(gradient.view_as(path).mean(dim=0)) * (x - references)
+        return Saliency(mean, mean.abs())
+    difference = x.unsqueeze(0) - references[which].unsqueeze(1)  # (steps, rows, columns)
+    contribution = pull_back(gradient).view_as(difference) * difference
     return Saliency(contribution.mean(dim=0), contribution.abs().mean(dim=0))
 
 
 def target_saliency(
-    energy: Energy,
+    energy: LayeredEnergy,
     likelihood: Likelihood,
     x: Tensor,
     targets: Tensor,
     values: Tensor,
     references: Tensor,
     n_steps: int,
+    *,
+    signed_only: bool = False,
 ) -> Saliency:
     """Path saliency of the evidence that each row's target has the given value: (rows, columns)."""
     many_targets, many_values = targets.repeat(n_steps), values.repeat(n_steps)
+    behind = AtProjection(energy)
 
     def evidence(points: Tensor) -> Tensor:
-        return likelihood.target_evidence(energy, points, many_targets, many_values)
+        return likelihood.target_evidence(behind, points, many_targets, many_values)
 
-    saliency = path_saliency(evidence, x, references, n_steps)
+    def pull_back(gradient: Tensor) -> Tensor:
+        return energy.pull_back(gradient, targets if len(gradient) == len(targets) else many_targets)
+
+    saliency = path_saliency(
+        evidence, x, references, n_steps, project=energy.project, pull_back=pull_back, signed_only=signed_only
+    )
     if not energy.space.is_continuous:
         return saliency
     # Evidence *for* what the model said: towards the predicted value, away from the usual one.

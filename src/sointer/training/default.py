@@ -12,13 +12,16 @@ from sointer.interpreter.networks import SaliencyInterpreter
 from sointer.interpreter.relaxation import hard_top_k
 from sointer.outputs import Outputs
 from sointer.training.energy_steps import EnergyTrainer, Quality, build_energy, fit_scaling
-from sointer.training.interpreter_steps import choose_blend, learn_residual, relevance_of, scores_in_chunks
-from sointer.training.queries import WholeRows, ask_first, draw_pairs, whole_rows
-from sointer.training.task import Pairs, Replies, Task, Trained, n_asked_twice, warn_if_unstable
+from sointer.training.interpreter_steps import choose_blend, learn_residual, priors_in_chunks, relevance_of
+from sointer.training.queries import WholeRows, ask_first, draw_pairs
+from sointer.training.task import Pairs, Replies, Task, Trained, concatenate, n_asked_twice, warn_if_unstable
 
 MIN_STEPS_PER_EPOCH, MAX_STEPS_PER_EPOCH = 25, 100
 PRETRAINING_STEPS_SHARE = 0.55
 N_REFERENCES = 64
+N_SPARSE_STEPS = (1_500, 10_000)
+SHARE_OF_SMALLER_SELECTIONS = 0.75
+ON_POLICY_CHUNK = 2048
 
 
 def train_default(task: Task) -> Trained:
@@ -27,11 +30,12 @@ def train_default(task: Task) -> Trained:
     outputs, targets = task.describe(replies.raw)
     warn_if_unstable(task, outputs, whole_index.numpy(), replies)
     pairs = Pairs.of(outputs, replies, some_held_out(task, len(replies)))
-    whole = whole_rows(task, pairs, whole_index)
+    whole = WholeRows(task, whole_index, pairs.codes[: len(whole_index)])
     interpreter = fresh_interpreter(task, outputs)
     quality = alternate(task, interpreter, pairs, whole, torch.tensor(targets))
     fit_interpreter(task, interpreter, whole, torch.tensor(targets))
-    return Trained(outputs, targets, interpreter.energy, interpreter, quality.agreement, quality.skill)
+    asked_whole = (whole_index.numpy(), whole.codes.numpy())
+    return Trained(outputs, targets, interpreter.energy, interpreter, quality.agreement, quality.skill, asked_whole)
 
 
 def some_held_out(task: Task, n: int) -> Tensor:
@@ -51,14 +55,19 @@ def fresh_interpreter(task: Task, outputs: Outputs) -> SaliencyInterpreter:
     n_path_steps = task.configs.interpreter.n_path_steps
     if not task.removal.is_random:
         n_path_steps = max(1, n_path_steps // 4)  # no averaging over references, only along the path
-    return SaliencyInterpreter(
+    interpreter = SaliencyInterpreter(
         energy,
         Likelihood.of(config),
         task.as_tensor(task.removal.references(N_REFERENCES, task.rng)),
         torch.from_numpy(task.groups.unit_of_column.astype(np.int64)),
         task.groups.n_units,
         n_path_steps=n_path_steps,
+        eliminates=task.is_sparse,
     )
+    if task.is_sparse:
+        interpreter.signed.fill_(1.0)
+        interpreter.shrinkage.fill_(0.0)
+    return interpreter
 
 
 def alternate(task: Task, interpreter: SaliencyInterpreter, pairs: Pairs, whole: WholeRows, targets: Tensor) -> Quality:
@@ -72,7 +81,8 @@ def alternate(task: Task, interpreter: SaliencyInterpreter, pairs: Pairs, whole:
     task.history.stage("learning how inputs and outputs hang together", n_steps)
     trainer.run(int(n_steps * (PRETRAINING_STEPS_SHARE if n_rounds else 1.0)), "pre-training")
     for round_number in range(n_rounds):
-        interpreter.relevance.copy_(relevance_of(interpreter, whole, targets, task.generator, 128))
+        if not task.is_sparse:
+            interpreter.relevance.copy_(relevance_of(interpreter, whole, targets, task.generator, 128))
         answers = ask_selected(task, interpreter, whole, targets, n_on_policy // n_rounds)
         if answers is not None:
             pairs.add(answers)
@@ -85,8 +95,9 @@ def fit_interpreter(task: Task, interpreter: SaliencyInterpreter, whole: WholeRo
     """With the energy fixed: relevance over all rows, the blend, and the residual."""
     n_residual_steps = task.configs.interpreter.n_residual_steps
     task.history.stage("learning to choose features", 1 + n_residual_steps)
-    interpreter.relevance.copy_(relevance_of(interpreter, whole, targets, task.generator, 512))
-    choose_blend(task, interpreter, whole, targets)
+    if not task.is_sparse:
+        interpreter.relevance.copy_(relevance_of(interpreter, whole, targets, task.generator, 512))
+        choose_blend(task, interpreter, whole, targets)
     task.history.step()
     if n_residual_steps and task.k < task.groups.n_units:
         learn_residual(task, interpreter, whole, targets)
@@ -100,13 +111,31 @@ def ask_selected(
     if n == 0:
         return None
     rows, row_targets = draw_pairs(whole, targets, n, task.generator)
-    some = whole.pick(rows)
-    values = some.codes.gather(1, row_targets.unsqueeze(1)).squeeze(1)
-    keep = hard_top_k(scores_in_chunks(interpreter, some.points, row_targets, values), task.k, some.allowed)
-    return task.query(some.index.numpy(), keep.numpy())
+    sizes = selection_sizes(task, n)
+    parts = []
+    for chunk in torch.arange(n).split(ON_POLICY_CHUNK):
+        some, chosen = whole.pick(rows[chunk]), row_targets[chunk]
+        values = some.codes.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        scores = priors_in_chunks(interpreter, some.points, chosen, values)
+        keep = hard_top_k(scores, task.k, some.allowed, sizes[chunk])
+        parts.append(task.query(some.index.numpy(), keep.numpy()))
+    answered = [part for part in parts if part is not None]
+    return concatenate(answered) if answered else None
+
+
+def selection_sizes(task: Task, n: int) -> Tensor:
+    """How many units each asked selection keeps: k; of sparse rows mostly fewer, so that short lists are right too."""
+    sizes = torch.full((n,), task.k)
+    if task.is_sparse:
+        smaller = torch.rand(n, generator=task.generator) < SHARE_OF_SMALLER_SELECTIONS
+        share = torch.rand(int(smaller.sum()), generator=task.generator)
+        sizes[smaller] = (task.k**share).ceil().long()
+    return sizes
 
 
 def number_of_steps(task: Task) -> int:
     """n_epochs passes over all queries, within bounds that suit two cores."""
     n_batches = task.n_queries / task.configs.energy.batch_size
+    if task.is_sparse:
+        return int(np.clip(task.configs.training.n_epochs * n_batches, *N_SPARSE_STEPS))
     return int(task.configs.training.n_epochs * np.clip(n_batches, MIN_STEPS_PER_EPOCH, MAX_STEPS_PER_EPOCH))

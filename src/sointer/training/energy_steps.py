@@ -19,6 +19,8 @@ from sointer.training.history import History
 from sointer.training.task import Pairs, is_mostly_zero
 
 SPARSITY_WARM_UP = 0.25
+# The first layers of all outputs' networks together: many outputs must do with narrower ones.
+MOST_UNITS_ALONE, FEWEST_UNITS_ALONE = 6000, 16
 N_VALIDATIONS = 60
 VALIDATION_CHUNK = 1024
 
@@ -31,7 +33,8 @@ def build_energy(
         torch.manual_seed(seed)
         if structured:
             return VectorEnergy(n_columns, space, hidden=config.hidden, coupling_units=config.coupling_units)
-        return SeparateEnergy(n_columns, space, hidden=config.hidden)
+        first = min(config.hidden[0], max(FEWEST_UNITS_ALONE, MOST_UNITS_ALONE // space.n_outputs))
+        return SeparateEnergy(n_columns, space, hidden=(first, *config.hidden[1:]))
 
 
 def fit_scaling(scaling: InputScaling, data: Any) -> None:
@@ -89,7 +92,7 @@ class EnergyTrainer:
         groups = [{"params": own, "full_rate": config.learning_rate}]
         if coupling:
             groups.append({"params": coupling, "full_rate": config.learning_rate * config.coupling_speed})
-        return torch.optim.Adam(groups, lr=config.learning_rate)
+        return torch.optim.Adam(groups, lr=config.learning_rate, fused=True)
 
     def run(self, n_steps: int, round_name: str) -> None:
         """Take the next n_steps of the schedule on the pairs there are now."""
@@ -112,7 +115,7 @@ class EnergyTrainer:
         progress = self.n_done / self.n_steps
         for group in self.optimiser.param_groups:
             group["lr"] = group["full_rate"] * 0.5 * (1.0 + math.cos(math.pi * progress))
-        loss = self.likelihood.loss(self.energy, self.pairs.points[batch], self.pairs.codes[batch]).mean()
+        loss = self.likelihood.loss(self.energy, self.pairs.points.take(batch), self.pairs.codes[batch]).mean()
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.energy.parameters(), 10.0)
@@ -138,11 +141,15 @@ class EnergyTrainer:
 
     def held_out_quality(self) -> Quality:
         """How well the energy predicts answers that it was not trained on."""
-        points, codes = self.pairs.points[self.pairs.held_out], self.pairs.codes[self.pairs.held_out]
-        chunks = list(zip(points.split(VALIDATION_CHUNK), codes.split(VALIDATION_CHUNK), strict=True))
+        index = torch.nonzero(self.pairs.held_out).squeeze(1)
+        codes = self.pairs.codes[index]
+        losses, predictions = [], []
         with torch.no_grad():
-            loss = float(torch.cat([self.likelihood.loss(self.energy, x, y) for x, y in chunks]).mean())
-            predicted = torch.cat([self.likelihood.predict(self.energy, x) for x, _ in chunks])
+            for chunk in index.split(VALIDATION_CHUNK):
+                x = self.pairs.points.take(chunk)
+                losses.append(self.likelihood.loss(self.energy, x, self.pairs.codes[chunk]))
+                predictions.append(self.likelihood.predict(self.energy, x))
+        loss, predicted = float(torch.cat(losses).mean()), torch.cat(predictions)
         if self.energy.space.is_continuous:
             tolerance = float(self.pairs.outputs.tolerance or 0.0)
             agreement = float(((predicted - codes).abs() <= tolerance).float().mean())

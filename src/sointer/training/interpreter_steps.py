@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -10,11 +12,12 @@ from torch import Tensor
 from sointer.interpreter.networks import Blend, ResidualNetwork, SaliencyInterpreter, row_scale
 from sointer.interpreter.relaxation import hard_top_k, soft_top_k
 from sointer.interpreter.saliency import Saliency
-from sointer.training.queries import WholeRows, draw_pairs, imagined_rows
+from sointer.training.queries import Rows, WholeRows, draw_pairs, imagined_rows
 from sointer.training.search import improve_by_swaps
 from sointer.training.task import Task
 
 N_RELEVANCE_PAIRS = 20_000
+RELEVANCE_CHUNK = 2048
 N_BLEND_PAIRS = 1024
 MIN_PAIRS_FOR_OWN_BLEND = 256
 N_RESIDUAL_PAIRS = 4096
@@ -47,11 +50,13 @@ def relevance_of(
     """Mean size of saliency for every target and unit, over rows where the unit differs: (outputs, units)."""
     n = min(N_RELEVANCE_PAIRS, n_per_target * len(targets))
     rows, chosen = draw_pairs(whole, targets, n, generator)
-    values = whole.codes[rows].gather(1, chosen.unsqueeze(1)).squeeze(1)
-    size = saliency_in_chunks(interpreter, whole.points[rows], chosen, values).size
-    allowed = whole.allowed[rows].float()
-    total = torch.zeros_like(interpreter.relevance).index_add_(0, chosen, size * allowed)
-    count = torch.zeros_like(interpreter.relevance).index_add_(0, chosen, allowed)
+    total, count = torch.zeros_like(interpreter.relevance), torch.zeros_like(interpreter.relevance)
+    for chunk in torch.arange(n).split(RELEVANCE_CHUNK):
+        some, targets = whole.pick(rows[chunk]), chosen[chunk]
+        values = some.codes.gather(1, targets.unsqueeze(1)).squeeze(1)
+        size = saliency_in_chunks(interpreter, some.points, targets, values).size
+        total.index_add_(0, targets, size * some.allowed)
+        count.index_add_(0, targets, some.allowed.float())
     return total / count.clamp_min(1.0)
 
 
@@ -192,7 +197,7 @@ def clearly_positive(gain: Tensor, own_error: float) -> bool:
 class Judge:
     """Values selections by the target's likelihood under the energy, on fixed pairs and fixed draws."""
 
-    def __init__(self, task: Task, interpreter: SaliencyInterpreter, some: WholeRows, targets: Tensor) -> None:
+    def __init__(self, task: Task, interpreter: SaliencyInterpreter, some: Rows, targets: Tensor) -> None:
         self.task, self.interpreter, self.some, self.targets = task, interpreter, some, targets
         self.values = some.codes.gather(1, targets.unsqueeze(1)).squeeze(1)
         n_draws = N_DRAWS if task.removal.is_random else 1
@@ -229,20 +234,18 @@ class Judge:
         return torch.stack(draws).mean(dim=0)
 
 
-def scores_in_chunks(
-    interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor, chunk: int = 256
-) -> Tensor:
-    parts = [
-        interpreter(x[i : i + chunk], targets[i : i + chunk], values[i : i + chunk]) for i in range(0, len(x), chunk)
-    ]
-    return torch.cat(parts).detach()
+def scores_in_chunks(interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+    return torch.cat([interpreter(*part) for part in in_chunks(x, targets, values)]).detach()
 
 
-def saliency_in_chunks(
-    interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor, chunk: int = 256
-) -> Saliency:
-    parts = [
-        interpreter.saliency(x[i : i + chunk], targets[i : i + chunk], values[i : i + chunk])
-        for i in range(0, len(x), chunk)
-    ]
+def priors_in_chunks(interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+    return torch.cat([interpreter.prior(*part) for part in in_chunks(x, targets, values)]).detach()
+
+
+def saliency_in_chunks(interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor) -> Saliency:
+    parts = [interpreter.saliency(*part) for part in in_chunks(x, targets, values)]
     return Saliency(torch.cat([part.signed for part in parts]), torch.cat([part.size for part in parts]))
+
+
+def in_chunks(x: Tensor, targets: Tensor, values: Tensor, size: int = 256) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    yield from zip(x.split(size), targets.split(size), values.split(size), strict=True)

@@ -13,7 +13,7 @@ from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.energy import losses
 from sointer.energy.inference import best_other
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import Energy, SideBySideEnergies, VectorEnergy
+from sointer.energy.networks import SideBySideEnergies, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.networks import PaperInterpreter
@@ -43,7 +43,7 @@ def train_paper(task: Task) -> Trained:
             "use preset='default'."
         )
     warn_if_unstable(task, outputs, index, replies)
-    codes = as_codes(outputs, replies.raw)
+    codes, points = as_codes(outputs, replies.raw), replies.points.dense()
     n_columns = task.input_format.n_columns
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(task.rng.integers(2**31)))
@@ -56,31 +56,32 @@ def train_paper(task: Task) -> Trained:
         }
     likelihood = Likelihood.of(energy_config)
     if structured:
-        pretrain(task, whole_energy, replies.points, codes, energy_config, training_config)
+        pretrain(task, whole_energy, points, codes, energy_config, training_config)
     for n_done, target in enumerate(target_list):
         if structured:
             energy, seen, position = copy.deepcopy(whole_energy), codes, target
         else:
             energy, seen, position = own_energies[target], codes[:, [target]], 0
-            pretrain(task, energy, replies.points, seen, energy_config, training_config)
+            pretrain(task, energy, points, seen, energy_config, training_config)
         # What is left of the budget is shared out, so that no target is left untrained.
         left = task.black_box.remaining
         share = None if left is None else left // (len(target_list) - n_done)
         n_rows = len(index) if share is None else min(len(index), max(MIN_ROWS_PER_ROUND, share // MIN_ROUNDS))
         rounds = Rounds(
-            task, energy, interpreter, target, position, index[:n_rows], replies.points[:n_rows], seen[:n_rows], outputs
+            task, energy, interpreter, target, position, index[:n_rows], points[:n_rows], seen[:n_rows], outputs
         )
         with task.black_box.budget(share):
             rounds.run(energy_config, interpreter_config, training_config)
     energy_of_all = whole_energy if structured else SideBySideEnergies(OutputSpace.of(outputs), own_energies)
     with torch.no_grad():
-        predicted = likelihood.predict(energy_of_all, replies.points)[:, target_list]
+        predicted = likelihood.predict(energy_of_all, points)[:, target_list]
     interpreter.requires_grad_(False)
     task.history.close()
     wanted = codes[:, target_list]
     agreement = float((predicted == wanted).float().mean())
     how_much = skill(predicted, wanted, wanted.mode(dim=0).values, squared=False)
-    return Trained(outputs, target_list, energy_of_all.requires_grad_(False), interpreter, agreement, how_much)
+    energy_of_all.requires_grad_(False)
+    return Trained(outputs, target_list, energy_of_all, interpreter, agreement, how_much, (index, codes.numpy()))
 
 
 def paper_energy(n_columns: int, space: OutputSpace, config: EnergyConfig) -> VectorEnergy:
@@ -126,7 +127,7 @@ class Rounds:
     def __init__(
         self,
         task: Task,
-        energy: Energy,
+        energy: VectorEnergy,
         interpreter: PaperInterpreter,
         target: int,
         position: int,
@@ -143,7 +144,7 @@ class Rounds:
         """At most n_rounds rounds, until the penalty no longer changes or the budget ends."""
         network = self.interpreter.networks[self.target]
         self.interpreter_step = torch.optim.Adam(network.parameters(), lr=interpreter_config.learning_rate)
-        self.energy_step = torch.optim.Adam(self.energy.parameters(), lr=energy_config.learning_rate)  # type: ignore[attr-defined]
+        self.energy_step = torch.optim.Adam(self.energy.parameters(), lr=energy_config.learning_rate)
         self.temperature = interpreter_config.temperature
         self.batch_size, self.margin = interpreter_config.batch_size, config.margin
         penalties: list[float] = []
@@ -202,7 +203,9 @@ class Rounds:
                 "preset='paper' cannot learn from; use preset='default', or give data on which every class occurs."
             )
         codes = as_codes(self.outputs, replies.raw)
-        return replies.points, codes if self.codes.shape[1] > 1 or codes.shape[1] == 1 else codes[:, [self.target]]
+        return replies.points.dense(), codes if self.codes.shape[1] > 1 or codes.shape[1] == 1 else codes[
+            :, [self.target]
+        ]
 
     def update_energy(self, masked: Tensor, perturbed_codes: Tensor) -> None:
         """Steps 3 and 4: find y' != y~, then descend eq. 10."""

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import Energy
-from sointer.training.task import Pairs, Replies, Task, concatenate, n_asked_twice
+from sointer.training.task import Replies, Task, concatenate, n_asked_twice
 
 N_FIRST = 16
 
 
 @dataclass
-class WholeRows:
-    """Training rows whose outputs are known without removal: what interpreters are trained and judged on."""
+class Rows:
+    """Some rows with their outputs, dense: what interpreters are judged and trained on."""
 
     index: Tensor  # which rows of the training data they are
     raw: NDArray[np.float64]  # encoded, as removals want them
@@ -26,13 +26,30 @@ class WholeRows:
     codes: Tensor
     allowed: Tensor  # units that differ from their reference
 
-    def pick(self, which: Tensor) -> WholeRows:
-        return WholeRows(
+    def pick(self, which: Tensor) -> Rows:
+        return Rows(
             self.index[which], self.raw[which.numpy()], self.points[which], self.codes[which], self.allowed[which]
         )
 
     def __len__(self) -> int:
         return len(self.points)
+
+
+@dataclass
+class WholeRows:
+    """Training rows whose outputs are known without removal; made dense a few at a time."""
+
+    task: Task
+    index: Tensor
+    codes: Tensor
+
+    def pick(self, which: Tensor) -> Rows:
+        index = self.index[which]
+        raw = self.task.rows(index.numpy())
+        return Rows(index, raw, self.task.as_tensor(raw), self.codes[which], allowed_units(self.task, raw))
+
+    def __len__(self) -> int:
+        return len(self.index)
 
 
 def ask_first(task: Task) -> tuple[Replies, Tensor]:
@@ -46,17 +63,11 @@ def ask_first(task: Task) -> tuple[Replies, Tensor]:
     if parts[0] is not None:
         task.check(parts[0].raw)
     parts.append(task.query(order[N_FIRST:]))
-    task.history.step(n_whole)
     n_random = n_first - n_whole
     index = task.rng.integers(task.n_rows, size=n_random)
-    parts.append(task.query(index, task.random_keeps(n_random)))
+    parts.append(task.query(index, task.random_keeps))
     n_answered = sum(len(part) for part in parts[:2] if part is not None)
     return concatenate([part for part in parts if part is not None]), torch.from_numpy(order[:n_answered])
-
-
-def whole_rows(task: Task, pairs: Pairs, index: Tensor) -> WholeRows:
-    raw = task.rows(index.numpy())
-    return WholeRows(index, raw, pairs.points[: len(index)], pairs.codes[: len(index)], allowed_units(task, raw))
 
 
 def allowed_units(task: Task, raw: NDArray[np.float64]) -> Tensor:
@@ -65,7 +76,7 @@ def allowed_units(task: Task, raw: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy(task.groups.sum_columns(differs.astype(np.float64)) > 0)
 
 
-def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) -> WholeRows:
+def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) -> Rows:
     """Rows of the data, half of them mixed with others, with the outputs that the energy expects: no query."""
     index = task.rng.integers(task.n_rows, size=n)
     keep = task.random_keeps(n)
@@ -74,10 +85,10 @@ def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) ->
     x = task.as_tensor(raw)
     with torch.no_grad():
         codes = torch.cat([likelihood.predict(energy, part) for part in x.split(1024)])
-    return WholeRows(torch.from_numpy(index), raw, x, codes, allowed_units(task, raw))
+    return Rows(torch.from_numpy(index), raw, x, codes, allowed_units(task, raw))
 
 
-def draw_pairs(whole: WholeRows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_pairs(whole: WholeRows | Rows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """n (row, target) pairs; half of them where the target has another value than usual."""
     rows = torch.randint(len(whole), (n,), generator=generator)
     chosen = targets[torch.randint(len(targets), (n,), generator=generator)]

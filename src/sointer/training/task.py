@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sointer.blackbox import BlackBox
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
-from sointer.containers import is_sparse
+from sointer.containers import csr_array, is_sparse
 from sointer.energy.networks import AnyEnergy
 from sointer.errors import InputError, UnstableBlackBoxWarning
 from sointer.groups import Groups
@@ -23,15 +23,22 @@ from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
 from sointer.removal import Removal
 from sointer.training.history import History
+from sointer.training.points import Points
 
 N_ASKED_TWICE = 32
+QUERY_ROWS = 4096
+FEWEST_SPARSE_COLUMNS = 256
+LARGEST_SPARSE_SHARE = 0.25
+
+Keeps: TypeAlias = NDArray[np.bool_] | Callable[[int], NDArray[np.bool_]]
+"""Units to keep, (rows, units); or a function that makes as many rows of them as it is asked for."""
 
 
 @dataclass
 class Replies:
     """Answered queries: the points sent (as the networks see them) and the raw replies, row by row."""
 
-    points: Tensor
+    points: Points
     raw: NDArray[Any]
 
     def __len__(self) -> int:
@@ -83,6 +90,11 @@ class Task:
         """Encoded rows as the networks see them."""
         return torch.from_numpy((rows - self.shift).astype(np.float32))
 
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether points are kept sparse: see `compact`."""
+        return is_sparse(self.data) and self.removal.keeps_zeros
+
     @property
     def n_rows(self) -> int:
         return int(self.data.shape[0])
@@ -92,7 +104,7 @@ class Task:
         chosen = self.data[index]
         return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
 
-    def query(self, index: NDArray[np.int64], keep_units: NDArray[np.bool_] | None = None) -> Replies | None:
+    def query(self, index: NDArray[np.int64], keep_units: Keeps | None = None) -> Replies | None:
         """Ask the black box about rows, whole or with units removed; fewer where the budget ends, None at its end."""
         remaining = self.black_box.remaining
         if remaining is not None and remaining < len(index):
@@ -100,12 +112,16 @@ class Task:
             index = index[:remaining]
         if len(index) == 0:
             return None
-        points = self.rows(index)
+        return concatenate([self._query_chunk(index[s], keep_units, s) for s in slices(len(index), QUERY_ROWS)])
+
+    def _query_chunk(self, index: NDArray[np.int64], keep_units: Keeps | None, where: slice) -> Replies:
+        points = self.data[index] if self.is_sparse else self.rows(index)
         if keep_units is not None:
-            keep = self.groups.to_columns(keep_units[: len(index)])
-            points = self.removal.apply(points, keep, self.rng)
+            keep = keep_units(len(index)) if callable(keep_units) else keep_units[where]
+            points = self.removal.reduce(points, self.groups.to_columns(keep), self.rng)
         raw = self.black_box(self.input_format.decode(points))
-        return Replies(self.as_tensor(points), raw)
+        self.history.step(len(index))
+        return Replies(Points.of(points, self.shift), raw)
 
     def random_keeps(self, n_rows: int) -> NDArray[np.bool_]:
         """Random subsets to keep, the share kept uniform in [0, 1]: (rows, units)."""
@@ -125,6 +141,8 @@ class Trained:
     """Share of outputs that the energy predicts as the black box did (held out, in the default preset)."""
     skill: float
     """Share of the error of guessing the usual value that the energy avoids."""
+    whole: tuple[NDArray[np.int64], NDArray[Any]]
+    """Training rows that were asked about whole, and their encoded outputs."""
 
 
 @dataclass
@@ -132,7 +150,7 @@ class Pairs:
     """The pool of answered queries that the energy learns from: points, class codes, and who is held out."""
 
     outputs: Outputs
-    points: Tensor
+    points: Points
     codes: Tensor
     held_out: Tensor
 
@@ -145,12 +163,22 @@ class Pairs:
         known = knows(self.outputs, replies.raw)
         if not known.any():
             return
-        self.points = torch.cat([self.points, replies.points[torch.from_numpy(known)]])
+        self.points = Points.join([self.points, replies.points.where(known)])
         self.codes = torch.cat([self.codes, as_codes(self.outputs, replies.raw[known])])
         self.held_out = torch.cat([self.held_out, torch.zeros(int(known.sum()), dtype=torch.bool)])
 
     def __len__(self) -> int:
         return len(self.points)
+
+
+def compact(data: Any, removal: Removal) -> Any:
+    """The data as CSR if rows, also reduced ones, are worth keeping so: many columns, most of them zero."""
+    n_rows, n_columns = data.shape
+    n_entries = data.nnz if is_sparse(data) else np.count_nonzero(data)
+    worthwhile = n_columns >= FEWEST_SPARSE_COLUMNS and n_entries <= LARGEST_SPARSE_SHARE * n_rows * n_columns
+    if worthwhile and removal.keeps_zeros:
+        return data if is_sparse(data) else csr_array(data)
+    return data.toarray() if is_sparse(data) and n_columns < FEWEST_SPARSE_COLUMNS else data
 
 
 def is_mostly_zero(data: Any) -> bool:
@@ -171,11 +199,17 @@ def knows(outputs: Outputs, raw: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(np.stack(columns, axis=1).all(axis=1))
 
 
+def slices(n: int, size: int) -> Iterator[slice]:
+    """The numbers from 0 to n, `size` at a time."""
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
 def concatenate(parts: list[Replies]) -> Replies:
     """Several batches of answers as one."""
     if not parts:
         raise InputError("the query budget allows no row to be sent to the black box; raise query_budget.")
-    return Replies(torch.cat([p.points for p in parts]), np.concatenate([p.raw for p in parts]))
+    return Replies(Points.join([p.points for p in parts]), np.concatenate([p.raw for p in parts]))
 
 
 def n_asked_twice(task: Task) -> int:

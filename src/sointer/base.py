@@ -1,0 +1,296 @@
+"""What every explainer shares: reading what is to be explained, and turning scores into an Explanation."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from sointer.adapters import as_black_box
+from sointer.blackbox import BlackBox
+from sointer.blackbox.replies import WRONG, read_reply
+from sointer.containers import is_sparse
+from sointer.errors import BlackBoxError, ConstantFeatureWarning, ConstantOutputWarning, InputError, SointerWarning
+from sointer.explanation import Explanation, Source
+from sointer.groups import Groups
+from sointer.inputs import InputFormat
+from sointer.outputs import MOST_CLASSES, Outputs
+from sointer.removal import Background, Removal, make_removal
+from sointer.selection import rank_units, smallest_confirmed
+from sointer.validation import check_k, check_random_state, resolve_targets
+
+AUTO_K = 10
+CHUNK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is explained, as read by fit: the data, the door to the model, and what "absent" means."""
+
+    data: Any  # encoded: dense, or a csr_array
+    black_box: BlackBox
+    input_format: InputFormat
+    groups: Groups
+    removal: Removal
+    k: int
+    """How many units to train for; explaining may choose otherwise."""
+    rng: np.random.Generator
+
+    def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Encoded rows, dense."""
+        chosen = self.data[index]
+        return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
+
+    def ask(self, index: NDArray[np.int64]) -> NDArray[Any]:
+        """What the black box says about rows of the data."""
+        return self.black_box(self.input_format.decode(self.data[index]))
+
+
+class Explainer(BaseEstimator):
+    """The frame of an explainer: `fit` reads and adopts a `Subject`, `_scores` says how much each feature matters."""
+
+    model: Any
+    k: int | Literal["auto"]
+    removal: Any
+    feature_names: Sequence[str] | None
+    output_names: Sequence[str] | None
+    output_kind: str | None
+    tolerance: float | None
+    groups: Any
+    batch_size: int | None
+    random_state: Any
+
+    n_explain_queries_: int = 0
+    """Rows sent to the black box by all calls of explain since fit."""
+
+    @abstractmethod
+    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        """Scores (rows, units), larger is more, and the encoded value of each row's target."""
+
+    # --- fitting -----------------------------------------------------------------------------------------
+
+    def _read(self, X: Any, removal: Any) -> Subject:
+        """Check and encode what the user gave; called by fit itself, so that warnings point to its caller."""
+        input_format = InputFormat.infer(X, feature_names=self.feature_names)
+        data = input_format.encode(X, caller="fit")
+        groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature)
+        k = check_k(self.k, groups.n_units)
+        rng = check_random_state(self.random_state)
+        made = make_removal(removal, data, input_format, rng=rng)
+        _warn_constant_features(data, input_format)
+        trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
+        return Subject(data, self._black_box(), input_format, groups, made, trained_k, rng)
+
+    def _black_box(self) -> BlackBox:
+        if isinstance(self.model, BlackBox) and self.batch_size is not None:
+            raise InputError(
+                f"batch_size={self.batch_size!r} was given together with a BlackBox, which has its own "
+                f"({self.model.batch_size}); set it there."
+            )
+        return as_black_box(self.model, batch_size=self.batch_size)
+
+    def _outputs(self, raw: NDArray[Any], black_box: BlackBox) -> Outputs:
+        """What the outputs are, judging by some answers."""
+        names = self.output_names if self.output_names is not None else black_box.output_names
+        outputs = Outputs.infer(raw, names=names, kind=self.output_kind, tolerance=self.tolerance)
+        _refuse_mixed_outputs(outputs)
+        return outputs
+
+    def _adopt_subject(self, subject: Subject, outputs: Outputs, targets: list[int]) -> None:
+        self.black_box_: BlackBox | None = subject.black_box
+        self.input_format_: InputFormat = subject.input_format
+        self.groups_: Groups = subject.groups
+        self.removal_: Removal = subject.removal
+        self.background_ = Background.of(subject.data, subject.rng)
+        self.outputs_: Outputs = outputs
+        self.targets_ = targets
+        self.n_features_in_ = subject.input_format.n_features
+        self.feature_names_in_ = np.array(subject.input_format.feature_names, dtype=object)
+        self.n_outputs_ = outputs.n_outputs
+        self.output_names_ = list(outputs.names)
+        self.n_explain_queries_ = 0
+
+    # --- explaining --------------------------------------------------------------------------------------
+
+    def explain(
+        self, X: Any, target: Any = None, *, k: int | Literal["auto"] | None = None, predicted: Any = None
+    ) -> Explanation:
+        """The features that decide the target of every row.
+
+        `target` is an output's name or number, or one per row; it may be left out where there is one
+        output. `k` overrides the constructor's; k="auto" asks the black box to confirm each selection.
+        `predicted` is what the model said about X, all outputs of every row: what is explained is then surely
+        what it said, and it need not be asked again.
+        """
+        return self._explain(X, target, k, predicted, refine=0)
+
+    def _explain(
+        self, X: Any, target: Any, k: int | Literal["auto"] | None, predicted: Any, *, refine: int
+    ) -> Explanation:
+        check_is_fitted(self, "outputs_")
+        source = self._source(X, predicted)
+        n_rows = source.data.shape[0]
+        targets = self._targets_of_rows(target, n_rows)
+        size = check_k(self.k if k is None else k, self.groups_.n_units)
+        queries_before = _n_queries(source)
+        if refine and source.known_answers is None:
+            _, refine = source.answers, refine - 1
+        scores, values = self._scores(source, targets)
+        ranking = self._rank(scores, self._allowed(source), source)
+        if refine and size != "auto":
+            ranking = self._refine(source, ranking, scores, values, targets, size, refine)
+        sizes = smallest_confirmed(source, ranking, targets) if size == "auto" else np.full(n_rows, size)
+        self.n_explain_queries_ += _n_queries(source) - queries_before
+        return Explanation.of(ranking, sizes, scores, targets, values, source)
+
+    def _refine(
+        self,
+        source: Source,
+        ranking: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        values: NDArray[Any],
+        targets: NDArray[np.int64],
+        k: int,
+        n_questions: int,
+    ) -> NDArray[np.int64]:
+        """Better rankings for n_questions queries a row, from explainers that can."""
+        return ranking
+
+    def _source(self, X: Any, predicted: Any) -> Source:
+        data = self.input_format_.encode(X, caller="explain")
+        told = None if predicted is None else self._read_predicted(predicted, data.shape[0])
+        return Source(
+            self.black_box_,
+            self.input_format_,
+            self.removal_,
+            self.outputs_,
+            self.groups_,
+            self.background_,
+            data,
+            told,
+        )
+
+    def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
+        try:
+            table = read_reply(predicted, n_rows, self.n_outputs_)
+            self.outputs_.encode(table)
+        except BlackBoxError as error:
+            raise InputError(
+                f"explain: predicted must be what the model says about X, {n_rows} rows of {self.n_outputs_} outputs. "
+                f"{str(error).removeprefix(WRONG)}"
+            ) from error
+        return table
+
+    def _targets_of_rows(self, target: Any, n_rows: int) -> NDArray[np.int64]:
+        if target is None:
+            if len(self.targets_) != 1:
+                raise InputError(
+                    f"target is missing; choose one of the outputs {', '.join(self.output_names_[:5])}"
+                    f"{' ...' if self.n_outputs_ > 5 else ''} by name or number, or give one per row."
+                )
+            target = self.targets_[0]
+        targets = resolve_targets(target, self.output_names_, n_rows)
+        unknown = sorted(set(targets.tolist()) - set(self.targets_))
+        if unknown:
+            raise InputError(
+                f"target {self.output_names_[unknown[0]]!r} was not among the targets given to fit "
+                f"({', '.join(self.output_names_[t] for t in self.targets_[:5])}); fit again with it, or without "
+                "targets= for all outputs."
+            )
+        return targets
+
+    def _allowed(self, source: Source) -> NDArray[np.bool_]:
+        """Units that differ from their reference, the only ones that can be chosen: (rows, units)."""
+        n_rows = source.data.shape[0]
+        allowed = np.empty((n_rows, self.groups_.n_units), dtype=bool)
+        for start in range(0, n_rows, CHUNK_ROWS):
+            index = np.arange(start, min(start + CHUNK_ROWS, n_rows))
+            allowed[index] = allowed_units(self.removal_, self.groups_, source.rows(index))
+        return allowed
+
+    def _rank(self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source) -> NDArray[np.int64]:
+        """Units of each row, best first, then -1 for those that cannot be chosen."""
+        return rank_units(scores, allowed)
+
+    def __sklearn_clone__(self) -> Explainer:
+        """An unfitted copy with the same model: cloning must not un-fit what is being explained."""
+        params = self.get_params(deep=False)
+        model = params.pop("model")
+        return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
+
+
+def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Units of dense encoded rows that differ from their reference: (rows, units)."""
+    return np.asarray(groups.sum_columns(removal.differs(rows).astype(np.float64)) > 0)
+
+
+def _n_queries(source: Source) -> int:
+    return 0 if source.black_box is None else source.black_box.n_queries
+
+
+def fitted_targets(targets: Sequence[int | str] | None, outputs: Outputs) -> list[int]:
+    """The outputs that fit was asked to explain, by number; all of them if it was not told."""
+    if targets is None:
+        return list(range(outputs.n_outputs))
+    if isinstance(targets, str | int | np.integer):
+        raise InputError(f"fit: targets must be a list of outputs, got {targets!r}; write targets=[{targets!r}].")
+    chosen = list(dict.fromkeys(int(t) for t in resolve_targets(list(targets), outputs.names, len(targets))))
+    if not chosen:
+        raise InputError("fit: targets is empty; name at least one output, or leave it out for all.")
+    return chosen
+
+
+def _refuse_mixed_outputs(outputs: Outputs) -> None:
+    for name, n_classes in zip(outputs.names, outputs.n_classes, strict=True):
+        if outputs.kind == "categorical" and n_classes > MOST_CLASSES:
+            raise InputError(
+                f"output {name!r} has {n_classes} different values, too many for classes (at most {MOST_CLASSES}); "
+                "all outputs must be of one kind. Give a function that returns only the labels, or only the numbers."
+            )
+
+
+def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
+    """Say which outputs never changed, and which look like labels among numbers; stacklevel as for a direct warning."""
+    if outputs.constant.any():
+        constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
+        warnings.warn(
+            f"{len(constant)} of {outputs.n_outputs} outputs never changed in {len(raw)} answers: "
+            f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
+            "no feature decided them. Give data on which they vary.",
+            ConstantOutputWarning,
+            stacklevel=stacklevel + 1,
+        )
+    if outputs.kind != "continuous":
+        return
+    n_values = np.array([len(np.unique(raw[:, i])) for i in range(raw.shape[1])])
+    like_labels = (n_values == 2) & (n_values.max() > 2)
+    if like_labels.any():
+        names = [outputs.names[i] for i in np.flatnonzero(like_labels)]
+        warnings.warn(
+            f"outputs {', '.join(names[:5])} have two values only, beside others that are numbers; all are treated as "
+            "numbers. For labels, give a function that returns only those, and explain the numbers separately.",
+            SointerWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _warn_constant_features(data: Any, input_format: InputFormat) -> None:
+    low, high = data.min(axis=0), data.max(axis=0)
+    if is_sparse(data):
+        low, high = low.toarray().ravel(), high.toarray().ravel()
+    varies = np.bincount(input_format.column_feature, weights=(low != high).astype(float)) > 0
+    if not varies.all():
+        names = [input_format.feature_names[i] for i in np.flatnonzero(~varies)]
+        warnings.warn(
+            f"{len(names)} of {input_format.n_features} features are constant in X and can never be selected: "
+            f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}. Drop them, or give data on which they vary.",
+            ConstantFeatureWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,79 @@
+"""Rows that are mostly zero: kept as their non-zero entries, and multiplied as such by the first layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sointer import containers
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """A matrix of network inputs in CSR form."""
+
+    starts: Tensor  # (rows + 1,)
+    columns: Tensor
+    values: Tensor
+    n_columns: int
+
+    @classmethod
+    def of(cls, matrix: Any) -> SparseRows:
+        """From a scipy CSR matrix."""
+        return cls(
+            torch.from_numpy(matrix.indptr.astype(np.int64)),
+            torch.from_numpy(matrix.indices.astype(np.int64)),
+            torch.from_numpy(matrix.data.astype(np.float32)),
+            int(matrix.shape[1]),
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), self.n_columns
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def scaled(self, scale: Tensor) -> SparseRows:
+        """Every column multiplied by its scale."""
+        return SparseRows(self.starts, self.columns, self.values * scale[self.columns], self.n_columns)
+
+    def transposed(self) -> SparseRows:
+        parts = (self.values.numpy(), self.columns.numpy(), self.starts.numpy())
+        return SparseRows.of(containers.csr_array(parts, shape=self.shape).T.tocsr())
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """The product with a dense matrix (columns, width)."""
+        # A weighted bag of embeddings is this product, and the fastest form of it that torch has on a processor.
+        return F.embedding_bag(
+            self.columns, matrix.contiguous(), self.starts[:-1], mode="sum", per_sample_weights=self.values
+        )
+
+
+Inputs: TypeAlias = Tensor | SparseRows
+
+
+class _SparseLinear(torch.autograd.Function):
+    """x W' for sparse x, whose gradient in W costs no more than the product itself."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, x: SparseRows) -> Tensor:
+        ctx.x = x
+        return x.times(weight.T)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.x.transposed().times(gradients[0]).T, None
+
+
+def linear(x: Inputs, weight: Tensor, offset: Tensor) -> Tensor:
+    """x W' + offset, for dense or sparse x."""
+    if isinstance(x, SparseRows):
+        product: Tensor = _SparseLinear.apply(weight, x)  # type: ignore[no-untyped-call]
+        return product + offset
+    return F.linear(x, weight, offset)
