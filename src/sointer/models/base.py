@@ -1,0 +1,215 @@
+"""What every structured model has in common: fitting, answers in batches, saving."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sointer import containers
+from sointer.errors import InputError, LoadError
+from sointer.inputs import InputFormat
+from sointer.models import storage
+from sointer.models.checks import check_labels, check_number, label_names
+from sointer.models.fitting import Fitting, column_moments
+from sointer.models.networks import FrozenNetwork, LabelNetwork, score_of
+from sointer.models.relaxed import relaxed_f1
+from sointer.validation import check_positive_int, check_random_state
+
+BLOCK_ROWS = 512
+PADDING = 64  # matrix products of so many rows give a row the same bits whatever stands in the others
+
+Model = TypeVar("Model", bound="StructuredModel")
+
+
+class StructuredModel(ClassifierMixin, BaseEstimator):
+    """A multi-label classifier that scores label sets by eq. 17-3 and finds the best by gradient steps.
+
+    Subclasses say how to train (`_train`), how to infer (`_infer`), and the sign that makes the score an energy.
+    """
+
+    energy_sign: ClassVar[float]
+    hidden: tuple[int, ...]
+    label_units: int
+    n_steps: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    n_inference_steps: int
+    step_size: float
+    random_state: Any
+    verbose: bool | None
+
+    def fit(self: Model, X: Any, Y: Any) -> Model:
+        """Learn from inputs X (rows, features) and 0/1 labels Y (rows, labels)."""
+        self._check_parameters()
+        generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).integers(2**63)))
+        self.input_format_ = sparse_format(X)
+        rows = self._rows(X, "fit")
+        labels = check_labels(Y, rows.shape[0], "fit")
+        self.label_names_ = label_names(Y, labels.shape[1])
+        self.threshold_ = 0.5
+        network = LabelNetwork(rows.shape[1], labels.shape[1], tuple(self.hidden), self.label_units)
+        network.initialise(generator).standardise(*column_moments(rows))
+        fitting = Fitting(generator, self.batch_size, self.weight_decay, self.verbose)
+        self._train(network, rows, labels, fitting)
+        if not all(bool(weights.isfinite().all()) for weights in network.parameters()):
+            raise InputError(f"Training diverged with learning_rate={self.learning_rate}. Choose a smaller one.")
+        self.history_ = fitting.history
+        self._adopt(network)
+        return self
+
+    def _train(self, network: LabelNetwork, X: Any, Y: NDArray[np.float32], fitting: Fitting) -> None:
+        raise NotImplementedError
+
+    def _infer(self, unary: Tensor, network: FrozenNetwork) -> Tensor:
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        if not isinstance(self.hidden, (tuple, list)) or not self.hidden:
+            raise InputError(f"hidden must be a tuple of layer widths such as (150,), got {self.hidden!r}.")
+        for width in self.hidden:
+            check_positive_int(width, "hidden")
+        for name in ("label_units", "n_steps", "batch_size", "n_inference_steps"):
+            check_positive_int(getattr(self, name), name)
+        for name in ("learning_rate", "step_size"):
+            check_number(getattr(self, name), name)
+        check_number(self.weight_decay, "weight_decay", zero=True)
+
+    def _adopt(self, network: LabelNetwork) -> None:
+        """Make a trained network the one that answers."""
+        self.network_ = network.requires_grad_(False)
+        self.frozen_ = FrozenNetwork(network)
+        self.n_features_in_ = self.input_format_.n_features
+        if self.input_format_.columns:
+            self.feature_names_in_ = np.array(self.input_format_.feature_names, dtype=object)
+        self.n_outputs_ = len(self.label_names_)
+        self.classes_ = np.arange(self.n_outputs_)
+
+    # --- answers -----------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """0/1 labels: (rows, labels)."""
+        return (self.predict_proba(X) >= self.threshold_).astype(np.int64)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """Relaxed labels after inference, in [0, 1]: (rows, labels)."""
+        check_is_fitted(self)
+        return self._relaxed_labels(self.frozen_, self._rows(X, "predict"))
+
+    def energy(self, X: Any, Y: Any) -> NDArray[np.float32]:
+        """How badly each row of labels (0/1 or relaxed) fits its input, the lower the better: (rows,)."""
+        check_is_fitted(self)
+        rows = self._rows(X, "energy")
+        labels = check_labels(Y, rows.shape[0], "energy", n_labels=self.n_outputs_, relaxed=True)
+        answers = np.empty(rows.shape[0], dtype=np.float32)
+        with torch.inference_mode():
+            for block, unary in _unary_blocks(self.frozen_, rows):
+                y = torch.zeros_like(unary)
+                n_real = len(answers[block])
+                y[:n_real] = torch.from_numpy(labels[block])
+                answers[block] = self.energy_sign * score_of(unary, y, self.frozen_.coupling)[:n_real].numpy()
+        return answers
+
+    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+        """Mean example-F1 of the predictions (1 for a row without labels, rightly predicted so)."""
+        predicted = torch.from_numpy(self.predict(X)).double()
+        truth = check_labels(Y, len(predicted), "score", n_labels=self.n_outputs_)
+        each = relaxed_f1(predicted, torch.from_numpy(truth).double()).numpy()
+        return float(np.average(each, weights=sample_weight))
+
+    def _relaxed_labels(self, network: FrozenNetwork, rows: Any) -> NDArray[np.float32]:
+        answers = np.empty((rows.shape[0], network.n_labels), dtype=np.float32)
+        with torch.inference_mode():
+            for block, unary in _unary_blocks(network, rows):
+                answers[block] = self._infer(unary, network)[: len(answers[block])].numpy()
+        return answers
+
+    def _rows(self, X: Any, caller: str) -> Any:
+        """X as a float32 CSR matrix, whatever it came in."""
+        rows = self.input_format_.encode(X, caller)
+        with np.errstate(over="ignore"):
+            entries = rows.data.astype(np.float32)
+        if not np.isfinite(entries).all():
+            raise InputError(
+                f"{caller}: X holds {rows.data[~np.isfinite(entries)][0]}, expected numbers below 3e38 in size. "
+                "Rescale that column, or remove the value."
+            )
+        return containers.csr_array((entries, rows.indices, rows.indptr), shape=rows.shape)
+
+    # --- saving ------------------------------------------------------------------------------------------
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a directory (JSON and safetensors), whole or not at all."""
+        check_is_fitted(self)
+        facts = {
+            "model": type(self).__name__,
+            "parameters": plain_parameters(self),
+            "input_format": self.input_format_.to_json(),
+            "labels": self.label_names_,
+            "threshold": self.threshold_,
+            "history": self.history_,
+        }
+        storage.write(directory, facts, dict(self.network_.state_dict()))
+
+    @classmethod
+    def load(cls: type[Model], directory: str | os.PathLike[str]) -> Model:
+        """Read a model that `save` wrote."""
+        facts, tensors = storage.read(directory)
+        if facts.get("model") != cls.__name__:
+            raise LoadError(f"{directory} holds a {facts.get('model')}, expected a {cls.__name__}. Use its own load.")
+        try:
+            parameters = facts["parameters"]
+            model = cls(**{**parameters, "hidden": tuple(parameters["hidden"])})
+            model._check_parameters()
+            model.input_format_ = InputFormat.from_json(facts["input_format"])
+            model.label_names_ = [str(name) for name in facts["labels"]]
+            model.threshold_ = float(facts["threshold"])
+            model.history_ = facts["history"]
+            n_columns = model.input_format_.n_columns
+            network = LabelNetwork(n_columns, len(model.label_names_), model.hidden, model.label_units)
+            network.load_state_dict(tensors)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise LoadError(
+                f"{directory} does not hold a whole {cls.__name__} ({type(error).__name__}: {error}). Save it again."
+            ) from error
+        model._adopt(network)
+        return model
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _unary_blocks(network: FrozenNetwork, rows: Any) -> Iterator[tuple[slice, Tensor]]:
+    """a_i' F(x) a block of rows at a time, padded with rows to be dropped."""
+    for start in range(0, rows.shape[0], BLOCK_ROWS):
+        block = slice(start, min(start + BLOCK_ROWS, rows.shape[0]))
+        n_padded = -(-(block.stop - start) // PADDING) * PADDING
+        yield block, network.unary(rows[block], n_padded)
+
+
+def sparse_format(X: Any) -> InputFormat:
+    """The format of X, changed to give sparse rows whatever X comes in."""
+    return replace(InputFormat.infer(X), kind="csr")
+
+
+def plain_parameters(model: StructuredModel) -> dict[str, Any]:
+    """The constructor's parameters as JSON knows them; a generator given as random_state becomes None."""
+    plain = {}
+    for name, value in model.get_params(deep=False).items():
+        value = value.item() if isinstance(value, np.generic) else value
+        plain[name] = value if isinstance(value, (bool, int, float, str, tuple, list)) else None
+    return plain

@@ -1,0 +1,64 @@
+"""Trained models kept on disk, so that an experiment that runs again does not train again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sointer.errors import InputError, LoadError
+from sointer.models.base import Model, plain_parameters, sparse_format
+from sointer.models.checks import check_labels, label_names
+from sointer.validation import is_integer
+
+RECIPE = 1
+"""To be raised whenever training changes: models trained by an older recipe are then trained anew."""
+
+
+def fit_or_load(model: Model, X: Any, Y: Any, directory: str | os.PathLike[str]) -> Model:
+    """The model fitted to X and Y: read from `directory` if it was trained there before, else trained and kept.
+
+    A kept model is found again by its class, its parameters, the data and the version of the training recipe;
+    each has a directory of its own, written atomically. A damaged one is trained again.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from sointer.models import DeepValueNetwork, fit_or_load
+    >>> X = np.random.default_rng(0).normal(size=(50, 3))
+    >>> model = DeepValueNetwork(n_steps=20, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     first = fit_or_load(model, X, X > 0, directory)
+    ...     again = fit_or_load(model, X, X > 0, directory)
+    >>> first is model, again is model
+    (True, False)
+    """
+    if not is_integer(model.random_state):
+        raise InputError(
+            f"random_state must be an int for a model to be kept, got {model.random_state!r}: otherwise each "
+            "training gives another model. Set random_state=0."
+        )
+    place = Path(directory) / f"{type(model).__name__}-{_key(model, X, Y)}"
+    try:
+        return type(model).load(place)
+    except LoadError:
+        model.fit(X, Y)
+        model.save(place)
+        return model
+
+
+def _key(model: Model, X: Any, Y: Any) -> str:
+    """A name for all that the trained model depends on."""
+    input_format = sparse_format(X)
+    encoded = input_format.encode(X, "fit_or_load")
+    labels = check_labels(Y, encoded.shape[0], "fit_or_load")
+    parameters = {name: value for name, value in plain_parameters(model).items() if name != "verbose"}
+    facts = [RECIPE, type(model).__name__, parameters, input_format.to_json(), label_names(Y, labels.shape[1])]
+    digest = hashlib.sha256(json.dumps([*facts, encoded.shape, labels.shape], sort_keys=True).encode())
+    for array in (encoded.indptr, encoded.indices, encoded.data, np.packbits(labels > 0)):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:20]
