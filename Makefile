@@ -12,10 +12,10 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint docs bench reproduce clean
+.PHONY: help setup demo test test-slow lint docs bench reproduce reproduce-text clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # torch first and alone: see constraints.txt. The stamp is written last, so a failed install leaves none.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -51,6 +51,9 @@ bench: $(INSTALLED) ## measure the speed of explanations
 
 reproduce: $(INSTALLED) ## run the planted-truth experiment and write its results
 	$(PY) experiments/planted_truth/run.py
+
+reproduce-text: $(INSTALLED) ## run the text study (hours; trained models are kept) and write its results
+	$(PY) experiments/text/run.py
 
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

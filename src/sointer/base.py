@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from sointer.adapters import as_black_box
+from sointer.adapters.text import TextPipeline, is_text
 from sointer.blackbox import BlackBox
 from sointer.blackbox.replies import WRONG, read_reply
 from sointer.containers import is_sparse
@@ -67,6 +68,8 @@ class Explainer(BaseEstimator):
     batch_size: int | None
     random_state: Any
 
+    text_: TextPipeline | None = None
+    """The way from raw texts to words, where fit was given texts."""
     n_explain_queries_: int = 0
     """Rows sent to the black box by all calls of explain since fit."""
 
@@ -78,7 +81,11 @@ class Explainer(BaseEstimator):
 
     def _read(self, X: Any, removal: Any) -> Subject:
         """Check and encode what the user gave; called by fit itself, so that warnings point to its caller."""
-        input_format = InputFormat.infer(X, feature_names=self.feature_names)
+        self.text_ = TextPipeline.of(self.model) if is_text(X) else None
+        names = self.feature_names
+        if self.text_ is not None:
+            X, names = self.text_.count(X), self.text_.words if names is None else names
+        input_format = InputFormat.infer(X, feature_names=names)
         data = input_format.encode(X, caller="fit")
         groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature)
         k = check_k(self.k, groups.n_units)
@@ -94,14 +101,21 @@ class Explainer(BaseEstimator):
                 f"batch_size={self.batch_size!r} was given together with a BlackBox, which has its own "
                 f"({self.model.batch_size}); set it there."
             )
-        return as_black_box(self.model, batch_size=self.batch_size)
+        model = self.model if self.text_ is None else self.text_.rest
+        return as_black_box(model, batch_size=self.batch_size)
 
     def _outputs(self, raw: NDArray[Any], black_box: BlackBox) -> Outputs:
-        """What the outputs are, judging by some answers."""
-        names = self.output_names if self.output_names is not None else black_box.output_names
-        outputs = Outputs.infer(raw, names=names, kind=self.output_kind, tolerance=self.tolerance)
+        """What the outputs are, judging by many answers."""
+        outputs = Outputs.infer(raw, names=self._names(black_box), kind=self.output_kind, tolerance=self.tolerance)
         _refuse_mixed_outputs(outputs)
         return outputs
+
+    def _check_first(self, raw: NDArray[Any], black_box: BlackBox, targets: Sequence[int | str] | None) -> None:
+        """Refuse wrong names and targets; a few answers say too little about the outputs to refuse more."""
+        fitted_targets(targets, Outputs.infer(raw, names=self._names(black_box), kind=self.output_kind))
+
+    def _names(self, black_box: BlackBox) -> Sequence[str] | None:
+        return self.output_names if self.output_names is not None else black_box.output_names
 
     def _adopt_subject(self, subject: Subject, outputs: Outputs, targets: list[int]) -> None:
         self.black_box_: BlackBox | None = subject.black_box
@@ -140,8 +154,8 @@ class Explainer(BaseEstimator):
         targets = self._targets_of_rows(target, n_rows)
         size = check_k(self.k if k is None else k, self.groups_.n_units)
         queries_before = _n_queries(source)
-        if refine and source.known_answers is None:
-            _, refine = source.answers, refine - 1
+        if (refine or size == "auto") and source.known_answers is None:
+            _, refine = source.answers, max(0, refine - 1)
         scores, values = self._scores(source, targets)
         ranking = self._rank(scores, self._allowed(source), source)
         if refine and size != "auto":
@@ -164,6 +178,13 @@ class Explainer(BaseEstimator):
         return ranking
 
     def _source(self, X: Any, predicted: Any) -> Source:
+        if is_text(X):
+            if self.text_ is None:
+                raise InputError(
+                    "explain: X holds strings, but the explainer was not fitted on strings (or was loaded without its "
+                    "pipeline); give what fit was given, or load it with sointer.load(path, black_box=pipeline)."
+                )
+            X = self.text_.count(X)
         data = self.input_format_.encode(X, caller="explain")
         told = None if predicted is None else self._read_predicted(predicted, data.shape[0])
         return Source(

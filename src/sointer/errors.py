@@ -23,7 +23,7 @@ class QueryBudgetExceeded(SointerError, RuntimeError):
 
 
 class LoadError(SointerError, ValueError):
-    """A saved object cannot be restored."""
+    """A saved object or a data set cannot be loaded."""
 
 
 class MissingExtraError(SointerError, ImportError):

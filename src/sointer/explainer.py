@@ -124,10 +124,11 @@ class SOInter(Explainer):
         subject = self._read(X, "zero" if wants_auto and self.preset == "paper" else self.removal)
         black_box, groups, rng = subject.black_box, subject.groups, subject.rng
         data = compact(subject.data, subject.removal)
-        plan = self._n_queries(groups.n_units, sparse_rows=is_sparse(data))
+        sparse_rows = is_sparse(data) and subject.removal.keeps_zeros and self.preset == "default"
+        plan = self._n_queries(groups.n_units, sparse_rows=sparse_rows)
 
         def check(raw: NDArray[Any]) -> None:
-            fitted_targets(targets, self._outputs(raw, black_box))
+            self._check_first(raw, black_box, targets)
 
         def describe(raw: NDArray[Any]) -> tuple[Outputs, list[int]]:
             outputs = self._outputs(raw, black_box)
@@ -142,7 +143,7 @@ class SOInter(Explainer):
             groups=groups,
             k=subject.k,
             n_queries=plan if black_box.remaining is None else min(plan, black_box.remaining),
-            configs=self._configs(sparse_rows=is_sparse(data)),
+            configs=self._configs(sparse_rows=sparse_rows),
             structured=self.structured,
             shift_inputs=self.preset == "default",
             check=check,
@@ -233,7 +234,7 @@ class SOInter(Explainer):
         """
         if not is_integer(refine) or refine < 0:
             raise InputError(f"refine must be a whole number of queries per row, 0 or more, got {refine!r}.")
-        if refine and k == "auto":
+        if refine and (self.k if k is None else k) == "auto":
             raise InputError('refine and k="auto" both decide by asking the black box; choose one of them.')
         return self._explain(X, target, k, predicted, refine=int(refine))
 
@@ -268,7 +269,7 @@ class SOInter(Explainer):
         n_rows = len(targets)
         values = np.zeros(n_rows, dtype=np.float32 if self.outputs_.kind == "continuous" else np.int64)
         if source.known_answers is not None:
-            return self.outputs_.encode(source.known_answers)[np.arange(n_rows), targets], np.ones(n_rows, dtype=bool)
+            return self.outputs_.encode_targets(source.known_answers, targets)
         known, codes = self.remembered_.find(source.data)
         values[known] = codes[np.arange(len(codes)), targets[known]]
         return values, known

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.blackbox import BlackBox
+from sointer.blackbox.replies import stack
 from sointer.containers import is_sparse
 from sointer.errors import InputError, require_extra
 from sointer.groups import Groups
@@ -73,7 +74,7 @@ class Source:
         """What the black box says about the whole rows; asked once."""
         if self.predicted is not None:
             return self.predicted
-        return np.concatenate([self.ask(self.data[rows]) for rows in self._chunks(self.data.shape[0])])
+        return stack([self.ask(self.data[rows]) for rows in self._chunks(self.data.shape[0])])
 
     @property
     def known_answers(self) -> NDArray[Any] | None:
@@ -123,7 +124,7 @@ class Source:
         self, removal: Removal, keep_units: NDArray[np.bool_], rows: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[Any]:
         """What the black box says about rows reduced to `keep_units`; a few rows are made dense at a time."""
-        return np.concatenate(
+        return stack(
             [
                 self.ask(removal.reduce(self.data[rows[some]], self.groups.to_columns(keep_units[some]), rng))
                 for some in self._chunks(len(rows))
@@ -278,14 +279,19 @@ def _as_labels(outputs: Outputs, targets: NDArray[np.int64], values: NDArray[Any
     return labels
 
 
+def _chip(name: str, score: float, strongest: float) -> str:
+    """A feature with its weight, the darker the stronger: green for the value that is explained, red against it."""
+    colour = "26,127,75" if score >= 0 else "190,60,50"
+    style = f"background:rgba({colour},{0.12 + 0.5 * abs(score) / strongest:.2f});border-radius:.4em;padding:.1em .4em"
+    return f'<span class="chip" style="{style}">{html.escape(name)} <small>{score:.2g}</small></span>'
+
+
 def _table(explanation: Explanation, max_rows: int) -> str:
     frame_rows = []
     for i in range(min(len(explanation), max_rows)):
         units = explanation.selected[i][explanation.selected[i] >= 0]
-        words = ", ".join(
-            f'<span title="{explanation.scores[i, u]:.3g}">{html.escape(explanation.feature_names[u])}</span>'
-            for u in units
-        )
+        strongest = float(np.abs(explanation.scores[i, units]).max(initial=0.0)) or 1.0
+        words = " ".join(_chip(explanation.feature_names[u], float(explanation.scores[i, u]), strongest) for u in units)
         target = html.escape(explanation.output_names[explanation.target[i]])
         expected = html.escape(str(explanation.expected[i]))
         frame_rows.append(f"<tr><td>{i}</td><td>{target}</td><td>{expected}</td><td>{words}</td></tr>")
@@ -299,7 +305,8 @@ def _page(explanation: Explanation, max_rows: int) -> str:
     style = (
         "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}"
         "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;"
-        "border-bottom:1px solid #8884;vertical-align:top}span{white-space:nowrap}"
+        "border-bottom:1px solid #8884;vertical-align:top}.chip{white-space:nowrap;display:inline-block;margin:.1em 0}"
+        "small{opacity:.65}"
         "@media(prefers-color-scheme:dark){body{background:#111;color:#eee}}"
     )
     return (

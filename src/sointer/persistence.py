@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import re
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,19 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load as deserialise
-from safetensors.torch import save as serialise
 from torch import Tensor
 
-from sointer._version import __version__
+from sointer.adapters.text import TextPipeline
 from sointer.blackbox import BlackBox
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies
 from sointer.energy.space import OutputSpace
-from sointer.errors import InputError, LoadError
+from sointer.errors import LoadError
 from sointer.explainer import SOInter
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
@@ -34,14 +27,13 @@ from sointer.interpreter.networks import PaperInterpreter, ResidualNetwork, Sali
 from sointer.outputs import Outputs
 from sointer.remembered import Remembered
 from sointer.removal import Background, FunctionRemoval, Removal
+from sointer.storage import DAMAGE, Storage
 from sointer.training.energy_steps import build_energy
 from sointer.training.paper import paper_energy
 from sointer.training.task import Configs
 from sointer.validation import is_integer
 
-FORMAT = 1
-FACTS = "explainer.json"
-WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
+STORAGE = Storage("explainer", "explainer.json", 2)
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 
@@ -52,104 +44,19 @@ def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
     place by one atomic rename. Until then an explainer saved there before stays as it was. Other files in the
     directory are left alone.
     """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_dir():
-        raise InputError(f"{target} is a file, expected a directory for the explainer; choose another path.")
-    if target.is_dir() and not (target / FACTS).exists() and any(target.iterdir()):
-        raise InputError(
-            f"{target} is not empty and holds no saved explainer; nothing was written. Choose a new directory."
-        )
-    facts, tensors = _describe(explainer)
-    weights = serialise(tensors)
-    digest = hashlib.sha256(weights).hexdigest()
-    facts["weights"] = {"file": f"weights-{digest[:16]}.safetensors", "sha256": digest}
-    target.mkdir(parents=True, exist_ok=True)
-    _put(target / facts["weights"]["file"], weights)
-    _put(target / FACTS, json.dumps(facts, indent=1).encode())
-    for old in target.iterdir():
-        if WEIGHTS.fullmatch(old.name) and old.name != facts["weights"]["file"]:
-            old.unlink(missing_ok=True)
-
-
-def _put(path: Path, content: bytes) -> None:
-    """Write a file under another name and rename it, so that `path` is never half written."""
-    handle, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(draft, 0o666 & ~umask)  # mkstemp makes files that only their owner can read
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    STORAGE.write(path, *_describe(explainer))
 
 
 def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
     """Read a saved explainer. `black_box` (model or function) is needed only to verify or for k="auto";
     `removal` only if a function of yours was used."""
-    source = Path(path)
-    facts = _read_facts(source)
+    facts, tensors = STORAGE.read(path)
     try:
-        tensors = deserialise(_read_weights(source, facts))
         return _restore(facts, tensors, black_box, removal)
     except LoadError:
         raise
     except DAMAGE as error:
-        raise LoadError(
-            f"{source} does not hold a whole explainer ({type(error).__name__}: {error}). Save it again."
-        ) from error
-
-
-DAMAGE = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    RuntimeError,  # also RecursionError
-    SafetensorError,
-    TypeError,
-    ValueError,
-)
-
-
-def _read_facts(source: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads((source / FACTS).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise LoadError(
-            f"{source} is not a saved explainer: {FACTS} is missing. Give the directory that explainer.save() wrote."
-        ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise LoadError(
-            f"{source / FACTS} cannot be read ({type(error).__name__}: {error}); the explainer is damaged. "
-            "Save it again."
-        ) from error
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        found = facts.get("format") if isinstance(facts, dict) else None
-        raise LoadError(
-            f"{source} has format {found!r}, this version of sointer ({__version__}) reads format {FORMAT}. "
-            "Install the version that saved it, or fit and save again."
-        )
-    return facts
-
-
-def _read_weights(source: Path, facts: dict[str, Any]) -> bytes:
-    """The weights, if they are those that were saved: the name cannot lead elsewhere, the content is checked."""
-    name, digest = facts["weights"]["file"], facts["weights"]["sha256"]
-    if not WEIGHTS.fullmatch(name):
-        raise LoadError(f"{source / FACTS} names the weights file {name!r}, which save never writes. Save it again.")
-    try:
-        content: bytes = (source / name).read_bytes()
-    except OSError as error:
-        raise LoadError(f"{source / name} cannot be read ({error}). Save the explainer again.") from error
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise LoadError(f"{source / name} is not what was saved (its checksum differs). Save it again.")
-    return content
+        raise STORAGE.damaged(Path(path), error) from error
 
 
 def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -166,8 +73,6 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
     facts = {
-        "format": FORMAT,
-        "sointer": __version__,
         "parameters": {name: as_plain(params[name]) for name in SAVED_PARAMETERS},
         "random_state": int(params["random_state"]) if is_integer(params["random_state"]) else None,
         "background": background_facts,
@@ -176,6 +81,7 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "groups": explainer.groups_.to_json(),
         "outputs": explainer.outputs_.to_json(),
         "removal": removal_facts,
+        "takes_text": explainer.text_ is not None,
         "targets": explainer.targets_,
         "n_queries": explainer.n_queries_,
         "held_out_agreement": explainer.held_out_agreement_,
@@ -184,7 +90,7 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "n_path_steps": interpreter.n_path_steps if isinstance(interpreter, SaliencyInterpreter) else None,
         "eliminates": interpreter.eliminates if isinstance(interpreter, SaliencyInterpreter) else None,
     }
-    return facts, {name: tensor.clone() for name, tensor in tensors.items()}
+    return facts, tensors
 
 
 def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any) -> SOInter:
@@ -205,6 +111,8 @@ def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, 
     explainer.background_ = Background.from_state(facts["background"], _arrays(tensors, "background."))
     explainer.shift_ = tensors["shift"].numpy()
     explainer.remembered_ = Remembered(tensors["remembered.keys"].numpy(), tensors["remembered.codes"].numpy())
+    if facts["takes_text"] and black_box is not None and not isinstance(black_box, BlackBox):
+        explainer.text_ = TextPipeline.of(black_box)
     explainer.black_box_ = None if black_box is None else explainer._black_box()
     explainer.targets_ = [int(t) for t in facts["targets"]]
     explainer.n_queries_ = facts["n_queries"]

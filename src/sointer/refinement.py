@@ -36,22 +36,27 @@ def refine_ranking(
     """
     n_rows, n_units = ranking.shape
     order: NDArray[np.int64] = ranking.copy()
-    n_rounds = n_questions // n_draws
-    open_rows = np.arange(n_rows)
     rng = np.random.default_rng(seed)
-    proposals: NDArray[np.int64] | None = None
-    for round_number in range(n_rounds):
-        if len(open_rows) == 0:
-            break
-        tried = ranking[open_rows] if proposals is None else proposals[open_rows, round_number - 1]
+
+    def confirmed(rows: NDArray[np.int64], tried: NDArray[np.int64]) -> NDArray[np.bool_]:
         keep = first_units(tried, np.full(len(tried), k), n_units)
-        agrees = source.agreement(keep, targets[open_rows], rows=open_rows, n_draws=n_draws, seed=seed) == 1.0
-        order[open_rows[agrees]] = tried[agrees]
-        open_rows = open_rows[~agrees]
-        if proposals is None and n_rounds > 1:
-            proposals = np.repeat(ranking[:, None], n_rounds - 1, axis=1)
-            for row in open_rows:
-                proposals[row] = _propose(row, likely, ranking[row], scores[row], k, n_rounds - 1, rng)
+        return np.asarray(source.agreement(keep, targets[rows], rows=rows, n_draws=n_draws, seed=seed) == 1.0)
+
+    n_rounds = n_questions // n_draws
+    if n_rounds == 0:
+        return order
+    rows = np.arange(n_rows)
+    rows = rows[~confirmed(rows, ranking)]
+    proposals = {row: _propose(row, likely, ranking[row], scores[row], k, n_rounds - 1, rng) for row in rows.tolist()}
+    for round_number in range(n_rounds - 1):
+        rows = np.array([row for row in rows.tolist() if len(proposals[row]) > round_number], dtype=np.int64)
+        if len(rows) == 0:
+            break
+        tried = np.stack([proposals[row][round_number] for row in rows.tolist()])
+        agrees = confirmed(rows, tried)
+        for row, best in zip(rows[agrees].tolist(), tried[agrees], strict=True):
+            order[row] = np.concatenate([best, ranking[row][~np.isin(ranking[row], best)]])[:n_units]
+        rows = rows[~agrees]
     return order
 
 
@@ -64,16 +69,16 @@ def _propose(
     n: int,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """The n most promising variations of a row's ranking: (n, units)."""
+    """The n most promising other selections of a row, or as many as there are: (n, k), best unit first."""
     allowed = ranking[ranking >= 0]
+    if len(allowed) <= k:
+        return np.empty((0, k), dtype=np.int64)  # all of them are selected already
     own = scores[allowed].astype(np.float64)
     spread = np.std(own[: max(2, 3 * k)]) or 1.0
     noise = np.linspace(LEAST_NOISE, MOST_NOISE, N_PROPOSALS)[:, None] * spread
-    shuffled = allowed[np.argsort(-(own + noise * rng.gumbel(size=(N_PROPOSALS, len(own)))), axis=1)]
-    _, first = np.unique(np.sort(shuffled[:, :k], axis=1), axis=0, return_index=True)
-    shuffled = shuffled[np.sort(first)]
-    keep = first_units(shuffled, np.full(len(shuffled), k), len(scores))
-    best = np.argsort(-likely(np.full(len(shuffled), row), keep), kind="stable")[:n]
-    result = np.repeat(ranking[None], n, axis=0)
-    result[: len(best), : len(allowed)] = shuffled[best]
-    return result
+    varied = np.argsort(-(own + noise * rng.gumbel(size=(N_PROPOSALS, len(own)))), axis=1)[:, :k]
+    varied = np.unique(np.sort(np.vstack([np.arange(k), varied]), axis=1), axis=0)
+    varied = varied[(varied != np.arange(k)).any(axis=1)]  # sorted positions: the best unit stands first
+    keep = first_units(allowed[varied], np.full(len(varied), k), len(scores))
+    best = np.argsort(-likely(np.full(len(varied), row), keep), kind="stable")[:n]
+    return np.asarray(allowed[varied[best]])

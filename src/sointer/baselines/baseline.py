@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.base import Explainer, Subject, fitted_targets, warn_about_outputs
+from sointer.blackbox.replies import stack
 from sointer.blackbox.rowkeys import row_keys
 from sointer.explanation import Source
 from sointer.outputs import Outputs
@@ -93,8 +94,8 @@ class Baseline(Explainer):
         order = subject.rng.permutation(n_rows)[: self.most_rows_asked]
         # Wrong names or targets must come to light before the black box is asked much.
         first = subject.ask(order[:N_FIRST])
-        fitted_targets(targets, self._outputs(first, subject.black_box))
-        raw = np.concatenate([first, subject.ask(order[N_FIRST:])]) if len(order) > N_FIRST else first
+        self._check_first(first, subject.black_box, targets)
+        raw = stack([first, subject.ask(order[N_FIRST:])]) if len(order) > N_FIRST else first
         outputs = self._outputs(raw, subject.black_box)
         return Answers(order, raw, outputs, fitted_targets(targets, outputs))
 

@@ -149,11 +149,11 @@ class RowByRow(Baseline):
         asked_targets = [np.unique(targets[rows]) for rows in rows_of.values()]
         weights = self._in_parallel(distinct, list(rows_of), asked_targets)
         scores = np.zeros((len(targets), source.groups.n_units), dtype=np.float32)
-        codes = source.outputs.encode(distinct.answers)
-        values = np.empty(len(targets), dtype=codes.dtype)
-        for rows, asked, found, code in zip(rows_of.values(), asked_targets, weights, codes, strict=True):
+        row_of = np.empty(len(targets), dtype=np.int64)
+        for number, (rows, asked, found) in enumerate(zip(rows_of.values(), asked_targets, weights, strict=True)):
             scores[rows] = found.toarray()[np.searchsorted(asked, targets[rows])]
-            values[rows] = code[targets[rows]]
+            row_of[rows] = number
+        values, _ = source.outputs.encode_targets(distinct.answers[row_of], targets)
         return scores, values
 
     @property

@@ -107,7 +107,7 @@ class SaliencyInterpreter(nn.Module):
         values = self.predicted_values(x, targets) if values is None else values
         signed = self.signed[targets].unsqueeze(1)
         blend = Blend(signed, self.shrinkage[targets].unsqueeze(1))
-        saliency = self.saliency(x, targets, values, signed_only=bool((signed == 1.0).all()))
+        saliency = self.saliency(x, targets, values, signed_only=bool((self.signed == 1.0).all()))
         return blend(saliency, self.relevance[targets])
 
     def forward(self, x: Tensor, targets: Tensor, values: Tensor | None = None) -> Tensor:

@@ -17,13 +17,14 @@ from torch import Tensor
 from sointer import containers
 from sointer.errors import InputError, LoadError
 from sointer.inputs import InputFormat
-from sointer.models import storage
 from sointer.models.checks import check_labels, check_number, label_names
 from sointer.models.fitting import Fitting, column_moments
 from sointer.models.networks import FrozenNetwork, LabelNetwork, score_of
 from sointer.models.relaxed import relaxed_f1
+from sointer.storage import Storage
 from sointer.validation import check_positive_int, check_random_state
 
+STORAGE = Storage("model", "model.json", 1)
 BLOCK_ROWS = 512
 PADDING = 64  # matrix products of so many rows give a row the same bits whatever stands in the others
 
@@ -158,12 +159,12 @@ class StructuredModel(ClassifierMixin, BaseEstimator):
             "threshold": self.threshold_,
             "history": self.history_,
         }
-        storage.write(directory, facts, dict(self.network_.state_dict()))
+        STORAGE.write(directory, facts, dict(self.network_.state_dict()))
 
     @classmethod
     def load(cls: type[Model], directory: str | os.PathLike[str]) -> Model:
         """Read a model that `save` wrote."""
-        facts, tensors = storage.read(directory)
+        facts, tensors = STORAGE.read(directory)
         if facts.get("model") != cls.__name__:
             raise LoadError(f"{directory} holds a {facts.get('model')}, expected a {cls.__name__}. Use its own load.")
         try:

@@ -127,6 +127,20 @@ class Outputs:
                 )
         return codes
 
+    def encode_targets(
+        self, Y: npt.ArrayLike, targets: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Each row's target as `encode` has it, and where that can be: labels never seen before cannot be encoded."""
+        table = self._check(Y)
+        at = (np.arange(len(table)), targets)
+        if self.label_sets is None or self.kind == "probability":
+            return self.encode(table)[at], np.ones(len(table), dtype=bool)
+        codes = np.full(len(table), -1, dtype=np.int64)
+        for target in np.unique(targets):
+            rows = targets == target
+            codes[rows] = self.label_sets[target].encode(table[rows, target])
+        return np.maximum(codes, 0), codes >= 0
+
     def decode(self, codes: npt.ArrayLike) -> Table:
         """The inverse of `encode`; probabilities come back as the labels 0.0 and 1.0."""
         table = self._check(codes)

@@ -129,7 +129,7 @@ def selection_sizes(task: Task, n: int) -> Tensor:
     if task.is_sparse:
         smaller = torch.rand(n, generator=task.generator) < SHARE_OF_SMALLER_SELECTIONS
         share = torch.rand(int(smaller.sum()), generator=task.generator)
-        sizes[smaller] = (task.k**share).ceil().long()
+        sizes[smaller] = (task.k**share).floor().long()
     return sizes
 
 

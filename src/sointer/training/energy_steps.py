@@ -20,7 +20,7 @@ from sointer.training.task import Pairs, is_mostly_zero
 
 SPARSITY_WARM_UP = 0.25
 # The first layers of all outputs' networks together: many outputs must do with narrower ones.
-MOST_UNITS_ALONE, FEWEST_UNITS_ALONE = 6000, 16
+MOST_UNITS_ALONE, FEWEST_UNITS_ALONE = 2000, 16
 N_VALIDATIONS = 60
 VALIDATION_CHUNK = 1024
 
@@ -44,8 +44,9 @@ def fit_scaling(scaling: InputScaling, data: Any) -> None:
         size = np.sqrt(np.square(values).sum() / max(np.count_nonzero(values), 1)) or 1.0
         scaling.scale.fill_(float(1.0 / size))
         return
-    spread = data.std(axis=0)
-    scaling.scale.copy_(torch.from_numpy(1.0 / np.where(spread > 0, spread, 1.0)))
+    # Rounding gives a column of equal numbers a tiny spread, which must not become a huge scale.
+    spread, size = data.std(axis=0), np.abs(data).max(axis=0)
+    scaling.scale.copy_(torch.from_numpy(1.0 / np.where(spread > 1e-9 * size, spread, 1.0)))
 
 
 def shrink_columns(weights: list[Tensor], amount: float) -> None:

@@ -95,13 +95,14 @@ def draw_pairs(whole: WholeRows | Rows, targets: Tensor, n: int, generator: torc
     if whole.codes.dtype.is_floating_point:
         return rows, chosen
     usual = whole.codes[:, targets].mode(dim=0).values
-    unusual_row, unusual_target = torch.nonzero(whole.codes[:, targets] != usual, as_tuple=True)
+    place, unusual_row = torch.nonzero((whole.codes[:, targets] != usual).T, as_tuple=True)
     n_unusual = n // 2 if len(unusual_row) else 0
     if n_unusual:
         # Every target with unusual rows gets the same share, however rare they are.
-        per_target = torch.bincount(unusual_target, minlength=len(targets)).double()
-        weight = 1.0 / per_target[unusual_target]
-        picked = torch.multinomial(weight, n_unusual, replacement=True, generator=generator)
-        rows[:n_unusual] = unusual_row[picked]
-        chosen[:n_unusual] = targets[unusual_target[picked]]
+        count = torch.bincount(place, minlength=len(targets))
+        varied = torch.nonzero(count).squeeze(1)
+        picked = varied[torch.randint(len(varied), (n_unusual,), generator=generator)]
+        within = (torch.rand(n_unusual, generator=generator, dtype=torch.float64) * count[picked]).long()
+        rows[:n_unusual] = unusual_row[(count.cumsum(0) - count)[picked] + within]
+        chosen[:n_unusual] = targets[picked]
     return rows, chosen

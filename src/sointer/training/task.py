@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer.blackbox import BlackBox
+from sointer.blackbox.replies import stack
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.containers import csr_array, is_sparse
 from sointer.energy.networks import AnyEnergy
@@ -209,7 +210,7 @@ def concatenate(parts: list[Replies]) -> Replies:
     """Several batches of answers as one."""
     if not parts:
         raise InputError("the query budget allows no row to be sent to the black box; raise query_budget.")
-    return Replies(Points.join([p.points for p in parts]), np.concatenate([p.raw for p in parts]))
+    return Replies(Points.join([p.points for p in parts]), stack([p.raw for p in parts]))
 
 
 def n_asked_twice(task: Task) -> int:
