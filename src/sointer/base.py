@@ -17,7 +17,7 @@ from sointer.adapters import as_black_box
 from sointer.adapters.text import TextPipeline, is_text
 from sointer.blackbox import BlackBox
 from sointer.blackbox.replies import WRONG, read_reply
-from sointer.containers import is_sparse
+from sointer.containers import is_frame, is_sparse
 from sointer.errors import BlackBoxError, ConstantFeatureWarning, ConstantOutputWarning, InputError, SointerWarning
 from sointer.explanation import Explanation, Source
 from sointer.groups import Groups
@@ -25,6 +25,7 @@ from sointer.inputs import InputFormat
 from sointer.outputs import MOST_CLASSES, Outputs
 from sointer.removal import Background, Removal, make_removal
 from sointer.selection import rank_units, smallest_confirmed
+from sointer.validation import _some as some
 from sointer.validation import check_k, check_random_state, resolve_targets
 
 AUTO_K = 10
@@ -157,6 +158,9 @@ class Explainer(BaseEstimator):
         if (refine or size == "auto") and source.known_answers is None:
             _, refine = source.answers, max(0, refine - 1)
         scores, values = self._scores(source, targets)
+        if source.known_answers is not None:
+            told, known = self.outputs_.encode_targets(source.known_answers, targets)
+            values = np.where(known, told, values)
         ranking = self._rank(scores, self._allowed(source), source)
         if refine and size != "auto":
             ranking = self._refine(source, ranking, scores, values, targets, size, refine)
@@ -199,14 +203,19 @@ class Explainer(BaseEstimator):
         )
 
     def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
+        wanted = f"explain: predicted must be what the model says about X, {n_rows} rows of {self.n_outputs_} outputs"
+        if is_frame(predicted):
+            names = [str(column) for column in predicted.columns]
+            if sorted(names) == sorted(self.output_names_):
+                predicted = predicted.iloc[:, [names.index(name) for name in self.output_names_]]
+            elif any(isinstance(column, str) for column in predicted.columns):
+                raise InputError(f"{wanted}, got the columns {some(names)}; name them {some(self.output_names_)}.")
         try:
             table = read_reply(predicted, n_rows, self.n_outputs_)
             self.outputs_.encode(table)
         except BlackBoxError as error:
-            raise InputError(
-                f"explain: predicted must be what the model says about X, {n_rows} rows of {self.n_outputs_} outputs. "
-                f"{str(error).removeprefix(WRONG)}"
-            ) from error
+            got = str(error).removeprefix(WRONG).split(". ")[0]
+            raise InputError(f"{wanted}. Got {got}. Pass model.predict(X), whole and in the order of X.") from error
         return table
 
     def _targets_of_rows(self, target: Any, n_rows: int) -> NDArray[np.int64]:

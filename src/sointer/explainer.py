@@ -230,7 +230,8 @@ class SOInter(Explainer):
         predicted : what the model said about X, all outputs of every row. Without it, the value that is explained is
             the one the model gave during fit, for rows seen there, and the one the energy expects for others.
         refine : up to this many queries per row, to learn what the model says (unless predicted is given), to
-            confirm the selection, and to look for a better one if it is not confirmed.
+            confirm the selection, and to look for a better one if it is not confirmed; `selected` then begins with the
+            confirmed features, and may differ from the order of `scores`.
         """
         if not is_integer(refine) or refine < 0:
             raise InputError(f"refine must be a whole number of queries per row, 0 or more, got {refine!r}.")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sointer.selection import Confirms, first_units
 
 N_PROPOSALS = 64
+N_SWAPPED = 8
 N_DRAWS = 5  # where removal is random
 LEAST_NOISE, MOST_NOISE = 0.1, 1.0
 
@@ -77,8 +78,16 @@ def _propose(
     spread = np.std(own[: max(2, 3 * k)]) or 1.0
     noise = np.linspace(LEAST_NOISE, MOST_NOISE, N_PROPOSALS)[:, None] * spread
     varied = np.argsort(-(own + noise * rng.gumbel(size=(N_PROPOSALS, len(own)))), axis=1)[:, :k]
-    varied = np.unique(np.sort(np.vstack([np.arange(k), varied]), axis=1), axis=0)
+    varied = np.unique(np.sort(np.vstack([varied, _swaps(k, len(own))]), axis=1), axis=0)
     varied = varied[(varied != np.arange(k)).any(axis=1)]  # sorted positions: the best unit stands first
     keep = first_units(allowed[varied], np.full(len(varied), k), len(scores))
     best = np.argsort(-likely(np.full(len(varied), row), keep), kind="stable")[:n]
     return np.asarray(allowed[varied[best]])
+
+
+def _swaps(k: int, n: int) -> NDArray[np.int64]:
+    """Positions 0 to k - 1 with one of the last taken out and one of the next n - k put in: (swaps, k)."""
+    out, into = np.arange(max(0, k - N_SWAPPED), k), np.arange(k, min(n, k + N_SWAPPED))
+    swaps = np.tile(np.arange(k), (len(out) * len(into), 1))
+    swaps[np.arange(len(swaps)), np.repeat(out, len(into))] = np.tile(into, len(out))
+    return swaps

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.blackbox.rowkeys import row_keys
+from sointer.containers import is_sparse
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,4 +37,10 @@ class Remembered:
 
 
 def _keys(rows: Any) -> NDArray[np.int64]:
+    """Equal numbers give equal keys, however their zeros are written."""
+    if is_sparse(rows):
+        rows = rows.copy()
+        rows.eliminate_zeros()
+    else:
+        rows = rows + 0.0
     return np.frombuffer(b"".join(key[:8] for key in row_keys(rows)), dtype=np.int64)

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import Inputs, SparseRows, linear
 
+PULLED_ROWS = 32
+
 
 def energy_of(unary: Tensor, y: Tensor, b: Tensor, projected: Tensor) -> Tensor:
     """Eq. 17-3: sum_i y_i a_i' F(x) + b' softplus(B y), with `unary` = a_i' F(x), `projected` = B y."""
@@ -215,8 +217,11 @@ class SeparateEnergy(nn.Module):
         blocks = gradient.view(len(gradient), *weights.shape[:2])
         result = torch.empty(len(gradient), weights.shape[2])
         for target in targets.unique():
-            rows = targets == target
-            result[rows] = blocks[rows, target] @ weights[target]
+            for rows in torch.nonzero(targets == target).squeeze(1).split(PULLED_ROWS):
+                # Always as many rows, so that a row's gradient cannot depend on how many others share its target.
+                padded = torch.zeros(PULLED_ROWS, blocks.shape[2])
+                padded[: len(rows)] = blocks[rows, target]
+                result[rows] = (padded @ weights[target])[: len(rows)]
         return result * self.scaling.scale
 
     def unary(self, x: Inputs) -> Tensor:

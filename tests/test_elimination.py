@@ -1,0 +1,341 @@
+"""From saliency to a ranking by elimination: slow twins, a planted row of synonyms, and what must hold of any row."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sointer import EnergyConfig, SOInter
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import SeparateEnergy, VectorEnergy
+from sointer.energy.space import OutputSpace
+from sointer.interpreter.elimination import BLOCK_ROWS, eliminate, is_decided_by_features, ranked_above
+from sointer.interpreter.networks import SaliencyInterpreter
+from sointer.interpreter.relaxation import hard_top_k
+from sointer.interpreter.saliency import path_saliency, target_saliency
+from sointer.training.default import selection_sizes
+
+pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
+
+SPACES = {
+    "binary": OutputSpace((2, 2, 2)),
+    "categorical": OutputSpace((3, 2, 4)),
+    "continuous": OutputSpace((1, 1, 1), is_continuous=True),
+}
+N_COLUMNS = 12
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@torch.random.fork_rng(devices=[])
+def make_energy(kind: str, space: OutputSpace, n_inputs: int = N_COLUMNS, width: int = 8):
+    torch.manual_seed(0)
+    if kind == "vector":
+        energy = VectorEnergy(n_inputs, space, hidden=(width,), coupling_units=5)
+        torch.nn.init.normal_(energy.b)
+        torch.nn.init.normal_(energy.a.weight)
+    else:
+        energy = SeparateEnergy(n_inputs, space, hidden=(width,))
+        torch.nn.init.normal_(energy.a)
+    torch.nn.init.normal_(energy.input_weights[0])
+    energy.scaling.shift.copy_(0.3 * torch.randn(n_inputs))
+    energy.scaling.scale.copy_(torch.rand(n_inputs) + 0.5)
+    return energy.requires_grad_(False)
+
+
+def make_interpreter(kind="vector", space=SPACES["binary"], *, reference=None, units=None, width=8):
+    units = torch.arange(N_COLUMNS) if units is None else units
+    interpreter = SaliencyInterpreter(
+        make_energy(kind, space, width=width),
+        Likelihood(),
+        torch.zeros(1, N_COLUMNS) if reference is None else reference,
+        units,
+        int(units.max()) + 1,
+        n_path_steps=4,
+        eliminates=True,
+    )
+    interpreter.signed.fill_(1.0)
+    interpreter.shrinkage.fill_(0.0)
+    return interpreter
+
+
+def make_rows(n: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+    """Rows with about two thirds of their entries set, and a target for each."""
+    x = torch.randn(n, N_COLUMNS, generator=generator(seed))
+    x = x.masked_fill(torch.rand(x.shape, generator=generator(seed + 1)) < 0.33, 0.0)
+    return x, torch.randint(3, (n,), generator=generator(seed + 2))
+
+
+def unusual_values(interpreter, targets: Tensor) -> Tensor:
+    """Values that the target does not have when everything is removed, so that features decide."""
+    if interpreter.energy.space.is_continuous:
+        return torch.randn(len(targets), generator=generator(9))
+    of_nothing = interpreter.likelihood.predict(interpreter.energy, interpreter.references)[0]
+    n_classes = torch.tensor(interpreter.energy.space.n_classes)
+    return (of_nothing[targets] + 1) % n_classes[targets]
+
+
+# --- saliency through a first layer ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_references", [1, 3])
+@pytest.mark.parametrize("signed_only", [False, True])
+def test_paths_behind_a_linear_layer_are_the_same_paths(n_references, signed_only):
+    weight = torch.randn(4, 3, generator=generator())
+    offset = torch.randn(4, generator=generator(1))
+    x, references = torch.randn(5, 3, generator=generator(2)), torch.randn(n_references, 3, generator=generator(3))
+
+    def rest(z: Tensor) -> Tensor:
+        return torch.sin(z).sum(dim=1) + z[:, 0] * z[:, 1]
+
+    plain = path_saliency(lambda points: rest(points @ weight.T + offset), x, references, 6)
+    behind = path_saliency(
+        rest,
+        x,
+        references,
+        6,
+        project=lambda points: points @ weight.T + offset,
+        pull_back=lambda gradient: gradient @ weight,
+        signed_only=signed_only,
+    )
+    torch.testing.assert_close(behind.signed, plain.signed)
+    if signed_only and n_references == 1:
+        torch.testing.assert_close(behind.size, plain.signed.abs())
+    else:
+        torch.testing.assert_close(behind.size, plain.size)
+
+
+@pytest.mark.parametrize("kind", ["vector", "separate"])
+@pytest.mark.parametrize("space", list(SPACES))
+@pytest.mark.parametrize("signed_only", [False, True])
+def test_target_saliency_equals_the_plain_path(kind, space, signed_only):
+    energy, likelihood = make_energy(kind, SPACES[space]), Likelihood()
+    x, targets = make_rows(7)
+    values = torch.randn(7, generator=generator(4)) if space == "continuous" else torch.ones(7, dtype=torch.long)
+    reference, n_steps = torch.full((1, N_COLUMNS), 0.2), 5
+
+    def evidence(points: Tensor) -> Tensor:
+        return likelihood.target_evidence(energy, points, targets.repeat(n_steps), values.repeat(n_steps))
+
+    plain = path_saliency(evidence, x, reference, n_steps)
+    found = target_saliency(energy, likelihood, x, targets, values, reference, n_steps, signed_only=signed_only)
+    signed = plain.signed
+    if space == "continuous":
+        usual = likelihood.log_marginals(energy, reference)[0]
+        signed = signed * torch.sign(values - usual[targets]).unsqueeze(1)
+    assert signed.abs().max() > 0.01
+    torch.testing.assert_close(found.signed, signed, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.size, signed.abs() if signed_only else plain.size, rtol=1e-4, atol=1e-5)
+
+
+# --- choosing ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_hard_top_k_with_a_size_for_each_row(limited):
+    scores = torch.randn(40, 9, generator=generator())
+    allowed = torch.rand(40, 9, generator=generator(1)) < 0.5 if limited else torch.ones(40, 9, dtype=torch.bool)
+    allowed[3] = not limited
+    sizes = torch.randint(0, 7, (40,), generator=generator(2))
+    k = 5
+    found = hard_top_k(scores, k, allowed if limited else None, sizes)
+    for row in range(40):
+        units = sorted((u for u in range(9) if allowed[row, u]), key=lambda u: -float(scores[row, u]))
+        expected = set(units[: min(k, int(sizes[row]))])
+        assert set(torch.nonzero(found[row]).ravel().tolist()) == expected
+    everything = hard_top_k(scores, k, allowed)
+    assert torch.equal(hard_top_k(scores, k, allowed, torch.full((40,), k)), everything)
+
+
+@pytest.mark.parametrize("k", [1, 2, 10])
+def test_sizes_of_asked_selections(k):
+    task = SimpleNamespace(k=k, is_sparse=False, generator=generator())
+    assert selection_sizes(task, 50).tolist() == [k] * 50
+    task.is_sparse = True
+    sizes = selection_sizes(task, 4000)
+    assert sizes.dtype == torch.long
+    assert set(range(1, k + 1)) == set(sizes.tolist()), "every shorter list must be right too"
+    if k > 1:
+        assert 0.7 < (sizes < k).float().mean().item() < 0.8
+    again = SimpleNamespace(k=k, is_sparse=True, generator=generator())
+    assert torch.equal(selection_sizes(again, 4000), sizes)
+
+
+# --- elimination by a slow twin ----------------------------------------------------------------------------
+
+
+def slow_ranking(interpreter, row: Tensor, target: Tensor, value: Tensor) -> tuple[list[int], float]:
+    """One row alone, halved again and again: its units, best first, and the score of the last one."""
+    reference, unit_of_column = interpreter.references[0], interpreter.unit_of_column.tolist()
+
+    def scores_of(kept: list[int]) -> list[float]:
+        reduced = row.clone()
+        for column, unit in enumerate(unit_of_column):
+            if unit not in kept:
+                reduced[column] = reference[column]
+        return interpreter.prior(reduced[None], target[None], value[None])[0].tolist()
+
+    alive = sorted({unit_of_column[c] for c in range(len(row)) if row[c] != reference[c]})
+    scores, below = scores_of(alive), []
+    while len(alive) > 1:
+        by_score = sorted(alive, key=lambda unit: -scores[unit])
+        n_kept = -(-len(alive) // 2)
+        below = by_score[n_kept:] + below
+        alive = by_score[:n_kept]
+        scores = scores_of(alive)
+    return alive + below, scores[alive[0]]
+
+
+@pytest.mark.parametrize("kind", ["vector", "separate"])
+@pytest.mark.parametrize("space", list(SPACES))
+@pytest.mark.parametrize("grouped", [False, True])
+def test_elimination_equals_its_slow_twin(kind, space, grouped):
+    units = torch.tensor([0, 0, 1, 2, 2, 2, 3, 4, 5, 6, 7, 7]) if grouped else None
+    reference = torch.full((1, N_COLUMNS), 0.25) if grouped else None
+    interpreter = make_interpreter(kind, SPACES[space], reference=reference, units=units)
+    x, targets = make_rows(11)
+    if reference is not None:
+        x = torch.where(x == 0, reference, x)
+    x[0], x[1, 1:] = interpreter.references[0], interpreter.references[0, 1:]  # nothing to rank, and one unit
+    values = unusual_values(interpreter, targets)
+    prior = interpreter.prior(x, targets, values)
+    final = eliminate(interpreter, x, targets, values, prior)
+    assert torch.isfinite(final).all()
+    assert torch.equal(final, interpreter(x, targets, values))
+    changed = 0
+    for row in range(1, 11):
+        expected, last_score = slow_ranking(interpreter, x[row], targets[row], values[row])
+        order = [unit for unit in final[row].argsort(descending=True).tolist() if unit in expected]
+        assert order == expected
+        assert final[row, expected[0]].item() == pytest.approx(last_score, rel=1e-4, abs=1e-5)
+        changed += [unit for unit in prior[row].argsort(descending=True).tolist() if unit in expected] != expected
+    assert changed > 0, "elimination changed no ranking: the test shows nothing"
+
+
+def test_units_kept_longer_rank_above():
+    scores = torch.randn(50, 9, generator=generator())
+    new = 3 * torch.randn(50, 9, generator=generator(1))
+    kept = torch.zeros(50, 9, dtype=torch.bool)
+    kept[:, [1, 4, 5]] = True
+    removed = torch.zeros(50, 9, dtype=torch.bool)
+    removed[:, [0, 2, 7]] = True
+    old = scores.clone()
+    old[:, [3, 6, 8]] -= 10.0  # removed before
+    final = ranked_above(new, old, kept, removed)
+    assert torch.equal(final[kept], new[kept])
+    assert (final[:, [1, 4, 5]].amin(dim=1) > final[:, [0, 2, 7]].amax(dim=1)).all()
+    others = [0, 2, 3, 6, 7, 8]
+    assert torch.equal(final[:, others].argsort(dim=1), old[:, others].argsort(dim=1))
+    already = ranked_above(new + 100.0, old, kept, removed)
+    assert torch.equal(already[:, others], old[:, others])
+    nothing_removed = ranked_above(new, old, kept, torch.zeros_like(removed))
+    assert torch.equal(nothing_removed, torch.where(kept, new, old))
+
+
+# --- what it is for ----------------------------------------------------------------------------------------
+
+
+def synonyms() -> SaliencyInterpreter:
+    """One yes or no: log-odds of yes = 4 min(1, number of synonyms) + 1.5 other - 2, over four synonyms and another."""
+    energy = VectorEnergy(5, OutputSpace((2,)), hidden=(4,), coupling_units=1)
+    sharp = 40.0
+    first = torch.tensor([[sharp] * 4 + [0.0], [sharp] * 4 + [0.0], [0.0] * 4 + [sharp], [0.0] * 5])
+    energy.first.weight.data.copy_(first)
+    energy.first.bias.data.copy_(torch.tensor([0.0, -sharp, 0.0, 30.0]))
+    energy.a.weight.data.copy_(-torch.tensor([[4 / sharp, -4 / sharp, 1.5 / sharp, -2 / 30.0]]))
+    energy.b.data.zero_()
+    interpreter = SaliencyInterpreter(
+        energy.requires_grad_(False), Likelihood(), torch.zeros(1, 5), torch.arange(5), 5, n_path_steps=64
+    )
+    interpreter.signed.fill_(1.0)
+    interpreter.shrinkage.fill_(0.0)
+    return interpreter
+
+
+def test_words_that_repeat_each_other_do_not_lose_to_a_weaker_one():
+    with torch.random.fork_rng(devices=[]):
+        interpreter = synonyms()
+    x, target, yes = torch.ones(1, 5), torch.tensor([0]), torch.tensor([1])
+    alone = torch.eye(5)
+    says_yes = interpreter.likelihood.predict(interpreter.energy, alone).ravel().tolist()
+    assert says_yes == [1, 1, 1, 1, 0], "any synonym alone suffices, the other word does not"
+    at_once = interpreter(x, target, yes)[0]
+    assert int(at_once.argmax()) == 4  # in the whole row the synonyms share the credit
+    interpreter.eliminates = True
+    by_elimination = interpreter(x, target, yes)[0]
+    assert int(by_elimination.argmax()) in (0, 1, 2, 3)
+    no = interpreter(torch.zeros(1, 5), target, torch.tensor([0]))
+    assert torch.equal(no, torch.zeros(1, 5))
+
+
+@pytest.mark.parametrize("space", ["binary", "categorical"])
+def test_rows_that_nothing_decides_keep_their_scores(space):
+    interpreter = make_interpreter(space=SPACES[space])
+    x, targets = make_rows(40)
+    of_nothing = interpreter.likelihood.predict(interpreter.energy, torch.zeros(1, N_COLUMNS))[0]
+    values = unusual_values(interpreter, targets)
+    values[::2] = of_nothing[targets[::2]]
+    prior = interpreter.prior(x, targets, values)
+    decided = is_decided_by_features(interpreter, targets, values)
+    assert decided.tolist() == [i % 2 == 1 for i in range(40)]
+    final = eliminate(interpreter, x, targets, values, prior)
+    assert torch.equal(final[::2], prior[::2])
+    assert not torch.equal(final[1::2], prior[1::2])
+    untouched = eliminate(interpreter, x[::2], targets[::2], values[::2], prior[::2])
+    assert torch.equal(untouched, prior[::2])
+
+
+def test_numbers_are_always_decided_by_features():
+    interpreter = make_interpreter(space=SPACES["continuous"])
+    _, targets = make_rows(5)
+    assert is_decided_by_features(interpreter, targets, torch.zeros(5)).all()
+
+
+@pytest.mark.parametrize("kind", ["vector", "separate"])
+def test_rows_do_not_depend_on_the_rows_around_them(kind):
+    interpreter = make_interpreter(kind, width=64)
+    x, targets = make_rows(BLOCK_ROWS + 9)
+    values = unusual_values(interpreter, targets)
+    scores = torch.randn(len(x), N_COLUMNS, generator=generator(5))
+    together = eliminate(interpreter, x, targets, values, scores)
+    for rows in (torch.tensor([3]), torch.tensor([40, 3, 17]), torch.arange(len(x)).flip(0)):
+        part = eliminate(interpreter, x[rows], targets[rows], values[rows], scores[rows])
+        assert torch.equal(part, together[rows])
+
+
+def test_gradients_of_a_row_do_not_depend_on_the_targets_around_it():
+    for width in (40, 64, 150):
+        energy = make_energy("separate", SPACES["binary"], n_inputs=300, width=width)
+        gradient = torch.randn(64, 3 * width, generator=generator(6))
+        alike = energy.pull_back(gradient, torch.full((64,), 2))
+        for n_others in (61, 62, 63):
+            mixed = energy.pull_back(gradient, torch.tensor([2] * (64 - n_others) + [0] * n_others))
+            assert torch.equal(mixed[0], alike[0])
+
+
+@pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+def test_continuous_outputs_of_wide_sparse_rows():
+    """Two sums of words: every row is ranked by elimination, and the largest parts of a sum are found."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((800, 260)) < 0.04, 1.0, 0.0)
+    worth = np.zeros((260, 2))
+    worth[:8, 0], worth[8:16, 1] = 3.0, -3.0
+    explainer = SOInter(
+        lambda X: X @ worth + 0.5,
+        k=2,
+        random_state=0,
+        query_budget=1500,
+        output_kind="continuous",
+        energy=EnergyConfig(hidden=(40,), coupling_units=4, batch_size=64),
+    ).fit(X)
+    assert explainer.interpreter_.eliminates
+    some = X[X[:, :8].sum(axis=1) == 2][:40]
+    explanation = explainer.explain(some, target=0, predicted=some @ worth + 0.5)
+    assert len(some) >= 20
+    assert (np.sort(explanation.selected, axis=1) < 8).all(axis=1).mean() > 0.9
