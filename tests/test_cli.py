@@ -66,7 +66,12 @@ def test_a_missing_package_names_the_extra(package: str, tmp_path: Path) -> None
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ on Windows")
 def test_ctrl_c_is_exit_code_130(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sointer.cli", "demo", "--quick", "--out", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+    def heed_ctrl_c() -> None:  # tests that run in the background inherit a shell's order to ignore it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(command, **pipes, preexec_fn=heed_ctrl_c) as process:
         assert process.stderr is not None
         assert "Training" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
