@@ -111,13 +111,26 @@ class Source:
         seed: int,
     ) -> NDArray[np.float64]:
         """Share of draws in which each row, reduced to `keep_units`, kept its target's value."""
+        parts = [
+            self._agreement(keep_units[some], targets[some], rows[some], n_draws, seed)
+            for some in self._chunks(len(rows))
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _agreement(
+        self,
+        keep_units: NDArray[np.bool_],
+        targets: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        n_draws: int,
+        seed: int,
+    ) -> NDArray[np.float64]:
         original, at = self.answers[rows], (np.arange(len(rows)), targets)
+        rng = np.random.default_rng(seed)  # the same for every part, so that all rows see the same draws
         if not self.removal.is_random:
-            reduced = self.ask_reduced(self.removal, keep_units, rows, np.random.default_rng(seed))
+            reduced = self.ask_reduced(self.removal, keep_units, rows, rng)
             return self.outputs.agree(original, reduced)[at].astype(np.float64)
-        draws = self.removal.draws(
-            self.rows(rows), self.groups.to_columns(keep_units), n_draws, np.random.default_rng(seed)
-        )
+        draws = self.removal.draws(self.rows(rows), self.groups.to_columns(keep_units), n_draws, rng)
         return np.asarray(np.mean([self.outputs.agree(original, self.ask(points))[at] for points in draws], axis=0))
 
     def ask_reduced(

@@ -19,7 +19,7 @@ from sointer.training.history import History
 from sointer.training.task import Pairs, is_mostly_zero
 
 SPARSITY_WARM_UP = 0.25
-# The first layers of all outputs' networks together: many outputs must do with narrower ones.
+# A layer of all outputs' networks together: many outputs must do with narrower ones.
 MOST_UNITS_ALONE, FEWEST_UNITS_ALONE = 2000, 16
 N_VALIDATIONS = 60
 VALIDATION_CHUNK = 1024
@@ -33,8 +33,8 @@ def build_energy(
         torch.manual_seed(seed)
         if structured:
             return VectorEnergy(n_columns, space, hidden=config.hidden, coupling_units=config.coupling_units)
-        first = min(config.hidden[0], max(FEWEST_UNITS_ALONE, MOST_UNITS_ALONE // space.n_outputs))
-        return SeparateEnergy(n_columns, space, hidden=(first, *config.hidden[1:]))
+        most = max(FEWEST_UNITS_ALONE, MOST_UNITS_ALONE // space.n_outputs)
+        return SeparateEnergy(n_columns, space, hidden=tuple(min(width, most) for width in config.hidden))
 
 
 def fit_scaling(scaling: InputScaling, data: Any) -> None:
