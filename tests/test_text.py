@@ -101,6 +101,39 @@ def test_a_saved_explainer_takes_texts_again_with_its_pipeline(explainer, pipeli
         alone.explain(texts, target="money")
 
 
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ("a text", r"Give \[text\]"),
+        (["a text", None], "None, at 1"),
+        (["a text", float("nan"), "another"], "1 of 3 documents"),
+    ],
+)
+def test_what_is_no_list_of_texts(explainer, X, message) -> None:
+    with pytest.raises(InputError, match=message):
+        explainer.explain(X, target="money")
+
+
+def test_an_unfitted_pipeline_and_another_vocabulary(explainer, tmp_path) -> None:
+    texts, labels = documents(50, seed=9)
+    model = make_pipeline(TfidfVectorizer(min_df=15), MultiOutputClassifier(LogisticRegression()))
+    with pytest.raises(InputError, match="not fitted"):
+        SOInter(model).fit(texts)
+    explainer.save(tmp_path / "explainer")
+    with pytest.raises(InputError, match="give the pipeline that was explained"):
+        sointer.load(tmp_path / "explainer", black_box=model.fit(texts, labels))
+    with pytest.raises(InputError, match="CountVectorizer or TfidfVectorizer"):
+        sointer.load(tmp_path / "explainer", black_box=model[-1])
+
+
+def test_a_summary_of_the_reasons_for_a_topic(explainer, pipeline) -> None:
+    texts, _ = documents(60, seed=10)
+    explanation = explainer.explain(texts, target="music", predicted=pipeline.predict(texts))
+    reasons = [word for word, _ in explanation.summary(10, expected=1)["music"]]
+    assert reasons == [word for word in reasons if word in CLUES["music"]]
+    assert explanation.summary(expected="no such value") == {}
+
+
 def test_texts_need_a_pipeline_that_begins_with_a_vectoriser() -> None:
     with pytest.raises(InputError, match="CountVectorizer or TfidfVectorizer"):
         SOInter(lambda X: np.zeros((len(X), 2))).fit(["one text", "another"])
@@ -119,7 +152,6 @@ def test_words_are_shown_with_their_weights_and_escaped(explainer) -> None:
     [
         (["a text"], True),
         (np.array(["a text"], dtype=object), True),
-        ("a text", False),
         ([], False),
         ([["a", "b"]], False),
         ([1, 2], False),

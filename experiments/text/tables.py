@@ -132,9 +132,9 @@ def budgets(rows: list[Row]) -> str:
         "",
         "![Relative F1 against all rows asked](../images/text-queries.png)",
         "",
-        "Bibtex, deep value network, test split, relative F1 (macro), 60 documents. Explaining ten documents, Lime done",
-        "well is the better buy; from about a hundred on, SOInter is more faithful for the same number of rows, and",
-        "each further document costs it nothing. Seconds are those of one busy core.",
+        "Bibtex, deep value network, test split, relative F1 (macro), 60 documents. Explaining ten documents, Lime",
+        "done well is the better buy; from about a hundred on, SOInter is more faithful for the same number of rows,",
+        "and each further document costs it nothing. Seconds are those of one busy core.",
         "",
         "| method | rows in fit | seconds of fit, one core | rows per document | "
         + " | ".join(f"k = {k}" for k in KS)

@@ -215,7 +215,7 @@ class Explainer(BaseEstimator):
             self.outputs_.encode(table)
         except BlackBoxError as error:
             got = str(error).removeprefix(WRONG).split(". ")[0]
-            raise InputError(f"{wanted}. Got {got}. Pass model.predict(X), whole and in the order of X.") from error
+            raise InputError(f"{wanted}; {got}. Pass model.predict(X), whole and in the order of X.") from error
         return table
 
     def _targets_of_rows(self, target: Any, n_rows: int) -> NDArray[np.int64]:

@@ -205,7 +205,7 @@ class SOInter(Explainer):
                 f"the energy has learned little of this black box: on held-out answers it avoids only "
                 f"{max(trained.skill, 0):.0%} of the errors of always guessing the usual value (below "
                 f"{POOR_SKILL:.0%}), so explanations may be wrong. Check them with explanation.verify(); raise "
-                "query_budget or give more data.",
+                "query_budget or give more data; explain with predicted=, and with refine= where it matters.",
                 PoorFitWarning,
                 stacklevel=3,
             )

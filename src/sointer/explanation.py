@@ -71,15 +71,18 @@ class Source:
 
     @cached_property
     def answers(self) -> NDArray[Any]:
-        """What the black box says about the whole rows; asked once."""
-        if self.predicted is not None:
-            return self.predicted
+        """What the black box said about the whole rows, according to the caller or, asked once, to itself."""
+        return self.asked if self.predicted is None else self.predicted
+
+    @cached_property
+    def asked(self) -> NDArray[Any]:
+        """What the black box itself says about the whole rows; asked once."""
         return stack([self.ask(self.data[rows]) for rows in self._chunks(self.data.shape[0])])
 
     @property
     def known_answers(self) -> NDArray[Any] | None:
         """`answers`, if they were given or asked for already."""
-        return self.__dict__.get("answers", self.predicted)
+        return self.__dict__.get("asked") if self.predicted is None else self.predicted
 
     def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
         """Encoded rows, dense."""
@@ -209,7 +212,7 @@ class Explanation:
 
         The other features are removed as in training, or as `removal` says (means and other rows' values are
         those of the training data); where removal is random, n_draws times. Whole rows are asked about
-        once, however often you verify.
+        once, however often you verify, also where you said what the model predicts.
         """
         source = self.source
         rng = np.random.default_rng(random_state)
@@ -217,7 +220,7 @@ class Explanation:
         if removal is not None:
             how = make_removal(removal, source.background.rows, source.input_format, rng)
         before = 0 if source.black_box is None else source.black_box.n_queries
-        original, keep, rows = source.answers, self.unit_mask, np.arange(len(self))
+        original, keep, rows = source.asked, self.unit_mask, np.arange(len(self))
         at = (rows, self.target)
         agree, moved = [], []
         for _ in range(n_draws if how.is_random else 1):
@@ -244,12 +247,17 @@ class Explanation:
         )
         return frame
 
-    def summary(self, n: int = 10) -> dict[str, list[tuple[str, float]]]:
-        """For every target explained, its n most often selected features and the share of rows that selected them."""
+    def summary(self, n: int = 10, *, expected: Any = None) -> dict[str, list[tuple[str, float]]]:
+        """For every target explained, its n most often selected features and the share of rows that selected them.
+
+        `expected` counts only rows where that value is explained: expected=1 gives the reasons for a tag, without
+        those against it.
+        """
         result: dict[str, list[tuple[str, float]]] = {}
         chosen = self.unit_mask
-        for target in np.unique(self.target):
-            rows = self.target == target
+        counted = np.ones(len(self), dtype=bool) if expected is None else np.asarray(self.expected == expected)
+        for target in np.unique(self.target[counted]):
+            rows = counted & (self.target == target)
             share = chosen[rows].mean(axis=0)
             strength = np.abs(self.scores[rows]).mean(axis=0)
             order = np.lexsort((-strength, -share))[:n]
@@ -310,7 +318,7 @@ def _table(explanation: Explanation, max_rows: int) -> str:
         frame_rows.append(f"<tr><td>{i}</td><td>{target}</td><td>{expected}</td><td>{words}</td></tr>")
     left_out = len(explanation) - len(frame_rows)
     note = f"<p>{left_out} more rows not shown.</p>" if left_out > 0 else ""
-    head = "<tr><th>row</th><th>target</th><th>expected</th><th>because of (best first)</th></tr>"
+    head = "<tr><th>row</th><th>target</th><th>value explained</th><th>because of (best first)</th></tr>"
     return f"<table>{head}{''.join(frame_rows)}</table>{note}"
 
 

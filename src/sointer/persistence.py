@@ -19,7 +19,7 @@ from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies
 from sointer.energy.space import OutputSpace
-from sointer.errors import LoadError
+from sointer.errors import InputError, LoadError
 from sointer.explainer import SOInter
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
@@ -51,12 +51,21 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     """Read a saved explainer. `black_box` (model or function) is needed only to verify or for k="auto";
     `removal` only if a function of yours was used."""
     facts, tensors = STORAGE.read(path)
+    takes_text = facts.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
+    text = TextPipeline.of(black_box) if takes_text else None
     try:
-        return _restore(facts, tensors, black_box, removal)
+        explainer = _restore(facts, tensors, black_box, removal, text)
     except LoadError:
         raise
     except DAMAGE as error:
         raise STORAGE.damaged(Path(path), error) from error
+    if text is not None and text.words != explainer.input_format_.feature_names:
+        raise InputError(
+            f"the pipeline given as black_box knows {len(text.words)} words, which are not the "
+            f"{len(explainer.input_format_.feature_names)} that the explainer was fitted with; give the pipeline that "
+            "was explained."
+        )
+    return explainer
 
 
 def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -93,7 +102,9 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return facts, tensors
 
 
-def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any) -> SOInter:
+def _restore(
+    facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any, text: TextPipeline | None
+) -> SOInter:
     parameters = dict(facts["parameters"])
     if isinstance(black_box, BlackBox):
         parameters["batch_size"] = None  # it has its own
@@ -111,8 +122,7 @@ def _restore(facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, 
     explainer.background_ = Background.from_state(facts["background"], _arrays(tensors, "background."))
     explainer.shift_ = tensors["shift"].numpy()
     explainer.remembered_ = Remembered(tensors["remembered.keys"].numpy(), tensors["remembered.codes"].numpy())
-    if facts["takes_text"] and black_box is not None and not isinstance(black_box, BlackBox):
-        explainer.text_ = TextPipeline.of(black_box)
+    explainer.text_ = text
     explainer.black_box_ = None if black_box is None else explainer._black_box()
     explainer.targets_ = [int(t) for t in facts["targets"]]
     explainer.n_queries_ = facts["n_queries"]

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from sointer import containers
 from sointer.errors import InputError
@@ -15,11 +17,20 @@ from sointer.errors import InputError
 
 def is_text(X: Any) -> bool:
     """Whether X is a list, an array or a column of strings, one document each."""
-    if isinstance(X, str) or containers.is_frame(X) or containers.is_sparse(X) or containers.is_tensor(X):
+    if isinstance(X, str):
+        raise InputError("X is one string, expected a list of them, one for each document. Give [text].")
+    if containers.is_frame(X) or containers.is_sparse(X) or containers.is_tensor(X):
         return False
     if getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__") or len(X) == 0:
         return False
-    return all(isinstance(document, str) for document in X)
+    wrong = [i for i, document in enumerate(X) if not isinstance(document, str)]
+    if wrong and len(wrong) < len(X):
+        document = list(X)[wrong[0]]
+        raise InputError(
+            f"X holds strings, but {len(wrong)} of {len(X)} documents are none: the first is {document!r:.40}, at "
+            f"{wrong[0]}. Drop them, or give '' for an empty text."
+        )
+    return not wrong
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,11 @@ class TextPipeline:
                 "Pipeline that begins with a CountVectorizer or TfidfVectorizer. Give such a pipeline, or turn the "
                 "texts into numbers yourself and give the model behind that step."
             )
+        try:
+            check_is_fitted(model)
+            check_is_fitted(steps[0], "vocabulary_")
+        except NotFittedError as error:
+            raise InputError("the model is a Pipeline that is not fitted; call its fit(texts, Y) first.") from error
         vectoriser, *others = steps
         if isinstance(vectoriser, TfidfVectorizer):
             # Weights depend on the other words of a document, so words are removed where they are still counts.
