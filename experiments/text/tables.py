@@ -149,7 +149,7 @@ def budgets(rows: list[Row]) -> str:
                 f"{row['test']['queries_per_document']:,.0f} | {cells} |"
             )
     one = next((r for r in own if r["method"] == "SOInter, one tag"), None)
-    every = next((r for r in own if r["method"] == "SOInter"), None)
+    every = next((r for r in own if r["method"] == "SOInter, all tags"), None)
     if one and every:
         lines += [
             "",
