@@ -208,10 +208,9 @@ def test_any_container_may_hold_it(words):
 def test_a_frame_in_another_order_is_put_in_order_or_refused(words):
     X = documents(60, seed=4)
     swapped = pd.DataFrame(tags(X), columns=["or", "but"])[["but", "or"]]
-    try:
-        explanation = words.explain(X, target="or", predicted=swapped)
-    except InputError:
-        return
+    explanation = words.explain(X, target="or", predicted=swapped)
+    with pytest.raises(InputError, match="name them"):
+        words.explain(X, target="or", predicted=swapped.rename(columns={"but": "and"}))
     assert np.array_equal(explanation.expected, tags(X)[:, 0])
 
 

@@ -309,9 +309,6 @@ def test_points(sparse):
     assert torch.equal(as_dense(points.take(torch.tensor([5, 1, 1]))), expected[[5, 1, 1]])
     assert torch.equal(as_dense(points.take(slice(2, 6))), expected[2:6])
     assert torch.equal(points.where(rows[:, 0] != 0).dense(), expected[rows[:, 0] != 0])
-    chunks = [as_dense(chunk) for chunk in points.chunks(3)]
-    assert [len(chunk) for chunk in chunks] == [3, 3, 1]
-    assert torch.equal(torch.cat(chunks), expected)
     joined = Points.join([points, points.where(np.arange(7) == 2)])
     assert torch.equal(joined.dense(), torch.cat([expected, expected[[2]]]))
     assert joined.dense().dtype == torch.float32

@@ -24,7 +24,7 @@ from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import MOST_CLASSES, Outputs
 from sointer.removal import Background, Removal, make_removal
-from sointer.selection import rank_units, smallest_confirmed
+from sointer.selection import allowed_units, rank_units, smallest_confirmed
 from sointer.validation import _some as some
 from sointer.validation import check_k, check_random_state, resolve_targets
 
@@ -254,11 +254,6 @@ class Explainer(BaseEstimator):
         params = self.get_params(deep=False)
         model = params.pop("model")
         return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
-
-
-def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Units of dense encoded rows that differ from their reference: (rows, units)."""
-    return np.asarray(groups.sum_columns(removal.differs(rows).astype(np.float64)) > 0)
 
 
 def _n_queries(source: Source) -> int:

@@ -223,6 +223,8 @@ class SOInter(Explainer):
     ) -> Explanation:
         """The features that decide the target of every row: network passes only, no query to the black box.
 
+        Only k="auto" and refine ask it.
+
         Parameters
         ----------
         target : an output's name or number, or one per row; it may be left out where there is one output.

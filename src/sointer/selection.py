@@ -1,4 +1,4 @@
-"""From scores to a selection: rank the units of a row, and find the fewest that the black box confirms."""
+"""From scores to a selection: which units can be chosen, how they rank, how few the black box confirms."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer.groups import Groups
+from sointer.removal import Removal
+
 
 class Confirms(Protocol):
     """Asks the black box whether a row reduced to a selection keeps its target's value."""
@@ -14,6 +17,11 @@ class Confirms(Protocol):
     def agreement(
         self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
     ) -> NDArray[np.float64]: ...
+
+
+def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Units of dense encoded rows that differ from their reference, the only ones that can be chosen: (rows, units)."""
+    return np.asarray(groups.sum_columns(removal.differs(rows).astype(np.float64)) > 0)
 
 
 def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_]) -> NDArray[np.int64]:

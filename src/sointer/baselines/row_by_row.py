@@ -11,12 +11,13 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
-from sointer.base import Subject, allowed_units
+from sointer.base import Subject
 from sointer.baselines.baseline import Answers, Baseline, row_generator
 from sointer.blackbox.rowkeys import row_keys
 from sointer.containers import csr_array
 from sointer.errors import InputError
 from sointer.explanation import Source
+from sointer.selection import allowed_units
 from sointer.training.history import History
 from sointer.validation import check_positive_int, is_integer
 

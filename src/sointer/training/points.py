@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,6 @@ from torch import Tensor
 
 from sointer.containers import is_sparse
 from sointer.energy.sparse import Inputs, SparseRows
-
-CHUNK_ROWS = 1024
 
 
 class Points:
@@ -40,11 +38,6 @@ class Points:
 
     def where(self, chosen: NDArray[np.bool_]) -> Points:
         return Points(self._rows[chosen])
-
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Inputs]:
-        """All rows in order, a few at a time."""
-        for start in range(0, len(self), size):
-            yield self.take(slice(start, start + size))
 
     def dense(self) -> Tensor:
         """All rows as one tensor."""

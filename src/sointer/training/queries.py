@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import Energy
+from sointer.selection import allowed_units
 from sointer.training.task import Replies, Task, concatenate, n_asked_twice
 
 N_FIRST = 16
@@ -46,7 +47,7 @@ class WholeRows:
     def pick(self, which: Tensor) -> Rows:
         index = self.index[which]
         raw = self.task.rows(index.numpy())
-        return Rows(index, raw, self.task.as_tensor(raw), self.codes[which], allowed_units(self.task, raw))
+        return Rows(index, raw, self.task.as_tensor(raw), self.codes[which], can_be_chosen(self.task, raw))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -70,10 +71,8 @@ def ask_first(task: Task) -> tuple[Replies, Tensor]:
     return concatenate([part for part in parts if part is not None]), torch.from_numpy(order[:n_answered])
 
 
-def allowed_units(task: Task, raw: NDArray[np.float64]) -> Tensor:
-    """Units that differ from their reference, the only ones that can be chosen: (rows, units)."""
-    differs = task.removal.differs(raw)
-    return torch.from_numpy(task.groups.sum_columns(differs.astype(np.float64)) > 0)
+def can_be_chosen(task: Task, raw: NDArray[np.float64]) -> Tensor:
+    return torch.from_numpy(allowed_units(task.removal, task.groups, raw))
 
 
 def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) -> Rows:
@@ -85,7 +84,7 @@ def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) ->
     x = task.as_tensor(raw)
     with torch.no_grad():
         codes = torch.cat([likelihood.predict(energy, part) for part in x.split(1024)])
-    return Rows(torch.from_numpy(index), raw, x, codes, allowed_units(task, raw))
+    return Rows(torch.from_numpy(index), raw, x, codes, can_be_chosen(task, raw))
 
 
 def draw_pairs(whole: WholeRows | Rows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
