@@ -27,7 +27,7 @@ def halve(Z: np.ndarray, keep: np.ndarray, rng: np.random.Generator) -> np.ndarr
     return np.where(keep, Z, Z / 2)
 
 
-SPECS = ["zero", "mean", "marginal", np.arange(4.0), halve, "auto"]
+SPECS = ["zero", "mean", "marginal", "conditional", np.arange(4.0), halve, "auto"]
 
 
 @settings(max_examples=30, deadline=None)
@@ -45,7 +45,7 @@ def test_kept_values_stay_and_the_input_is_not_written(seed: int, which: int) ->
     assert out.shape == Z.shape
 
 
-@pytest.mark.parametrize("spec", ["zero", "mean", "marginal", np.arange(4.0)])
+@pytest.mark.parametrize("spec", ["zero", "mean", "marginal", "conditional", np.arange(4.0)])
 def test_nan_cannot_leak_through(spec: object) -> None:
     Z = np.full((3, 4), np.nan)
     Z[:, 0] = np.inf

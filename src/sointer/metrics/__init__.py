@@ -3,13 +3,17 @@
 from sointer.metrics.faithfulness import PostHocF1, agreement, f1, post_hoc_f1, target_columns
 from sointer.metrics.ground_truth import exact_match, median_rank, recall_at_k, top_k
 from sointer.metrics.intervals import MeanInterval, mean_interval
+from sointer.metrics.leakage import Leakage, Reading, leakage
 
 __all__ = [
+    "Leakage",
     "MeanInterval",
     "PostHocF1",
+    "Reading",
     "agreement",
     "exact_match",
     "f1",
+    "leakage",
     "mean_interval",
     "median_rank",
     "post_hoc_f1",

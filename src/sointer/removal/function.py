@@ -1,0 +1,59 @@
+"""The user's own way to fill in what is removed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sointer.containers import describe
+from sointer.errors import InputError, LoadError
+from sointer.removal.background import Background
+from sointer.removal.base import BoolArray, FloatArray, Removal, RemovalFunction, check_mask
+
+
+class FunctionRemoval(Removal):
+    """The user's own function (Z, keep, rng) -> Z, on encoded numbers; what it returns is checked."""
+
+    is_random = True
+
+    def __init__(self, function: RemovalFunction | None, background: Background, name: str) -> None:
+        self.function = function
+        self.background = background
+        self.name = name
+
+    def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
+        check_mask(Z, keep, self.background.n_columns)
+        if self.function is None:
+            raise LoadError(
+                f"This explainer removes features with its owner's function {self.name!r}, which is not "
+                "saved; expected it to be given again on loading. Load it with sointer.load(path, removal=function)."
+            )
+        filled = np.asarray(self.function(Z.copy(), keep.copy(), rng))
+        where = f"The removal function {self.name!r} returned"
+        if filled.shape != Z.shape or filled.dtype.kind not in "biuf":
+            raise InputError(
+                f"{where} {describe(filled)}, expected numbers of shape {Z.shape}. Return the array it is "
+                "given, with values filled in where the mask is False."
+            )
+        filled = filled.astype(np.float64)
+        if not np.array_equal(filled[keep], Z[keep], equal_nan=True):
+            raise InputError(
+                f"{where} other values for features that are kept, expected them as they were. Change only "
+                "the entries where the mask is False, for example with np.where(keep, x, value)."
+            )
+        if not np.isfinite(filled[~keep]).all():
+            raise InputError(f"{where} NaN or infinite values, expected finite ones. Fill every removed entry.")
+        return filled
+
+    def references(self, n: int, rng: np.random.Generator) -> FloatArray:
+        base = self.background.draw(n, rng)
+        return self.apply(base, np.zeros(base.shape, dtype=bool), rng)
+
+    def differs(self, Z: FloatArray) -> BoolArray:
+        return np.tile(self.background.varies, (len(Z), 1))
+
+    def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        meta, arrays = self.background.state()
+        return {"type": "function", "name": self.name, **meta}, arrays

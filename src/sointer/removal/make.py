@@ -1,0 +1,122 @@
+"""A removal from what the user asked for, or from what was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sointer import containers
+from sointer.errors import InputError, LoadError
+from sointer.inputs import InputFormat
+from sointer.removal.background import Background
+from sointer.removal.base import FloatArray, Removal, RemovalFunction
+from sointer.removal.conditional import ConditionalRemoval
+from sointer.removal.fixed import FixedRemoval
+from sointer.removal.function import FunctionRemoval
+from sointer.removal.marginal import MarginalRemoval
+from sointer.validation import _some
+
+SPARSE_SHARE = 0.6  # a non-negative matrix with this share of zeros is read as counts, where 0 means absent
+
+
+def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random.Generator | None = None) -> Removal:
+    """Make a removal from its name, a reference row, or a function; `data` is the encoded training matrix.
+
+    "zero" and "mean" give a category its most frequent value, since neither 0 nor a mean of a one-hot block
+    names one. "auto" is "zero" for CSR and for non-negative numbers that are at least 60 % zeros, else
+    "marginal". A row holds one value per feature (category names for categories) or one per numeric column.
+    """
+    rng = np.random.default_rng(0) if rng is None else rng
+    if isinstance(spec, Removal):
+        return spec
+    if callable(spec):
+        name = getattr(spec, "__name__", type(spec).__name__)
+        return FunctionRemoval(spec, Background.of(data, rng), name)
+    if isinstance(spec, str):
+        chosen = _auto(data, input_format) if spec == "auto" else spec
+        if chosen == "marginal":
+            return MarginalRemoval(Background.of(data, rng))
+        if chosen == "conditional":
+            return ConditionalRemoval.of(Background.of(data, rng), input_format.column_feature)
+        if chosen in ("zero", "mean"):
+            return FixedRemoval(chosen, _fixed_reference(chosen, data, input_format))
+    elif isinstance(spec, (np.ndarray, list, tuple)) or hasattr(spec, "__array__"):
+        return FixedRemoval("array", _given_reference(spec, input_format))
+    raise InputError(
+        "removal must be 'auto', 'zero', 'mean', 'marginal', 'conditional', an array or a function "
+        f"(x, keep, rng) -> x, got {spec!r}. Choose one of these."
+    )
+
+
+def restore_removal(
+    meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], function: RemovalFunction | None = None
+) -> Removal:
+    """The removal whose `state` this was."""
+    try:
+        if meta["type"] == "fixed":
+            return FixedRemoval(meta["name"], np.asarray(arrays["reference"], dtype=np.float64))
+        background = Background.from_state(meta, arrays)
+        if meta["type"] == "conditional":
+            return ConditionalRemoval(background, np.asarray(arrays["scale"], dtype=np.float64))
+    except (KeyError, TypeError, ValueError) as exc:
+        raise LoadError(
+            f"The saved removal is incomplete or of another version: {exc!r}; expected what "
+            "Removal.state writes. Save it again with this version."
+        ) from exc
+    if meta["type"] == "marginal":
+        return MarginalRemoval(background)
+    return FunctionRemoval(function, background, meta["name"])
+
+
+def _auto(data: Any, input_format: InputFormat) -> str:
+    if containers.is_sparse(data) or input_format.kind == "csr":
+        return "zero"
+    # One-hot blocks are mostly zeros by construction and say nothing about what 0 means.
+    numbers = data[:, ~input_format.is_categorical[input_format.column_feature]]
+    if numbers.size and numbers.min() >= 0 and np.mean(numbers == 0) >= SPARSE_SHARE:
+        return "zero"
+    return "marginal"
+
+
+def _fixed_reference(name: str, data: Any, input_format: InputFormat) -> FloatArray:
+    means = np.asarray(data.mean(axis=0), dtype=np.float64).ravel()
+    reference = means.copy() if name == "mean" else np.zeros(len(means))
+    for feature in np.flatnonzero(input_format.is_categorical):
+        block = np.flatnonzero(input_format.column_feature == feature)
+        reference[block] = 0.0
+        reference[block[np.argmax(means[block])]] = 1.0  # the mean of a 0/1 column is its frequency
+    return reference
+
+
+def _given_reference(spec: Any, input_format: InputFormat) -> FloatArray:
+    values = np.asarray(spec, dtype=object)
+    n_features, n_columns = input_format.n_features, input_format.n_columns
+    if values.ndim == 1 and len(values) == n_features and input_format.is_categorical.any():
+        return _encode_row(values.tolist(), input_format)
+    if values.ndim != 1 or len(values) not in (n_features, n_columns):
+        raise InputError(
+            f"removal as an array must hold {n_features} values, one per feature"
+            + (f", or {n_columns}, one per numeric column" if n_columns != n_features else "")
+            + f"; got shape {values.shape}. Give one flat row."
+        )
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError) as exc:
+        raise InputError(f"removal as an array must hold numbers, got {_some(values.tolist())}. Convert it.") from exc
+    if not np.isfinite(numbers).all():
+        raise InputError(f"removal as an array must be finite, got {_some(numbers.tolist())}. Replace NaN and inf.")
+    return numbers
+
+
+def _encode_row(values: list[Any], input_format: InputFormat) -> FloatArray:
+    """One value per feature, with names for categories, as numeric columns."""
+    import pandas as pd
+
+    columns = input_format.columns
+    frame = pd.DataFrame({j: [value] for j, value in enumerate(values)})
+    frame.columns = pd.Index([column.label for column in columns])
+    row: FloatArray = input_format.encode(frame, caller="removal")[0]
+    return row
