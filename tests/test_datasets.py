@@ -24,6 +24,7 @@ from sointer.datasets import (
     mediated_xor,
     paper_e1,
     paper_e2,
+    partly_mediated,
     with_decoys,
 )
 
@@ -78,6 +79,11 @@ def twin_xor(x: list[float]) -> list[int]:
     return [y0, y1, _on(x[4]), _on(x[5] + x[6]), int(y0 != y1)]
 
 
+def twin_partly_mediated(x: list[float]) -> list[int]:
+    same_sign = (x[0] < 0) == (x[1] < 0)
+    return [int(same_sign), int(same_sign) if x[2] <= 0 else int(not same_sign)]
+
+
 def twin_and(x: list[float]) -> list[int]:
     y0, y1 = _on(x[0] + x[1]), _on(x[2] * x[3])
     return [y0, y1, _on(x[4]), _on(x[5] + x[6]), y0 * y1]
@@ -125,8 +131,10 @@ TWINS: dict[str, Callable[[list[float]], list[int] | list[str] | list[float] | t
     "e1": lambda x: slow_minimiser(slow_e1, x, 2),
     "e2": lambda x: slow_minimiser(slow_e2, x, 4),
     "mediated_xor": twin_xor,
+    "partly_mediated": twin_partly_mediated,
     "mediated_and": twin_and,
     "mediated_majority": twin_majority,
+    "mediated_chain_1": twin_chain(1),
     "mediated_chain_2": twin_chain(2),
     "mediated_chain_3": twin_chain(3),
     "mediated_chain_4": twin_chain(4),
@@ -349,8 +357,13 @@ def test_wrong_requests_are_refused() -> None:
         paper_e1(3)
     with pytest.raises(ValueError, match="at least 5 features"):
         mediated_xor(4)
-    with pytest.raises(ValueError, match="length"):
-        mediated_chain(5)
+    for length in (0, 5, 1.5):
+        with pytest.raises(ValueError, match="length must be 1, 2, 3 or 4"):
+            mediated_chain(length)
+    with pytest.raises(ValueError, match="at least 3 features"):
+        partly_mediated(2)
+    with pytest.raises(ValueError, match="at least 3 features"):
+        mediated_chain(1, n_features=2)
     with pytest.raises(ValueError, match="relevant"):
         with_decoys(mediated_xor(6), n_decoys=4)
     with pytest.raises(ValueError, match="rho"):

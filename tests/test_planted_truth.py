@@ -131,5 +131,5 @@ def test_the_paper_preset_runs_as_written(name):
     problem, explainer, X = fit(name, 10, 0, preset="paper")
     rounds = [row for row in explainer.history_ if row["stage"] == "rounds"]
     assert {row["output"] for row in rounds} == set(problem.targets)
-    for target in problem.targets:  # its quality is reported, not required: see docs/results/planted-truth.md
+    for target in problem.targets:  # its quality is reported, not required: see docs/results/accuracy.md
         assert explainer.explain(X, target=target).selected.shape == (N_TEST_ROWS, explainer.k)

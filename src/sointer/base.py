@@ -23,6 +23,7 @@ from sointer.explanation import Explanation, Source
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import MOST_CLASSES, Outputs
+from sointer.paths import NoPaths, Trace
 from sointer.removal import Background, Removal, make_removal
 from sointer.selection import allowed_units, rank_units, smallest_confirmed
 from sointer.validation import _some as some
@@ -166,7 +167,7 @@ class Explainer(BaseEstimator):
             ranking = self._refine(source, ranking, scores, values, targets, size, refine)
         sizes = smallest_confirmed(source, ranking, targets) if size == "auto" else np.full(n_rows, size)
         self.n_explain_queries_ += _n_queries(source) - queries_before
-        return Explanation.of(ranking, sizes, scores, targets, values, source)
+        return Explanation.of(ranking, sizes, scores, targets, values, source, self._trace(source, values))
 
     def _refine(
         self,
@@ -180,6 +181,10 @@ class Explainer(BaseEstimator):
     ) -> NDArray[np.int64]:
         """Better rankings for n_questions queries a row, from explainers that can."""
         return ranking
+
+    def _trace(self, source: Source, values: NDArray[Any]) -> Trace:
+        """What computes an explanation's paths, from explainers that know how outputs hang together."""
+        return NoPaths(f"{type(self).__name__} explains every output on its own")
 
     def _source(self, X: Any, predicted: Any) -> Source:
         if is_text(X):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
@@ -17,12 +18,15 @@ from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, Tra
 from sointer.containers import is_sparse
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import VectorEnergy
 from sointer.errors import BudgetWarning, InputError, PoorFitWarning
 from sointer.explanation import Explanation, Source
 from sointer.interpreter.networks import PaperInterpreter
 from sointer.outputs import Outputs
+from sointer.paths import NoPaths, Trace
 from sointer.refinement import N_DRAWS, refine_ranking
 from sointer.remembered import Remembered
+from sointer.tracing import Tracer
 from sointer.training.default import train_default
 from sointer.training.history import History
 from sointer.training.paper import train_paper
@@ -43,8 +47,9 @@ class SOInter(Explainer):
     ----------
     model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox.
     k : how many features to select, or "auto": per row, as few of the best as the black box confirms.
-    removal : what "absent" means: "zero", "mean", "marginal" (another row's values), an array of values,
-        a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero data, else marginal).
+    removal : what "absent" means: "zero", "mean", "marginal" (another row's values), "conditional" (those of a row
+        that is alike in what is kept), an array, a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero
+        data, else marginal).
     structured : let features act through other outputs; False explains each output alone (SOInter-1).
     preset : "default" (what works best) or "paper" (SOInter as published).
     feature_names, output_names : names, where the data or the model bring none.
@@ -68,6 +73,8 @@ class SOInter(Explainer):
     >>> sorted(explainer.explain(X[:1], target=1).selected[0].tolist())
     [0, 1]
     """
+
+    _tracer: Tracer | None = None
 
     def __init__(
         self,
@@ -307,6 +314,15 @@ class SOInter(Explainer):
             n_draws=N_DRAWS if self.removal_.is_random else 1,
             seed=0,
         )
+
+    def _trace(self, source: Source, values: NDArray[Any]) -> Trace:
+        if not isinstance(self.energy_, VectorEnergy):
+            return NoPaths("SOInter(structured=False) explains every output on its own")
+        if self._tracer is None or self._tracer.energy is not self.energy_:
+            likelihood = Likelihood.of(self.config_[0])
+            interactions = self.output_interactions_
+            self._tracer = Tracer(self.energy_, likelihood, self.shift_, interactions, self.remembered_)
+        return partial(self._tracer.trace, source, values)
 
     def _expected(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         likelihood = Likelihood.of(self.config_[0])

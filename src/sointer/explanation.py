@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -19,8 +19,10 @@ from sointer.errors import InputError, require_extra
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
+from sointer.paths import Paths, Trace
 from sointer.removal import Background, Removal, make_removal
 from sointer.selection import first_units
+from sointer.validation import check_positive_int
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,6 +174,8 @@ class Explanation:
     feature_names: list[str]
     output_names: list[str]
     source: Source
+    trace: Trace | None = field(default=None, repr=False)
+    """Computes `paths`, given by the explainer."""
 
     @classmethod
     def of(
@@ -182,11 +186,13 @@ class Explanation:
         targets: NDArray[np.int64],
         values: NDArray[Any],
         source: Source,
+        trace: Trace | None = None,
     ) -> Explanation:
         width = int(sizes.max())
         selected = np.where(np.arange(width) < sizes[:, None], ranking[:, :width], -1)
         expected = _as_labels(source.outputs, targets, values)
-        return cls(selected, scores, targets, expected, source.groups.unit_names, list(source.outputs.names), source)
+        names = source.groups.unit_names, list(source.outputs.names)
+        return cls(selected, scores, targets, expected, *names, source, trace)
 
     def __len__(self) -> int:
         return len(self.selected)
@@ -229,6 +235,26 @@ class Explanation:
             moved.append(source.outputs.difference(original, reduced)[at])
         after = 0 if source.black_box is None else source.black_box.n_queries
         return Verification(np.mean(agree, axis=0), np.mean(moved, axis=0), after - before)
+
+    def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
+        """How much of each selected feature's effect on the target is direct, and how much goes through other outputs.
+
+        The energy answers, not the black box, which at most says what all its outputs are for the whole rows: once
+        per row, and not where you gave `predicted`, nor if all rows were seen in fit, nor if it is not at hand (then
+        what the energy expects is taken). The first call for a target takes some seconds. Where removal is
+        random it is averaged over n_draws; at most n_outputs other outputs are looked at, those that matter most to the
+        target. docs/paths.md says how it is defined, and what it cannot say.
+        """
+        if self.trace is None:
+            raise InputError("paths: this explanation was not made by SOInter.explain(), which alone knows the paths.")
+        return self.trace(
+            self.selected,
+            self.target,
+            self.expected,
+            n_draws=check_positive_int(n_draws, "n_draws"),
+            n_outputs=check_positive_int(n_outputs, "n_outputs"),
+            seed=check_positive_int(random_state, "random_state", minimum=0),
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """One line per row and selected feature: sample, target, expected value, rank, feature, score."""

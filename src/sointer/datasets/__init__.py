@@ -13,6 +13,18 @@ from sointer.datasets.multilabel import (
 )
 from sointer.datasets.problem import Problem
 from sointer.datasets.records import MultiLabelData, SegmentationData
+from sointer.datasets.structural import (
+    STRUCTURAL_PROBLEMS,
+    Structural,
+    TruePaths,
+    copied_outputs,
+    direct_alone,
+    direct_shared,
+    mixed_both_ways,
+    mixed_continuous,
+    mixed_sum,
+    mixed_xor,
+)
 from sointer.datasets.synthetic import (
     ALL_PROBLEMS,
     correlated,
@@ -27,6 +39,7 @@ from sointer.datasets.synthetic import (
     mediated_xor,
     paper_e1,
     paper_e2,
+    partly_mediated,
     shuffled,
     with_decoys,
 )
@@ -34,11 +47,17 @@ from sointer.datasets.synthetic import (
 __all__ = [
     "ALL_PROBLEMS",
     "SEGMENTS",
+    "STRUCTURAL_PROBLEMS",
     "MultiLabelData",
     "Problem",
     "SegmentationData",
     "SevenSegmentDigits",
+    "Structural",
+    "TruePaths",
+    "copied_outputs",
     "correlated",
+    "direct_alone",
+    "direct_shared",
     "energy_e1",
     "energy_e2",
     "instancewise_switch",
@@ -57,8 +76,13 @@ __all__ = [
     "mediated_continuous",
     "mediated_majority",
     "mediated_xor",
+    "mixed_both_ways",
+    "mixed_continuous",
+    "mixed_sum",
+    "mixed_xor",
     "paper_e1",
     "paper_e2",
+    "partly_mediated",
     "shuffled",
     "with_decoys",
 ]

@@ -107,6 +107,12 @@ def mediated_xor(n_features: int = 20, n_unrelated: int = 2) -> Problem:
     return _mediated("mediated_xor", _sum_and_product, _xor, 2, 4, n_features, n_unrelated)
 
 
+def partly_mediated(n_features: int = 20) -> Problem:
+    """The smallest case, two outputs: y0 = [x0 * x1 > 0], and the target y0 xor [x2 > 0], which x2 reaches directly."""
+    _require_features("partly_mediated", n_features, at_least=3)
+    return _single_target("partly_mediated", n_features, 3, ("y0", "target"), "binary", _partly_mediated_outputs)
+
+
 def mediated_and(n_features: int = 20, n_unrelated: int = 2) -> Problem:
     """y0 = [x0 + x1 > 0], y1 = [x2 * x3 > 0], unrelated outputs, and the target y0 and y1."""
     return _mediated("mediated_and", _sum_and_product, _and, 2, 4, n_features, n_unrelated)
@@ -127,13 +133,13 @@ def instancewise_switch(n_features: int = 20, n_unrelated: int = 2) -> Problem:
 
 
 def mediated_chain(length: int, n_features: int = 20) -> Problem:
-    """A target at the end of a chain of outputs, 2 to 4 links long.
+    """A target at the end of a chain of outputs, 1 to 4 links long.
 
     c0 = [x0 + x1 > 0]; link j has the side output s_j = [x_(1+j) > 0] and c_j = c_(j-1) xor s_j. The outputs
     are c0, s1, c1, s2, c2 and so on; the target is the last.
     """
-    if not 2 <= length <= 4:
-        raise ValueError(f"length must be 2, 3 or 4, got {length}")
+    if length not in (1, 2, 3, 4):
+        raise ValueError(f"length must be 1, 2, 3 or 4, got {length}")
     name = f"mediated_chain_{length}"
     n_relevant = 2 + length
     _require_features(name, n_features, at_least=n_relevant)
@@ -214,6 +220,11 @@ def _switch_relevance(X: FloatArray, target: int) -> BoolArray:
     mask[:, 1:3] = switched_on
     mask[:, 3:5] = ~switched_on
     return mask
+
+
+def _partly_mediated_outputs(X: FloatArray) -> IntArray:
+    mediator = (X[:, 0] * X[:, 1] > 0).astype(np.int64)
+    return np.column_stack([mediator, mediator ^ (X[:, 2] > 0)])
 
 
 def _chain_outputs(X: FloatArray, length: int) -> IntArray:
@@ -438,8 +449,10 @@ ALL_PROBLEMS: Mapping[str, Callable[[int], Problem]] = {
     "e1": paper_e1,
     "e2": paper_e2,
     "mediated_xor": mediated_xor,
+    "partly_mediated": partly_mediated,
     "mediated_and": mediated_and,
     "mediated_majority": mediated_majority,
+    "mediated_chain_1": partial(mediated_chain, 1),
     "mediated_chain_2": partial(mediated_chain, 2),
     "mediated_chain_3": partial(mediated_chain, 3),
     "mediated_chain_4": partial(mediated_chain, 4),

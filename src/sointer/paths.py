@@ -1,0 +1,205 @@
+"""Paths: how much of a feature's effect on the target is direct, and how much goes through other outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer.errors import InputError, require_extra
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+N_SHOWN = 10
+
+
+class Route(NamedTuple):
+    """What one feature does to one target, averaged over the rows that selected it."""
+
+    feature: str
+    n_rows: int
+    total: float
+    direct: float
+    output: str | None
+    """The other output that carries most of the effect; None where there is no other output."""
+    through: float
+    """How much that output carries."""
+
+
+class Trace(Protocol):
+    """Computes the paths of an explanation; handed to it by the explainer that made it."""
+
+    def __call__(
+        self,
+        selected: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        expected: NDArray[Any],
+        *,
+        n_draws: int,
+        n_outputs: int,
+        seed: int,
+    ) -> Paths: ...
+
+
+@dataclass(frozen=True)
+class NoPaths:
+    """Stands in for a `Trace` where the outputs' relations are not known; says so when it is called."""
+
+    why: str
+
+    def __call__(self, *_: Any, **__: Any) -> Paths:
+        raise InputError(
+            f"paths: {self.why}, so it cannot say what goes through which output; explain with SOInter(model, "
+            "structured=True), whose energy relates the outputs to each other."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """The effect of every selected feature on its row's target, and the ways it takes.
+
+    Effects say how much less likely the explained value gets when the feature is removed as well (for continuous
+    targets: how far the target moves away from it, in standard deviations). Where a row selected fewer features
+    they are NaN.
+
+    selected : (rows, k) feature (or group) numbers, as in the explanation.
+    total : (rows, k) the effect, all other outputs free to follow.
+    direct : (rows, k) the effect while all other outputs are held at what the black box said.
+    outputs : (rows, m) the other outputs looked at, those that matter most to the row's target; -1 for none.
+    through : (rows, k, m) the part of the total that is lost while that output alone is held. Outputs one behind the
+        other carry the same effect each, so the parts need not add up to the total.
+    indistinguishable : groups of outputs that never differed in the answers seen during fit (or were always
+        opposite, or one-to-one): nothing seen from outside can say which of them an effect goes through. They are held
+        together and carry the same number each; those that equal the target are left out of `outputs`.
+    """
+
+    selected: NDArray[np.int64]
+    total: NDArray[np.float64]
+    direct: NDArray[np.float64]
+    through: NDArray[np.float64]
+    outputs: NDArray[np.int64]
+    target: NDArray[np.int64]
+    expected: NDArray[Any]
+    feature_names: list[str]
+    output_names: list[str]
+    indistinguishable: list[list[str]]
+    n_answers: int
+    """How many answers `indistinguishable` was judged by."""
+    unit: str
+    """What effects are measured in: "probability" or "standard deviations"."""
+
+    def __len__(self) -> int:
+        return len(self.selected)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per row, feature and path; the path is "direct" or the name of an output."""
+        pandas = require_extra("pandas", "pandas")
+        effects = np.concatenate([self.direct[:, :, None], self.through], axis=2)
+        sample, place, path = np.nonzero(~np.isnan(effects))
+        output = self.outputs[sample, np.maximum(path - 1, 0)] if self.outputs.shape[1] else np.zeros(len(path), int)
+        frame: pd.DataFrame = pandas.DataFrame(
+            {
+                "sample": sample,
+                "target": _names(self.output_names)[self.target[sample]],
+                "expected": self.expected[sample],
+                "feature": _names(self.feature_names)[self.selected[sample, place]],
+                "total": self.total[sample, place],
+                "path": np.where(path == 0, "direct", _names(self.output_names)[output]),
+                "effect": effects[sample, place, path],
+            }
+        )
+        return frame
+
+    def summary(self, n: int = N_SHOWN) -> dict[str, list[Route]]:
+        """For every target, the n features of the largest total effect, averaged over the rows that selected them."""
+        result: dict[str, list[Route]] = {}
+        for target in np.unique(self.target).tolist():
+            routes = []
+            for unit in np.unique(self.selected[self.target == target]).tolist():
+                if unit >= 0:
+                    total, direct, through = self.average(target, unit)
+                    output = max(through, key=lambda i: through[i], default=None)
+                    name = None if output is None else self.output_names[output]
+                    n_rows = int((self.selected[self.target == target] == unit).any(axis=1).sum())
+                    carried = 0.0 if output is None else through[output]
+                    routes.append(Route(self.feature_names[unit], n_rows, total, direct, name, carried))
+            result[self.output_names[target]] = sorted(routes, key=lambda route: -abs(route.total) * route.n_rows)[:n]
+        return result
+
+    def average(self, target: int, unit: int) -> tuple[float, float, dict[int, float]]:
+        """Total, direct, and through each output, of one unit, averaged over the target's rows that selected it."""
+        rows, place = np.nonzero((self.selected == unit) & (self.target == target)[:, None])
+        outputs = self.outputs[rows[0]].tolist()  # the same for all rows of a target
+        means = self.through[rows, place].mean(axis=0).tolist()
+        through = {i: mean for i, mean in zip(outputs, means, strict=True) if i >= 0}
+        return float(self.total[rows, place].mean()), float(self.direct[rows, place].mean()), through
+
+    def plot(self, row: int | None = None, *, n: int = 6, ax: Any = None) -> Any:
+        """Features at the left, the target at the right, other outputs between them; lines as wide as the effects.
+
+        Of one row, or averaged over all rows (of one target).
+        """
+        from sointer.plot import flow
+
+        return flow(self, row=row, n=n, ax=ax)
+
+    def pick(self, row: int) -> Paths:
+        """The paths of one row."""
+        if not -len(self) <= row < len(self):
+            raise InputError(f"row is {row}, expected 0 to {len(self) - 1}: there are {len(self)} rows.")
+        one = slice(row % len(self), row % len(self) + 1)
+        names = ("selected", "total", "direct", "through", "outputs", "target", "expected")
+        return replace(self, **{name: getattr(self, name)[one] for name in names})
+
+    @property
+    def warning(self) -> str:
+        """Which outputs cannot be told apart, in words; empty if all can."""
+        if not self.indistinguishable:
+            return ""
+        groups = "; ".join(", ".join(group) for group in self.indistinguishable)
+        return f"cannot be told apart (one-to-one in all {self.n_answers} answers): {groups}"
+
+    def __repr__(self) -> str:
+        lines = [f"Paths({len(self)} row{'s' * (len(self) != 1)}, effects in {self.unit})"]
+        for target, routes in self.summary().items():
+            width = max([len(route.feature) for route in routes] + [7])
+            lines.append(f"{target}:")
+            lines.append(f"  {'feature':{width}}  total  direct  mostly through")
+            for route in routes:
+                mostly = "-" if route.output is None or route.through <= 0 else f"{route.output} ({route.through:.2f})"
+                lines.append(f"  {route.feature:{width}}  {route.total:5.2f}  {route.direct:6.2f}  {mostly}")
+        return "\n".join([*lines, *([self.warning] if self.warning else [])])
+
+
+def _names(names: list[str]) -> NDArray[Any]:
+    return np.array(names, dtype=object)
+
+
+def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list[list[int]]:
+    """Groups of outputs that determine each other in all answers (rows, outputs); constant ones are left out.
+
+    Class codes: a one-to-one relation of the classes that occur. Numbers: a correlation beyond `least_correlation`,
+    of either sign.
+    """
+    varied = np.flatnonzero((codes != codes[:1]).any(axis=0)) if len(codes) else np.zeros(0, dtype=np.int64)
+    if len(varied) < 2:
+        return []
+    if codes.dtype.kind == "f":
+        alike = np.abs(np.corrcoef(codes[:, varied].astype(np.float64), rowvar=False)) > least_correlation
+        first = np.argmax(alike, axis=1)  # the first output that each is alike to
+    else:
+        first = np.unique(_by_appearance(codes[:, varied]), axis=1, return_inverse=True)[1].ravel()
+    groups = [varied[first == label].tolist() for label in dict.fromkeys(first.tolist())]
+    return [group for group in groups if len(group) > 1]
+
+
+def _by_appearance(codes: NDArray[Any]) -> NDArray[np.int64]:
+    """Classes numbered in the order in which each column first shows them: equal for columns that are one-to-one."""
+    result = np.empty(codes.shape, dtype=np.int64)
+    for column in range(codes.shape[1]):
+        _, first, inverse = np.unique(codes[:, column], return_index=True, return_inverse=True)
+        result[:, column] = np.argsort(np.argsort(first))[inverse.ravel()]
+    return result

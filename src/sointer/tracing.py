@@ -1,0 +1,267 @@
+"""Following what a feature does to a target, directly and through other outputs; see docs/paths.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from sointer.containers import csr_array, is_sparse
+from sointer.energy.clamping import outputs_given
+from sointer.energy.conditional import TargetGivenOthers
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import VectorEnergy
+from sointer.energy.sparse import Inputs
+from sointer.explanation import Source
+from sointer.paths import Paths, one_to_one
+from sointer.remembered import Remembered
+from sointer.selection import first_units
+from sointer.training.conditional_steps import learn_target
+from sointer.training.points import Points
+from sointer.training.threads import threads_for
+
+N_POINTS = 4096
+SHARE_WHOLE = 0.25
+CHUNK_POINTS = 256
+MOST_NUMBERS = 2**23  # held in memory at a time, as points to look at
+
+
+@dataclass(eq=False)
+class Tracer:
+    """Answers "what if this output did not follow?" with an energy and, per target, a network of its own.
+
+    The energy says what all outputs would be for a point, also while some are held. `TargetGivenOthers` then says
+    what that means for the target. It is learned on first use, from rows of the training data with random parts
+    removed and the outputs that the energy expects for them: the black box is not asked.
+    """
+
+    energy: VectorEnergy
+    likelihood: Likelihood
+    shift: NDArray[np.float64]
+    interactions: NDArray[np.float32]
+    remembered: Remembered
+    learned: dict[int, TargetGivenOthers] = field(default_factory=dict)
+
+    def trace(
+        self,
+        source: Source,
+        values: NDArray[Any],
+        selected: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        expected: NDArray[Any],
+        *,
+        n_draws: int,
+        n_outputs: int,
+        seed: int,
+    ) -> Paths:
+        """The paths of selected units of every row, `values` being the encoded values that are explained."""
+        n_rows, k = selected.shape
+        m = min(n_outputs, source.outputs.n_outputs - 1)
+        listed = np.full((n_rows, m), -1, dtype=np.int64)
+        total, direct, through = (np.full(shape, np.nan) for shape in ((n_rows, k), (n_rows, k), (n_rows, k, m)))
+        twins = one_to_one(self.remembered.codes)
+        with threads_for(source.data.shape[1]), torch.no_grad():
+            codes = self._said(source)
+            self._learn(source, [t for t in np.unique(targets).tolist() if t not in self.learned], twins)
+            for target in np.unique(targets).tolist():
+                net = self.learned[target]
+                outputs = self._most_telling(net, target, self._others(source, target, twins))[:m]
+                held = _held_together(outputs, twins, source.outputs.n_outputs)
+                rows = np.flatnonzero(targets == target)
+                listed[rows, : len(outputs)] = outputs
+                size = max(1, MOST_NUMBERS // (source.data.shape[1] * (k + 1) * n_draws))
+                for some in np.split(rows, range(size, len(rows), size)):
+                    support = self._support(source, some, selected[some], net, values, codes, held, n_draws, seed)
+                    effect = support[:, :1] - support[:, 1:]  # (rows, k, 2 + outputs)
+                    effect[selected[some] < 0] = np.nan
+                    total[some], direct[some] = effect[:, :, 0], effect[:, :, 1]
+                    through[some, :, : len(outputs)] = effect[:, :, :1] - effect[:, :, 2:]
+        names = list(source.outputs.names)
+        return Paths(
+            selected,
+            total,
+            direct,
+            through,
+            listed,
+            targets,
+            expected,
+            source.groups.unit_names,
+            names,
+            [[names[i] for i in group] for group in twins],
+            len(self.remembered.codes),
+            "standard deviations" if source.outputs.kind == "continuous" else "probability",
+        )
+
+    # --- what the black box said ---------------------------------------------------------------------------
+
+    def _said(self, source: Source) -> Tensor:
+        """What the black box said about whole rows: told, remembered, or asked now; else what the energy expects."""
+        outputs, (n_rows, n_outputs) = source.outputs, (source.data.shape[0], source.outputs.n_outputs)
+        codes = np.zeros((n_rows, n_outputs), dtype=np.float32 if self.energy.space.is_continuous else np.int64)
+        known = np.zeros((n_rows, n_outputs), dtype=bool)
+        found, remembered = self.remembered.find(source.data)
+        if source.known_answers is None and (found.all() or source.black_box is None):
+            codes[found], known[found] = remembered, True
+        elif outputs.kind in ("continuous", "probability"):
+            codes, known = outputs.encode(source.answers), ~known
+        else:  # column by column, since a label never seen before cannot be encoded
+            columns = [outputs.encode_targets(source.answers, np.full(n_rows, i)) for i in range(n_outputs)]
+            codes, known = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
+        if not known.all():
+            codes = np.where(known, codes, self._expected(source.data).numpy())
+        return torch.from_numpy(np.ascontiguousarray(codes))
+
+    def _expected(self, rows: Any) -> Tensor:
+        """The outputs that the energy expects for encoded rows: (rows, outputs)."""
+        space = self.energy.space
+        nothing = torch.zeros(CHUNK_POINTS, space.n_outputs, dtype=torch.bool)
+        codes = nothing.to(torch.float32 if space.is_continuous else torch.int64)
+        result = torch.empty(rows.shape[0], space.n_outputs, dtype=codes.dtype)
+        for where, x in _chunks(rows, self.shift):
+            expected = outputs_given(self.energy, self.likelihood, self.energy.unary(x), codes, nothing)
+            result[where] = expected[: where.stop - where.start]
+        return result
+
+    # --- what the target follows ---------------------------------------------------------------------------
+
+    def _others(self, source: Source, target: int, twins: list[list[int]]) -> list[int]:
+        """Outputs that vary and are not the target under another name."""
+        same = next((group for group in twins if target in group), [target])
+        return [i for i in range(source.outputs.n_outputs) if i not in same and not source.outputs.constant[i]]
+
+    def _learn(self, source: Source, targets: list[int], twins: list[list[int]]) -> None:
+        """Networks for targets that have none yet."""
+        if not targets:
+            return
+        rows = _mixed_rows(source, np.random.default_rng(0))
+        codes = self._expected(rows)
+        points = Points.of(rows.toarray() if is_sparse(rows) and self.shift.any() else rows, self.shift)
+        space = self.energy.space
+        for target in targets:
+            with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+                torch.manual_seed(target)
+                net = TargetGivenOthers(self.energy.scaling, space, target, self._others(source, target, twins))
+                self.learned[target] = learn_target(net, points, space.encode(codes), codes[:, target], seed=target)
+
+    def _most_telling(self, net: TargetGivenOthers, target: int, others: list[int]) -> list[int]:
+        """The others, those first that the target follows most or that are coupled to it most."""
+        reliance = net.reliance(self.energy.space).numpy()
+        strength = [part / max(part.max(), 1e-12) for part in (reliance, self.interactions[target])]
+        return sorted(others, key=lambda i: -max(float(part[i]) for part in strength))
+
+    # --- effects ---------------------------------------------------------------------------------------------
+
+    def _support(
+        self,
+        source: Source,
+        rows: NDArray[np.int64],
+        selected: NDArray[np.int64],
+        net: TargetGivenOthers,
+        values: NDArray[Any],
+        codes: Tensor,
+        held: Tensor,
+        n_draws: int,
+        seed: int,
+    ) -> NDArray[np.float64]:
+        """How far rows support their value: (rows, 1 + k, 2 + outputs).
+
+        With the selected units, then without each of them; all other outputs free, all held, each listed one held.
+        """
+        points, n_drawn = _reduced_rows(source, rows, selected, n_draws, seed)
+        n_variants = selected.shape[1] + 1
+        own = torch.from_numpy(np.tile(rows, n_variants * n_drawn))  # the row that each point is made from
+        said, value = codes[own], torch.from_numpy(values)[own]
+        parts = []
+        for where, x in _chunks(points, self.shift):
+            part = self._support_of_points(x, net, _padded(value[where]), _padded(said[where]), held)
+            parts.append(part[: where.stop - where.start])
+        support = torch.cat(parts).double().numpy().reshape(n_variants, n_drawn, len(rows), 2 + len(held))
+        return np.asarray(support.mean(axis=1).transpose(1, 0, 2))
+
+    def _support_of_points(
+        self, x: Inputs, net: TargetGivenOthers, values: Tensor, codes: Tensor, held: Tensor
+    ) -> Tensor:
+        space, unary, projected = self.energy.space, self.energy.unary(x), net.project(x)
+
+        def support(outputs: Tensor) -> Tensor:
+            return net.support(projected, space.encode(outputs), values)
+
+        def following(clamped: Tensor) -> Tensor:
+            everywhere = clamped.expand(len(codes), -1)
+            return outputs_given(self.energy, self.likelihood, unary, codes, everywhere)
+
+        free = torch.zeros(1, space.n_outputs, dtype=torch.bool)
+        cases = [following(free), codes, *(following(one.unsqueeze(0)) for one in held)]
+        return torch.stack([support(outputs) for outputs in cases], dim=1)
+
+
+def _held_together(outputs: list[int], twins: list[list[int]], n_outputs: int) -> Tensor:
+    """For each listed output, what is held with it: itself and those that cannot be told from it."""
+    held = torch.zeros(len(outputs), n_outputs, dtype=torch.bool)
+    for place, output in enumerate(outputs):
+        held[place, next((group for group in twins if output in group), [output])] = True
+    return held
+
+
+def _chunks(rows: Any, shift: NDArray[np.float64]) -> Iterator[tuple[slice, Inputs]]:
+    """Encoded rows as networks see them, so many at a time, the last ones padded with zeros.
+
+    Every chunk has the same shape, so what comes out for a row cannot depend on how many others there are.
+    """
+    for start in range(0, rows.shape[0], CHUNK_POINTS):
+        part = rows[start : start + CHUNK_POINTS]
+        n_missing = CHUNK_POINTS - part.shape[0]
+        if is_sparse(part) and not shift.any():
+            whole = sparse.vstack([part, csr_array((n_missing, part.shape[1]))], format="csr") if n_missing else part
+        else:
+            whole = np.pad(part.toarray() if is_sparse(part) else part, ((0, n_missing), (0, 0)))
+        yield slice(start, start + part.shape[0]), Points.of(whole, shift).take(slice(None))
+
+
+def _padded(part: Tensor) -> Tensor:
+    missing = torch.zeros(CHUNK_POINTS - len(part), *part.shape[1:], dtype=part.dtype)
+    return torch.cat([part, missing])
+
+
+def _mixed_rows(source: Source, rng: np.random.Generator) -> Any:
+    """Rows of the training data, most of them with random parts removed."""
+    rows = source.background.rows
+    parts = []
+    for _ in range(0, N_POINTS, CHUNK_POINTS):
+        drawn = rows[rng.integers(rows.shape[0], size=CHUNK_POINTS)]
+        keep = rng.random((CHUNK_POINTS, source.groups.n_units)) < rng.random((CHUNK_POINTS, 1))
+        keep[: int(SHARE_WHOLE * CHUNK_POINTS)] = True
+        parts.append(source.removal.reduce(drawn, source.groups.to_columns(keep), rng))
+    return _stacked(parts)
+
+
+def _reduced_rows(
+    source: Source, rows: NDArray[np.int64], selected: NDArray[np.int64], n_draws: int, seed: int
+) -> tuple[Any, int]:
+    """Rows reduced to their selection, then to all of it but one unit, by the same draws: (variants, draws, rows)."""
+    removal, groups = source.removal, source.groups
+    keep = first_units(selected, np.full(len(rows), selected.shape[1]), groups.n_units)
+    stays_sparse = is_sparse(source.data) and removal.keeps_zeros
+    parts = []
+    for place in range(-1, selected.shape[1]):
+        kept = keep.copy()
+        if place >= 0:
+            chosen = np.flatnonzero(selected[:, place] >= 0)
+            kept[chosen, selected[chosen, place]] = False
+        columns = groups.to_columns(kept)
+        rng = np.random.default_rng(seed)
+        if stays_sparse:
+            parts.append(removal.reduce(source.data[rows], columns, rng))
+        else:
+            parts += list(removal.draws(source.rows(rows), columns, n_draws, rng))
+    return _stacked(parts), n_draws if removal.is_random else 1
+
+
+def _stacked(parts: list[Any]) -> Any:
+    return sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)

@@ -1,0 +1,336 @@
+"""explanation.paths() for every kind of output and input: shapes, honesty about queries, bad requests."""
+
+from __future__ import annotations
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from scipy import sparse
+
+import sointer
+from sointer import SOInter
+from sointer.baselines import Random
+from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.datasets import STRUCTURAL_PROBLEMS, mixed_xor
+from sointer.errors import InputError
+from sointer.paths import one_to_one
+from sointer.training import conditional_steps
+
+HASTY = {
+    "training": TrainingConfig(n_epochs=2, n_rounds=1),
+    "interpreter": InterpreterConfig(n_residual_steps=2, n_path_steps=4),
+    "random_state": 0,
+    "query_budget": 400,
+}
+N_ROWS = 400
+
+
+@pytest.fixture(autouse=True)
+def quick_nets(monkeypatch):
+    """These are tests of form, not of quality."""
+    monkeypatch.setattr(conditional_steps, "N_STEPS", 40)
+
+
+def rows(n_features, n=N_ROWS, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, n_features))
+
+
+def labels(X):
+    return np.column_stack([X[:, 0] > 0, X[:, 1] > 0, (X[:, 0] > 0) ^ (X[:, 1] > 0)]).astype(int)
+
+
+def classes(X):
+    first, second = np.digitize(X[:, 0], [-0.5, 0.5]), (X[:, 1] > 0).astype(int)
+    return np.column_stack([np.array(list("abc"))[first], np.array(list("uv"))[second], np.array(list("xyz"))[first]])
+
+
+def chances(X):
+    first, second = 1 / (1 + np.exp(-3 * X[:, 0])), 1 / (1 + np.exp(-3 * X[:, 1]))
+    return np.column_stack([first, second, first * (1 - second) + second * (1 - first)])
+
+
+def numbers(X):
+    return np.column_stack([X[:, 0] + X[:, 1], X[:, 2], X[:, 0] + X[:, 1] + X[:, 3]])
+
+
+def many(X):
+    return (X[:, :14] > 0).astype(int)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    X = rows(5)
+    return X, SOInter(labels, k=3, output_names=["a", "b", "t"], **HASTY).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("model", "n_features", "unit"),
+    [
+        (labels, 5, "probability"),
+        (classes, 5, "probability"),
+        (chances, 5, "probability"),
+        (numbers, 5, "standard deviations"),
+        (many, 15, "probability"),  # too many to list all combinations
+    ],
+)
+def test_every_kind_of_output(model, n_features, unit):
+    X = rows(n_features)
+    explainer = SOInter(model, k=3, **HASTY).fit(X)
+    target = np.arange(12) % 3
+    explanation = explainer.explain(X[:12], target=target)
+    paths = explanation.paths(n_draws=4)
+    m = min(8, explainer.n_outputs_ - 1)
+    assert paths.unit == unit
+    assert paths.total.shape == paths.direct.shape == (12, 3)
+    assert paths.through.shape == (12, 3, m)
+    assert paths.outputs.shape == (12, m)
+    assert (paths.outputs != target[:, None]).all()
+    assert np.isfinite(paths.total).all()
+    assert np.isfinite(paths.direct).all()
+    np.testing.assert_array_equal(np.isnan(paths.through), np.broadcast_to((paths.outputs < 0)[:, None], (12, 3, m)))
+    if unit == "probability":
+        assert np.abs(paths.total).max() <= 1
+    np.testing.assert_array_equal(paths.selected, explanation.selected)
+    assert len(paths.to_frame()) == int(np.isfinite(paths.through).sum()) + 36
+    assert set(paths.summary()) == {explainer.output_names_[t] for t in np.unique(target)}
+
+
+def test_classes_that_are_one_to_one_are_noticed():
+    explainer = SOInter(classes, k=2, **HASTY).fit(rows(5))
+    assert explainer.explain(rows(5)[:2], target=1).paths(n_draws=2).indistinguishable == [["y0", "y2"]]
+
+
+def test_one_to_one():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(3, size=50), rng.integers(2, size=50)
+    codes = np.column_stack([a, b, (a + 1) % 3, 1 - b, np.zeros(50, int), np.minimum(a, 1)])
+    assert one_to_one(codes) == [[0, 2], [1, 3]]
+    x, y = rng.normal(size=(2, 50))
+    table = np.column_stack([x, y, -2 * x + 1, x + 0.2 * y, np.ones(50)]).astype(np.float32)
+    assert one_to_one(table) == [[0, 2]]
+    assert one_to_one(codes[:0]) == []
+    assert one_to_one(codes[:, :1]) == []
+    assert one_to_one(np.zeros((5, 3), dtype=int)) == []
+
+
+def test_rows_do_not_depend_on_each_other_and_answers_repeat(plain, global_random_state_is_left_alone):
+    X, explainer = plain
+    together = explainer.explain(X[:300], target="t").paths(n_draws=3)
+    again = explainer.explain(X[:300], target="t").paths(n_draws=3)
+    alone = explainer.explain(X[123:124], target="t").paths(n_draws=3)
+    for name in ("total", "direct", "through"):
+        np.testing.assert_array_equal(getattr(together, name), getattr(again, name))
+        np.testing.assert_array_equal(getattr(together, name)[123:124], getattr(alone, name))
+    other = explainer.explain(X[:300], target="t").paths(n_draws=3, random_state=1)
+    assert not np.array_equal(together.total, other.total)
+    # Learned again from nothing, the same.
+    explainer._tracer = None
+    np.testing.assert_array_equal(explainer.explain(X[:300], target="t").paths(n_draws=3).through, together.through)
+
+
+def test_other_targets_do_not_matter(plain):
+    X, explainer = plain
+    mixed = explainer.explain(X[:10], target=["a", "t"] * 5).paths(n_draws=3)
+    alone = explainer.explain(X[:10], target="t").paths(n_draws=3)
+    np.testing.assert_array_equal(mixed.through[1::2], alone.through[1::2])
+
+
+def test_groups_and_auto_k(plain):
+    X = rows(6)
+    groups = {"pair": [0, 5], "rest": [2, 3]}
+    explainer = SOInter(labels, k=2, groups=groups, **HASTY).fit(X)
+    paths = explainer.explain(X[:20], target=[0, 2] * 10, k="auto").paths(n_draws=2)
+    assert (paths.selected < 0).any()
+    np.testing.assert_array_equal(np.isnan(paths.total), paths.selected < 0)
+    np.testing.assert_array_equal(np.isnan(paths.through).all(axis=2), paths.selected < 0)
+    assert "pair" in repr(paths)
+    assert set(paths.to_frame()["feature"]) <= {"pair", "x1", "rest", "x4"}
+    pyplot.close(paths.plot(row=0).figure)
+
+
+def test_wide_sparse_rows():
+    rng = np.random.default_rng(0)
+    X = sparse.csr_array((rng.random((150, 300)) < 0.02).astype(float))
+
+    def tags(X):
+        dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
+        a, b = dense[:, :60].sum(axis=1) > 0, dense[:, 60:120].sum(axis=1) > 0
+        return np.column_stack([a, b, a & b]).astype(int)
+
+    explainer = SOInter(tags, k=3, energy=EnergyConfig(hidden=(8,), batch_size=32), **HASTY).fit(X)
+    explanation = explainer.explain(X[:40], target=2)
+    assert explainer.removal_.keeps_zeros
+    together, alone = explanation.paths(), explainer.explain(X[7:8], target=2).paths()
+    np.testing.assert_array_equal(together.through[7:8], alone.through)
+    explainer.removal_.keeps_zeros = False  # the same by way of dense rows
+    np.testing.assert_allclose(explanation.paths().through, together.through, atol=1e-6)
+
+
+def test_only_the_most_telling_outputs_are_listed(plain):
+    X, explainer = plain
+    explanation = explainer.explain(X[:3], target="t")
+    both, one = explanation.paths(n_draws=2), explanation.paths(n_draws=2, n_outputs=1)
+    assert both.outputs.shape == (3, 2)
+    np.testing.assert_array_equal(one.outputs, both.outputs[:, :1])
+    np.testing.assert_array_equal(one.through, both.through[:, :, :1])
+
+
+# --- what the black box said -----------------------------------------------------------------------------------
+
+
+def test_the_black_box_is_asked_at_most_once_per_row(plain):
+    X, explainer = plain
+    box, new = explainer.black_box_, rows(5, n=7, seed=9)
+    before = box.n_queries
+    told = explainer.explain(new, target="t", predicted=labels(new)).paths(n_draws=2)
+    asked_in_fit = np.flatnonzero(explainer.remembered_.find(X)[0])[:9]
+    assert len(asked_in_fit) == 9
+    explainer.explain(X[asked_in_fit], target="t").paths(n_draws=2)
+    assert box.n_queries == before
+    explanation = explainer.explain(new, target="t")
+    asked = explanation.paths(n_draws=2)
+    explanation.paths(n_draws=2)
+    assert box.n_queries == before + 7
+    same = explanation.expected == labels(new)[:, 2]
+    np.testing.assert_array_equal(asked.direct[same], told.direct[same])
+
+
+def test_what_was_said_is_what_is_held(plain):
+    """Another answer about the other outputs gives other direct effects, and the same total."""
+    X, explainer = plain
+    said = labels(X[:50])
+    lied = said.copy()
+    lied[:, :2] = 1 - lied[:, :2]
+    told, untrue = (explainer.explain(X[:50], target="t", predicted=y).paths(n_draws=2) for y in (said, lied))
+    np.testing.assert_array_equal(told.total, untrue.total)
+    assert not np.allclose(told.direct, untrue.direct)
+
+
+def test_saved_explainers(plain, tmp_path):
+    X, explainer = plain
+    explainer.save(tmp_path / "why")
+    here = explainer.explain(X[:20], target="t", predicted=labels(X[:20])).paths(n_draws=3)
+    alone = sointer.load(tmp_path / "why")
+    there = alone.explain(X[:20], target="t", predicted=labels(X[:20])).paths(n_draws=3)
+    for name in ("total", "direct", "through", "outputs"):
+        np.testing.assert_array_equal(getattr(here, name), getattr(there, name))
+    # Without black box and without its answers, the energy's own expectation is held.
+    assert np.isfinite(alone.explain(rows(5, n=3, seed=8), target="t").paths(n_draws=3).direct).all()
+
+
+def test_labels_never_seen_in_fit_are_expected_instead():
+    def model(X):
+        return np.column_stack([np.where(X[:, 0] > 5, "new", np.where(X[:, 0] > 0, "up", "down")), X[:, 1] > 0])
+
+    X = rows(3)
+    explainer = SOInter(model, k=2, **HASTY).fit(X)
+    far = np.array([[6.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
+    paths = explainer.explain(far, target=1).paths(n_draws=2)
+    assert model(far)[0, 0] == "new"
+    assert np.isfinite(paths.direct).all()
+
+
+def test_a_single_output_has_direct_effects_only():
+    X = rows(4)
+    explainer = SOInter(lambda X: (X[:, :1] > 0).astype(int), k=2, **HASTY).fit(X)
+    paths = explainer.explain(X[:5]).paths(n_draws=2)
+    assert paths.through.shape == (5, 2, 0)
+    np.testing.assert_allclose(paths.direct, paths.total, atol=1e-6)
+    assert set(paths.to_frame()["path"]) == {"direct"}
+    assert paths.summary()["y0"][0].output is None
+    pyplot.close(paths.plot().figure)
+
+
+def test_the_paper_preset_is_served():
+    X = rows(4, n=120)
+    training = TrainingConfig(n_rounds=1, n_pretraining_steps=5)
+    explainer = SOInter(labels, k=2, preset="paper", query_budget=200, random_state=0, training=training).fit(X)
+    assert np.isfinite(explainer.explain(X[:3], target=2).paths().total).all()
+
+
+# --- what a person sees ------------------------------------------------------------------------------------------
+
+
+def test_frame_summary_and_picture(plain):
+    X, explainer = plain
+    paths = explainer.explain(X[:30], target="t").paths(n_draws=2)
+    frame = paths.to_frame()
+    assert list(frame.columns) == ["sample", "target", "expected", "feature", "total", "path", "effect"]
+    assert set(frame["path"]) == {"direct", "a", "b"}
+    line = frame[(frame["sample"] == 3) & (frame["path"] == "direct")]
+    np.testing.assert_array_equal(line["effect"], paths.direct[3])
+    [routes] = paths.summary().values()
+    for route in routes:
+        here = paths.selected == explainer.groups_.unit_names.index(route.feature)
+        assert route.total == pytest.approx(paths.total[here].mean())
+        assert route.direct == pytest.approx(paths.direct[here].mean())
+        means = paths.through[here].mean(axis=0)
+        assert route.output == explainer.output_names_[paths.outputs[0, means.argmax()]]
+        assert route.through == pytest.approx(means.max())
+        assert route.n_rows == here.sum()
+    assert all(route.feature in repr(paths) for route in routes)
+    for row in (None, 3, -1):
+        ax = paths.plot(row=row)
+        texts = [text.get_text() for text in ax.texts]
+        assert "t" in texts
+        assert any(text.startswith("x") for text in texts)
+        pyplot.close(ax.figure)
+    one = paths.pick(3)
+    np.testing.assert_array_equal(one.through, paths.through[3:4])
+
+
+# --- bad requests ------------------------------------------------------------------------------------------------
+
+
+def test_explainers_without_coupling_say_so(plain):
+    X, _ = plain
+    for explainer, name in (
+        (Random(labels, k=2, random_state=0), "Random"),
+        (SOInter(labels, k=2, structured=False, **HASTY), "structured=False"),
+    ):
+        explanation = explainer.fit(X).explain(X[:2], target=2)
+        with pytest.raises(InputError, match=name):
+            explanation.paths()
+
+
+@pytest.mark.parametrize("wrong", [{"n_draws": 0}, {"n_draws": 2.5}, {"n_outputs": 0}, {"random_state": -1}])
+def test_wrong_settings(plain, wrong):
+    X, explainer = plain
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        explainer.explain(X[:2], target="t").paths(**wrong)
+
+
+def test_pictures_that_cannot_be(plain):
+    X, explainer = plain
+    paths = explainer.explain(X[:4], target=["a", "t"] * 2).paths(n_draws=2)
+    with pytest.raises(InputError, match="2 targets"):
+        paths.plot()
+    with pytest.raises(InputError, match="row is 4"):
+        paths.plot(row=4)
+
+
+# --- the planted problems ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STRUCTURAL_PROBLEMS)
+def test_equations_are_those_of_the_black_box(name):
+    structural = STRUCTURAL_PROBLEMS[name](12).shuffled(4)
+    X = structural.problem.sample(200, random_state=0)
+    np.testing.assert_array_equal(structural.solve(X), structural.problem(X))
+    assert structural.problem.targets == (structural.target,)
+
+
+def test_true_paths_by_hand():
+    structural = mixed_xor(4)  # y0 = [x0 + x1 > 0], the target y0 xor [x2 > 0]
+    X = np.array([[2.0, -1.0, 1.0, 0.0]])  # y0 = 1, target = 0
+    references = np.array([[0.0, 0.0, -1.0, 0.0], [3.0, 0.0, 1.0, 0.0]])
+    paths = structural.true_paths(X, np.array([[0, 2]]), references)
+    # With x0 and x2 kept, y0 = [2 + 0 > 0] = 1 for both references: the target stays. Without x0 it is [0 > 0] = 0
+    # for the first reference only; without x2 the target changes for the first reference only.
+    np.testing.assert_allclose(paths.total, [[0.5, 0.5]])
+    np.testing.assert_allclose(paths.direct, [[0.0, 0.5]])
+    np.testing.assert_allclose(paths.through, [[[0.5, 0.0], [0.0, 0.0]]])
