@@ -12,10 +12,10 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint docs bench reproduce reproduce-text clean
+.PHONY: help setup demo test test-slow lint docs bench reproduce-synthetic reproduce-text clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # torch first and alone: see constraints.txt. The stamp is written last, so a failed install leaves none.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -49,8 +49,8 @@ docs: $(INSTALLED) ## run every Python example in README.md and docs/
 bench: $(INSTALLED) ## measure the speed of explanations
 	$(PY) benchmarks/explain_speed.py
 
-reproduce: $(INSTALLED) ## run the planted-truth experiment and write its results
-	$(PY) experiments/planted_truth/run.py
+reproduce-synthetic: $(INSTALLED) ## run every study on synthetic data (hours) and write its figures and pages
+	$(PY) experiments/synthetic/run.py
 
 reproduce-text: $(INSTALLED) ## run the text study (hours; trained models are kept) and write its results
 	$(PY) experiments/text/run.py

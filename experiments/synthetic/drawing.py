@@ -1,0 +1,80 @@
+"""What the figures of all studies share: one colour per method, means with intervals, one way to save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sointer.metrics import mean_interval
+
+mpl.use("Agg")
+mpl.rcParams.update(
+    {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25}
+)
+
+# Okabe and Ito's colours, which everybody can tell apart; a method looks the same in every figure.
+METHODS: dict[str, dict[str, Any]] = {
+    "SOInter": {"color": "#0072b2", "marker": "o", "linewidth": 2.4, "zorder": 5},
+    "SOInter-1": {"color": "#56b4e9", "marker": "s"},
+    "SOInter, paper preset": {"color": "#cc79a7", "marker": "D"},
+    "L2X": {"color": "#e69f00", "marker": "^"},
+    "KernelShap": {"color": "#d55e00", "marker": "v"},
+    "KernelShap, as packaged": {"color": "#d55e00", "marker": "v", "linestyle": "--", "markerfacecolor": "white"},
+    "Lime": {"color": "#009e73", "marker": "P"},
+    "Lime, as packaged": {"color": "#009e73", "marker": "P", "linestyle": "--", "markerfacecolor": "white"},
+    "ShapleySampling": {"color": "#7a5195", "marker": "X"},
+    "Random": {"color": "#999999", "marker": ".", "linestyle": ":"},
+}
+
+
+def band(
+    ax: Axes,
+    values: Mapping[float, Sequence[float]],
+    label: str | None,
+    style: Mapping[str, Any],
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+) -> None:
+    """Means over seeds against x, with the 95 % interval shaded, cut off where no value can be.
+
+    Of two seeds there is no interval worth showing.
+    """
+    x = np.array(sorted(values))
+    found = [mean_interval(values[position]) for position in x]
+    ax.plot(x, [f.mean for f in found], label=label, markersize=5, **style)
+    enough = np.array([len(values[position]) > 2 for position in x])
+    ax.fill_between(
+        x,
+        np.clip([f.low for f in found], low, high),
+        np.clip([f.high for f in found], low, high),
+        where=enough,
+        color=style["color"],
+        alpha=0.12,
+        linewidth=0,
+    )
+
+
+def legend_below(figure: Figure, axes: Axes, columns: int = 5) -> None:
+    """One legend for all panels, below them."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=columns, frameon=False)
+
+
+def finish(figure: Figure, path: Path) -> None:
+    figure.savefig(path, dpi=130, bbox_inches="tight", facecolor="white")
+    figure.clear()
+
+
+def interval(values: Sequence[float], low: float = 0.0, high: float = 1.0) -> str:
+    """Mean and 95 % interval as text; a single value alone."""
+    found = mean_interval(values)
+    if len(values) < 2:
+        return f"{found.mean:.2f}"
+    return f"{found.mean:.2f} [{max(low, found.low):.2f}, {min(high, found.high):.2f}]"
