@@ -32,7 +32,7 @@ demo: $(INSTALLED) ## explain a model that reads digits, and draw what decided i
 	$(VENV)/bin/sointer demo
 
 test: $(INSTALLED) ## run the tests that take seconds
-	$(PY) -m pytest --durations=10
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses=4 --dist=loadfile --durations=10
 
 test-slow: $(INSTALLED) ## run the tests that take minutes
 	$(PY) -m pytest -m slow --durations=10

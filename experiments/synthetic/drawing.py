@@ -20,15 +20,15 @@ mpl.rcParams.update(
 
 # Okabe and Ito's colours, which everybody can tell apart; a method looks the same in every figure.
 METHODS: dict[str, dict[str, Any]] = {
-    "SOInter": {"color": "#0072b2", "marker": "o", "linewidth": 2.4, "zorder": 5},
-    "SOInter-1": {"color": "#56b4e9", "marker": "s"},
-    "SOInter, paper preset": {"color": "#cc79a7", "marker": "D"},
-    "L2X": {"color": "#e69f00", "marker": "^"},
-    "KernelShap": {"color": "#d55e00", "marker": "v"},
-    "KernelShap, as packaged": {"color": "#d55e00", "marker": "v", "linestyle": "--", "markerfacecolor": "white"},
-    "Lime": {"color": "#009e73", "marker": "P"},
-    "Lime, as packaged": {"color": "#009e73", "marker": "P", "linestyle": "--", "markerfacecolor": "white"},
-    "ShapleySampling": {"color": "#7a5195", "marker": "X"},
+    "SOInter": {"color": "#d55e00", "marker": "o", "linewidth": 2.6, "zorder": 5},
+    "SOInter-1": {"color": "#0072b2", "marker": "s"},
+    "SOInter, paper preset": {"color": "#7a5195", "marker": "h", "linestyle": "-."},
+    "L2X": {"color": "#3c9fd6", "marker": "X"},
+    "KernelShap": {"color": "#cc79a7", "marker": "D"},
+    "KernelShap, as packaged": {"color": "#cc79a7", "marker": "D", "linestyle": "--", "markerfacecolor": "white"},
+    "Lime": {"color": "#b8860b", "marker": "v"},
+    "Lime, as packaged": {"color": "#b8860b", "marker": "v", "linestyle": "--", "markerfacecolor": "white"},
+    "ShapleySampling": {"color": "#009e73", "marker": "^"},
     "Random": {"color": "#999999", "marker": ".", "linestyle": ":"},
 }
 
