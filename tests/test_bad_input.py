@@ -166,6 +166,22 @@ def test_a_poor_energy_is_admitted():
     assert {UnstableBlackBoxWarning, PoorFitWarning} <= kinds
 
 
+def test_one_output_that_was_not_learned_is_named_though_the_others_were():
+    def model(batch):
+        easy = batch[:, :4] > 0
+        return np.column_stack([easy, (batch > 0).sum(axis=1) % 2])
+
+    rows = np.random.default_rng(0).normal(size=(500, 10))
+    names = ["a", "b", "c", "d", "parity"]
+    explainer = sointer.SOInter(model, k=2, query_budget=400, output_names=names, random_state=0)
+    with pytest.warns(PoorFitWarning, match=r"little of 1 of 5 outputs: 'parity'; on held-out answers"):
+        explainer.fit(rows)
+    assert explainer.held_out_skill_ > 0.5, "the mean hides it"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PoorFitWarning)
+        explainer.fit(rows, targets=["a", "b"])
+
+
 # --- black boxes that misbehave ---------------------------------------------------------------------------
 
 

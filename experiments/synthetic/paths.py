@@ -62,8 +62,9 @@ def run(problem: str, n_features: int, n_queries: int, seed: int, n_epochs: int)
     paths = explanation.paths(n_draws=N_DRAWS, random_state=0)
     # The very draws that the estimate sees, so that only its ways are judged and not the luck of the draw.
     references = explainer.removal_.references(N_DRAWS, np.random.default_rng(0))
-    scale = 1.0 if explainer.outputs_.scale is None else float(explainer.outputs_.scale[target])
-    total, direct, through = (part / scale for part in structural.true_paths(X, paths.selected, references))
+    center, scale = _center_and_scale(explainer, target)
+    true_paths = structural.true_paths(X, paths.selected, references, center=center)
+    total, direct, through = (part / scale for part in true_paths)
     outputs = paths.outputs[0]
     through = _copies_as_one(through, paths)[:, :, outputs]
     true = np.concatenate([total[:, :, None], direct[:, :, None], through], axis=2)
@@ -79,6 +80,12 @@ def run(problem: str, n_features: int, n_queries: int, seed: int, n_epochs: int)
         "indistinguishable": paths.indistinguishable,
         "features": _by_feature(paths.selected, found, true, black_box.order or ()),
     }
+
+
+def _center_and_scale(explainer: SOInter, target: int) -> tuple[float, float]:
+    """How the explainer encodes a continuous target; (0, 1) for labels."""
+    center, scale = explainer.outputs_.center, explainer.outputs_.scale
+    return (0.0, 1.0) if center is None or scale is None else (float(center[target]), float(scale[target]))
 
 
 def _copies_as_one(through: NDArray[np.float64], paths: Paths) -> NDArray[np.float64]:

@@ -23,21 +23,22 @@ N_ROWS, N_TEST_ROWS = 2000, 1000
 
 def cases(smoke: bool) -> Iterator[Case]:
     if smoke:
-        yield {"problem": "mediated_xor", "seed": 0, "budget": 300}
+        yield {"problem": "mediated_xor", "method": "SOInter", "seed": 0, "budget": 300}
         return
     for seed in SEEDS:
         for name in ALL_PROBLEMS:
             if name not in ("e1", "e2"):  # the study of accuracy has these at many sizes
-                yield {"problem": name, "seed": seed}
+                yield {"problem": name, "method": "SOInter", "seed": seed}
+        yield {"problem": "switch", "method": "SOInter-1", "seed": seed}
 
 
-def run(problem: str, seed: int, budget: int | None = None) -> dict[str, Any]:
+def run(problem: str, method: str, seed: int, budget: int | None = None) -> dict[str, Any]:
     """Fit once, explain held-out rows for every planted target."""
     known = planted(problem, N_FEATURES, seed)
     X, X_test = known.sample(N_ROWS, random_state=seed), known.sample(N_TEST_ROWS, random_state=10_000 + seed)
     k = int(known.relevant_rows(X_test[:1], known.targets[0]).sum())
     started = time.perf_counter()
-    explainer = make("SOInter", known, k, seed, budget).fit(X, targets=list(known.targets))
+    explainer = make(method, known, k, seed, budget).fit(X, targets=list(known.targets))
     fit_seconds = time.perf_counter() - started
     targets = {}
     for target in known.targets:
@@ -70,24 +71,24 @@ def page(rows: list[Row], images: Path) -> str:
         "size. *Fidelity*: share of rows on which the target keeps its value when all other features are replaced by",
         "another row's. E1 and E2 have [a page of their own](accuracy.md). Made by `make reproduce-synthetic`.",
         "",
-        "| problem | target | exact match (worst seed) | median rank | fidelity at k | at k + 1 | black-box rows "
-        "| seeds |",
-        "|---|---|---|---|---|---|---|---|",
+        "| problem | method | target | exact match (worst seed) | median rank | fidelity at k | at k + 1 "
+        "| black-box rows | seeds |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for problem in dict.fromkeys(row["problem"] for row in rows):
-        same = [row for row in rows if row["problem"] == problem]
+    for problem, method in dict.fromkeys((row["problem"], row["method"]) for row in rows):
+        same = [row for row in rows if (row["problem"], row["method"]) == (problem, method)]
         for target in same[0]["targets"]:
             found = [row["targets"][target] for row in same]
             match = [f["exact_match"] for f in found]
             lines.append(
-                f"| {problem} | {target} | {interval(match)} ({min(match):.3f}) "
+                f"| {problem} | {method} | {target} | {interval(match)} ({min(match):.3f}) "
                 f"| {np.mean([f['median_rank'] for f in found]):.2f} | {np.mean([f['fidelity'] for f in found]):.3f} "
                 f"| {np.mean([f['fidelity_one_more'] for f in found]):.3f} "
                 f"| {np.mean([row['n_queries'] for row in same]):,.0f} | {len(same)} |"
             )
     note = [
-        "`switch` is the hard one: which features matter depends on the row, and on many rows fewer would do, so exact",
-        "match is not expected there; fidelity is what counts.",
+        "`switch` is the hard one: which features matter depends on the row, and on many rows fewer would do.",
+        "SOInter-1, which learns each output on its own, stands beside it.",
     ]
     return "\n".join([*lines, "", *note, ""])
 

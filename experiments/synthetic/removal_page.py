@@ -40,7 +40,7 @@ def page(rows: list[Row], images: Path) -> str:
         "![Real rows and reduced rows of two correlated features, for four removals](../images/removal-inputs.png)",
         "## What one learns\n\n" + "\n".join([*found(fits, made), *cross_checks(fits), *credit(fits, made)]),
         "![Exact match, and what unused features are worth, by data and removal](../images/removal-found.png)",
-        "Not measured (–): with inputs of mean 0, removal by the mean is removal by zero.",
+        "Not measured (–): with inputs of mean 0, removal by the mean is nearly that by zero.",
         "## Which features are found?\n\nExact match with the planted set, mean and 95 % interval over seeds."
         + fewer_seeds(fits)
         + "\n\n"
@@ -49,7 +49,7 @@ def page(rows: list[Row], images: Path) -> str:
         "below.\n\n" + by_situation(fits, selected),
         '## Is an explanation still right when "absent" means something else?\n\n'
         "Fidelity of explanations fitted under one removal (lines) when the rest is removed in another way (columns): "
-        "mean over the situations above, and the worst of them.\n\n" + fidelities(fits),
+        "mean over the situations in which it was fitted, and the worst of them.\n\n" + fidelities(fits),
         "## What does a removal give credit for?\n\nFidelity when only unused features are kept, as many as there are "
         "relevant ones: their copies, where there are copies, else others that the target does not depend on. In "
         "brackets: when nothing is kept.\n\n" + by_situation(made, unused),
@@ -81,8 +81,12 @@ made a tag true. Made by `python experiments/synthetic/run.py removal`."""
 
 def found(fits: list[Row], made: list[Row]) -> list[str]:
     lines = []
-    for removal in present(fits):
-        by_cell = cell_means(fits, removal, "exact_match")
+    of_all = {removal: cell_means(fits, removal, "exact_match") for removal in present(fits)}
+    common = set.intersection(*(set(cells) for cells in of_all.values())) if of_all else set()
+    if len({len(cells) for cells in of_all.values()}) > 1 and common:
+        means = ", ".join(f"{removal} {np.mean([c[cell] for cell in common]):.2f}" for removal, c in of_all.items())
+        lines.append(f"- On the {len(common)} situations in which all removals were fitted: exact match {means}.")
+    for removal, by_cell in of_all.items():
         worst = min(by_cell, key=lambda cell: by_cell[cell])
         told = sorted(cell_means(made, removal, "told_apart").values())
         apart = dict.fromkeys(f"{value:.0%}" for value in (*told[:1], *told[-1:]))

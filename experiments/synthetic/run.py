@@ -20,7 +20,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from study import Study, read, work  # noqa: E402
+import torch  # noqa: E402
+from study import Study, files_of, read, work  # noqa: E402
 
 import sointer  # noqa: E402
 
@@ -43,6 +44,7 @@ def main() -> int:
         parser.error(f"no study is called {unknown[0]!r}; there are {', '.join(NAMES)}")
     if arguments.smoke and arguments.out is None:
         parser.error("--smoke needs --out, so that its results do not mix with real ones")
+    torch.set_num_threads(1)  # so that seconds mean the same for every method and size
     warnings.simplefilter("ignore", sointer.errors.SointerWarning)
     shard, n_shards = (int(part) for part in arguments.shard.split("/"))
     docs = HERE.parents[1] / "docs"
@@ -54,7 +56,8 @@ def main() -> int:
         study: Study = importlib.import_module(name).STUDY
         results = folder / (f"{name}.jsonl" if n_shards == 1 else f"{name}-shard{shard}.jsonl")
         if arguments.again:
-            results.unlink(missing_ok=True)
+            for file in [results] if n_shards > 1 else files_of(folder, name):
+                file.unlink(missing_ok=True)
         if not arguments.pages:
             n_failed += work(study, results, smoke=arguments.smoke, shard=shard, n_shards=n_shards)
         rows = read(folder, name)

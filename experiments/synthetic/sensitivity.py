@@ -29,17 +29,23 @@ def cases(smoke: bool) -> Iterator[Case]:
     for seed in SEEDS:
         for varied in VARIED:
             for problem in PROBLEMS:
-                for value in values(varied, PROBLEMS[problem][1]):
+                for value in values(varied, *sizes(problem)):
                     if value != USUAL.get(varied):
                         yield {"problem": problem, "varied": varied, "value": value, "seed": seed}
 
 
-def values(varied: str, n_features: int) -> list[Any]:
+def sizes(problem: str) -> tuple[int, int]:
+    """How many features a problem has, and how many are relevant."""
+    known = planted(*PROBLEMS[problem], seed=0)
+    return known.n_features, len(known.relevant[known.targets[0]])
+
+
+def values(varied: str, n_features: int, n_relevant: int) -> list[Any]:
     """What a setting is varied over."""
     if varied == "nothing":
         return [0]
-    if varied == "k":
-        return [k for k in (1, 2, 3, 5, 7, 10, 20) if k <= n_features]
+    if varied == "k":  # the true size is what "nothing" varied has
+        return [k for k in (1, 2, 3, 5, 7, 10, 20) if k <= n_features and k != n_relevant]
     return list(
         {
             "budget": BUDGETS,

@@ -68,8 +68,11 @@ def _key(case: Case) -> str:
 
 def read(folder: Path, name: str) -> list[Row]:
     """All results of a study, from the files of all shards."""
-    files = sorted([*folder.glob(f"{name}.jsonl"), *folder.glob(f"{name}-shard*.jsonl")])
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [json.loads(line) for file in files_of(folder, name) for line in file.read_text().splitlines()]
+
+
+def files_of(folder: Path, name: str) -> list[Path]:
+    return sorted([*folder.glob(f"{name}.jsonl"), *folder.glob(f"{name}-shard*.jsonl")])
 
 
 def work(study: Study, results: Path, *, smoke: bool, shard: int, n_shards: int) -> int:

@@ -28,16 +28,17 @@ from sointer.refinement import N_DRAWS, refine_ranking
 from sointer.remembered import Remembered
 from sointer.tracing import Tracer
 from sointer.training.default import train_default
+from sointer.training.energy_steps import POOR_SKILL
 from sointer.training.history import History
 from sointer.training.paper import train_paper
 from sointer.training.task import Configs, Task, Trained, compact
 from sointer.training.threads import threads_for
+from sointer.validation import _some as some
 from sointer.validation import check_positive_int, is_integer
 
 N_AUTO_QUERIES = (5_000, 50_000)
 MOST_SPARSE_QUERIES = 500_000
 AUTO_QUERIES_PER_FEATURE = 250
-POOR_SKILL = 0.5
 
 
 class SOInter(Explainer):
@@ -207,11 +208,20 @@ class SOInter(Explainer):
                 BudgetWarning,
                 stacklevel=3,
             )
-        if self.preset == "default" and trained.skill < POOR_SKILL:
-            warnings.warn(
+        poor = [self.output_names_[t] for t in trained.poorly_told if t in set(trained.targets)]
+        if self.preset == "default" and (trained.skill < POOR_SKILL or poor):
+            learned = (
                 f"the energy has learned little of this black box: on held-out answers it avoids only "
-                f"{max(trained.skill, 0):.0%} of the errors of always guessing the usual value (below "
-                f"{POOR_SKILL:.0%}), so explanations may be wrong. Check them with explanation.verify(); raise "
+                f"{max(trained.skill, 0):.0%} of the errors of always guessing the usual value (below {POOR_SKILL:.0%})"
+            )
+            if trained.skill >= POOR_SKILL:
+                learned = (
+                    f"the energy has learned little of {len(poor)} of {len(trained.targets)} outputs: {some(poor)}; on "
+                    f"held-out answers it avoids less than {POOR_SKILL:.0%} of the errors of always guessing their "
+                    "usual value"
+                )
+            warnings.warn(
+                f"{learned}, so explanations may be wrong. Check them with explanation.verify(); raise "
                 "query_budget or give more data; explain with predicted=, and with refine= where it matters.",
                 PoorFitWarning,
                 stacklevel=3,

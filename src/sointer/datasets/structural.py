@@ -52,13 +52,16 @@ class Structural:
             inputs = inputs[:, np.argsort(self.problem.order)]
         return _solve(inputs, self.equations, held or {})
 
-    def true_paths(self, X: FloatArray, selected: npt.NDArray[np.int64], references: FloatArray) -> TruePaths:
+    def true_paths(
+        self, X: FloatArray, selected: npt.NDArray[np.int64], references: FloatArray, *, center: float = 0.0
+    ) -> TruePaths:
         """Effects of the selected features, the others (and each of them in turn) taken from every reference row.
 
         Labels: the change in how often the target is what it is for the whole row. Numbers: the change of its
-        mean, away from the mean of all references' targets on the side of its value for the whole row.
+        mean, upwards if its value for the whole row is at `center` or above, else downwards; `explanation.paths()`
+        takes the mean over the training answers, `explainer.outputs_.center`, for that.
         """
-        whole, middle = self.solve(X), self.solve(references)[:, self.target]
+        whole = self.solve(X)
         clamps: list[list[int]] = [[], list(range(self.target)), *([i] for i in range(self.target))]
         keep = np.zeros(X.shape, dtype=bool)
         np.put_along_axis(keep, selected, True, axis=1)
@@ -71,14 +74,14 @@ class Structural:
                 reduced = np.where(kept, X, reference)
                 for number, clamp in enumerate(clamps):
                     answer = self.solve(reduced, {i: whole[:, i] for i in clamp})[:, self.target]
-                    support[:, place, number] += self._support(answer, whole[:, self.target], middle)
+                    support[:, place, number] += self._support(answer, whole[:, self.target], center)
         effect = (support[:, :1] - support[:, 1:]) / len(references)
         return TruePaths(effect[:, :, 0], effect[:, :, 1], effect[:, :, :1] - effect[:, :, 2:])
 
-    def _support(self, answer: Column, value: Column, middle: Column) -> FloatArray:
+    def _support(self, answer: Column, value: Column, center: float) -> FloatArray:
         if self.problem.output_kind != "continuous":
             return np.asarray(answer == value, dtype=np.float64)
-        return np.where(value < middle.mean(), -answer, answer)
+        return np.where(value < center, -answer, answer)
 
 
 def _solve(X: FloatArray, equations: Sequence[Equation], held: Mapping[int, Column]) -> npt.NDArray[Any]:

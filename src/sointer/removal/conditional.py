@@ -83,7 +83,7 @@ class ConditionalRemoval(Removal):
         """Background rows for every draw and sample: (draws, n); `lots` in [0, 1) are for each sample, or for all."""
         lots = np.broadcast_to(lots, (len(lots), len(Z)))
         donors = np.empty(lots.shape, dtype=np.int64)
-        step = max(1, CHUNK_ENTRIES // self._terms.shape[1])
+        step = max(1, CHUNK_ENTRIES // max(self._terms.shape))
         for start in range(0, len(Z), step):
             some = slice(start, start + step)
             near = self._near(Z[some], keep[some])

@@ -35,7 +35,16 @@ def train_default(task: Task) -> Trained:
     quality = alternate(task, interpreter, pairs, whole, torch.tensor(targets))
     fit_interpreter(task, interpreter, whole, torch.tensor(targets))
     asked_whole = (whole_index.numpy(), whole.codes.numpy())
-    return Trained(outputs, targets, interpreter.energy, interpreter, quality.agreement, quality.skill, asked_whole)
+    return Trained(
+        outputs,
+        targets,
+        interpreter.energy,
+        interpreter,
+        quality.agreement,
+        quality.skill,
+        asked_whole,
+        quality.poorly_told,
+    )
 
 
 def some_held_out(task: Task, n: int) -> Tensor:

@@ -23,6 +23,8 @@ SPARSITY_WARM_UP = 0.25
 MOST_UNITS_ALONE, FEWEST_UNITS_ALONE = 2000, 16
 N_VALIDATIONS = 60
 VALIDATION_CHUNK = 1024
+POOR_SKILL = 0.5
+FEWEST_UNUSUAL = 5
 
 
 def build_energy(
@@ -63,6 +65,8 @@ class Quality(NamedTuple):
     loss: float
     agreement: float
     skill: float
+    poorly_told: list[int]
+    """Outputs of which little was learned."""
 
 
 class EnergyTrainer:
@@ -154,9 +158,12 @@ class EnergyTrainer:
         if self.energy.space.is_continuous:
             tolerance = float(self.pairs.outputs.tolerance or 0.0)
             agreement = float(((predicted - codes).abs() <= tolerance).float().mean())
-            return Quality(loss, agreement, skill(predicted, codes, codes.mean(dim=0), squared=True))
-        agreement = float((predicted == codes).float().mean())
-        return Quality(loss, agreement, skill(predicted, codes, codes.mode(dim=0).values, squared=False))
+            usual = codes.mean(dim=0)
+            poor = poorly_told(predicted, codes, usual, squared=True)
+            return Quality(loss, agreement, skill(predicted, codes, usual, squared=True), poor)
+        agreement, usual = float((predicted == codes).float().mean()), codes.mode(dim=0).values
+        poor = poorly_told(predicted, codes, usual, squared=False)
+        return Quality(loss, agreement, skill(predicted, codes, usual, squared=False), poor)
 
     def finish(self) -> None:
         """Go back to the state that was best on the held-out queries."""
@@ -169,10 +176,17 @@ def skill(predicted: Tensor, codes: Tensor, usual: Tensor, *, squared: bool) -> 
 
     Agreement alone flatters: where a label is set on 1 % of rows, guessing "no" agrees on 99 %.
     """
-
-    def error(guess: Tensor) -> Tensor:
-        return (guess - codes).square().mean(dim=0) if squared else (guess != codes).float().mean(dim=0)
-
-    by_guessing = error(usual.expand_as(codes))
+    by_guessing, own = _errors(usual.expand_as(codes), codes, squared), _errors(predicted, codes, squared)
     varies = by_guessing > 0
-    return float((1 - error(predicted)[varies] / by_guessing[varies]).mean()) if varies.any() else 1.0
+    return float((1 - own[varies] / by_guessing[varies]).mean()) if varies.any() else 1.0
+
+
+def poorly_told(predicted: Tensor, codes: Tensor, usual: Tensor, *, squared: bool) -> list[int]:
+    """Outputs with less than half of the usual value's error avoided, where enough answers differ from it to say so."""
+    by_guessing, own = _errors(usual.expand_as(codes), codes, squared), _errors(predicted, codes, squared)
+    enough = (codes != usual).sum(dim=0) >= FEWEST_UNUSUAL
+    return torch.nonzero(enough & (own > (1 - POOR_SKILL) * by_guessing)).squeeze(1).tolist()
+
+
+def _errors(guess: Tensor, codes: Tensor, squared: bool) -> Tensor:
+    return (guess - codes).square().mean(dim=0) if squared else (guess != codes).float().mean(dim=0)

@@ -144,6 +144,8 @@ class Trained:
     """Share of the error of guessing the usual value that the energy avoids."""
     whole: tuple[NDArray[np.int64], NDArray[Any]]
     """Training rows that were asked about whole, and their encoded outputs."""
+    poorly_told: list[int] = field(default_factory=list)
+    """Outputs of which the energy learned little, judging by held-out answers."""
 
 
 @dataclass
