@@ -6,7 +6,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from drawing import METHODS, band, finish, interval, legend_below
+from drawing import METHODS, band, finish, interval, legend_below, seeds
 from study import Row
 
 SIZES = (5, 10, 15, 20)
@@ -23,15 +23,15 @@ def page(rows: list[Row], images: Path) -> str:
     draw_panels(exact, images / "accuracy-exact.png", "exact match", limits=(-0.03, 1.05))
     draw_panels(rank, images / "accuracy-rank.png", "median rank", ideal={"e1": 2.5, "e2": 3.0})
     draw_large(exact, images / "accuracy-large.png")
-    n_seeds = sorted({len(values) for values in exact.values()})
+    n_seeds = seeds(len(values) for values in exact.values())
     return "\n".join(
         [
             "# Does each method find the features that decide an output?",
             "",
             "The two energies of the SOInter paper (section 3.1, appendix D), whose relevant features are known. The",
             "black box is the exact minimiser of the energy, or, as in the paper, a structured prediction energy",
-            f"network (SPEN) trained on 50,000 of its answers. Made by `make reproduce-synthetic`; {n_seeds[0]} to",
-            f"{n_seeds[-1]} seeds per point, none of which took part in development; bands are 95 % intervals.",
+            f"network (SPEN) trained on 50,000 of its answers. Made by `make reproduce-synthetic`; {n_seeds} per",
+            "point, none of which took part in development; bands are 95 % intervals, where there are more than two seeds.",
             "Features are shuffled in every run. *Exact match*: share of held-out rows whose k selected features are",
             "exactly the relevant ones, k being their number. *Median rank*: mean of the median number of the selected",
             "features, ideally 2.5 for E1 (x1 to x4) and 3 for E2 (x1, x3, x4; see below).",

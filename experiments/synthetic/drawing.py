@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,14 @@ def legend_below(figure: Figure, axes: Axes, columns: int = 5) -> None:
 def finish(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=130, bbox_inches="tight", facecolor="white")
     figure.clear()
+
+
+def seeds(counts: Iterable[int]) -> str:
+    """How many seeds stand behind the points of a page."""
+    found = sorted(set(counts))
+    if found[0] == found[-1]:
+        return f"{found[0]} seed{'s' * (found[0] > 1)}"
+    return f"{found[0]} to {found[-1]} seeds"
 
 
 def interval(values: Sequence[float], low: float = 0.0, high: float = 1.0) -> str:

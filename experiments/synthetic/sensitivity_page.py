@@ -8,7 +8,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from drawing import band, finish, interval, legend_below
+from drawing import band, finish, interval, legend_below, seeds
 from study import Row
 
 PROBLEMS = {
@@ -37,14 +37,14 @@ def page(rows: list[Row], images: Path) -> str:
     draw_settings(rows, images / "sensitivity.png")
     draw_k(rows, images / "sensitivity-k.png")
     draw_readings(rows, images / "sensitivity-readings.png")
-    n_seeds = sorted({count for count in seeds_per_cell(rows).values()})
+    n_seeds = seeds(seeds_per_cell(rows).values())
     return "\n".join(
         [
             "# How much does it matter how SOInter is set?",
             "",
             "One setting is changed at a time, all others are the defaults. S-1-20 is the paper's energy E1 with 20",
             "features, S-2-5 is E2 with 5, and so on; the last two are problems whose features reach the target only",
-            f"through other outputs. Exact minimisers, {n_seeds[0]} to {n_seeds[-1]} seeds per point, 500 held-out",
+            f"through other outputs. Exact minimisers, {n_seeds} per point, 500 held-out",
             "rows, mean over all outputs of a problem. Made by `make reproduce-synthetic`.",
             "",
             "![Exact match against each setting](../images/sensitivity.png)",
@@ -82,6 +82,8 @@ def cells(rows: list[Row], varied: str, problem: str, measure: str) -> dict[Any,
         if row["problem"] != problem or row["varied"] not in (varied, "nothing"):
             continue
         value = row["value"]
+        if varied == "k" and value == row["n_relevant"]:
+            continue  # the default setting under another name
         if row["varied"] == "nothing":
             value = row["n_relevant"] if varied == "k" else USUAL.get(varied)
         if value is not None:
