@@ -51,8 +51,9 @@ def explained(structural, explainer, n=60):
 
 def truth(structural, explainer, X, paths, n_draws=16):
     references = explainer.removal_.references(n_draws, np.random.default_rng(0))
-    scale = 1.0 if explainer.outputs_.scale is None else explainer.outputs_.scale[structural.target]
-    return [part / scale for part in structural.true_paths(X, paths.selected, references)]
+    outputs, target = explainer.outputs_, structural.target
+    center, scale = (0.0, 1.0) if outputs.scale is None else (outputs.center[target], outputs.scale[target])
+    return [part / scale for part in structural.true_paths(X, paths.selected, references, center=center)]
 
 
 # --- planted truth -------------------------------------------------------------------------------------------
@@ -84,8 +85,8 @@ def test_numbers():
     paths = explanation.paths()
     total, direct, through = truth(structural, explainer, X, paths)
     assert paths.unit == "standard deviations"
-    assert np.abs(paths.total - total).mean() < 0.15
-    assert np.abs(paths.direct - direct).mean() < 0.1
+    assert np.abs(paths.total - total).mean() < 0.1
+    assert np.abs(paths.direct - direct).mean() < 0.06
     y0 = paths.outputs[0].tolist().index(0)
     assert np.abs(paths.through[:, :, y0] - through[:, :, 0]).mean() < 0.1
 
@@ -116,7 +117,8 @@ def test_a_copy_of_the_target_is_no_way_to_it(quick_nets):
     assert paths.indistinguishable == [["yes", "no"]]
     assert paths.outputs.tolist() == [[2, -1]] * 5
     assert np.isnan(paths.through[:, :, 1]).all()
-    assert "cannot be told apart" in repr(paths)
+    assert f"cannot be told apart (one-to-one in all {paths.n_answers} answers about whole rows)" in repr(paths)
+    assert paths.n_answers == len(explainer.remembered_.codes)
     assert set(paths.to_frame()["path"]) == {"direct", "other"}
 
 

@@ -6,16 +6,20 @@ import matplotlib
 
 matplotlib.use("Agg")
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
 import numpy as np
 import pytest
 from matplotlib import pyplot
 from scipy import sparse
 
 import sointer
-from sointer import SOInter
+from sointer import SOInter, tracing
 from sointer.baselines import Random
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
-from sointer.datasets import STRUCTURAL_PROBLEMS, mixed_xor
+from sointer.datasets import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
 from sointer.errors import InputError
 from sointer.paths import one_to_one
 from sointer.training import conditional_steps
@@ -117,6 +121,53 @@ def test_one_to_one():
     assert one_to_one(np.zeros((5, 3), dtype=int)) == []
 
 
+def test_rare_labels_are_not_called_copies():
+    rare, less_rare = np.zeros((100, 4), dtype=int), np.zeros((100, 4), dtype=int)
+    rare[:4, :2] = 1  # the same four rows
+    rare[4:, 2:] = 1  # and nearly all of them
+    less_rare[:5, :2] = 1
+    less_rare[5:, 2:] = 1
+    assert one_to_one(rare) == []
+    assert one_to_one(less_rare) == [[0, 1, 2, 3]]
+    assert one_to_one(rare.astype(np.float32)) == []
+    assert one_to_one(less_rare.astype(np.float32)) == [[0, 1, 2, 3]]
+    three = np.repeat([0, 1, 2], [90, 3, 2])  # five answers in all differ from the usual one
+    assert one_to_one(np.column_stack([three, 2 - three])) == [[0, 1]]
+    assert one_to_one(np.column_stack([three, 2 - three])[:-1]) == []
+
+
+def test_calls_at_the_same_time(plain, monkeypatch, global_random_state_is_left_alone):
+    """Two threads learn the same target: one begins while the other is at it, and ends after it."""
+    X, explainer = plain
+    explainer._tracer = None
+    alone = explainer.explain(X[:10], target="a").paths(n_draws=2)
+    explainer._tracer = None
+    explanation = explainer.explain(X[:10], target="a")
+    begun, first_is_done, learn = [threading.Event(), threading.Event()], threading.Event(), tracing.learn_target
+    number, learned = count(), []
+
+    def in_turn(*args, **kwargs):
+        mine = next(number)
+        begun[mine].set()
+        assert (first_is_done if mine else begun[1]).wait(60)
+        learned.append(learn(*args, **kwargs))
+        return learned[-1]
+
+    monkeypatch.setattr(tracing, "learn_target", in_turn)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(explanation.paths, n_draws=2)
+        assert begun[0].wait(60)
+        second = pool.submit(explanation.paths, n_draws=2)
+        answers = [first.result()]
+        first_is_done.set()
+        answers.append(second.result())
+    assert len(learned) == 2
+    assert explainer._tracer.learned[0] is learned[0]
+    for name in ("total", "direct", "through"):
+        for answer in answers:
+            np.testing.assert_array_equal(getattr(answer, name), getattr(alone, name))
+
+
 def test_rows_do_not_depend_on_each_other_and_answers_repeat(plain, global_random_state_is_left_alone):
     X, explainer = plain
     together = explainer.explain(X[:300], target="t").paths(n_draws=3)
@@ -152,7 +203,7 @@ def test_groups_and_auto_k(plain):
     pyplot.close(paths.plot(row=0).figure)
 
 
-def test_wide_sparse_rows():
+def test_wide_sparse_rows(monkeypatch):
     rng = np.random.default_rng(0)
     X = sparse.csr_array((rng.random((150, 300)) < 0.02).astype(float))
 
@@ -168,6 +219,13 @@ def test_wide_sparse_rows():
     np.testing.assert_array_equal(together.through[7:8], alone.through)
     explainer.removal_.keeps_zeros = False  # the same by way of dense rows
     np.testing.assert_allclose(explanation.paths().through, together.through, atol=1e-6)
+    explainer.removal_.keeps_zeros = True
+    # Nothing is random, so no number of draws costs memory or changes a thing.
+    np.testing.assert_array_equal(explanation.paths(n_draws=10**9).through, together.through)
+    monkeypatch.setattr(tracing, "MOST_DENSE_BYTES", 0)  # learned from sparse points, almost the same
+    explainer._tracer = None
+    from_sparse = explainer.explain(X[:40], target=2).paths()
+    np.testing.assert_allclose(from_sparse.through, together.through, atol=1e-3)
 
 
 def test_only_the_most_telling_outputs_are_listed(plain):
@@ -334,3 +392,18 @@ def test_true_paths_by_hand():
     np.testing.assert_allclose(paths.total, [[0.5, 0.5]])
     np.testing.assert_allclose(paths.direct, [[0.0, 0.5]])
     np.testing.assert_allclose(paths.through, [[[0.5, 0.0], [0.0, 0.0]]])
+
+
+def test_true_paths_of_numbers_by_hand():
+    structural = mixed_continuous(5)  # y0 = x0 * x1, the target y0 + x2 + x3
+    X = np.array([[2.0, 1.0, 1.0, 0.0, 0.0]])  # y0 = 2, target = 3
+    references = np.array([[0.0, 1.0, -1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 10.0, 0.0]])
+    selected = np.array([[0, 2]])
+    # Without x0 the target falls by 2 and by 1, without x2 by 2 and by 1.
+    above = structural.true_paths(X, selected, references, center=2.5)
+    np.testing.assert_allclose(above.total, [[1.5, 1.5]])
+    np.testing.assert_allclose(above.direct, [[0.0, 1.5]])
+    np.testing.assert_allclose(above.through, [[[1.5, 0.0], [0.0, 0.0]]])
+    # A value below the center is supported by what is low, whatever the targets of the references (0 and 11) are.
+    for part, turned in zip(above, structural.true_paths(X, selected, references, center=3.5), strict=True):
+        np.testing.assert_allclose(turned, -part)

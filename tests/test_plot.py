@@ -20,6 +20,7 @@ from sointer.explanation import Explanation, Source
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
+from sointer.paths import Paths
 from sointer.removal import Background, make_removal
 
 matplotlib.use("Agg")
@@ -127,6 +128,52 @@ def test_outline_of_one_pixel_is_its_four_edges() -> None:
     }
     assert set(plot.outline(mask)) == edges
     assert plot.outline(np.zeros((2, 2), dtype=bool)) == []
+
+
+def paths(selected: list[list[int]], total: list[list[float]]) -> Paths:
+    """Of one target, everything direct."""
+    effects, n = np.array(total), len(selected)
+    return Paths(
+        selected=np.array(selected),
+        total=effects,
+        direct=effects,
+        through=np.where(np.isnan(effects), np.nan, 0.0)[:, :, None],
+        outputs=np.zeros((n, 1), dtype=np.int64),
+        target=np.ones(n, dtype=np.int64),
+        expected=np.ones(n, dtype=np.int64),
+        feature_names=["rare", "common", "slight"],
+        output_names=["cat", "dog"],
+        indistinguishable=[["cat", "dog"]],
+        n_answers=7,
+        unit="probability",
+    )
+
+
+def test_flow_shows_the_features_that_the_summary_puts_first() -> None:
+    some = paths([[0], [1], [1], [1], [2]], [[0.6], [0.4], [0.4], [0.4], [0.1]])
+    for n in (1, 2):
+        shown = [text.get_text().split()[0] for text in plot.flow(some, n=n).texts]
+        first = [route.feature for route in some.summary(n)["dog"]]
+        assert first == ["common", "rare"][:n]
+        assert set(shown) & {"rare", "common", "slight"} == set(first)
+
+
+def test_flow_says_what_was_judged_by_what() -> None:
+    texts = [text.get_text() for text in plot.flow(paths([[0]], [[0.5]])).texts]
+    assert "cannot be told apart (one-to-one in all 7 answers about whole rows): cat, dog" in texts
+
+
+def test_flow_of_a_row_without_selected_features() -> None:
+    some = paths([[0], [-1]], [[0.5], [np.nan]])
+    assert plot.flow(some, row=0).get_title() == "row 0: why dog is 1"
+    with pytest.raises(InputError, match="row 1 has no selected feature"):
+        plot.flow(some, row=1)
+    with pytest.raises(InputError, match="row 1 has no selected feature"):
+        some.plot(row=-1)
+    with pytest.raises(InputError, match="no row has a selected feature"):
+        plot.flow(some.pick(1))
+    with pytest.raises(InputError, match="n must be an int of at least 1"):
+        plot.flow(some, n=0)
 
 
 def test_nothing_is_shown_and_no_style_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:

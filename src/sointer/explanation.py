@@ -241,8 +241,9 @@ class Explanation:
 
         The energy answers, not the black box, which at most says what all its outputs are for the whole rows: once
         per row, and not where you gave `predicted`, nor if all rows were seen in fit, nor if it is not at hand (then
-        what the energy expects is taken). The first call for a target takes some seconds. Where removal is
-        random it is averaged over n_draws; at most n_outputs other outputs are looked at, those that matter most to the
+        what the energy expects is taken). The first call learns a small network for each target of the rows,
+        which costs a few seconds per target: asking about many targets at once takes minutes. Where removal is random
+        it is averaged over n_draws; at most n_outputs other outputs are looked at, those that matter most to the
         target. docs/paths.md says how it is defined, and what it cannot say.
         """
         if self.trace is None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 N_SHOWN = 10
+FEWEST_UNUSUAL = 5  # answers other than the usual one, to say of an output that it copies another
 
 
 class Route(NamedTuple):
@@ -71,9 +72,10 @@ class Paths:
     outputs : (rows, m) the other outputs looked at, those that matter most to the row's target; -1 for none.
     through : (rows, k, m) the part of the total that is lost while that output alone is held. Outputs one behind the
         other carry the same effect each, so the parts need not add up to the total.
-    indistinguishable : groups of outputs that never differed in the answers seen during fit (or were always
-        opposite, or one-to-one): nothing seen from outside can say which of them an effect goes through. They are held
-        together and carry the same number each; those that equal the target are left out of `outputs`.
+    indistinguishable : groups of outputs that were one-to-one (never differed, or were always opposite) in all answers
+        about whole rows that are remembered from fit. Those answers cannot say which of them an effect goes through;
+        answers about reduced rows are not looked at. They are held together and carry the same number each; those
+        that equal the target are left out of `outputs`.
     """
 
     selected: NDArray[np.int64]
@@ -87,7 +89,7 @@ class Paths:
     output_names: list[str]
     indistinguishable: list[list[str]]
     n_answers: int
-    """How many answers `indistinguishable` was judged by."""
+    """How many answers about whole rows `indistinguishable` was judged by."""
     unit: str
     """What effects are measured in: "probability" or "standard deviations"."""
 
@@ -114,20 +116,26 @@ class Paths:
         return frame
 
     def summary(self, n: int = N_SHOWN) -> dict[str, list[Route]]:
-        """For every target, the n features of the largest total effect, averaged over the rows that selected them."""
+        """For every target, the n features that matter most, averaged over the rows that selected them."""
         result: dict[str, list[Route]] = {}
         for target in np.unique(self.target).tolist():
             routes = []
-            for unit in np.unique(self.selected[self.target == target]).tolist():
-                if unit >= 0:
-                    total, direct, through = self.average(target, unit)
-                    output = max(through, key=lambda i: through[i], default=None)
-                    name = None if output is None else self.output_names[output]
-                    n_rows = int((self.selected[self.target == target] == unit).any(axis=1).sum())
-                    carried = 0.0 if output is None else through[output]
-                    routes.append(Route(self.feature_names[unit], n_rows, total, direct, name, carried))
-            result[self.output_names[target]] = sorted(routes, key=lambda route: -abs(route.total) * route.n_rows)[:n]
+            for unit in self.ranked(target)[:n]:
+                total, direct, through = self.average(target, unit)
+                output = max(through, key=lambda i: through[i], default=None)
+                name = None if output is None else self.output_names[output]
+                carried = 0.0 if output is None else through[output]
+                routes.append(Route(self.feature_names[unit], self._n_rows(target, unit), total, direct, name, carried))
+            result[self.output_names[target]] = routes
         return result
+
+    def ranked(self, target: int) -> list[int]:
+        """The units selected for a target, those first whose total effects add up to most over its rows."""
+        units = [unit for unit in np.unique(self.selected[self.target == target]).tolist() if unit >= 0]
+        return sorted(units, key=lambda unit: -abs(self.average(target, unit)[0]) * self._n_rows(target, unit))
+
+    def _n_rows(self, target: int, unit: int) -> int:
+        return int((self.selected[self.target == target] == unit).any(axis=1).sum())
 
     def average(self, target: int, unit: int) -> tuple[float, float, dict[int, float]]:
         """Total, direct, and through each output, of one unit, averaged over the target's rows that selected it."""
@@ -156,11 +164,11 @@ class Paths:
 
     @property
     def warning(self) -> str:
-        """Which outputs cannot be told apart, in words; empty if all can."""
+        """Which outputs cannot be told apart by the answers about whole rows, in words; empty if all can."""
         if not self.indistinguishable:
             return ""
         groups = "; ".join(", ".join(group) for group in self.indistinguishable)
-        return f"cannot be told apart (one-to-one in all {self.n_answers} answers): {groups}"
+        return f"cannot be told apart (one-to-one in all {self.n_answers} answers about whole rows): {groups}"
 
     def __repr__(self) -> str:
         lines = [f"Paths({len(self)} row{'s' * (len(self) != 1)}, effects in {self.unit})"]
@@ -179,12 +187,13 @@ def _names(names: list[str]) -> NDArray[Any]:
 
 
 def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list[list[int]]:
-    """Groups of outputs that determine each other in all answers (rows, outputs); constant ones are left out.
+    """Groups of outputs that determine each other in all answers (rows, outputs).
 
     Class codes: a one-to-one relation of the classes that occur. Numbers: a correlation beyond `least_correlation`,
-    of either sign.
+    of either sign. Left out are outputs of which fewer than FEWEST_UNUSUAL answers differ from the usual one: what
+    is rare agrees by chance.
     """
-    varied = np.flatnonzero((codes != codes[:1]).any(axis=0)) if len(codes) else np.zeros(0, dtype=np.int64)
+    varied = np.flatnonzero([_n_unusual(column) >= FEWEST_UNUSUAL for column in codes.T])
     if len(varied) < 2:
         return []
     if codes.dtype.kind == "f":
@@ -194,6 +203,11 @@ def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list
         first = np.unique(_by_appearance(codes[:, varied]), axis=1, return_inverse=True)[1].ravel()
     groups = [varied[first == label].tolist() for label in dict.fromkeys(first.tolist())]
     return [group for group in groups if len(group) > 1]
+
+
+def _n_unusual(column: NDArray[Any]) -> int:
+    """How many answers differ from the most common one."""
+    return len(column) - int(np.unique(column, return_counts=True)[1].max(initial=0))
 
 
 def _by_appearance(codes: NDArray[Any]) -> NDArray[np.int64]:

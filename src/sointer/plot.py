@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer.errors import InputError, require_extra
+from sointer.validation import check_positive_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,11 +134,13 @@ def outline(mask: npt.NDArray[np.bool_]) -> list[Line]:
 def flow(paths: Paths, row: int | None = None, n: int = 6, ax: Axes | None = None) -> Axes:
     """What features do to the target: straight to it, or through other outputs; lines as wide as the effects.
 
-    The n features of the largest effect and the outputs that carry any of it, for one row or averaged over all.
+    The n features that matter most (as in `paths.summary()`) and the outputs that carry any of their effect, for one
+    row or averaged over all.
     """
+    check_positive_int(n, "n")
     if row is not None:
-        picked = paths.pick(row)
-        title = f"row {row % len(paths)}: why {picked.output_names[picked.target[0]]} is {_short(picked.expected[0])}"
+        picked, row = paths.pick(row), row % len(paths)
+        title = f"row {row}: why {picked.output_names[picked.target[0]]} is {_short(picked.expected[0])}"
         paths = picked
     if len(np.unique(paths.target)) != 1:
         raise InputError(
@@ -147,9 +150,14 @@ def flow(paths: Paths, row: int | None = None, n: int = 6, ax: Axes | None = Non
     target = int(paths.target[0])
     if row is None:
         title = f"what decides {paths.output_names[target]}, over {len(paths)} rows"
-    units = [int(unit) for unit in np.unique(paths.selected) if unit >= 0]
+    units = paths.ranked(target)[:n]
+    if not units:
+        who = "no row has a" if row is None else f"row {row} has no"
+        raise InputError(
+            f"flow: {who} selected feature, so there is nothing to draw; expected at least one: choose another row, "
+            "or explain with a number k instead of 'auto'."
+        )
     effects = {unit: paths.average(target, unit) for unit in units}
-    units = sorted(units, key=lambda unit: -abs(effects[unit][0]))[:n]
     largest = max([abs(effects[unit][0]) for unit in units] + [1e-9])
 
     def shown(effect: float) -> bool:

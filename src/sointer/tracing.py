@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,9 @@ N_POINTS = 4096
 SHARE_WHOLE = 0.25
 CHUNK_POINTS = 256
 MOST_NUMBERS = 2**23  # held in memory at a time, as points to look at
+MOST_DENSE_BYTES = 2**28  # of points to learn from; batches of dense rows are taken much faster
+
+_seeding = threading.Lock()
 
 
 @dataclass(eq=False)
@@ -69,15 +73,16 @@ class Tracer:
         with threads_for(source.data.shape[1]), torch.no_grad():
             codes = self._said(source)
             self._learn(source, [t for t in np.unique(targets).tolist() if t not in self.learned], twins)
+            n_drawn = n_draws if source.removal.is_random else 1
             for target in np.unique(targets).tolist():
                 net = self.learned[target]
                 outputs = self._most_telling(net, target, self._others(source, target, twins))[:m]
                 held = _held_together(outputs, twins, source.outputs.n_outputs)
                 rows = np.flatnonzero(targets == target)
                 listed[rows, : len(outputs)] = outputs
-                size = max(1, MOST_NUMBERS // (source.data.shape[1] * (k + 1) * n_draws))
+                size = max(1, MOST_NUMBERS // (source.data.shape[1] * (k + 1) * n_drawn))
                 for some in np.split(rows, range(size, len(rows), size)):
-                    support = self._support(source, some, selected[some], net, values, codes, held, n_draws, seed)
+                    support = self._support(source, some, selected[some], net, values, codes, held, n_drawn, seed)
                     effect = support[:, :1] - support[:, 1:]  # (rows, k, 2 + outputs)
                     effect[selected[some] < 0] = np.nan
                     total[some], direct[some] = effect[:, :, 0], effect[:, :, 1]
@@ -136,18 +141,26 @@ class Tracer:
         return [i for i in range(source.outputs.n_outputs) if i not in same and not source.outputs.constant[i]]
 
     def _learn(self, source: Source, targets: list[int], twins: list[list[int]]) -> None:
-        """Networks for targets that have none yet."""
+        """Networks for targets that have none yet; where two threads learn the same one, both keep the first."""
         if not targets:
             return
         rows = _mixed_rows(source, np.random.default_rng(0))
         codes = self._expected(rows)
         points = Points.of(rows.toarray() if is_sparse(rows) and self.shift.any() else rows, self.shift)
+        if is_sparse(rows) and np.prod(rows.shape) * np.dtype(np.float32).itemsize <= MOST_DENSE_BYTES:
+            points = Points(points.dense().numpy())
         space = self.energy.space
         for target in targets:
-            with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-                torch.manual_seed(target)
-                net = TargetGivenOthers(self.energy.scaling, space, target, self._others(source, target, twins))
-                self.learned[target] = learn_target(net, points, space.encode(codes), codes[:, target], seed=target)
+            with torch.enable_grad():
+                net = self._new_net(target, self._others(source, target, twins))
+                net = learn_target(net, points, space.encode(codes), codes[:, target], seed=target)
+            self.learned.setdefault(target, net)
+
+    def _new_net(self, target: int, others: list[int]) -> TargetGivenOthers:
+        """Weights as the target's number draws them; one at a time, since torch draws them from a global state."""
+        with _seeding, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(target)
+            return TargetGivenOthers(self.energy.scaling, self.energy.space, target, others)
 
     def _most_telling(self, net: TargetGivenOthers, target: int, others: list[int]) -> list[int]:
         """The others, those first that the target follows most or that are coupled to it most."""
@@ -166,14 +179,14 @@ class Tracer:
         values: NDArray[Any],
         codes: Tensor,
         held: Tensor,
-        n_draws: int,
+        n_drawn: int,
         seed: int,
     ) -> NDArray[np.float64]:
         """How far rows support their value: (rows, 1 + k, 2 + outputs).
 
         With the selected units, then without each of them; all other outputs free, all held, each listed one held.
         """
-        points, n_drawn = _reduced_rows(source, rows, selected, n_draws, seed)
+        points = _reduced_rows(source, rows, selected, n_drawn, seed)
         n_variants = selected.shape[1] + 1
         own = torch.from_numpy(np.tile(rows, n_variants * n_drawn))  # the row that each point is made from
         said, value = codes[own], torch.from_numpy(values)[own]
@@ -241,9 +254,7 @@ def _mixed_rows(source: Source, rng: np.random.Generator) -> Any:
     return _stacked(parts)
 
 
-def _reduced_rows(
-    source: Source, rows: NDArray[np.int64], selected: NDArray[np.int64], n_draws: int, seed: int
-) -> tuple[Any, int]:
+def _reduced_rows(source: Source, rows: NDArray[np.int64], selected: NDArray[np.int64], n_drawn: int, seed: int) -> Any:
     """Rows reduced to their selection, then to all of it but one unit, by the same draws: (variants, draws, rows)."""
     removal, groups = source.removal, source.groups
     keep = first_units(selected, np.full(len(rows), selected.shape[1]), groups.n_units)
@@ -259,8 +270,8 @@ def _reduced_rows(
         if stays_sparse:
             parts.append(removal.reduce(source.data[rows], columns, rng))
         else:
-            parts += list(removal.draws(source.rows(rows), columns, n_draws, rng))
-    return _stacked(parts), n_draws if removal.is_random else 1
+            parts += list(removal.draws(source.rows(rows), columns, n_drawn, rng))
+    return _stacked(parts)
 
 
 def _stacked(parts: list[Any]) -> Any:
