@@ -229,7 +229,7 @@ def test_sparse_rows() -> None:
 
 def test_sparse_rows_are_never_made_dense_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["sointer.metrics.leakage"]
-    monkeypatch.setattr(module, "FIRST_STEPS", 3)
+    monkeypatch.setattr(module, "FIRST_STEPS", (3, 3))
     monkeypatch.setattr(module, "MORE_STEPS", 3)
     X, X_test, more = (words(n, seed, 4000) for n, seed in ((100, 0), (100, 1), (6000, 2)))
     explanation = explanation_of(tags, X, X_test, constant([0], 100), 0)
@@ -263,7 +263,7 @@ def test_groups_and_frames() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["sointer.metrics.leakage"]
-    monkeypatch.setattr(module, "FIRST_STEPS", 20)
+    monkeypatch.setattr(module, "FIRST_STEPS", (20, 20))
     monkeypatch.setattr(module, "MORE_STEPS", 10)
 
 

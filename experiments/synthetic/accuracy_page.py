@@ -31,7 +31,7 @@ def page(rows: list[Row], images: Path) -> str:
             "The two energies of the SOInter paper (section 3.1, appendix D), whose relevant features are known. The",
             "black box is the exact minimiser of the energy, or, as in the paper, a structured prediction energy",
             f"network (SPEN) trained on 50,000 of its answers. Made by `make reproduce-synthetic`; {n_seeds} per",
-            "point, none of which took part in development; bands are 95 % intervals, where there are more than two seeds.",
+            "point, none of which took part in development; bands are 95 % intervals, from three seeds on.",
             "Features are shuffled in every run. *Exact match*: share of held-out rows whose k selected features are",
             "exactly the relevant ones, k being their number. *Median rank*: mean of the median number of the selected",
             "features, ideally 2.5 for E1 (x1 to x4) and 3 for E2 (x1, x3, x4; see below).",
