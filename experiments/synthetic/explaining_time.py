@@ -126,10 +126,12 @@ def draw(rows: list[Row], path: Path) -> None:
             pay.plot(at, [pays_off(rows, n, method) for n in at], markersize=5, **style)
     explain.set_ylabel("seconds for 10,000 explanations")
     fit.set_ylabel("seconds of training")
+    fit.set_ylim(bottom=0)
     pay.set_ylabel("rows until SOInter is cheaper")
     for ax in (explain, fit, pay):
         ax.set_xscale("log")
-        ax.set_yscale("log")
+        if ax is not fit:
+            ax.set_yscale("log")
         ax.set_xlabel("features")
         ax.set_xticks(sizes(rows), [str(n) for n in sizes(rows)])
         ax.minorticks_off()

@@ -155,10 +155,9 @@ def table(rows: list[Row]) -> str:
         for value in dict.fromkeys(value for of_problem in found.values() for value in of_problem):
             means = {problem: np.mean(v[value]) for problem, v in found.items() if value in v}
             worst = min(means, key=lambda problem: means[problem])
+            which = "all alike" if len(set(means.values())) == 1 else f"{worst}: {means[worst]:.3f}"
             shown = "x".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}"
-            lines.append(
-                f"| {AXES[varied]} | {shown} | {np.mean(list(means.values())):.3f} | {worst}: {means[worst]:.3f} |"
-            )
+            lines.append(f"| {AXES[varied]} | {shown} | {np.mean(list(means.values())):.3f} | {which} |")
     return "\n".join(lines)
 
 
