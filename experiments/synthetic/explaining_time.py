@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def page(rows: list[Row], images: Path) -> str:
             "# How long does it take to explain?",
             "",
             "E1, one output, exact minimiser (which answers at once: a real model makes the methods that ask it about",
-            f"every row slower still). {len({row['repeat'] for row in rows})} runs; within a run all methods of a size",
+            f"every row slower still). {runs(rows)} per size; within a run all methods of a size",
             "were timed one after the other in one process with one thread. Methods that ask the black box about every",
             "row were timed on a few rows and scaled to 10,000. Made by `make reproduce-synthetic`.",
             "",
@@ -91,6 +92,11 @@ def page(rows: list[Row], images: Path) -> str:
             "",
         ]
     )
+
+
+def runs(rows: list[Row]) -> str:
+    counts = sorted(Counter(row["n_features"] for row in rows).values())
+    return f"{counts[0]} to {counts[-1]} runs" if counts[0] < counts[-1] else f"{counts[0]} run(s)"
 
 
 def values(rows: list[Row], n: int, method: str, name: str) -> list[float]:

@@ -8,11 +8,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from accuracy import make
 from leakage_page import page
 from study import Case, Study
 
-from sointer import SOInter
-from sointer.baselines import L2X, KernelShap, Random
+from sointer.baselines import Random
 from sointer.datasets import ALL_PROBLEMS, Problem, shuffled
 from sointer.explanation import Explanation
 from sointer.metrics import exact_match, leakage
@@ -25,7 +25,6 @@ PROBLEMS = (("e1", 20), ("mediated_xor", 20), ("switch", 20), ("e2", 20), ("medi
 MORE_PROBLEMS = (("e1", 10), ("e2", 10))
 FIRST = ("L2X", "SOInter", "SOInter-1", "planted truth", "cheater", "Random")
 THEN = ("KernelShap", "SOInter, paper preset")
-BASELINES = {"L2X": L2X, "KernelShap": KernelShap, "Random": Random}
 SEEDS = (20, 21, 22)
 TRUE = "true size"
 
@@ -73,15 +72,8 @@ def explain(problem: Problem, method: str, k: int, X: Any, X_test: Any, target: 
         chosen = true_features if method == "planted truth" else cheating
         anything = Random(problem, k=k, random_state=seed).fit(X, targets=[target]).explain(X_test, target=target)
         return replace(anything, selected=chosen(problem, X_test, target))
-    explainer = make(problem, method, k, seed).fit(X, targets=[target])
+    explainer = make(method, problem, k, seed).fit(X, targets=[target])
     return explainer.explain(X_test, target=target, predicted=problem(X_test) if method == "KernelShap" else None)
-
-
-def make(problem: Problem, method: str, k: int, seed: int) -> Any:
-    if method in BASELINES:
-        return BASELINES[method](problem, k=k, random_state=seed)
-    preset = "paper" if method == "SOInter, paper preset" else "default"
-    return SOInter(problem, k=k, random_state=seed, preset=preset, structured=method != "SOInter-1", verbose=False)
 
 
 def true_features(problem: Problem, X: Any, target: int) -> Any:

@@ -10,6 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from drawing import METHODS
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -19,14 +20,9 @@ from sointer.metrics import mean_interval
 
 INK, GREY, FAINT = "#222222", "#9a9a9a", "#d9d9d9"
 STYLES: dict[str, dict[str, Any]] = {
-    "SOInter": {"color": "#d55e00", "marker": "o", "linewidth": 3.2, "markersize": 9, "zorder": 3},
-    "SOInter-1": {"color": "#0072b2", "marker": "s"},
-    "ShapleySampling": {"color": "#009e73", "marker": "^"},
-    "KernelShap": {"color": "#cc79a7", "marker": "D"},
-    "Lime": {"color": "#b8860b", "marker": "v"},
-    "L2X": {"color": "#3c9fd6", "marker": "X"},
+    **{name: METHODS[name] for name in ("SOInter-1", "ShapleySampling", "KernelShap", "Lime", "L2X")},
+    "SOInter": {**METHODS["SOInter"], "linewidth": 3.2, "markersize": 9, "zorder": 3},
 }
-"""Colour-blind safe (Okabe and Ito), and told apart by their markers too."""
 PER_ROW = ("ShapleySampling", "KernelShap", "Lime")
 PER_ROW_BUDGET = 100_000
 LOWEST, HIGHEST = -0.03, 1.03

@@ -12,7 +12,8 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from sointer import containers
 from sointer.removal.background import Background
-from sointer.removal.base import BoolArray, FloatArray, Removal, check_mask
+from sointer.removal.base import BoolArray, FloatArray, check_mask
+from sointer.removal.marginal import RemovalByRows
 
 N_NEAREST = 10
 LARGEST_SHARE = 0.1  # of few background rows, at most this share counts as near
@@ -22,14 +23,13 @@ CHUNK_ENTRIES = 2**21
 HASH_ROWS = 256
 
 
-class ConditionalRemoval(Removal):
+class ConditionalRemoval(RemovalByRows):
     """The removed columns of a sample are taken together from one of the training rows nearest to it in the kept ones.
 
     Every feature has the same weight in a distance, whatever its unit and however many columns it has. A
     training row is never its own donor. With nothing kept, all rows are equally near: a marginal draw.
     """
 
-    is_random = True
     name = "conditional"
 
     def __init__(self, background: Background, scale: FloatArray) -> None:
@@ -65,12 +65,6 @@ class ConditionalRemoval(Removal):
         check_mask(Z, keep, self.background.n_columns)
         for donors in self._donors(Z, keep, rng.random((n, 1))):
             yield self._fill(Z, keep, donors)
-
-    def references(self, n: int, rng: np.random.Generator) -> FloatArray:
-        return self.background.draw(n, rng)
-
-    def differs(self, Z: FloatArray) -> BoolArray:
-        return np.tile(self.background.varies, (len(Z), 1))
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         meta, arrays = self.background.state()

@@ -10,13 +10,12 @@ import numpy.typing as npt
 from sointer.containers import describe
 from sointer.errors import InputError, LoadError
 from sointer.removal.background import Background
-from sointer.removal.base import BoolArray, FloatArray, Removal, RemovalFunction, check_mask
+from sointer.removal.base import BoolArray, FloatArray, RemovalFunction, check_mask
+from sointer.removal.marginal import RemovalByRows
 
 
-class FunctionRemoval(Removal):
+class FunctionRemoval(RemovalByRows):
     """The user's own function (Z, keep, rng) -> Z, on encoded numbers; what it returns is checked."""
-
-    is_random = True
 
     def __init__(self, function: RemovalFunction | None, background: Background, name: str) -> None:
         self.function = function
@@ -50,9 +49,6 @@ class FunctionRemoval(Removal):
     def references(self, n: int, rng: np.random.Generator) -> FloatArray:
         base = self.background.draw(n, rng)
         return self.apply(base, np.zeros(base.shape, dtype=bool), rng)
-
-    def differs(self, Z: FloatArray) -> BoolArray:
-        return np.tile(self.background.varies, (len(Z), 1))
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         meta, arrays = self.background.state()
