@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint docs bench reproduce-synthetic reproduce-text clean
+.PHONY: help setup demo test test-slow lint docs bench reproduce-synthetic reproduce-text reproduce-horses clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ reproduce-synthetic: $(INSTALLED) ## run every study on synthetic data (hours) a
 
 reproduce-text: $(INSTALLED) ## run the text study (hours; trained models are kept) and write its results
 	$(PY) experiments/text/run.py
+
+reproduce-horses: $(INSTALLED) ## run the study of segmented horses (hours; trained models are kept) and write its page
+	$(PY) experiments/horses/run.py
 
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

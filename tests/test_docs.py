@@ -39,7 +39,8 @@ def test_the_readme_prints_what_it_says():
 
 
 @pytest.mark.parametrize("page", [p for p in WITH_EXAMPLES if p.name != "README.md"], ids=lambda p: p.name)
-def test_examples_run(page):
+def test_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some examples write files
     assert run_blocks(page)
 
 

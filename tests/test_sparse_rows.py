@@ -425,7 +425,8 @@ def test_more_rows_than_one_chunk(monkeypatch, container, dtype, how):
     masks = np.random.default_rng(4).random((24, 256)) < 0.5
     asked_for = []
 
-    def some_masks(n):
+    def some_masks(rows):
+        n = len(rows)
         asked_for.append(n)
         return masks[sum(asked_for) - n : sum(asked_for)]
 
@@ -543,7 +544,7 @@ def test_what_a_sparse_fit_is(fitted):
     assert fitted.n_queries_ <= 8000
     assert fitted.interpreter_.eliminates
     assert fitted.interpreter_.residual is None
-    assert fitted.config_.energy == EnergyConfig().resolve("default", sparse_rows=True)
+    assert fitted.config_.energy == EnergyConfig().resolve("default", "sparse rows")
     assert fitted.held_out_skill_ > 0.9
     assert set(fitted.explain(documents(5), target=0).selected[:, 0]) <= set(range(N_WORDS))
 

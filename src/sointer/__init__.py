@@ -5,6 +5,7 @@ from sointer.blackbox import BlackBox
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.explainer import SOInter
 from sointer.explanation import Explanation, Verification
+from sointer.groups import Patches, Superpixels
 from sointer.persistence import load
 
 __all__ = [
@@ -12,7 +13,9 @@ __all__ = [
     "EnergyConfig",
     "Explanation",
     "InterpreterConfig",
+    "Patches",
     "SOInter",
+    "Superpixels",
     "TrainingConfig",
     "Verification",
     "__version__",

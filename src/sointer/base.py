@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +25,8 @@ from sointer.explanation import Explanation, Source
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import MOST_CLASSES, Outputs
+from sointer.outputs.regions import outputs_of
+from sointer.outputs.targets import pixels_of_targets, resolve_mask_targets
 from sointer.paths import NoPaths, Trace
 from sointer.removal import Background, Removal, make_removal
 from sointer.selection import allowed_units, rank_units, smallest_confirmed
@@ -89,7 +93,7 @@ class Explainer(BaseEstimator):
             X, names = self.text_.count(X), self.text_.words if names is None else names
         input_format = InputFormat.infer(X, feature_names=names)
         data = input_format.encode(X, caller="fit")
-        groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature)
+        groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature, input_format)
         k = check_k(self.k, groups.n_units)
         rng = check_random_state(self.random_state)
         made = make_removal(removal, data, input_format, rng=rng)
@@ -108,13 +112,15 @@ class Explainer(BaseEstimator):
 
     def _outputs(self, raw: NDArray[Any], black_box: BlackBox) -> Outputs:
         """What the outputs are, judging by many answers."""
-        outputs = Outputs.infer(raw, names=self._names(black_box), kind=self.output_kind, tolerance=self.tolerance)
+        names, shape = self._names(black_box), black_box.output_shape
+        outputs = Outputs.infer(raw, names=names, kind=self.output_kind, tolerance=self.tolerance, shape=shape)
         _refuse_mixed_outputs(outputs)
         return outputs
 
-    def _check_first(self, raw: NDArray[Any], black_box: BlackBox, targets: Sequence[int | str] | None) -> None:
+    def _check_first(self, raw: NDArray[Any], black_box: BlackBox, targets: Any) -> None:
         """Refuse wrong names and targets; a few answers say too little about the outputs to refuse more."""
-        fitted_targets(targets, Outputs.infer(raw, names=self._names(black_box), kind=self.output_kind))
+        names, shape = self._names(black_box), black_box.output_shape
+        fitted_targets(targets, Outputs.infer(raw, names=names, kind=self.output_kind, shape=shape))
 
     def _names(self, black_box: BlackBox) -> Sequence[str] | None:
         return self.output_names if self.output_names is not None else black_box.output_names
@@ -141,7 +147,8 @@ class Explainer(BaseEstimator):
         """The features that decide the target of every row.
 
         `target` is an output's name or number, or one per row; it may be left out where there is one
-        output. `k` overrides the constructor's; k="auto" asks the black box to confirm each selection.
+        output. For masks it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or
+        one of these per image. `k` overrides the constructor's; k="auto" asks the black box to confirm each selection.
         `predicted` is what the model said about X, all outputs of every row: what is explained is then surely
         what it said, and it need not be asked again.
         """
@@ -151,16 +158,15 @@ class Explainer(BaseEstimator):
         self, X: Any, target: Any, k: int | Literal["auto"] | None, predicted: Any, *, refine: int
     ) -> Explanation:
         check_is_fitted(self, "outputs_")
-        source = self._source(X, predicted)
-        n_rows = source.data.shape[0]
-        targets = self._targets_of_rows(target, n_rows)
-        size = check_k(self.k if k is None else k, self.groups_.n_units)
+        source, targets = self._with_targets(self._source(X, predicted), target)
+        n_rows = len(targets)
+        size = check_k(self.k if k is None else k, source.groups.n_units)
         queries_before = _n_queries(source)
         if (refine or size == "auto") and source.known_answers is None:
             _, refine = source.answers, max(0, refine - 1)
         scores, values = self._scores(source, targets)
         if source.known_answers is not None:
-            told, known = self.outputs_.encode_targets(source.known_answers, targets)
+            told, known = self.outputs_.encode_targets(source.known_answers, targets, source.regions)
             values = np.where(known, told, values)
         ranking = self._rank(scores, self._allowed(source), source)
         if refine and size != "auto":
@@ -201,14 +207,16 @@ class Explainer(BaseEstimator):
             self.input_format_,
             self.removal_,
             self.outputs_,
-            self.groups_,
+            self.groups_.bind(data),
             self.background_,
             data,
             told,
         )
 
     def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
-        wanted = f"explain: predicted must be what the model says about X, {n_rows} rows of {self.n_outputs_} outputs"
+        shape = self.outputs_.shape
+        each = f"rows of {self.n_outputs_} outputs" if shape is None else f"masks of {shape[0]} x {shape[1]} pixels"
+        wanted = f"explain: predicted must be what the model says about X, {n_rows} {each}"
         if is_frame(predicted):
             names = [str(column) for column in predicted.columns]
             if sorted(names) == sorted(self.output_names_):
@@ -216,14 +224,16 @@ class Explainer(BaseEstimator):
             elif any(isinstance(column, str) for column in predicted.columns):
                 raise InputError(f"{wanted}, got the columns {some(names)}; name them {some(self.output_names_)}.")
         try:
-            table = read_reply(predicted, n_rows, self.n_outputs_)
+            table = read_reply(predicted, n_rows, self.n_outputs_, shape)
             self.outputs_.encode(table)
         except BlackBoxError as error:
             got = str(error).removeprefix(WRONG).split(". ")[0]
             raise InputError(f"{wanted}; {got}. Pass model.predict(X), whole and in the order of X.") from error
         return table
 
-    def _targets_of_rows(self, target: Any, n_rows: int) -> NDArray[np.int64]:
+    def _with_targets(self, source: Source, target: Any) -> tuple[Source, NDArray[np.int64]]:
+        """The source with the regions that are explained, and the target of every row."""
+        n_rows, shape = source.data.shape[0], self.outputs_.shape
         if target is None:
             if len(self.targets_) != 1:
                 raise InputError(
@@ -231,28 +241,53 @@ class Explainer(BaseEstimator):
                     f"{' ...' if self.n_outputs_ > 5 else ''} by name or number, or give one per row."
                 )
             target = self.targets_[0]
-        targets = resolve_targets(target, self.output_names_, n_rows)
-        unknown = sorted(set(targets.tolist()) - set(self.targets_))
-        if unknown:
+        if shape is None:
+            targets = resolve_targets(target, self.output_names_, n_rows)
+        else:
+            found = resolve_mask_targets(target, self.output_names_, shape, n_rows)
+            targets = found.index
+            source = replace(source, regions=found.regions, region_names=found.region_names)
+        asked = outputs_of(targets, self.n_outputs_, source.regions)
+        unknown = asked[~np.isin(asked, self.targets_)]
+        if len(unknown):
             raise InputError(
                 f"target {self.output_names_[unknown[0]]!r} was not among the targets given to fit "
-                f"({', '.join(self.output_names_[t] for t in self.targets_[:5])}); fit again with it, or without "
-                "targets= for all outputs."
+                f"({', '.join(self.output_names_[t] for t in self.targets_[:5])}"
+                f"{' ...' if len(self.targets_) > 5 else ''}); fit again with it, or without targets= for all outputs."
             )
-        return targets
+        return source, targets
 
     def _allowed(self, source: Source) -> NDArray[np.bool_]:
         """Units that differ from their reference, the only ones that can be chosen: (rows, units)."""
         n_rows = source.data.shape[0]
-        allowed = np.empty((n_rows, self.groups_.n_units), dtype=bool)
+        allowed = np.empty((n_rows, source.groups.n_units), dtype=bool)
         for start in range(0, n_rows, CHUNK_ROWS):
             index = np.arange(start, min(start + CHUNK_ROWS, n_rows))
-            allowed[index] = allowed_units(self.removal_, self.groups_, source.rows(index))
+            allowed[index] = allowed_units(source.removal, source.groups.take(index), source.rows(index))
         return allowed
 
     def _rank(self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source) -> NDArray[np.int64]:
         """Units of each row, best first, then -1 for those that cannot be chosen."""
         return rank_units(scores, allowed)
+
+    def report(
+        self,
+        X: Any,
+        path: str | PathLike[str],
+        *,
+        k: int | None = None,
+        names: Sequence[str] | None = None,
+        title: str = "What made this pixel so?",
+        verify: bool = False,
+    ) -> Path:
+        """Write a page (one HTML file) on which a click on any pixel of a mask shows what made it so; returns its path.
+
+        The black box is asked once about every image, and, with verify=True, about every explanation shown. Of images
+        with more than 1,024 pixels some rows and columns are left out. k : how many pixels are shown, at most.
+        """
+        from sointer.reporting import image_report
+
+        return image_report(self, X, path, k=k, names=names, title=title, verify=verify)
 
     def __sklearn_clone__(self) -> Explainer:
         """An unfitted copy with the same model: cloning must not un-fit what is being explained."""
@@ -265,10 +300,15 @@ def _n_queries(source: Source) -> int:
     return 0 if source.black_box is None else source.black_box.n_queries
 
 
-def fitted_targets(targets: Sequence[int | str] | None, outputs: Outputs) -> list[int]:
-    """The outputs that fit was asked to explain, by number; all of them if it was not told."""
+def fitted_targets(targets: Any, outputs: Outputs) -> list[int]:
+    """The outputs that fit was asked to explain, by number; all of them if it was not told.
+
+    In masks, these are all pixels of the pixels, boxes, sets and masks that it was given.
+    """
     if targets is None:
         return list(range(outputs.n_outputs))
+    if outputs.shape is not None:
+        return [int(pixel) for pixel in pixels_of_targets(targets, outputs.names, outputs.shape)]
     if isinstance(targets, str | int | np.integer):
         raise InputError(f"fit: targets must be a list of outputs, got {targets!r}; write targets=[{targets!r}].")
     chosen = list(dict.fromkeys(int(t) for t in resolve_targets(list(targets), outputs.names, len(targets))))
@@ -288,6 +328,9 @@ def _refuse_mixed_outputs(outputs: Outputs) -> None:
 
 def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
     """Say which outputs never changed, and which look like labels among numbers; stacklevel as for a direct warning."""
+    if outputs.shape is not None:
+        _warn_about_masks(outputs, raw, stacklevel=stacklevel + 1)
+        return
     if outputs.constant.any():
         constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
         warnings.warn(
@@ -311,11 +354,24 @@ def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) 
         )
 
 
+def _warn_about_masks(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
+    """That some pixels never change is usual, such as the corners of pictures; that none does is not."""
+    if outputs.constant.all():
+        warnings.warn(
+            f"no pixel of the masks ever changed in {len(raw)} answers. Explanations mean little: nothing decided "
+            "them. Give images on which the masks vary.",
+            ConstantOutputWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
 def _warn_constant_features(data: Any, input_format: InputFormat) -> None:
     low, high = data.min(axis=0), data.max(axis=0)
     if is_sparse(data):
         low, high = low.toarray().ravel(), high.toarray().ravel()
     varies = np.bincount(input_format.column_feature, weights=(low != high).astype(float)) > 0
+    if input_format.image is not None and varies.any():
+        return  # the corners of pictures are often all alike
     if not varies.all():
         names = [input_format.feature_names[i] for i in np.flatnonzero(~varies)]
         warnings.warn(

@@ -12,6 +12,8 @@ from sointer.errors import InputError
 
 Preset = Literal["default", "paper"]
 PRESETS: tuple[Preset, ...] = ("default", "paper")
+DataKind = Literal["table", "sparse rows", "images"]
+"""Tables; wide ones that are mostly zero, such as words; images."""
 
 Config = TypeVar("Config", bound="StageConfig")
 OPEN: Any = None  # left to the preset
@@ -30,17 +32,19 @@ class StageConfig:
     """Settings of one stage. A setting that a preset does not use may not be set for it."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    for_sparse_rows: ClassVar[Mapping[str, Any]] = {}
-    """What the default preset does otherwise with wide inputs that are mostly zero, such as words."""
+    other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """What the default preset does otherwise with other data than tables; None for settings not used then."""
 
-    def resolve(self: Config, preset: str, *, sparse_rows: bool = False) -> Config:
+    def resolve(self: Config, preset: str, data: DataKind = "table") -> Config:
         """This configuration with every open setting filled in from the preset."""
-        known = {**self.presets[preset], **(self.for_sparse_rows if sparse_rows and preset == "default" else {})}
+        otherwise = self.other_data.get(data, {}) if preset == "default" else {}
+        known = {name: value for name, value in {**self.presets[preset], **otherwise}.items() if value is not None}
         for field in fields(self):
             given = getattr(self, field.name)
             if given is not None and field.name not in known:
+                on = "" if data == "table" else f" on {data}"
                 raise InputError(
-                    f"{type(self).__name__}.{field.name}={given!r} has no effect with preset={preset!r}; "
+                    f"{type(self).__name__}.{field.name}={given!r} has no effect with preset={preset!r}{on}; "
                     f"that preset uses: {', '.join(known)}. Remove the setting or choose another preset."
                 )
         filled = {name: value for name, value in known.items() if getattr(self, name) is None}
@@ -80,7 +84,7 @@ class EnergyConfig(StageConfig):
     """The energy network and how it is trained."""
 
     hidden: tuple[int, ...] = OPEN
-    """Widths of the layers of F."""
+    """Widths of the layers of F; for images, channels at full size and after each halving."""
     coupling_units: int = OPEN
     """Rows of B in eq. 17-3."""
     input_sparsity: float = OPEN
@@ -113,12 +117,24 @@ class EnergyConfig(StageConfig):
             "mean_field_steps": 6,
         },
     }
-    for_sparse_rows: ClassVar[Mapping[str, Any]] = {
-        "hidden": (600,),
-        "input_sparsity": 0.0,
-        "learning_rate": 3e-3,
-        "coupling_speed": 1.0,
-        "batch_size": 512,
+    other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "sparse rows": {
+            "hidden": (600,),
+            "input_sparsity": 0.0,
+            "learning_rate": 3e-3,
+            "coupling_speed": 1.0,
+            "batch_size": 512,
+        },
+        "images": {
+            "hidden": (16, 32, 48, 64),
+            "coupling_units": 8,
+            "input_sparsity": None,
+            "learning_rate": 2e-3,
+            "coupling_speed": None,
+            "batch_size": 64,
+            "exact_limit": None,
+            "mean_field_steps": 2,
+        },
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"input_sparsity"})
 
@@ -132,7 +148,7 @@ class InterpreterConfig(StageConfig):
     n_path_steps: int = OPEN
     """Points on the paths along which the energy's saliency is averaged; a quarter if the reference is fixed."""
     n_residual_steps: int = OPEN
-    """Training steps of the learned residual; 0 leaves saliency alone."""
+    """Training steps of the learned residual, for images of the whole interpreter; 0 leaves saliency alone."""
     learning_rate: float = OPEN
     batch_size: int = OPEN
     temperature: float = OPEN
@@ -154,7 +170,17 @@ class InterpreterConfig(StageConfig):
             "temperature": 0.1,
         },
     }
-    for_sparse_rows: ClassVar[Mapping[str, Any]] = {"n_residual_steps": 0}
+    other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "sparse rows": {"n_residual_steps": 0},
+        "images": {
+            "hidden": (16, 32, 48, 64),
+            "n_path_steps": None,
+            "n_residual_steps": 1000,
+            "learning_rate": 1e-3,
+            "batch_size": 64,
+            "temperature": 0.3,
+        },
+    }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_residual_steps"})
 
 
@@ -186,5 +212,8 @@ class TrainingConfig(StageConfig):
             "penalty_tolerance": 1e-3,
         },
     }
-    for_sparse_rows: ClassVar[Mapping[str, Any]] = {"n_epochs": 6, "on_policy_share": 0.5}
+    other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "sparse rows": {"n_epochs": 6, "on_policy_share": 0.5},
+        "images": {"n_rounds": 80, "n_epochs": 3},
+    }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})

@@ -13,23 +13,26 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer.base import CHUNK_ROWS, Explainer, fitted_targets, warn_about_outputs
-from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
+from sointer.base import Explainer, fitted_targets, warn_about_outputs
+from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
 from sointer.containers import is_sparse
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
 from sointer.errors import BudgetWarning, InputError, PoorFitWarning
 from sointer.explanation import Explanation, Source
-from sointer.interpreter.networks import PaperInterpreter
+from sointer.interpreter.image import ImageInterpreter
+from sointer.interpreter.networks import SaliencyInterpreter
 from sointer.outputs import Outputs
 from sointer.paths import NoPaths, Trace
 from sointer.refinement import N_DRAWS, refine_ranking
 from sointer.remembered import Remembered
+from sointer.scoring import ImageScorer, RowScorer, Scorer
 from sointer.tracing import Tracer
 from sointer.training.default import train_default
 from sointer.training.energy_steps import POOR_SKILL
 from sointer.training.history import History
+from sointer.training.images import train_images
 from sointer.training.paper import train_paper
 from sointer.training.task import Configs, Task, Trained, compact
 from sointer.training.threads import threads_for
@@ -127,13 +130,17 @@ class SOInter(Explainer):
             raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
         if not isinstance(self.structured, bool):
             raise InputError(f"structured must be True or False, got {self.structured!r}.")
-        self._configs(sparse_rows=False)  # wrong settings must come to light before data are read
+        self._configs("table")  # wrong settings must come to light before data are read
         wants_auto = isinstance(self.removal, str) and self.removal == "auto"
         subject = self._read(X, "zero" if wants_auto and self.preset == "paper" else self.removal)
         black_box, groups, rng = subject.black_box, subject.groups, subject.rng
-        data = compact(subject.data, subject.removal)
-        sparse_rows = is_sparse(data) and subject.removal.keeps_zeros and self.preset == "default"
-        plan = self._n_queries(groups.n_units, sparse_rows=sparse_rows)
+        has_images = subject.input_format.image is not None
+        data = subject.data if has_images else compact(subject.data, subject.removal)
+        kind: DataKind = "images" if has_images else "table"
+        if is_sparse(data) and subject.removal.keeps_zeros:
+            kind = "sparse rows"
+        configs = self._configs(kind)
+        plan = self._n_queries(groups.n_units, kind)
 
         def check(raw: NDArray[Any]) -> None:
             self._check_first(raw, black_box, targets)
@@ -151,16 +158,16 @@ class SOInter(Explainer):
             groups=groups,
             k=subject.k,
             n_queries=plan if black_box.remaining is None else min(plan, black_box.remaining),
-            configs=self._configs(sparse_rows=sparse_rows),
+            configs=configs,
             structured=self.structured,
-            shift_inputs=self.preset == "default",
+            shift_inputs=self.preset == "default" and not has_images,
             check=check,
             describe=describe,
             rng=rng,
             generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
             history=History(self.verbose),
         )
-        recipe = train_default if self.preset == "default" else train_paper
+        recipe = train_paper if self.preset == "paper" else train_images if has_images else train_default
         queries_before = black_box.n_queries
         try:
             with black_box.budget(self.query_budget), threads_for(subject.input_format.n_columns):
@@ -175,16 +182,17 @@ class SOInter(Explainer):
         self._warn_about(task, trained, plan)
         return self
 
-    def _configs(self, *, sparse_rows: bool) -> Configs:
+    def _configs(self, data: DataKind) -> Configs:
         return Configs(
-            (self.energy or EnergyConfig()).resolve(self.preset, sparse_rows=sparse_rows),
-            (self.interpreter or InterpreterConfig()).resolve(self.preset, sparse_rows=sparse_rows),
-            (self.training or TrainingConfig()).resolve(self.preset, sparse_rows=sparse_rows),
+            (self.energy or EnergyConfig()).resolve(self.preset, data),
+            (self.interpreter or InterpreterConfig()).resolve(self.preset, data),
+            (self.training or TrainingConfig()).resolve(self.preset, data),
         )
 
-    def _n_queries(self, n_units: int, *, sparse_rows: bool) -> int:
+    def _n_queries(self, n_units: int, data: DataKind) -> int:
         fewest, most = N_AUTO_QUERIES
-        planned = int(np.clip(AUTO_QUERIES_PER_FEATURE * n_units, fewest, MOST_SPARSE_QUERIES if sparse_rows else most))
+        most = MOST_SPARSE_QUERIES if data == "sparse rows" and self.preset == "default" else most
+        planned = int(np.clip(AUTO_QUERIES_PER_FEATURE * n_units, fewest, most))
         if self.query_budget is None:
             return planned
         return check_positive_int(self.query_budget, "query_budget")
@@ -259,40 +267,15 @@ class SOInter(Explainer):
         return self._explain(X, target, k, predicted, refine=int(refine))
 
     def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        n_rows = source.data.shape[0]
-        scores = np.empty((n_rows, self.groups_.n_units), dtype=np.float32)
-        values, known = self._known_values(source, targets)
-        with threads_for(source.data.shape[1]), torch.no_grad():
-            for start in range(0, n_rows, CHUNK_ROWS):
-                rows = np.arange(start, min(start + CHUNK_ROWS, n_rows))
-                n = len(rows)
-                # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
-                x = torch.zeros(CHUNK_ROWS, source.data.shape[1])
-                x[:n] = torch.from_numpy((source.rows(rows) - self.shift_).astype(np.float32))
-                t = torch.zeros(CHUNK_ROWS, dtype=torch.long)
-                t[:n] = torch.from_numpy(targets[rows])
-                if not known[rows].all():
-                    expected = self._expected(x, t)[:n].numpy()
-                    values[rows] = np.where(known[rows], values[rows], expected)
-                v = torch.zeros(CHUNK_ROWS, dtype=torch.float32 if values.dtype.kind == "f" else torch.long)
-                v[:n] = torch.from_numpy(values[rows])
-                scores[rows] = self._interpret(x, t, v)[:n].numpy()
-        return scores, values
+        return self._scorer.scores(source, targets)
 
-    def _interpret(self, x: torch.Tensor, targets: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        takes_values = not isinstance(self.interpreter_, PaperInterpreter)
-        scores: torch.Tensor = self.interpreter_(x, targets, *([values] if takes_values else []))
-        return scores
-
-    def _known_values(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """What the black box is known to have said about each row's target, encoded; and for which rows it is."""
-        n_rows = len(targets)
-        values = np.zeros(n_rows, dtype=np.float32 if self.outputs_.kind == "continuous" else np.int64)
-        if source.known_answers is not None:
-            return self.outputs_.encode_targets(source.known_answers, targets)
-        known, codes = self.remembered_.find(source.data)
-        values[known] = codes[np.arange(len(codes)), targets[known]]
-        return values, known
+    @property
+    def _scorer(self) -> Scorer:
+        if isinstance(self.interpreter_, ImageInterpreter):
+            return ImageScorer(self.interpreter_.folded(), self.remembered_)
+        takes_values = isinstance(self.interpreter_, SaliencyInterpreter)
+        likelihood = Likelihood.of(self.config_.energy)
+        return RowScorer(self.energy_, self.interpreter_, likelihood, self.shift_, self.remembered_, takes_values)
 
     def _refine(
         self,
@@ -304,18 +287,9 @@ class SOInter(Explainer):
         k: int,
         n_questions: int,
     ) -> NDArray[np.int64]:
-        likelihood, t, v = Likelihood.of(self.config_[0]), torch.from_numpy(targets), torch.from_numpy(values)
-
-        def likely(rows: NDArray[np.int64], keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
-            keep = self.groups_.to_columns(keep_units)
-            reduced = next(self.removal_.draws(source.rows(rows), keep, 1, np.random.default_rng(0)))
-            x = torch.from_numpy((reduced - self.shift_).astype(np.float32))
-            with threads_for(x.shape[1]), torch.no_grad():
-                return likelihood.target_log_likelihood(self.energy_, x, t[rows], v[rows]).double().numpy()
-
         return refine_ranking(
             source,
-            likely,
+            self._scorer.likely(source, targets, values),
             ranking,
             scores,
             targets,
@@ -326,6 +300,8 @@ class SOInter(Explainer):
         )
 
     def _trace(self, source: Source, values: NDArray[Any]) -> Trace:
+        if self.input_format_.image is not None:
+            return NoPaths("paths between the pixels of a mask are not told apart")
         if not isinstance(self.energy_, VectorEnergy):
             return NoPaths("SOInter(structured=False) explains every output on its own")
         if self._tracer is None or self._tracer.energy is not self.energy_:
@@ -333,10 +309,6 @@ class SOInter(Explainer):
             interactions = self.output_interactions_
             self._tracer = Tracer(self.energy_, likelihood, self.shift_, interactions, self.remembered_)
         return partial(self._tracer.trace, source, values)
-
-    def _expected(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        likelihood = Likelihood.of(self.config_[0])
-        return likelihood.predict(self.energy_, x).gather(1, targets.unsqueeze(1)).squeeze(1)
 
     # --- keeping -----------------------------------------------------------------------------------------
 

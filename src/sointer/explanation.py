@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import html
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -19,6 +19,7 @@ from sointer.errors import InputError, require_extra
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
+from sointer.outputs.regions import NO_REGIONS, Regions, at_targets
 from sointer.paths import Paths, Trace
 from sointer.removal import Background, Removal, make_removal
 from sointer.selection import first_units
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ASK_ROWS = 4096
+MOST_NUMBERS = 2**24  # of images asked about at a time
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Verification:
     """What the black box said about rows reduced to their selected features."""
 
     agreement: NDArray[np.float64]
-    """For each row, the share of draws in which the target kept its value."""
+    """For each row, the share of draws in which the target kept its value; of a region, the share of its pixels too."""
     difference: NDArray[np.float64]
     """For each row, how far the target moved on average: labels 0 or 1, probabilities |p - q|, else in deviations."""
     n_queries: int
@@ -70,6 +72,9 @@ class Source:
     data: Any
     predicted: NDArray[Any] | None = None
     """What the black box said about the whole rows, if the caller knew it."""
+    regions: Regions = field(default_factory=lambda: NO_REGIONS)
+    """Which outputs belong to each region that is a target; target n_outputs + r is region r."""
+    region_names: list[str] = field(default_factory=list)
 
     @cached_property
     def answers(self) -> NDArray[Any]:
@@ -90,6 +95,16 @@ class Source:
         """Encoded rows, dense."""
         chosen = self.data[index]
         return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
+
+    def take(self, index: NDArray[np.int64]) -> Source:
+        """The same with some of the rows only, and what is known about them."""
+        known = self.known_answers
+        predicted = None if known is None else known[index]
+        return replace(self, data=self.data[index], groups=self.groups.take(index), predicted=predicted)
+
+    def at_targets(self, table: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[Any]:
+        """A table (rows, outputs) at each row's target: an entry, or the mean over the outputs of a region: (rows,)."""
+        return at_targets(table, targets, self.regions)
 
     def ask(self, points: Any) -> NDArray[Any]:
         """What the black box says about encoded points, dense or CSR."""
@@ -115,7 +130,10 @@ class Source:
         n_draws: int,
         seed: int,
     ) -> NDArray[np.float64]:
-        """Share of draws in which each row, reduced to `keep_units`, kept its target's value."""
+        """Share of draws in which each row, reduced to `keep_units`, kept its target's value.
+
+        A region counts by the share of its outputs that kept theirs.
+        """
         parts = [
             self._agreement(keep_units[some], targets[some], rows[some], n_draws, seed)
             for some in self._chunks(len(rows))
@@ -130,28 +148,35 @@ class Source:
         n_draws: int,
         seed: int,
     ) -> NDArray[np.float64]:
-        original, at = self.answers[rows], (np.arange(len(rows)), targets)
+        original, outputs = self.answers[rows], self.outputs
         rng = np.random.default_rng(seed)  # the same for every part, so that all rows see the same draws
         if not self.removal.is_random:
             reduced = self.ask_reduced(self.removal, keep_units, rows, rng)
-            return self.outputs.agree(original, reduced)[at].astype(np.float64)
-        draws = self.removal.draws(self.rows(rows), self.groups.to_columns(keep_units), n_draws, rng)
-        return np.asarray(np.mean([self.outputs.agree(original, self.ask(points))[at] for points in draws], axis=0))
+            return self.at_targets(outputs.agree(original, reduced), targets).astype(np.float64)
+        columns = self.groups.take(rows).to_columns(keep_units)
+        draws = self.removal.draws(self.rows(rows), columns, n_draws, rng)
+        agree = [self.at_targets(outputs.agree(original, self.ask(points)), targets) for points in draws]
+        return np.asarray(np.mean(agree, axis=0))
 
     def ask_reduced(
         self, removal: Removal, keep_units: NDArray[np.bool_], rows: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[Any]:
         """What the black box says about rows reduced to `keep_units`; a few rows are made dense at a time."""
-        return stack(
-            [
-                self.ask(removal.reduce(self.data[rows[some]], self.groups.to_columns(keep_units[some]), rng))
-                for some in self._chunks(len(rows))
-            ]
-        )
+        return stack([replies for _, replies in self.ask_in_parts(removal, keep_units, rows, rng)])
 
-    @staticmethod
-    def _chunks(n: int) -> list[slice]:
-        return [slice(start, min(start + ASK_ROWS, n)) for start in range(0, n, ASK_ROWS)]
+    def ask_in_parts(
+        self, removal: Removal, keep_units: NDArray[np.bool_], rows: NDArray[np.int64], rng: np.random.Generator
+    ) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """The same, some rows at a time, with their places: all masks of many images may be too much to hold."""
+        for some in self._chunks(len(rows)):
+            columns = self.groups.take(rows[some]).to_columns(keep_units[some])
+            yield some, self.ask(removal.reduce(self.data[rows[some]], columns, rng))
+
+    def _chunks(self, n: int) -> list[slice]:
+        step = ASK_ROWS
+        if self.input_format.image is not None:
+            step = max(1, min(step, MOST_NUMBERS // self.input_format.n_columns))
+        return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +187,7 @@ class Explanation:
         use `mask` or `to_frame()` to look features up.
     mask : (rows, features), True where selected.
     scores : (rows, features or groups), larger is more important.
-    target : (rows,) the output that was explained.
+    target : (rows,) the output that was explained, as a place in `output_names`; of masks, a pixel or a region.
     expected : (rows,) the value that is explained: what the black box said about it where that is known, else what
         the energy expects it to say; verify() asks the black box.
     """
@@ -190,8 +215,8 @@ class Explanation:
     ) -> Explanation:
         width = int(sizes.max())
         selected = np.where(np.arange(width) < sizes[:, None], ranking[:, :width], -1)
-        expected = _as_labels(source.outputs, targets, values)
-        names = source.groups.unit_names, list(source.outputs.names)
+        expected = source.outputs.label_targets(values, targets, source.regions)
+        names = source.groups.unit_names, [*source.outputs.names, *source.region_names]
         return cls(selected, scores, targets, expected, *names, source, trace)
 
     def __len__(self) -> int:
@@ -213,9 +238,20 @@ class Explanation:
         """How many features each row has selected."""
         return np.asarray((self.selected >= 0).sum(axis=1))
 
+    @property
+    def pixels(self) -> NDArray[np.int64]:
+        """(rows, k, 2) row and column of the selected pixels of images, best first; -1 where there is none."""
+        image, groups = self.source.input_format.image, self.source.groups
+        if image is None or groups.spec is not None:
+            what = "rows of a table" if image is None else f"units of groups={groups.spec!r:.60}"
+            raise InputError(f"pixels: what was selected are {what}, not pixels. Use `selected` or `mask` instead.")
+        pixels = np.stack(np.divmod(self.selected, image.width), axis=2)
+        return np.where(self.selected[:, :, None] >= 0, pixels, -1)
+
     def verify(self, *, removal: Any = None, n_draws: int = 10, random_state: int = 0) -> Verification:
         """Does the model say the same on these features alone? Asks the black box.
 
+        The agreement of a region is the share of its pixels that stay the same.
         The other features are removed as in training, or as `removal` says (means and other rows' values are
         those of the training data); where removal is random, n_draws times. Whole rows are asked about
         once, however often you verify, also where you said what the model predicts.
@@ -227,12 +263,13 @@ class Explanation:
             how = make_removal(removal, source.background.rows, source.input_format, rng)
         before = 0 if source.black_box is None else source.black_box.n_queries
         original, keep, rows = source.asked, self.unit_mask, np.arange(len(self))
-        at = (rows, self.target)
-        agree, moved = [], []
-        for _ in range(n_draws if how.is_random else 1):
-            reduced = source.ask_reduced(how, keep, rows, rng)
-            agree.append(source.outputs.agree(original, reduced)[at])
-            moved.append(source.outputs.difference(original, reduced)[at])
+        n_times = n_draws if how.is_random else 1
+        agree, moved = np.empty((n_times, len(self))), np.empty((n_times, len(self)))
+        for draw in range(n_times):
+            for some, reduced in source.ask_in_parts(how, keep, rows, rng):
+                whole, targets = original[some], self.target[some]
+                agree[draw, some] = source.at_targets(source.outputs.agree(whole, reduced), targets)
+                moved[draw, some] = source.at_targets(source.outputs.difference(whole, reduced), targets)
         after = 0 if source.black_box is None else source.black_box.n_queries
         return Verification(np.mean(agree, axis=0), np.mean(moved, axis=0), after - before)
 
@@ -248,6 +285,8 @@ class Explanation:
         """
         if self.trace is None:
             raise InputError("paths: this explanation was not made by SOInter.explain(), which alone knows the paths.")
+        if (self.target >= self.source.outputs.n_outputs).any():
+            raise InputError("paths: a region has no paths of its own; explain one output, or one pixel, at a time.")
         return self.trace(
             self.selected,
             self.target,
@@ -293,71 +332,41 @@ class Explanation:
             ]
         return result
 
-    def plot(self, row: int | None = None, *, n: int = 10, ax: Any = None) -> Any:
-        """Bars: the features of one row with their scores, or, over all rows, how often each was selected."""
-        from sointer.plot import bar
+    def plot(self, row: int | None = None, *, n: int | None = None, ax: Any = None) -> Any:
+        """What was selected for one row, or for many; returns the matplotlib Axes.
 
-        return bar(self, row=row, n=n, ax=ax)
+        Tables, as bars: the n (10) best features of a row with their scores, or, over all rows, how often each was
+        selected. Images: a row with its target in red and the selected pixels in green, beside the black box's mask, if
+        known, and the smallest rectangle that holds them; without a row, the first n (8) rows.
+        """
+        from sointer import plot
+
+        if self.source.input_format.image is None:
+            return plot.bar(self, row=row, n=10 if n is None else n, ax=ax)
+        if row is not None and n is None:
+            return plot.image(self, row, ax=ax)
+        if row is not None or ax is not None:
+            raise InputError(
+                f"plot: got row={row!r}, n={n!r} and {'no ax' if ax is None else 'an ax'}; for images expected a row "
+                "(with ax, if you like), or no row and how many images to show, n."
+            )
+        return plot.image_grid(self, None if n is None else range(min(check_positive_int(n, "n"), len(self))))
 
     def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
-        """A self-contained table of rows and their selected features, as HTML; written to `path` if given."""
-        page = _page(self, max_rows)
+        """A self-contained table of rows and what was selected for them, as HTML; written to `path` if given."""
+        from sointer.plot import html_page
+
+        page = html_page(self, max_rows)
         if path is not None:
             Path(path).write_text(page, encoding="utf-8")
         return page
 
     def _repr_html_(self) -> str:
-        return _table(self, max_rows=20)
+        from sointer.plot import html_table
+
+        return html_table(self, max_rows=20)
 
     def __repr__(self) -> str:
         targets = [self.output_names[t] for t in np.unique(self.target)[:3]]
         more = " ..." if len(np.unique(self.target)) > 3 else ""
         return f"Explanation({len(self)} rows, target {', '.join(targets)}{more}, k={self.selected.shape[1]})"
-
-
-def _as_labels(outputs: Outputs, targets: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
-    """Class codes, or standardised numbers, of each row's target in the black box's own terms."""
-    labels = np.empty(len(targets), dtype=object)
-    for target in np.unique(targets):
-        rows = targets == target
-        if outputs.classes is not None:
-            labels[rows] = np.asarray(outputs.classes[target], dtype=object)[values[rows]]
-        elif outputs.center is not None and outputs.scale is not None:
-            labels[rows] = outputs.center[target] + outputs.scale[target] * values[rows].astype(np.float64)
-    return labels
-
-
-def _chip(name: str, score: float, strongest: float) -> str:
-    """A feature with its weight, the darker the stronger: green for the value that is explained, red against it."""
-    colour = "26,127,75" if score >= 0 else "190,60,50"
-    style = f"background:rgba({colour},{0.12 + 0.5 * abs(score) / strongest:.2f});border-radius:.4em;padding:.1em .4em"
-    return f'<span class="chip" style="{style}">{html.escape(name)} <small>{score:.2g}</small></span>'
-
-
-def _table(explanation: Explanation, max_rows: int) -> str:
-    frame_rows = []
-    for i in range(min(len(explanation), max_rows)):
-        units = explanation.selected[i][explanation.selected[i] >= 0]
-        strongest = float(np.abs(explanation.scores[i, units]).max(initial=0.0)) or 1.0
-        words = " ".join(_chip(explanation.feature_names[u], float(explanation.scores[i, u]), strongest) for u in units)
-        target = html.escape(explanation.output_names[explanation.target[i]])
-        expected = html.escape(str(explanation.expected[i]))
-        frame_rows.append(f"<tr><td>{i}</td><td>{target}</td><td>{expected}</td><td>{words}</td></tr>")
-    left_out = len(explanation) - len(frame_rows)
-    note = f"<p>{left_out} more rows not shown.</p>" if left_out > 0 else ""
-    head = "<tr><th>row</th><th>target</th><th>value explained</th><th>because of (best first)</th></tr>"
-    return f"<table>{head}{''.join(frame_rows)}</table>{note}"
-
-
-def _page(explanation: Explanation, max_rows: int) -> str:
-    style = (
-        "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}"
-        "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;"
-        "border-bottom:1px solid #8884;vertical-align:top}.chip{white-space:nowrap;display:inline-block;margin:.1em 0}"
-        "small{opacity:.65}"
-        "@media(prefers-color-scheme:dark){body{background:#111;color:#eee}}"
-    )
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explanations</title>'
-        f"<style>{style}</style></head><body><h1>Explanations</h1>{_table(explanation, max_rows)}</body></html>"
-    )

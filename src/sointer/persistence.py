@@ -10,26 +10,30 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from sointer.adapters.text import TextPipeline
 from sointer.blackbox import BlackBox
-from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.convolution import channels_last
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import AnyEnergy, SideBySideEnergies
+from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
+from sointer.energy.paper_image import paper_image_energy
 from sointer.energy.space import OutputSpace
 from sointer.errors import InputError, LoadError
 from sointer.explainer import SOInter
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.interpreter.networks import PaperInterpreter, ResidualNetwork, SaliencyInterpreter
+from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.outputs import Outputs
 from sointer.remembered import Remembered
 from sointer.removal import Background, FunctionRemoval, Removal
 from sointer.storage import DAMAGE, Storage
 from sointer.training.energy_steps import build_energy
-from sointer.training.paper import paper_energy
+from sointer.training.images import build_networks
+from sointer.training.paper_networks import PaperEnergy, paper_energy
 from sointer.training.task import Configs
 from sointer.validation import is_integer
 
@@ -110,12 +114,13 @@ def _restore(
         parameters["batch_size"] = None  # it has its own
     explainer = SOInter(black_box, **parameters, random_state=facts["random_state"])
     energy_facts, interpreter_facts, training_facts = (_without_lists(config) for config in facts["config"])
-    explainer.config_ = Configs(
-        EnergyConfig(**energy_facts).resolve(parameters["preset"]),
-        InterpreterConfig(**interpreter_facts).resolve(parameters["preset"]),
-        TrainingConfig(**training_facts).resolve(parameters["preset"]),
-    )
     explainer.input_format_ = InputFormat.from_json(facts["input_format"])
+    data: DataKind = "table" if explainer.input_format_.image is None else "images"
+    explainer.config_ = Configs(
+        EnergyConfig(**energy_facts).resolve(parameters["preset"], data),
+        InterpreterConfig(**interpreter_facts).resolve(parameters["preset"], data),
+        TrainingConfig(**training_facts).resolve(parameters["preset"], data),
+    )
     explainer.groups_ = Groups.from_json(facts["groups"])
     explainer.outputs_ = Outputs.from_json(facts["outputs"])
     explainer.removal_ = _removal(facts["removal"], _arrays(tensors, "removal."), removal)
@@ -133,8 +138,9 @@ def _restore(
     explainer.feature_names_in_ = np.array(explainer.input_format_.feature_names, dtype=object)
     explainer.n_outputs_ = explainer.outputs_.n_outputs
     explainer.output_names_ = list(explainer.outputs_.names)
-    explainer.energy_ = _energy(explainer, parameters, _part(tensors, "energy."))
-    explainer.interpreter_ = _interpreter(explainer, facts, _part(tensors, "interpreter.")).eval()
+    explainer.energy_, explainer.interpreter_ = _networks(
+        explainer, facts, _part(tensors, "energy."), _part(tensors, "interpreter.")
+    )
     explainer.output_interactions_ = output_interactions(explainer.energy_)
     _set_parameters(explainer)
     return explainer
@@ -146,8 +152,7 @@ def _set_parameters(explainer: SOInter) -> None:
     explainer.removal = explainer.removal_
     explainer.feature_names = list(explainer.input_format_.feature_names)
     explainer.output_names = explainer.output_names_
-    names, members = explainer.groups_.unit_names, explainer.groups_.members
-    explainer.groups = {n: m.tolist() for n, m in zip(names, members, strict=True) if len(m) > 1} or None
+    explainer.groups = explainer.groups_.spec
 
 
 def _removal(facts: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Removal:
@@ -173,38 +178,65 @@ def _arrays(tensors: dict[str, Tensor], prefix: str) -> dict[str, NDArray[Any]]:
     return {name: tensor.numpy() for name, tensor in _part(tensors, prefix).items()}
 
 
-def _energy(explainer: SOInter, parameters: dict[str, Any], state: dict[str, Tensor]) -> AnyEnergy:
-    config = explainer.config_[0]
+def _networks(
+    explainer: SOInter, facts: dict[str, Any], energy_state: dict[str, Tensor], state: dict[str, Tensor]
+) -> tuple[AnyEnergy, nn.Module]:
+    """The energy and the interpreter, with the weights that were saved."""
+    structured = bool(facts["parameters"]["structured"])
+    if facts["parameters"]["preset"] == "paper":
+        return _paper_networks(explainer, structured, energy_state, state)
+    image = explainer.input_format_.image
+    if image is not None:
+        n_classes = explainer.outputs_.n_classes[0]
+        of_images = build_networks(image, n_classes, explainer.config_, structured=structured)
+        of_images.load_state_dict({f"energy.{name}": tensor for name, tensor in energy_state.items()} | state)
+        channels_last(of_images).requires_grad_(False).eval()
+        return of_images.energy, of_images
     space = OutputSpace.of(explainer.outputs_)
     n_columns = explainer.input_format_.n_columns
+    energy = build_energy(n_columns, space, explainer.config_.energy, structured=structured, seed=0)
+    energy.load_state_dict(energy_state)
+    energy.requires_grad_(False)
+    return energy, _saliency_interpreter(explainer, energy, facts, state).eval()
+
+
+def _paper_networks(
+    explainer: SOInter, structured: bool, energy_state: dict[str, Tensor], state: dict[str, Tensor]
+) -> tuple[AnyEnergy, nn.Module]:
+    space = OutputSpace.of(explainer.outputs_)
+    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
+    image, (energy_config, config, _) = explainer.input_format_.image, explainer.config_
     energy: AnyEnergy
-    if parameters["preset"] == "paper":
-        with torch.random.fork_rng(devices=[]):
-            if parameters["structured"]:
-                energy = paper_energy(n_columns, space, config)
-            else:
-                alone = {t: OutputSpace((space.n_classes[t],)) for t in explainer.targets_}
-                energy = SideBySideEnergies(space, {t: paper_energy(n_columns, s, config) for t, s in alone.items()})
-    else:
-        energy = build_energy(n_columns, space, config, structured=parameters["structured"], seed=0)
-    energy.load_state_dict(state)
-    return energy.requires_grad_(False)
+
+    def alike(of: OutputSpace, alone: int | None = None) -> PaperEnergy:
+        if image is None:
+            return paper_energy(n_columns, of, energy_config)
+        return paper_image_energy(image, of, energy_config, pixel=alone)
+
+    with torch.random.fork_rng(devices=[]):
+        if structured:
+            energy = alike(space)
+        else:
+            each = {t: alike(OutputSpace((space.n_classes[t],)), t) for t in explainer.targets_}
+            energy = SideBySideEnergies(space, each)
+        if image is None:
+            interpreter = PaperInterpreter(n_columns, n_units, explainer.n_outputs_, config.hidden)
+        else:
+            interpreter = PaperImageInterpreter(image, n_units, explainer.targets_)
+    energy.load_state_dict(energy_state)
+    interpreter.load_state_dict(state)
+    return energy.requires_grad_(False), interpreter.requires_grad_(False).eval()
 
 
-def _interpreter(
-    explainer: SOInter, facts: dict[str, Any], state: dict[str, Tensor]
-) -> SaliencyInterpreter | PaperInterpreter:
+def _saliency_interpreter(
+    explainer: SOInter, energy: TrainableEnergy, facts: dict[str, Any], state: dict[str, Tensor]
+) -> SaliencyInterpreter:
     energy_config, config, _ = explainer.config_
     n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
     with torch.random.fork_rng(devices=[]):
-        if facts["parameters"]["preset"] == "paper":
-            paper = PaperInterpreter(n_columns, n_units, explainer.n_outputs_, config.hidden)
-            paper.load_state_dict(state)
-            return paper.requires_grad_(False)
         likelihood = Likelihood.of(energy_config)
-        assert not isinstance(explainer.energy_, SideBySideEnergies)  # only the paper's SOInter-1 has those
         interpreter = SaliencyInterpreter(
-            explainer.energy_,
+            energy,
             likelihood,
             state["references"],
             state["unit_of_column"],
@@ -214,9 +246,9 @@ def _interpreter(
         )
         if any(name.startswith("residual.") for name in state):
             interpreter.residual = ResidualNetwork(
-                explainer.energy_.scaling, n_columns, explainer.n_outputs_, n_units, config.hidden
+                energy.scaling, n_columns, explainer.n_outputs_, n_units, config.hidden
             )
-    own = {f"energy.{name}": tensor for name, tensor in explainer.energy_.state_dict().items()}
+    own = {f"energy.{name}": tensor for name, tensor in energy.state_dict().items()}
     interpreter.load_state_dict(own | state)
     return interpreter.requires_grad_(False)
 

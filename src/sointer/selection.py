@@ -20,7 +20,10 @@ class Confirms(Protocol):
 
 
 def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Units of dense encoded rows that differ from their reference, the only ones that can be chosen: (rows, units)."""
+    """Units of dense encoded rows that differ from their reference, the only ones that can be chosen: (rows, units).
+
+    Groups that differ from row to row must be those of these rows.
+    """
     return np.asarray(groups.sum_columns(removal.differs(rows).astype(np.float64)) > 0)
 
 

@@ -16,8 +16,9 @@ class TorchPredict:
     """Runs a module in evaluation mode without gradients, and leaves it as it was.
 
     The module gets tensors on its own device in its own float dtype (float32 unless it was changed); tensors
-    of integers, such as token ids, are passed on as they are. Its raw outputs are returned, without sigmoid.
-    Outputs that all lie in [0, 1] are later taken for probabilities: wrap logits in a sigmoid to have that.
+    of integers, such as token ids, are passed on as they are, unless they are images (four axes). Its raw outputs
+    are returned, without sigmoid. Outputs that all lie in [0, 1] are later taken for probabilities: wrap logits in
+    a sigmoid to have that.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -34,7 +35,8 @@ class TorchPredict:
         device = weights[0].device if weights else torch.device("cpu")
         dtype = next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
         if isinstance(X, torch.Tensor):
-            return X.to(device=device, dtype=dtype if X.is_floating_point() else X.dtype)
+            is_number = X.is_floating_point() or X.ndim == 4
+            return X.to(device=device, dtype=dtype if is_number else X.dtype)
         if containers.is_frame(X):
             dense = X.to_numpy(np.float64)
         else:

@@ -68,7 +68,7 @@ class Baseline(Explainer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Sequence[int | str] | None = None) -> AnyBaseline:
+    def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Any = None) -> AnyBaseline:
         """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used."""
         self._check_settings()
         subject = self._read(X, self.removal)
@@ -89,7 +89,7 @@ class Baseline(Explainer):
     def _learn(self, subject: Subject, answers: Answers) -> None:
         """Whatever the method does before it sees the rows to explain."""
 
-    def _ask_whole_rows(self, subject: Subject, targets: Sequence[int | str] | None) -> Answers:
+    def _ask_whole_rows(self, subject: Subject, targets: Any) -> Answers:
         n_rows = subject.data.shape[0]
         order = subject.rng.permutation(n_rows)[: self.most_rows_asked]
         # Wrong names or targets must come to light before the black box is asked much.

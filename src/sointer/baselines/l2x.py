@@ -97,6 +97,8 @@ class L2X(Baseline):
                 raise InputError(f"{name} must be a number above 0, got {value!r}. Leave it out for the usual one.")
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
+        if subject.input_format.image is not None:
+            raise InputError("L2X is for tables, but X holds images; explain them with SOInter or another baseline.")
         networks = Networks.build(subject, answers.outputs, self.hidden, seed=int(subject.rng.integers(2**62)))
         history = History(self.verbose)
         with threads_for(subject.input_format.n_columns):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.base import Subject
-from sointer.baselines.baseline import Answers, Baseline
+from sointer.baselines.usual import UsualValue
 from sointer.explanation import Source
 
 
-class Random(Baseline):
+class Random(UsualValue):
     """Chooses at random among the features that differ from their reference; asks nothing to explain.
 
     `expected` is the usual value of the target. Parameters are those of SOInter.
@@ -28,16 +28,17 @@ class Random(Baseline):
     ([0, 1, 1], 0)
     """
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
-        codes = answers.outputs.encode(answers.raw)
-        if answers.outputs.kind == "continuous":
-            self.usual_ = codes.mean(axis=0)
-        else:
-            self.usual_ = np.array([np.bincount(column).argmax() for column in codes.T])
-
     def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         for i, (rng, target) in enumerate(zip(self._row_generators(source), targets.tolist(), strict=True)):
-            lots = np.random.default_rng([target, int(rng.integers(2**63))])
+            lots = np.random.default_rng([_number_of(target, source), int(rng.integers(2**63))])
             scores[i] = lots.random(source.groups.n_units, dtype=np.float32)
-        return scores, self.usual_[targets]
+        return scores, self._usual(source, targets)
+
+
+def _number_of(target: int, source: Source) -> int:
+    """An output's number, or one made from the outputs of a region, whose own number depends on what else is asked."""
+    if target < source.outputs.n_outputs:
+        return target
+    region = np.packbits(source.regions[target - source.outputs.n_outputs])
+    return int.from_bytes(blake2b(region.tobytes(), digest_size=8).digest(), "little")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,8 @@ from sointer.blackbox.rowkeys import row_keys
 from sointer.containers import csr_array
 from sointer.errors import InputError
 from sointer.explanation import Source
+from sointer.groups import Groups
+from sointer.outputs.regions import target_columns
 from sointer.selection import allowed_units
 from sointer.training.history import History
 from sointer.validation import check_positive_int, is_integer
@@ -33,6 +35,8 @@ class Row:
     columns: NDArray[np.float64]
     answer: NDArray[Any]
     """What the black box says about the whole row: (1, outputs)."""
+    groups: Groups
+    """The units of this row."""
     targets: NDArray[np.int64]
     units: NDArray[np.int64]
     """The units that differ from their reference."""
@@ -42,6 +46,7 @@ class Row:
         """Asks about encoded points: how far each target says what it says of the whole row, (points, targets).
 
         Labels: 1 where they are the same, else 0. Probabilities: that of the row's own label. Numbers: themselves.
+        Regions: the mean of their outputs.
         """
         return self._support(self.source.ask(points))
 
@@ -52,14 +57,14 @@ class Row:
         return np.asarray(own)
 
     def _support(self, replies: NDArray[Any]) -> NDArray[np.float64]:
-        kind = self.source.outputs.kind
-        if kind == "continuous":
-            return np.asarray(replies[:, self.targets], dtype=np.float64)
-        if kind == "probability":
-            p = replies[:, self.targets].astype(np.float64)
-            return np.where(self.answer[:, self.targets] > 0.5, p, 1.0 - p)
-        same = self.source.outputs.agree(np.repeat(self.answer, len(replies), axis=0), replies)
-        return same[:, self.targets].astype(np.float64)
+        outputs, regions = self.source.outputs, self.source.regions
+        if outputs.kind == "continuous":
+            return target_columns(replies, self.targets, regions).astype(np.float64)
+        if outputs.kind == "probability":
+            p = replies.astype(np.float64)
+            return target_columns(np.where(self.answer > 0.5, p, 1.0 - p), self.targets, regions)
+        same = outputs.agree(np.repeat(self.answer, len(replies), axis=0), replies)
+        return target_columns(same, self.targets, regions).astype(np.float64)
 
     def n_draws(self, n_samples: int) -> int:
         """How often copies are drawn when at most n_samples may be asked about."""
@@ -72,9 +77,10 @@ class Row:
         in what the draws change.
         """
         whole = np.tile(self.columns, (len(keep), 1))
-        kept = np.zeros((len(keep), self.source.groups.n_units), dtype=bool)
+        kept = np.zeros((len(keep), self.groups.n_units), dtype=bool)
         kept[:, self.units] = keep
-        return self.source.removal.draws(whole, self.source.groups.to_columns(kept), n_draws, self.rng)
+        columns = self.groups.take(np.zeros(len(keep), dtype=np.int64)).to_columns(kept)
+        return self.source.removal.draws(whole, columns, n_draws, self.rng)
 
 
 class RowByRow(Baseline):
@@ -145,8 +151,7 @@ class RowByRow(Baseline):
         for i, key in enumerate(keys):
             rows_of.setdefault(key, []).append(i)
         first = np.array([rows[0] for rows in rows_of.values()])
-        known = source.known_answers
-        distinct = replace(source, data=source.data[first], predicted=None if known is None else known[first])
+        distinct = source.take(first)
         asked_targets = [np.unique(targets[rows]) for rows in rows_of.values()]
         weights = self._in_parallel(distinct, list(rows_of), asked_targets)
         scores = np.zeros((len(targets), source.groups.n_units), dtype=np.float32)
@@ -154,7 +159,7 @@ class RowByRow(Baseline):
         for number, (rows, asked, found) in enumerate(zip(rows_of.values(), asked_targets, weights, strict=True)):
             scores[rows] = found.toarray()[np.searchsorted(asked, targets[rows])]
             row_of[rows] = number
-        values, _ = source.outputs.encode_targets(distinct.answers[row_of], targets)
+        values, _ = source.outputs.encode_targets(distinct.answers[row_of], targets, source.regions)
         return scores, values
 
     @property
@@ -173,7 +178,7 @@ class RowByRow(Baseline):
                 f"n_jobs={self.n_jobs} was given with a black box that has a query budget, which cannot be kept "
                 "across processes; set n_jobs=1, or lift the budget with black_box.reset_budget(None)."
             )
-        index, answers = np.arange(len(keys)), source.answers
+        index, _ = np.arange(len(keys)), source.answers  # asked once, before the shares are given out
         # One process sets up once; several take small shares, so that none is left with all the slow rows.
         shares = [index] if n_jobs == 1 else np.array_split(index, min(len(index), 4 * n_jobs))
         asked_before = black_box.n_queries
@@ -184,7 +189,7 @@ class RowByRow(Baseline):
         jobs = (
             delayed(_explain_share)(
                 self,
-                replace(source, data=source.data[share], predicted=answers[share]),
+                source.take(share),
                 [keys[i] for i in share],
                 [targets[i] for i in share],
                 progress if n_jobs == 1 else None,
@@ -205,9 +210,9 @@ class RowByRow(Baseline):
 
     def _rows(self, source: Source, keys: list[bytes], targets: list[NDArray[np.int64]]) -> Iterator[Row]:
         for i, key in enumerate(keys):
-            columns = source.rows(np.array([i]))
-            units = np.flatnonzero(allowed_units(source.removal, source.groups, columns)[0])
-            yield Row(source, columns, source.answers[[i]], targets[i], units, row_generator(self.seed_, key))
+            columns, groups = source.rows(np.array([i])), source.groups.take(np.array([i]))
+            units = np.flatnonzero(allowed_units(source.removal, groups, columns)[0])
+            yield Row(source, columns, source.answers[[i]], groups, targets[i], units, row_generator(self.seed_, key))
 
 
 def _explain_share(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from sointer.base import Subject
+from sointer.baselines.baseline import Answers
 from sointer.baselines.row_by_row import RowByRow
 from sointer.errors import InputError
 
@@ -66,6 +68,13 @@ class TwoSettings(RowByRow):
         if self.setting == "paper" and self.signed:
             raise InputError("signed=True was given with setting='paper', which takes sizes; leave signed out.")
         super()._check_settings()
+
+    def _learn(self, subject: Subject, answers: Answers) -> None:
+        if self.setting == "paper" and subject.input_format.image is not None:
+            raise InputError(
+                "setting='paper' is the package's explainer of tables, which knows no images; leave it out."
+            )
+        super()._learn(subject, answers)
 
     @property
     def _is_signed(self) -> bool:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer import containers
-from sointer.blackbox.replies import read_reply, stack
+from sointer.blackbox.masks import Size, check_same_shape, image_size
+from sointer.blackbox.replies import WRONG, read_shaped_reply, stack
 from sointer.blackbox.rowkeys import row_keys
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded, SointerError
 from sointer.validation import check_positive_int, check_unique_names
@@ -24,7 +25,8 @@ class BlackBox:
 
     Parameters
     ----------
-    predict : callable that takes rows in their owner's container and returns their outputs.
+    predict : callable that takes rows in their owner's container and returns their outputs; for images (n, channels,
+        height, width) these may be masks (n, height, width), whose pixels become the outputs.
     batch_size : most rows sent in one call of `predict`.
     query_budget : most rows sent in all, or None for no limit.
     cache : remember answers by row and not ask twice; only for models that always answer the same.
@@ -59,6 +61,7 @@ class BlackBox:
         self.name = name or getattr(predict, "__name__", type(predict).__name__)
         self.output_names: list[str] | None = None
         self.n_outputs: int | None = None
+        self.output_shape: Size | None = None  # height and width, where the replies are masks
         self.n_queries = 0
         self.n_cache_hits = 0
         if output_names is not None:
@@ -169,19 +172,22 @@ class BlackBox:
             ) from exc
         with self._lock:
             named_only = self.n_outputs is not None and not self._confirmed
-            table = read_reply(reply, n, None if named_only else self.n_outputs)
+            table, shape = read_shaped_reply(reply, n, None if named_only else self.n_outputs, image_size(batch))
+            if self._confirmed:
+                check_same_shape(shape, self.output_shape, WRONG)
             if named_only and table.shape[1] != self.n_outputs:
                 raise InputError(
                     f"output_names holds {self.n_outputs} names, but the model returned {table.shape[1]} "
                     "outputs. Give one name per output."
                 )
-            self._confirm(reply, table)
+            self._confirm(reply, table, shape)
         return table
 
-    def _confirm(self, reply: Any, table: Table) -> None:
+    def _confirm(self, reply: Any, table: Table, shape: Size | None) -> None:
         if self._confirmed:
             return
         self._confirmed = True
+        self.output_shape = shape
         self.n_outputs = table.shape[1]
         self._empty = table[:0].copy()
         if self.output_names is None and containers.is_frame(reply):

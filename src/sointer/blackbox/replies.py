@@ -8,19 +8,33 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer import containers
+from sointer.blackbox.masks import Size, flat_masks
 from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]
 WRONG = "Your function returned the wrong thing: "
 
 
-def read_reply(reply: Any, n_rows: int, n_outputs: int | None) -> Table:
-    """A model's reply to `n_rows` rows as an array (n_rows, n_outputs); label dtypes are kept."""
+def read_reply(reply: Any, n_rows: int, n_outputs: int | None, size: Size | None = None) -> Table:
+    """A model's reply to `n_rows` rows as an array (n_rows, n_outputs); label dtypes are kept.
+
+    `size` is the height and width of the rows where they are images: the reply may then be masks.
+    """
+    return read_shaped_reply(reply, n_rows, n_outputs, size)[0]
+
+
+def read_shaped_reply(
+    reply: Any, n_rows: int, n_outputs: int | None, size: Size | None = None
+) -> tuple[Table, Size | None]:
+    """The same, and the height and width of the reply if it was masks."""
     table = _to_array(reply)
     wanted = f"({n_rows}, {'n_outputs' if n_outputs is None else n_outputs})"
     got = containers.describe(reply)
     if isinstance(reply, (list, tuple)):
         got += f" (as an array: shape {table.shape})"
+    shape = size if table.ndim > 2 else None
+    if shape is not None:
+        table, n_outputs = flat_masks(table, n_rows, shape, got, WRONG), None  # the shape says how many there are
     if table.ndim == 1 and n_outputs in (None, 1) and len(table) == n_rows:
         table = table.reshape(-1, 1)
     if table.ndim != 2:
@@ -36,7 +50,7 @@ def read_reply(reply: Any, n_rows: int, n_outputs: int | None) -> Table:
             "Return the same outputs, at least one, in the same order on every call."
         )
     _check_values(table, got)
-    return table
+    return table, shape
 
 
 def stack(tables: list[Table]) -> Table:

@@ -8,20 +8,23 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.energy.networks import Energy
+from sointer.energy.image import ImageEnergy
+from sointer.energy.networks import Coupled
 from sointer.energy.space import OutputSpace
 
 N_SAMPLES = 128
 
 
-def output_interactions(energy: Energy) -> NDArray[np.float32]:
+def output_interactions(energy: Coupled | ImageEnergy) -> NDArray[np.float32]:
     """(outputs, outputs): mean size of the change in b' softplus(B y) when two outputs move together.
 
     For classes a of output i and b of output j it is |g(a, b) - g(a, 0) - g(0, b) + g(0, 0)|, 0 being each
     output's first class and the other outputs having random values; of all pairs (a, b) the largest
     counts. For continuous outputs, the size of the second derivative. Symmetric, zero on the diagonal,
-    zero without coupling.
+    zero without coupling. For masks, how strongly a pixel is coupled with its neighbours: a small map.
     """
+    if isinstance(energy, ImageEnergy):
+        return energy.neighbours()
     space = energy.space
     result = torch.zeros(space.n_outputs, space.n_outputs)
     if energy.coupling is not None:

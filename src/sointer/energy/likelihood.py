@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sointer.config import EnergyConfig
-from sointer.energy import losses
+from sointer.energy import descent, losses
 from sointer.energy.inference import (
     LOG_OF_NOTHING,
     exact_log_marginals,
@@ -17,6 +17,7 @@ from sointer.energy.inference import (
     target_log_weights,
 )
 from sointer.energy.networks import Energy
+from sointer.energy.paper_image import PaperImageEnergy
 from sointer.energy.sparse import Inputs
 
 # Its cost grows with outputs times coupling units per row; beyond this many, the joint likelihood alone is trained.
@@ -46,8 +47,11 @@ class Likelihood:
             return exact_log_marginals(energy, x)
         return mean_field_log_marginals(energy, x, n_steps=self.n_steps, damping=self.damping)
 
-    def predict(self, energy: Energy, x: Inputs) -> Tensor:
+    def predict(self, energy: Energy | PaperImageEnergy, x: Inputs) -> Tensor:
         """The most likely class codes, or the means of continuous outputs: (rows, outputs)."""
+        if isinstance(energy, PaperImageEnergy):
+            assert isinstance(x, Tensor)
+            return descent.infer(energy, x)
         marginals = self.log_marginals(energy, x)
         return marginals if energy.space.is_continuous else energy.space.most_likely(marginals)
 
@@ -64,8 +68,13 @@ class Likelihood:
             return joint
         return joint + losses.negative_pseudo_log_likelihood(energy, x, codes)
 
-    def target_log_likelihood(self, energy: Energy, x: Inputs, targets: Tensor, values: Tensor) -> Tensor:
+    def target_log_likelihood(
+        self, energy: Energy | PaperImageEnergy, x: Inputs, targets: Tensor, values: Tensor
+    ) -> Tensor:
         """log p_E(y_t = value | x): the target's marginal, so that credit flows through the other outputs."""
+        if isinstance(energy, PaperImageEnergy):
+            assert isinstance(x, Tensor)
+            return descent.target_log_likelihood(energy, x, targets, values)
         if not energy.space.is_continuous:
             of_value, of_others = self._target_log_weights(energy, x, targets, values)
             return of_value - torch.logaddexp(of_value, of_others)

@@ -57,6 +57,16 @@ def matching_share(codes_a: Tensor, codes_b: Tensor) -> Tensor:
     return (codes_a == codes_b).float().mean(dim=1)
 
 
+def mask_overlap(codes_a: Tensor, codes_b: Tensor) -> Tensor:
+    """The value v for masks: intersection over union of what is not background (code 0), 1 for two empty masks.
+
+    With more than two classes, pixels intersect where both masks give the same class.
+    """
+    either = ((codes_a > 0) | (codes_b > 0)).sum(dim=1)
+    both = ((codes_a > 0) & (codes_a == codes_b)).sum(dim=1)
+    return torch.where(either == 0, 1.0, both / either.clamp_min(1))
+
+
 def negative_log_likelihood(energy: Energy, x: Inputs, codes: Tensor) -> Tensor:
     """-log p_E(y | x), exact over all configurations."""
     index = energy.space.configuration_index(codes)

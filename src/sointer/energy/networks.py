@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Protocol
 
@@ -9,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sointer.energy.image import ImageEnergy
+from sointer.energy.paper_image import PaperImageEnergy
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import Inputs, SparseRows, linear
 
@@ -20,17 +23,21 @@ def energy_of(unary: Tensor, y: Tensor, b: Tensor, projected: Tensor) -> Tensor:
     return (unary * y).sum(dim=-1) + F.softplus(projected) @ b
 
 
-class Energy(Protocol):
-    """What inference and training need of an energy: a part per output, and a part that couples outputs."""
+class Coupled(Protocol):
+    """What can be read off an energy without an input: which outputs there are, and what couples them."""
 
     space: OutputSpace
 
-    def unary(self, x: Inputs) -> Tensor:
-        """a_i' F(x) for every encoded output column: (rows, columns)."""
-
     @property
     def coupling(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """B, its offset and b of eq. 17-3; None where outputs are not coupled."""
+        """B, its offset and b of eq. 17-3; None where outputs are not coupled, or not in that form."""
+
+
+class Energy(Coupled, Protocol):
+    """What inference and training need of an energy: a part per output, and a part that couples outputs."""
+
+    def unary(self, x: Inputs) -> Tensor:
+        """a_i' F(x) for every encoded output column: (rows, columns)."""
 
 
 class LayeredEnergy(Energy, Protocol):
@@ -153,7 +160,7 @@ class VectorEnergy(nn.Module):
 class SideBySideEnergies(nn.Module):
     """One whole energy for each target, each seeing that target alone (SOInter-1 as published)."""
 
-    def __init__(self, space: OutputSpace, of_target: dict[int, VectorEnergy]) -> None:
+    def __init__(self, space: OutputSpace, of_target: Mapping[int, VectorEnergy | PaperImageEnergy]) -> None:
         super().__init__()
         self.space = space
         self.of_target = nn.ModuleDict({str(target): energy for target, energy in of_target.items()})
@@ -161,7 +168,7 @@ class SideBySideEnergies(nn.Module):
     def unary(self, x: Inputs) -> Tensor:
         unary = torch.zeros(len(x), self.space.n_columns)
         for target, energy in self.of_target.items():
-            assert isinstance(energy, VectorEnergy)
+            assert isinstance(energy, VectorEnergy | PaperImageEnergy)
             columns = torch.nonzero(self.space.column_output == int(target)).squeeze(1)
             n_classes = self.space.n_classes[int(target)]
             of_class = [energy(x, energy.space.encode(torch.full((len(x), 1), c))) for c in range(n_classes)]
@@ -241,4 +248,4 @@ class SeparateEnergy(nn.Module):
 
 
 TrainableEnergy = VectorEnergy | SeparateEnergy
-AnyEnergy = TrainableEnergy | SideBySideEnergies
+AnyEnergy = TrainableEnergy | SideBySideEnergies | PaperImageEnergy | ImageEnergy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +12,9 @@ from scipy import sparse
 
 from sointer import containers
 from sointer.errors import InputError, LoadError
-from sointer.inputs.columns import FrameColumn, integers_to_float, plain_label, restore_dtype
+from sointer.inputs.columns import FrameColumn, plain_label, restore_dtype
+from sointer.inputs.image import ImageShape, PixelRange, check_range, find_range
+from sointer.inputs.reading import check_container, to_float
 from sointer.validation import _some, check_unique_names
 
 Kind = Literal["numpy", "pandas", "csr", "torch"]
@@ -38,16 +40,26 @@ class InputFormat:
     columns: tuple[FrameColumn, ...] = ()  # of a DataFrame only
     is_matrix: bool = False  # csr_matrix rather than csr_array
     device: str = "cpu"  # of a torch tensor
+    image: ImageShape | None = None  # where every row is an image
+    pixel_range: PixelRange = "any"  # of the images given to fit
     column_feature: npt.NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.image is not None:
+            object.__setattr__(self, "column_feature", self.image.column_pixel)
+            return
         widths = [c.width for c in self.columns] if self.columns else [1] * len(self.feature_names)
         object.__setattr__(self, "column_feature", np.repeat(np.arange(len(widths)), widths))
 
     @classmethod
     def infer(cls, X: Any, feature_names: Sequence[str] | None = None) -> InputFormat:
-        """Read the format of X (n samples, n features); `feature_names` wins over names that X carries."""
-        X = _check_container(X, "fit")
+        """Read the format of X (n samples, n features), or of images (n, channels, height, width).
+
+        `feature_names` wins over names that X carries; images have one name per pixel.
+        """
+        X = check_container(X, "fit")
+        if len(X.shape) == 4:
+            return cls._infer_images(X, feature_names)
         if containers.is_frame(X):
             labels = [plain_label(label) for label in X.columns]
             names = [str(label) for label in labels] if feature_names is None else feature_names
@@ -74,6 +86,17 @@ class InputFormat:
                 made = cls("numpy", names, str(X.dtype))
         made.encode(X, caller="fit")
         return made
+
+    @classmethod
+    def _infer_images(cls, X: Any, feature_names: Sequence[str] | None) -> InputFormat:
+        image = ImageShape.of(X, "fit")
+        default = image.pixel_names()
+        names = check_unique_names(default if feature_names is None else feature_names, image.n_pixels, "feature_names")
+        if containers.is_tensor(X):
+            made = cls("torch", names, str(X.dtype).removeprefix("torch."), device=str(X.device), image=image)
+        else:
+            made = cls("numpy", names, str(X.dtype), image=image)
+        return replace(made, pixel_range=find_range(made.encode(X, caller="fit")))
 
     @property
     def n_features(self) -> int:
@@ -104,7 +127,14 @@ class InputFormat:
 
     def encode(self, X: Any, caller: str = "explain") -> Any:
         """X as float64 numbers (n samples, n columns); a `csr_array` when the format is CSR, else dense."""
-        X = _check_container(X, caller)
+        X = check_container(X, caller)
+        if self.image is not None:
+            return self._encode_images(X, self.image, caller)
+        if len(X.shape) == 4:
+            raise InputError(
+                f"{caller}: X has 4 dimensions (shape {tuple(X.shape)}), but a table of {self.n_features} features was "
+                "fitted. Give such a table, or fit on images."
+            )
         Z: Any
         frame = containers.is_frame(X)
         if frame and self.columns:
@@ -124,7 +154,7 @@ class InputFormat:
                     "are categories, which plain numbers cannot name. Give a DataFrame with the same columns."
                 )
             else:
-                Z = _to_float(X, caller)
+                Z = to_float(X, caller)
         elif frame:
             names = [str(label) for label in X.columns]
             nameless = self.feature_names == [f"x{j}" for j in range(self.n_features)]
@@ -137,7 +167,7 @@ class InputFormat:
                 X = X.iloc[:, [names.index(name) for name in self.feature_names]]
             Z = np.column_stack([FrameColumn(label, "float64").encode(X[label]) for label in X.columns])
         else:
-            Z = _to_float(X, caller)
+            Z = to_float(X, caller)
         if self.kind == "csr":
             Z = Z if containers.is_sparse(Z) else containers.csr_array(Z)
         elif containers.is_sparse(Z):
@@ -158,6 +188,7 @@ class InputFormat:
             shell = containers.csr_matrix if self.is_matrix else containers.csr_array
             return shell((data, made.indices.copy(), made.indptr.copy()), shape=made.shape)
         dense = np.asarray(Z.toarray() if containers.is_sparse(Z) else Z, dtype=np.float64)
+        dense = dense if self.image is None else self.image.unflatten(dense)
         if self.kind == "pandas":
             return self._decode_frame(dense)
         if self.kind == "torch":
@@ -166,7 +197,7 @@ class InputFormat:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain JSON."""
-        return {
+        facts = {
             "kind": self.kind,
             "feature_names": list(self.feature_names),
             "dtype": self.dtype,
@@ -174,6 +205,9 @@ class InputFormat:
             "is_matrix": self.is_matrix,
             "device": self.device,
         }
+        if self.image is not None:
+            facts |= {"image": list(astuple(self.image)), "pixel_range": self.pixel_range}
+        return facts
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> InputFormat:
@@ -181,12 +215,21 @@ class InputFormat:
         try:
             columns = tuple(FrameColumn.from_json(column) for column in data["columns"])
             names = list(data["feature_names"])
-            return cls(data["kind"], names, data["dtype"], columns, data["is_matrix"], data["device"])
+            image = None if data.get("image") is None else ImageShape(*(int(side) for side in data["image"]))
+            more = data["is_matrix"], data["device"], image, data.get("pixel_range", "any")
+            return cls(data["kind"], names, data["dtype"], columns, *more)
         except (KeyError, TypeError) as exc:
             raise LoadError(
                 f"The saved input format is incomplete or of another version: {exc!r}; expected what "
                 "InputFormat.to_json writes. Save it again with this version."
             ) from exc
+
+    def _encode_images(self, X: Any, image: ImageShape, caller: str) -> npt.NDArray[np.float64]:
+        image.check(X, caller)
+        Z: npt.NDArray[np.float64] = to_float(X, caller).reshape(len(X), -1)
+        self._check_finite(Z, caller)
+        check_range(Z, self.pixel_range, caller)
+        return Z
 
     def _match_columns(self, X: Any, caller: str) -> Any:
         given, wanted = [plain_label(label) for label in X.columns], [c.label for c in self.columns]
@@ -241,66 +284,9 @@ class InputFormat:
         else:
             at_rows, at_columns = np.nonzero(~np.isfinite(Z))
         features = [self.feature_names[j] for j in np.unique(self.column_feature[at_columns])]
+        where = "columns" if self.image is None else "pixels"
         raise InputError(
             f"{caller}: X has {len(at_rows)} NaN or infinite values, in rows "
-            f"{_some(np.unique(at_rows).tolist())} and columns {_some(features)}; expected finite numbers. "
+            f"{_some(np.unique(at_rows).tolist())} and {where} {_some(features)}; expected finite numbers. "
             "Impute them (for example with sklearn.impute.SimpleImputer), or drop those rows."
         )
-
-
-def _check_container(X: Any, caller: str) -> Any:
-    """X as numpy, DataFrame, CSR or tensor with two dimensions and at least one row and column."""
-    if isinstance(X, (list, tuple)):
-        try:
-            X = np.asarray(X)
-        except ValueError as exc:
-            raise InputError(
-                f"{caller}: X is {containers.describe(X)} with rows of different lengths, expected equal "
-                "ones. Give a rectangular table."
-            ) from exc
-    if isinstance(X, np.ma.MaskedArray):
-        raise InputError(f"{caller}: X is a masked array, expected plain numbers. Fill it with X.filled(value).")
-    known = isinstance(X, np.ndarray) or containers.is_sparse(X) or containers.is_frame(X) or containers.is_tensor(X)
-    if not known:
-        raise InputError(
-            f"{caller}: X is {containers.describe(X)}, expected a numpy array, a pandas DataFrame, a scipy "
-            "CSR matrix or a torch tensor. Convert it; one row of a DataFrame is X.iloc[[0]]."
-        )
-    if len(X.shape) != 2:
-        hint = (
-            "Use x.reshape(1, -1) for one sample, x.reshape(-1, 1) for one feature."
-            if len(X.shape) == 1
-            else "Flatten to (n_samples, -1)."
-        )
-        raise InputError(
-            f"{caller}: X has {len(X.shape)} dimensions (shape {tuple(X.shape)}), expected 2: samples and "
-            "features. " + hint
-        )
-    if 0 in X.shape:
-        raise InputError(
-            f"{caller}: X is empty (shape {tuple(X.shape)}), expected at least one sample and one feature. "
-            "Check how X was selected."
-        )
-    if containers.is_sparse(X):
-        X = X if X.format == "csr" else X.tocsr()
-    elif isinstance(X, np.ndarray):
-        X = np.asarray(X)  # np.matrix indexes differently
-    return X
-
-
-def _to_float(X: Any, caller: str) -> Any:
-    """A numpy array, CSR or tensor as float64; only numbers that float64 holds exactly are accepted."""
-    values = containers.tensor_to_numpy(X) if containers.is_tensor(X) else X
-    dtype = values.dtype
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        hint = "Give a pandas DataFrame for strings and categories." if dtype.kind in "OUSTV" else "Use float64."
-        raise InputError(f"{caller}: X has dtype {dtype}, expected numbers or booleans. {hint}")
-    if containers.is_sparse(values):
-        copied = containers.csr_array(values, copy=True)
-        copied.sum_duplicates()  # on the copy: the owner's matrix stays as it was
-        data = copied.data
-        numbers = integers_to_float(data, f"{caller}: X") if dtype.kind in "iu" else data.astype(np.float64)
-        return containers.csr_array((numbers, copied.indices, copied.indptr), shape=copied.shape)
-    if dtype.kind in "iu":
-        return integers_to_float(values, f"{caller}: X")
-    return values.astype(np.float64)

@@ -20,8 +20,11 @@ class PaperInterpreter(nn.Module):
         super().__init__()
         self.networks = nn.ModuleList(multilayer(n_columns, hidden, n_units) for _ in range(n_outputs))
 
+    def network_for(self, target: int) -> nn.Module:
+        return self.networks[target]
+
     def scores_for(self, x: Tensor, target: int) -> Tensor:
-        scores: Tensor = self.networks[target](x)
+        scores: Tensor = self.network_for(target)(x)
         return scores
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from sointer.metrics.faithfulness import PostHocF1, agreement, f1, post_hoc_f1, 
 from sointer.metrics.ground_truth import exact_match, median_rank, recall_at_k, top_k
 from sointer.metrics.intervals import MeanInterval, mean_interval
 from sointer.metrics.leakage import Leakage, Reading, leakage
+from sointer.metrics.segmentation import iou
 
 __all__ = [
     "Leakage",
@@ -13,6 +14,7 @@ __all__ = [
     "agreement",
     "exact_match",
     "f1",
+    "iou",
     "leakage",
     "mean_interval",
     "median_rank",

@@ -14,6 +14,7 @@ from sointer.blackbox.rowkeys import row_keys
 from sointer.containers import is_sparse
 from sointer.errors import InputError
 from sointer.explanation import ASK_ROWS, Explanation
+from sointer.groups import Superpixels
 from sointer.metrics.intervals import MeanInterval
 from sointer.metrics.reader import Index, MaskedRows, MasksAlone, Reader, any_mask, mask_of_another
 
@@ -164,6 +165,8 @@ def _check_target(explanation: Explanation, tolerance: float) -> None:
             f"leakage looks at one target at a time, got an explanation of {len(targets)} ({names}); "
             "explain each target by itself."
         )
+    if isinstance(explanation.source.groups.spec, Superpixels):
+        raise InputError("leakage cannot be told for superpixels, which differ from image to image; use Patches.")
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
         raise InputError(f"leakage: tolerance must be a number from 0 to below 1, got {tolerance!r}.")
 
@@ -189,7 +192,7 @@ def _rows_to_read(explanation: Explanation, X: Any) -> tuple[Any, Index, Index, 
         )
     answers = [source.ask(more[start : start + ASK_ROWS]) for start in range(0, n_more, ASK_ROWS)]
     codes, known = source.outputs.encode_targets(
-        stack([source.answers, *answers]), np.full(n_explained + n_more, target)
+        stack([source.answers, *answers]), np.full(n_explained + n_more, target), source.regions
     )
     if source.outputs.kind == "continuous":
         codes = (codes > np.median(codes[:n_explained])).astype(np.int64)

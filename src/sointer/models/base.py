@@ -185,6 +185,14 @@ class StructuredModel(ClassifierMixin, BaseEstimator):
         model._adopt(network)
         return model
 
+    def _fingerprint(self, X: Any, Y: Any) -> tuple[list[Any], list[NDArray[Any]]]:
+        """What a trained model depends on besides its parameters: facts, and arrays."""
+        input_format = sparse_format(X)
+        rows = input_format.encode(X, "fit_or_load")
+        labels = check_labels(Y, rows.shape[0], "fit_or_load")
+        facts = [input_format.to_json(), label_names(Y, labels.shape[1]), rows.shape, labels.shape]
+        return facts, [rows.indptr, rows.indices, rows.data, np.packbits(labels > 0)]
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -207,7 +215,7 @@ def sparse_format(X: Any) -> InputFormat:
     return replace(InputFormat.infer(X), kind="csr")
 
 
-def plain_parameters(model: StructuredModel) -> dict[str, Any]:
+def plain_parameters(model: BaseEstimator) -> dict[str, Any]:
     """The constructor's parameters as JSON knows them; a generator given as random_state becomes None."""
     plain = {}
     for name, value in model.get_params(deep=False).items():

@@ -6,14 +6,16 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sointer.errors import InputError, LoadError
-from sointer.models.base import Model, plain_parameters, sparse_format
-from sointer.models.checks import check_labels, label_names
+from sointer.models.base import StructuredModel, plain_parameters
+from sointer.models.image_base import ImageModel
 from sointer.validation import is_integer
+
+Model = TypeVar("Model", bound=StructuredModel | ImageModel)
 
 RECIPE = 1
 """To be raised whenever training changes: models trained by an older recipe are then trained anew."""
@@ -53,12 +55,10 @@ def fit_or_load(model: Model, X: Any, Y: Any, directory: str | os.PathLike[str])
 
 def _key(model: Model, X: Any, Y: Any) -> str:
     """A name for all that the trained model depends on."""
-    input_format = sparse_format(X)
-    encoded = input_format.encode(X, "fit_or_load")
-    labels = check_labels(Y, encoded.shape[0], "fit_or_load")
+    facts, arrays = model._fingerprint(X, Y)
     parameters = {name: value for name, value in plain_parameters(model).items() if name != "verbose"}
-    facts = [RECIPE, type(model).__name__, parameters, input_format.to_json(), label_names(Y, labels.shape[1])]
-    digest = hashlib.sha256(json.dumps([*facts, encoded.shape, labels.shape], sort_keys=True).encode())
-    for array in (encoded.indptr, encoded.indices, encoded.data, np.packbits(labels > 0)):
+    known = [RECIPE, type(model).__name__, parameters, *facts]
+    digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+    for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:20]

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sointer.errors import BlackBoxError, InputError, LoadError
-from sointer.outputs.labels import Classes, Label, column_labels, pack, unpack
+from sointer.inputs.image import pixel_names
+from sointer.outputs.labels import Classes, Label, column_labels, pack, table_labels, unpack
+from sointer.outputs.reading import (
+    Kind,
+    Table,
+    as_numbers,
+    as_probabilities,
+    check_codes,
+    check_kind,
+    check_table,
+    infer_kind,
+    make_classes,
+    only_values,
+    values_seen,
+)
+from sointer.outputs.regions import NO_REGIONS, Regions, at_targets, majority
 from sointer.validation import _some, check_unique_names
 
-Kind = Literal["binary", "categorical", "probability", "continuous"]
-KINDS: tuple[Kind, ...] = ("binary", "categorical", "probability", "continuous")
-Table = npt.NDArray[Any]
-
-MOST_CLASSES = 32
 DEFAULT_TOLERANCE = 0.1  # continuous replies within this share of a standard deviation count as the same answer
 
 
@@ -31,7 +42,8 @@ class Outputs:
     - "continuous": numbers, standardised by `center` and `scale`; two agree when they differ by at most
       `tolerance` (by default 0.1) of the output's standard deviation.
 
-    `seen` holds, for each output, the only value seen so far, or None once it has varied.
+    `seen` holds, for each output, the only value seen so far, or None once it has varied. Where the outputs are
+    masks, `shape` is their height and width; every pixel is an output, and all pixels share one set of labels.
 
     Examples
     --------
@@ -47,6 +59,7 @@ class Outputs:
     center: npt.NDArray[np.float64] | None = None
     scale: npt.NDArray[np.float64] | None = None
     tolerance: float | None = None
+    shape: tuple[int, int] | None = None
 
     @classmethod
     def infer(
@@ -55,22 +68,27 @@ class Outputs:
         names: Sequence[str] | None = None,
         kind: str | None = None,
         tolerance: float | None = None,
+        shape: tuple[int, int] | None = None,
     ) -> Outputs:
-        """Decide what the outputs are from observed replies (n samples, n outputs), unless `kind` says."""
-        table = _check_table(Y)
+        """Decide what the outputs are from observed replies (n samples, n outputs), unless `kind` says.
+
+        `shape` is the height and width of masks.
+        """
+        table = check_table(Y)
         n_outputs = table.shape[1]
-        default = [f"y{j}" for j in range(n_outputs)]
+        default = [f"y{j}" for j in range(n_outputs)] if shape is None else pixel_names(shape)
         checked = check_unique_names(default if names is None else names, n_outputs, "output_names")
-        values = [column_labels(table[:, j]) for j in range(n_outputs)]
-        decided = _infer_kind(table, values) if kind is None else _check_kind(kind, table, values)
-        seen = tuple(found[0] if len(found) == 1 else None for found in values)
+        values = values_seen(table, shared=shape is not None)
+        decided = infer_kind(table, values) if kind is None else check_kind(kind, table, values)
+        seen = only_values(table, values)
         if decided != "continuous":
             if tolerance is not None:
                 raise InputError(
                     f"tolerance is for continuous outputs, got {tolerance!r} with {decided} ones. "
                     "Leave it out, or set output_kind='continuous'."
                 )
-            return cls(decided, checked, _make_classes(decided, values), seen)
+            classes = make_classes(decided, values)
+            return cls(decided, checked, classes if shape is None else classes * n_outputs, seen, shape=shape)
         share = DEFAULT_TOLERANCE if tolerance is None else tolerance
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < np.inf:
             raise InputError(
@@ -80,7 +98,7 @@ class Outputs:
         numbers = table.astype(np.float64)
         scale = numbers.std(axis=0)
         scale[(scale == 0) | [one is not None for one in seen]] = 1.0
-        return cls(decided, checked, None, seen, numbers.mean(axis=0), scale, float(share))
+        return cls(decided, checked, None, seen, numbers.mean(axis=0), scale, float(share), shape)
 
     @property
     def n_outputs(self) -> int:
@@ -90,14 +108,24 @@ class Outputs:
     @property
     def classes(self) -> list[npt.NDArray[Any]] | None:
         """The labels of each output in the order of their codes; None for continuous outputs."""
+        if self.shared is not None:
+            return [self.shared.values()] * self.n_outputs
         return None if self.label_sets is None else [one.values() for one in self.label_sets]
+
+    @cached_property
+    def shared(self) -> Classes | None:
+        """The labels of all outputs, if all have the same: then a whole table is encoded at once."""
+        if self.label_sets is None:
+            return None
+        first = self.label_sets[0]
+        return first if all(one is first or one == first for one in self.label_sets) else None
 
     @property
     def n_classes(self) -> list[int]:
         """How many classes each output has; 1 for continuous outputs, which take one number."""
         return [1] * self.n_outputs if self.label_sets is None else [len(one) for one in self.label_sets]
 
-    @property
+    @cached_property
     def constant(self) -> npt.NDArray[np.bool_]:
         """For each output, whether only one value of it was ever seen: (n_outputs,)."""
         return np.array([one is not None for one in self.seen], dtype=bool)
@@ -107,39 +135,89 @@ class Outputs:
         table = self._check(Y)
         if self.kind == "continuous":
             center, scale = self._moments()
-            return ((self._numbers(table) - center) / scale).astype(np.float32)
+            return ((as_numbers(table) - center) / scale).astype(np.float32)
         if self.kind == "probability":
-            return (self._probabilities(table) > 0.5).astype(np.int64)
+            return (as_probabilities(table) > 0.5).astype(np.int64)
         assert self.label_sets is not None
-        if table.dtype.kind in "biuf" and all(one.is_zero_one for one in self.label_sets):
+        if table.dtype.kind in "biuf" and self.shared is not None and self.shared.is_zero_one:
             plain = table.astype(np.int64)
             if np.array_equal(plain, table) and plain.min(initial=0) >= 0 and plain.max(initial=0) <= 1:
                 return plain
-        codes = np.empty(table.shape, dtype=np.int64)
-        for j, known in enumerate(self.label_sets):
-            codes[:, j] = known.encode(table[:, j])
-            if (codes[:, j] < 0).any():
-                new = column_labels(table[codes[:, j] < 0, j])
-                raise BlackBoxError(
-                    f"Output {self.names[j]!r} has new labels {_some(new)}, expected one of "
-                    f"{_some(known.labels)}. Fit on data where every class occurs, or extend the classes "
-                    "with with_new_labels(Y)."
-                )
+        codes = self._codes(table)
+        unknown = np.flatnonzero((codes < 0).any(axis=0))
+        if len(unknown):
+            j = int(unknown[0])
+            new = column_labels(table[codes[:, j] < 0, j])
+            raise BlackBoxError(
+                f"Output {self.names[j]!r} has new labels {_some(new)}, expected one of "
+                f"{_some(self.label_sets[j].labels)}. Fit on data where every class occurs, or extend the classes "
+                "with with_new_labels(Y)."
+            )
         return codes
 
+    def _codes(self, table: Table) -> npt.NDArray[np.int64]:
+        """Class indices, -1 for labels never seen before."""
+        assert self.label_sets is not None
+        if self.shared is not None:
+            return self.shared.encode(table.ravel()).reshape(table.shape)
+        return np.stack([known.encode(table[:, j]) for j, known in enumerate(self.label_sets)], axis=1)
+
     def encode_targets(
-        self, Y: npt.ArrayLike, targets: npt.NDArray[np.int64]
+        self, Y: npt.ArrayLike, targets: npt.NDArray[np.int64], regions: Regions = NO_REGIONS
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Each row's target as `encode` has it, and where that can be: labels never seen before cannot be encoded."""
+        """Each row's target as `encode` has it, and where that can be: labels never seen before cannot be encoded.
+
+        A target that is a region has the label of most of its pixels, or their mean.
+        """
         table = self._check(Y)
+        if (targets >= self.n_outputs).any():
+            return self._encode_regions(table, targets, regions)
         at = (np.arange(len(table)), targets)
         if self.label_sets is None or self.kind == "probability":
             return self.encode(table)[at], np.ones(len(table), dtype=bool)
+        if self.shared is not None:
+            codes = self.shared.encode(table[at])
+            return np.maximum(codes, 0), codes >= 0
         codes = np.full(len(table), -1, dtype=np.int64)
         for target in np.unique(targets):
             rows = targets == target
             codes[rows] = self.label_sets[target].encode(table[rows, target])
         return np.maximum(codes, 0), codes >= 0
+
+    def _encode_regions(
+        self, table: Table, targets: npt.NDArray[np.int64], regions: Regions
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        if self.kind == "continuous":
+            center, scale = self.target_moments(targets, regions)
+            values = (at_targets(as_numbers(table), targets, regions) - center) / scale
+            return values.astype(np.float32), np.ones(len(table), dtype=bool)
+        codes = self.encode(table) if self.kind == "probability" else self._codes(table)
+        chosen = majority(codes, targets, regions)
+        return np.maximum(chosen, 0), chosen >= 0
+
+    def target_moments(
+        self, targets: npt.NDArray[np.int64], regions: Regions = NO_REGIONS
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Center and scale of continuous targets; of a region, the means of those of its pixels: two of (targets,)."""
+        shape = (len(targets), self.n_outputs)
+        center, scale = (at_targets(np.broadcast_to(part, shape), targets, regions) for part in self._moments())
+        return center, scale
+
+    def label_targets(
+        self, codes: npt.NDArray[Any], targets: npt.NDArray[np.int64], regions: Regions = NO_REGIONS
+    ) -> npt.NDArray[Any]:
+        """What `encode_targets` gave, in the black box's own terms: (targets,), as objects."""
+        labels = np.empty(len(targets), dtype=object)
+        if self.kind == "continuous":
+            center, scale = self.target_moments(targets, regions)
+            labels[:] = center + scale * codes.astype(np.float64)
+        elif self.shared is not None:
+            labels[:] = np.asarray(self.shared.values(), dtype=object)[codes]
+        elif self.label_sets is not None:
+            for target in np.unique(targets):
+                rows = targets == target
+                labels[rows] = np.asarray(self.label_sets[target].values(), dtype=object)[codes[rows]]
+        return labels
 
     def decode(self, codes: npt.ArrayLike) -> Table:
         """The inverse of `encode`; probabilities come back as the labels 0.0 and 1.0."""
@@ -150,15 +228,13 @@ class Outputs:
         if self.kind == "probability":
             return table.astype(np.float64)
         assert self.label_sets is not None
+        if self.shared is not None:
+            check_codes(table, self.shared, self.names[0])
+            return np.asarray(self.shared.values()[table])
         columns = []
         for j, known in enumerate(self.label_sets):
-            column = table[:, j]
-            if column.dtype.kind not in "iu" or column.min(initial=0) < 0 or column.max(initial=0) >= len(known):
-                raise InputError(
-                    f"decode got values outside the {len(known)} classes of output {self.names[j]!r}, "
-                    f"expected integers from 0 to {len(known) - 1}. Give codes as encode returns them."
-                )
-            columns.append(known.values()[column])
+            check_codes(table[:, j], known, self.names[j])
+            columns.append(known.values()[table[:, j]])
         if len({column.dtype.kind for column in columns}) > 1:
             columns = [column.astype(object) for column in columns]
         return np.column_stack(columns)
@@ -166,6 +242,8 @@ class Outputs:
     def with_new_labels(self, Y: npt.ArrayLike) -> Outputs:
         """The same outputs knowing also what Y (n, n_outputs) shows; the codes so far keep their meaning."""
         table = self._check(Y)
+        if self.shape is not None:
+            return self._masks_with_new_labels(table)
         values = [column_labels(table[:, j]) for j in range(self.n_outputs)]
         seen = tuple(
             old if not found or (len(found) == 1 and found[0] == old) else None
@@ -177,6 +255,18 @@ class Outputs:
         wider = self.kind == "binary" and any(len(one) > 2 for one in classes)
         return replace(self, kind="categorical" if wider else self.kind, label_sets=classes, seen=seen)
 
+    def _masks_with_new_labels(self, table: Table) -> Outputs:
+        if len(table) == 0:
+            return self
+        now = only_values(table, values_seen(table, shared=True))
+        seen = tuple(old if old == new else None for old, new in zip(self.seen, now, strict=True))
+        if self.kind in ("continuous", "probability") or self.shared is None:
+            return replace(self, seen=seen)
+        classes = self.shared.extend(table_labels(table))
+        wider = self.kind == "binary" and len(classes) > 2
+        kind: Kind = "categorical" if wider else self.kind
+        return replace(self, kind=kind, label_sets=[classes] * self.n_outputs, seen=seen)
+
     def agree(self, Y_a: npt.ArrayLike, Y_b: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Whether two tables of replies give the same answer, output by output: (n, n_outputs)."""
         a, b = self._check_pair(Y_a, Y_b)
@@ -185,7 +275,7 @@ class Outputs:
             # The slack lets a difference of exactly the tolerance pass in spite of rounding.
             return np.asarray(self.difference(a, b) <= self.tolerance * (1 + 1e-9))
         if self.kind == "probability":
-            return np.asarray((self._probabilities(a) > 0.5) == (self._probabilities(b) > 0.5))
+            return np.asarray((as_probabilities(a) > 0.5) == (as_probabilities(b) > 0.5))
         if (a.dtype.kind in "biuf") != (b.dtype.kind in "biuf") or "O" in (a.dtype.kind, b.dtype.kind):
             a, b = a.astype(object), b.astype(object)  # numpy refuses to compare strings with numbers
         return np.asarray(a == b, dtype=bool)
@@ -195,9 +285,9 @@ class Outputs:
         a, b = self._check_pair(Y_a, Y_b)
         if self.kind == "continuous":
             _, scale = self._moments()
-            return np.asarray(np.abs(self._numbers(a) - self._numbers(b)) / scale)
+            return np.asarray(np.abs(as_numbers(a) - as_numbers(b)) / scale)
         if self.kind == "probability":
-            return np.asarray(np.abs(self._probabilities(a) - self._probabilities(b)))
+            return np.asarray(np.abs(as_probabilities(a) - as_probabilities(b)))
         return (~self.agree(a, b)).astype(np.float64)
 
     def to_json(self) -> dict[str, Any]:
@@ -205,28 +295,38 @@ class Outputs:
         return {
             "kind": self.kind,
             "names": list(self.names),
-            "classes": None if self.label_sets is None else [one.to_json() for one in self.label_sets],
+            "classes": self._classes_to_json(),
             "seen": [pack(one) for one in self.seen],
             "center": None if self.center is None else self.center.tolist(),
             "scale": None if self.scale is None else self.scale.tolist(),
             "tolerance": self.tolerance,
+            "shape": None if self.shape is None else list(self.shape),
         }
+
+    def _classes_to_json(self) -> list[Any] | None:
+        """One list of labels per output; of masks, one for all."""
+        if self.label_sets is None:
+            return None
+        return [one.to_json() for one in (self.label_sets if self.shape is None else self.label_sets[:1])]
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Outputs:
         """The inverse of `to_json`."""
         try:
-            classes = data["classes"]
+            names, classes = list(data["names"]), data["classes"]
+            shape = None if data.get("shape") is None else (int(data["shape"][0]), int(data["shape"][1]))
+            label_sets = None if classes is None else [Classes.from_json(one) for one in classes]
             return cls(
                 data["kind"],
-                list(data["names"]),
-                None if classes is None else [Classes.from_json(one) for one in classes],
+                names,
+                label_sets if shape is None or label_sets is None else label_sets * len(names),
                 tuple(unpack(one) for one in data["seen"]),
                 None if data["center"] is None else np.asarray(data["center"], dtype=np.float64),
                 None if data["scale"] is None else np.asarray(data["scale"], dtype=np.float64),
                 data["tolerance"],
+                shape,
             )
-        except (KeyError, TypeError, ValueError) as exc:
+        except (KeyError, TypeError, ValueError, IndexError) as exc:
             raise LoadError(
                 f"The saved outputs are incomplete or of another version: {exc!r}; expected what "
                 "Outputs.to_json writes. Save them again with this version."
@@ -250,89 +350,3 @@ class Outputs:
                 f"Two tables of replies have shapes {a.shape} and {b.shape}, expected the same. Compare equal rows."
             )
         return a, b
-
-    def _numbers(self, table: Table) -> npt.NDArray[np.float64]:
-        if table.dtype.kind not in "biuf":
-            raise BlackBoxError(
-                f"Replies have dtype {table.dtype}, expected numbers for {self.kind} outputs. "
-                "Return the same kind of outputs on every call, or set output_kind."
-            )
-        return table.astype(np.float64)
-
-    def _probabilities(self, table: Table) -> npt.NDArray[np.float64]:
-        numbers = self._numbers(table)
-        if numbers.size and not (numbers.min() >= 0 and numbers.max() <= 1):
-            raise BlackBoxError(
-                f"Replies range from {numbers.min():g} to {numbers.max():g}, expected probabilities in [0, "
-                "1]. Return probabilities on every call, or set output_kind='continuous'."
-            )
-        return numbers
-
-
-def _check_table(Y: npt.ArrayLike) -> Table:
-    table = np.asarray(Y)
-    if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "biufUO":
-        raise InputError(
-            f"Y has shape {table.shape} and dtype {table.dtype}, expected (n samples, n outputs) of numbers, "
-            "booleans or strings. Give the replies that a BlackBox returns."
-        )
-    if table.dtype.kind == "f" and not np.isfinite(table).all():
-        raise InputError("Y has NaN or infinite values, expected finite ones. Check the model's replies.")
-    return table
-
-
-def _is_numeric(values: list[list[Label]]) -> bool:
-    return all(not isinstance(value, str) for found in values for value in found)
-
-
-def _infer_kind(table: Table, values: list[list[Label]]) -> Kind:
-    if not _is_numeric(values):
-        return "binary" if max(map(len, values)) <= 2 else "categorical"
-    numbers = table.astype(np.float64)
-    if not np.array_equal(numbers, np.rint(numbers)):
-        return "probability" if numbers.min() >= 0 and numbers.max() <= 1 else "continuous"
-    most = max(map(len, values))
-    if most <= 2:
-        return "binary"
-    return "categorical" if most <= MOST_CLASSES and most < len(table) / 2 else "continuous"
-
-
-def _check_kind(kind: str, table: Table, values: list[list[Label]]) -> Kind:
-    for known in KINDS:
-        if kind == known:
-            break
-    else:
-        raise InputError(f"output_kind must be one of {KINDS}, got {kind!r}. Leave it out to have it inferred.")
-    numeric = _is_numeric(values)
-    problem = None
-    if known in ("probability", "continuous") and not numeric:
-        problem = "the replies hold strings"
-    elif known == "probability" and (table.astype(np.float64).min() < 0 or table.astype(np.float64).max() > 1):
-        numbers = table.astype(np.float64)
-        problem = f"the replies range from {numbers.min():g} to {numbers.max():g}, outside [0, 1]"
-    elif known == "binary" and max(map(len, values)) > 2:
-        problem = f"an output has {max(map(len, values))} different values"
-    elif known == "categorical" and numeric and max(map(len, values)) > MOST_CLASSES:
-        whole = np.array_equal(table.astype(np.float64), np.rint(table.astype(np.float64)))
-        problem = None if whole else f"an output has {max(map(len, values))} different fractions"
-    if problem is not None:
-        raise InputError(
-            f"output_kind={kind!r} does not fit: {problem}. Leave it out (it would be inferred as "
-            f"{_infer_kind(table, values)!r}), or change what the model returns."
-        )
-    return known
-
-
-def _make_classes(kind: Kind, values: list[list[Label]]) -> list[Classes]:
-    if kind == "probability":
-        return [Classes((0, 1)) for _ in values]
-    together = column_labels(np.array([value for found in values for value in found], dtype=object))
-    if kind == "binary" and len(together) == 2:
-        return [Classes(tuple(together)) for _ in values]  # a constant output shares the others' two labels
-    # A constant 0 or 1 among other labels still gets its opposite, so that it can be modelled.
-    return [Classes((_like(f[0], 0), _like(f[0], 1))) if set(f) <= {0, 1} else Classes(tuple(f)) for f in values]
-
-
-def _like(label: Label, value: int) -> Label:
-    kind = type(label)
-    return kind(value)

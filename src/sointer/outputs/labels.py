@@ -11,12 +11,27 @@ import numpy.typing as npt
 
 Label: TypeAlias = "str | int | float | bool"
 
+CHUNK_ENTRIES = 2**16
+MANY_NUMBERS = 1000
+LARGEST_SPAN = 2**16  # of whole labels that are looked up in an array
+
 
 def column_labels(column: npt.NDArray[Any]) -> list[Label]:
     """The different values of a column, sorted; numbers before strings if it holds both."""
     if column.dtype.kind != "O":
         return list(np.unique(column).tolist())
     return sorted(set(column.tolist()), key=lambda value: (isinstance(value, str), value))
+
+
+def table_labels(table: npt.NDArray[Any]) -> list[Label]:
+    """The different values of a whole table, sorted; only some of them where there are thousands of numbers."""
+    found: set[Label] = set()
+    step = max(1, CHUNK_ENTRIES // max(1, table.shape[1]))
+    for start in range(0, len(table), step):
+        found.update(column_labels(table[start : start + step].ravel()))
+        if table.dtype.kind == "f" and len(found) > MANY_NUMBERS:
+            break  # numbers, not labels
+    return sorted(found, key=lambda value: (isinstance(value, str), value))
 
 
 @dataclass(frozen=True)
@@ -44,11 +59,27 @@ class Classes:
     def encode(self, column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The code of every value of a column, -1 where it is not a known label."""
         code_of = {label: code for code, label in enumerate(self.labels)}
+        span = self._span() if column.dtype.kind in "biu" and column.dtype != np.uint64 else None
+        if span is not None:
+            return self._look_up(column, *span)
         if column.dtype.kind == "O":
             return np.array([code_of.get(value, -1) for value in column.tolist()], dtype=np.int64)
         found, where = np.unique(column, return_inverse=True)
         codes = np.array([code_of.get(value, -1) for value in found.tolist()], dtype=np.int64)
         return np.asarray(codes[where.reshape(-1)] if len(found) else codes)
+
+    def _span(self) -> tuple[int, int] | None:
+        """The smallest and largest label, if all are whole numbers that lie near each other."""
+        if not self.labels or not all(isinstance(one, (int, float)) and one == int(one) for one in self.labels):
+            return None
+        low, high = int(min(self.labels)), int(max(self.labels))
+        return (low, high) if high - low < LARGEST_SPAN else None
+
+    def _look_up(self, column: npt.NDArray[Any], low: int, high: int) -> npt.NDArray[np.int64]:
+        code_of = np.full(high - low + 3, -1, dtype=np.int64)  # one place more on either side, for what is not known
+        for code, label in enumerate(self.labels):
+            code_of[int(label) - low + 1] = code
+        return np.asarray(code_of[np.clip(column.astype(np.int64), low - 1, high + 1) - low + 1])
 
     def extend(self, labels: Sequence[Label]) -> Classes:
         """These labels, then those that are new; existing codes do not move."""

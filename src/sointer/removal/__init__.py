@@ -2,6 +2,7 @@
 
 from sointer.removal.background import MOST_BACKGROUND_ROWS, Background
 from sointer.removal.base import Removal
+from sointer.removal.blur import BlurRemoval
 from sointer.removal.conditional import ConditionalRemoval
 from sointer.removal.fixed import FixedRemoval
 from sointer.removal.function import FunctionRemoval
@@ -11,6 +12,7 @@ from sointer.removal.marginal import MarginalRemoval
 __all__ = [
     "MOST_BACKGROUND_ROWS",
     "Background",
+    "BlurRemoval",
     "ConditionalRemoval",
     "FixedRemoval",
     "FunctionRemoval",

@@ -9,18 +9,25 @@ import numpy.typing as npt
 
 from sointer.containers import describe
 from sointer.errors import InputError, LoadError
+from sointer.inputs import ImageShape
 from sointer.removal.background import Background
 from sointer.removal.base import BoolArray, FloatArray, RemovalFunction, check_mask
 from sointer.removal.marginal import RemovalByRows
 
 
 class FunctionRemoval(RemovalByRows):
-    """The user's own function (Z, keep, rng) -> Z, on encoded numbers; what it returns is checked."""
+    """The user's own function (Z, keep, rng) -> Z, on encoded numbers; what it returns is checked.
 
-    def __init__(self, function: RemovalFunction | None, background: Background, name: str) -> None:
+    Images, and what to keep of them, are given to it as (n, channels, height, width).
+    """
+
+    def __init__(
+        self, function: RemovalFunction | None, background: Background, name: str, image: ImageShape | None = None
+    ) -> None:
         self.function = function
         self.background = background
         self.name = name
+        self.image = image
 
     def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
         check_mask(Z, keep, self.background.n_columns)
@@ -29,14 +36,15 @@ class FunctionRemoval(RemovalByRows):
                 f"This explainer removes features with its owner's function {self.name!r}, which is not "
                 "saved; expected it to be given again on loading. Load it with sointer.load(path, removal=function)."
             )
-        filled = np.asarray(self.function(Z.copy(), keep.copy(), rng))
+        given, kept = (Z, keep) if self.image is None else (self.image.unflatten(Z), self.image.unflatten(keep))
+        filled = np.asarray(self.function(given.copy(), kept.copy(), rng))
         where = f"The removal function {self.name!r} returned"
-        if filled.shape != Z.shape or filled.dtype.kind not in "biuf":
+        if filled.shape != given.shape or filled.dtype.kind not in "biuf":
             raise InputError(
-                f"{where} {describe(filled)}, expected numbers of shape {Z.shape}. Return the array it is "
+                f"{where} {describe(filled)}, expected numbers of shape {given.shape}. Return the array it is "
                 "given, with values filled in where the mask is False."
             )
-        filled = filled.astype(np.float64)
+        filled = filled.astype(np.float64).reshape(Z.shape)
         if not np.array_equal(filled[keep], Z[keep], equal_nan=True):
             raise InputError(
                 f"{where} other values for features that are kept, expected them as they were. Change only "
@@ -52,4 +60,5 @@ class FunctionRemoval(RemovalByRows):
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         meta, arrays = self.background.state()
-        return {"type": "function", "name": self.name, **meta}, arrays
+        image = None if self.image is None else [self.image.channels, self.image.height, self.image.width]
+        return {"type": "function", "name": self.name, "image": image, **meta}, arrays

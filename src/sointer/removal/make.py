@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from sointer import containers
 from sointer.errors import InputError, LoadError
-from sointer.inputs import InputFormat
+from sointer.inputs import ImageShape, InputFormat
 from sointer.removal.background import Background
 from sointer.removal.base import FloatArray, Removal, RemovalFunction
+from sointer.removal.blur import BlurRemoval
 from sointer.removal.conditional import ConditionalRemoval
 from sointer.removal.fixed import FixedRemoval
 from sointer.removal.function import FunctionRemoval
@@ -28,13 +29,16 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
     "zero" and "mean" give a category its most frequent value, since neither 0 nor a mean of a one-hot block
     names one. "auto" is "zero" for CSR and for non-negative numbers that are at least 60 % zeros, else
     "marginal". A row holds one value per feature (category names for categories) or one per numeric column.
+
+    For images "auto" is "zero"; "blur" is a blurred copy of the image; an array is an image (channels, height, width)
+    or one value per channel, and a function is given images. Means are rounded where images hold integers.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     if isinstance(spec, Removal):
         return spec
     if callable(spec):
         name = getattr(spec, "__name__", type(spec).__name__)
-        return FunctionRemoval(spec, Background.of(data, rng), name)
+        return FunctionRemoval(spec, Background.of(data, rng), name, input_format.image)
     if isinstance(spec, str):
         chosen = _auto(data, input_format) if spec == "auto" else spec
         if chosen == "marginal":
@@ -43,11 +47,13 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
             return ConditionalRemoval.of(Background.of(data, rng), input_format.column_feature)
         if chosen in ("zero", "mean"):
             return FixedRemoval(chosen, _fixed_reference(chosen, data, input_format))
+        if chosen == "blur":
+            return _blur(data, input_format)
     elif isinstance(spec, (np.ndarray, list, tuple)) or hasattr(spec, "__array__"):
         return FixedRemoval("array", _given_reference(spec, input_format))
     raise InputError(
-        "removal must be 'auto', 'zero', 'mean', 'marginal', 'conditional', an array or a function "
-        f"(x, keep, rng) -> x, got {spec!r}. Choose one of these."
+        "removal must be 'auto', 'zero', 'mean', 'marginal', 'conditional', 'blur' (images only), an array or a "
+        f"function (x, keep, rng) -> x, got {spec!r}. Choose one of these."
     )
 
 
@@ -58,6 +64,9 @@ def restore_removal(
     try:
         if meta["type"] == "fixed":
             return FixedRemoval(meta["name"], np.asarray(arrays["reference"], dtype=np.float64))
+        image = None if meta.get("image") is None else ImageShape(*(int(side) for side in meta["image"]))
+        if meta["type"] == "blur" and image is not None:
+            return BlurRemoval(image, np.asarray(arrays["usual"], dtype=np.float64), whole=bool(meta["whole"]))
         background = Background.from_state(meta, arrays)
         if meta["type"] == "conditional":
             return ConditionalRemoval(background, np.asarray(arrays["scale"], dtype=np.float64))
@@ -68,11 +77,11 @@ def restore_removal(
         ) from exc
     if meta["type"] == "marginal":
         return MarginalRemoval(background)
-    return FunctionRemoval(function, background, meta["name"])
+    return FunctionRemoval(function, background, meta["name"], image)
 
 
 def _auto(data: Any, input_format: InputFormat) -> str:
-    if containers.is_sparse(data) or input_format.kind == "csr":
+    if containers.is_sparse(data) or input_format.kind == "csr" or input_format.image is not None:
         return "zero"
     # One-hot blocks are mostly zeros by construction and say nothing about what 0 means.
     numbers = data[:, ~input_format.is_categorical[input_format.column_feature]]
@@ -83,6 +92,8 @@ def _auto(data: Any, input_format: InputFormat) -> str:
 
 def _fixed_reference(name: str, data: Any, input_format: InputFormat) -> FloatArray:
     means = np.asarray(data.mean(axis=0), dtype=np.float64).ravel()
+    if name == "mean" and _holds_whole_images(input_format):
+        return np.rint(means)
     reference = means.copy() if name == "mean" else np.zeros(len(means))
     for feature in np.flatnonzero(input_format.is_categorical):
         block = np.flatnonzero(input_format.column_feature == feature)
@@ -91,8 +102,37 @@ def _fixed_reference(name: str, data: Any, input_format: InputFormat) -> FloatAr
     return reference
 
 
+def _holds_whole_images(input_format: InputFormat) -> bool:
+    """Whether the model is used to images of integers, which a fraction would turn into something else."""
+    return input_format.image is not None and "int" in input_format.dtype
+
+
+def _blur(data: Any, input_format: InputFormat) -> BlurRemoval:
+    if input_format.image is None:
+        raise InputError(
+            "removal='blur' is for images (n, channels, height, width), but X is a table. Choose 'zero', 'mean', "
+            "'marginal' or 'conditional'."
+        )
+    means = np.asarray(data.mean(axis=0), dtype=np.float64)
+    return BlurRemoval(input_format.image, means, whole=_holds_whole_images(input_format))
+
+
+def _given_image(values: npt.NDArray[Any], image: ImageShape) -> npt.NDArray[Any]:
+    """An image, or a colour, as one flat row."""
+    if values.shape == (image.channels,):
+        return np.repeat(values, image.n_pixels)
+    if values.shape not in ((image.channels, image.height, image.width), (image.n_columns,)):
+        raise InputError(
+            f"removal as an array must be an image of shape ({image.channels}, {image.height}, {image.width}) or one "
+            f"value for each of {image.channels} channels, got shape {values.shape}."
+        )
+    return values.ravel()
+
+
 def _given_reference(spec: Any, input_format: InputFormat) -> FloatArray:
     values = np.asarray(spec, dtype=object)
+    if input_format.image is not None:
+        values = _given_image(values, input_format.image)
     n_features, n_columns = input_format.n_features, input_format.n_columns
     if values.ndim == 1 and len(values) == n_features and input_format.is_categorical.any():
         return _encode_row(values.tolist(), input_format)

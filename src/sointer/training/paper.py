@@ -11,15 +11,24 @@ from torch import Tensor
 
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.energy import losses
-from sointer.energy.inference import best_other
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import SideBySideEnergies, VectorEnergy
+from sointer.energy.networks import SideBySideEnergies
 from sointer.energy.space import OutputSpace
 from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.networks import PaperInterpreter
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
 from sointer.outputs import Outputs
 from sointer.training.energy_steps import skill
+from sointer.training.paper_networks import (
+    PaperEnergy,
+    check_images,
+    energy_for,
+    energy_in_training,
+    interpreter_for,
+    other_than,
+    value_for,
+)
+from sointer.training.paper_networks import paper_energy as paper_energy
 from sointer.training.task import Task, Trained, as_codes, concatenate, knows, warn_if_unstable
 
 N_ROWS_PER_ROUND, MIN_ROWS_PER_ROUND = 1000, 32
@@ -31,6 +40,7 @@ def train_paper(task: Task) -> Trained:
     """Pre-train the energy once; then train one interpreter for each target beside its own copy of it."""
     energy_config, interpreter_config, training_config = task.configs
     structured = task.structured
+    check_images(task)
     index = task.rng.permutation(task.n_rows)[: max(2, min(N_ROWS_PER_ROUND, task.n_queries // 2))]
     answered = task.query(index)
     replies = concatenate([answered] if answered is not None else [])
@@ -44,14 +54,13 @@ def train_paper(task: Task) -> Trained:
         )
     warn_if_unstable(task, outputs, index, replies)
     codes, points = as_codes(outputs, replies.raw), replies.points.dense()
-    n_columns = task.input_format.n_columns
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(task.rng.integers(2**31)))
-        interpreter = PaperInterpreter(n_columns, task.groups.n_units, outputs.n_outputs, interpreter_config.hidden)
-        whole_energy = paper_energy(n_columns, OutputSpace.of(outputs), energy_config)
+        interpreter = interpreter_for(task, outputs.n_outputs, target_list)
+        whole_energy = energy_for(task, OutputSpace.of(outputs))
         # SOInter-1: the energy sees the target alone.
         own_energies = {
-            t: paper_energy(n_columns, OutputSpace((outputs.n_classes[t],)), energy_config)
+            t: energy_for(task, OutputSpace((outputs.n_classes[t],)), alone=t)
             for t in ([] if structured else target_list)
         }
     likelihood = Likelihood.of(energy_config)
@@ -84,37 +93,24 @@ def train_paper(task: Task) -> Trained:
     return Trained(outputs, target_list, energy_of_all, interpreter, agreement, how_much, (index, codes.numpy()))
 
 
-def paper_energy(n_columns: int, space: OutputSpace, config: EnergyConfig) -> VectorEnergy:
-    """Eq. 17-3 to the letter: no offset inside softplus, the library's usual initial weights."""
-    return VectorEnergy(
-        n_columns,
-        space,
-        hidden=config.hidden,
-        coupling_units=config.coupling_units,
-        coupling_spread=None,
-        coupling_offset=False,
-    )
-
-
 def pretrain(
     task: Task,
-    energy: VectorEnergy,
+    energy: PaperEnergy,
     x: Tensor,
     codes: Tensor,
     energy_config: EnergyConfig,
     training_config: TrainingConfig,
 ) -> None:
     """Appendix B: y' by gradient inference, y' != y, and its value as the label of sigmoid(-E)."""
-    is_binary = all(c == 2 for c in energy.space.n_classes)
-    value_of = losses.example_f1 if is_binary else losses.matching_share
+    value_of = value_for(energy)
     optimiser = torch.optim.Adam(energy.parameters(), lr=energy_config.learning_rate)
     n_steps = training_config.n_pretraining_steps
     task.history.stage("pre-training the energy", n_steps)
     for step in range(n_steps):
         batch = torch.randint(len(x), (energy_config.batch_size,), generator=task.generator)
-        other = best_other(energy, x[batch], codes[batch], exact=False)
+        other = other_than(energy, x[batch], codes[batch])
         value = value_of(codes[batch], other)
-        loss = losses.value_network_loss(energy(x[batch], energy.space.encode(other)), value).mean()
+        loss = losses.value_network_loss(energy_in_training(energy, x[batch], other, task.generator), value).mean()
         take_step(optimiser, loss)
         task.history.step(loss=float(loss.detach()))
         if step % 100 == 99:
@@ -127,7 +123,7 @@ class Rounds:
     def __init__(
         self,
         task: Task,
-        energy: VectorEnergy,
+        energy: PaperEnergy,
         interpreter: PaperInterpreter,
         target: int,
         position: int,
@@ -142,7 +138,7 @@ class Rounds:
 
     def run(self, energy_config: EnergyConfig, interpreter_config: InterpreterConfig, config: TrainingConfig) -> None:
         """At most n_rounds rounds, until the penalty no longer changes or the budget ends."""
-        network = self.interpreter.networks[self.target]
+        network = self.interpreter.network_for(self.target)
         self.interpreter_step = torch.optim.Adam(network.parameters(), lr=interpreter_config.learning_rate)
         self.energy_step = torch.optim.Adam(self.energy.parameters(), lr=energy_config.learning_rate)
         self.temperature = interpreter_config.temperature
@@ -162,6 +158,7 @@ class Rounds:
             self.task.history.step(penalty=penalties[-1])
             if settled(penalties, config.penalty_tolerance):
                 break
+        network.zero_grad(set_to_none=True)  # of a large network, memory that the next one needs
 
     def update_interpreter(self, perturbed_codes: Tensor) -> float:
         """Step 1: descend eq. 9 with y~ of the round before; returns the mean penalty."""
@@ -210,12 +207,13 @@ class Rounds:
     def update_energy(self, masked: Tensor, perturbed_codes: Tensor) -> None:
         """Steps 3 and 4: find y' != y~, then descend eq. 10."""
         order = torch.randperm(len(masked), generator=self.task.generator)
-        encode = self.energy.space.encode
         for batch in order.split(self.batch_size):
             x, codes = masked[batch], perturbed_codes[batch]
-            other = best_other(self.energy, x, codes, exact=False)
-            loss = losses.energy_hinge(self.energy(x, encode(codes)), self.energy(x, encode(other)), self.margin).mean()
-            take_step(self.energy_step, loss)
+            other = other_than(self.energy, x, codes)
+            of_perturbed, of_other = (
+                energy_in_training(self.energy, x, y, self.task.generator) for y in (codes, other)
+            )
+            take_step(self.energy_step, losses.energy_hinge(of_perturbed, of_other, self.margin).mean())
 
     def absent(self, batch: Tensor) -> Tensor:
         rows = self.task.rows(self.index[batch.numpy()])

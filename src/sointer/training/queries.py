@@ -66,7 +66,7 @@ def ask_first(task: Task) -> tuple[Replies, Tensor]:
     parts.append(task.query(order[N_FIRST:]))
     n_random = n_first - n_whole
     index = task.rng.integers(task.n_rows, size=n_random)
-    parts.append(task.query(index, task.random_keeps))
+    parts.append(task.query(index, lambda rows: task.random_keeps(len(rows))))
     n_answered = sum(len(part) for part in parts[:2] if part is not None)
     return concatenate([part for part in parts if part is not None]), torch.from_numpy(order[:n_answered])
 

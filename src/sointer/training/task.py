@@ -28,11 +28,12 @@ from sointer.training.points import Points
 
 N_ASKED_TWICE = 32
 QUERY_ROWS = 4096
+MOST_QUERY_NUMBERS = 2**25
 FEWEST_SPARSE_COLUMNS = 256
 LARGEST_SPARSE_SHARE = 0.25
 
-Keeps: TypeAlias = NDArray[np.bool_] | Callable[[int], NDArray[np.bool_]]
-"""Units to keep, (rows, units); or a function that makes as many rows of them as it is asked for."""
+Keeps: TypeAlias = NDArray[np.bool_] | Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+"""Units to keep, (rows, units); or a function that makes them for given rows of the data."""
 
 
 @dataclass
@@ -113,13 +114,14 @@ class Task:
             index = index[:remaining]
         if len(index) == 0:
             return None
-        return concatenate([self._query_chunk(index[s], keep_units, s) for s in slices(len(index), QUERY_ROWS)])
+        at_once = max(1, min(QUERY_ROWS, MOST_QUERY_NUMBERS // self.input_format.n_columns))
+        return concatenate([self._query_chunk(index[s], keep_units, s) for s in slices(len(index), at_once)])
 
     def _query_chunk(self, index: NDArray[np.int64], keep_units: Keeps | None, where: slice) -> Replies:
         points = self.data[index] if self.is_sparse else self.rows(index)
         if keep_units is not None:
-            keep = keep_units(len(index)) if callable(keep_units) else keep_units[where]
-            points = self.removal.reduce(points, self.groups.to_columns(keep), self.rng)
+            keep = keep_units(index) if callable(keep_units) else keep_units[where]
+            points = self.removal.reduce(points, self.groups.take(index).to_columns(keep), self.rng)
         raw = self.black_box(self.input_format.decode(points))
         self.history.step(len(index))
         return Replies(Points.of(points, self.shift), raw)
@@ -198,6 +200,8 @@ def knows(outputs: Outputs, raw: NDArray[Any]) -> NDArray[np.bool_]:
     """Rows all of whose labels the outputs know."""
     if outputs.classes is None or outputs.kind == "probability":
         return np.ones(len(raw), dtype=bool)
+    if outputs.shape is not None:  # all pixels have the same classes
+        return np.asarray(np.isin(raw, outputs.classes[0]).all(axis=1))
     columns = [np.isin(raw[:, i], classes) for i, classes in enumerate(outputs.classes)]
     return np.asarray(np.stack(columns, axis=1).all(axis=1))
 

@@ -6,7 +6,7 @@ import json
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,10 @@ class Study:
     """One question, answered by many independent runs."""
 
     name: str
-    """Results are kept in results/<name>.jsonl, the page is docs/results/<name>.md, figures <name>-*.png."""
+    """Results are kept in results/<name>.jsonl, the page is docs/results/<name>.md, figures <name>-*.png.
+
+    Studies that share one page (see `command`) each write a section of it.
+    """
     cases: Callable[[bool], Iterable[Case]]
     """All cases, the most telling ones first; given True, a handful that take seconds in all (the smoke setting)."""
     run: Callable[..., dict[str, Any]]
@@ -35,12 +38,18 @@ class Study:
     page: Callable[[list[Row], Path], str]
     """Draw <name>-*.png into a folder and return the page, Markdown, which shows them as ../images/<file>."""
 
-    def todo(self, results: Path, *, smoke: bool, shard: int = 0, n_shards: int = 1) -> Iterator[Case]:
-        """The cases of this shard that have no result yet; those that differ in the method alone stay together."""
+    def todo(
+        self, results: Path, *, smoke: bool, shard: int = 0, n_shards: int = 1, only: Sequence[str] = ()
+    ) -> Iterator[Case]:
+        """The cases of this shard that have no result yet; those that differ in the method alone stay together.
+
+        `only` limits them to cases that hold all of these values, written as text.
+        """
         done = {_key({name: row[name] for name in row["case"]}) for row in read(results.parent, self.name)}
         for case in self.cases(smoke):
             group = zlib.crc32(_key({name: value for name, value in case.items() if name != "method"}).encode())
-            if group % n_shards == shard and _key(case) not in done:
+            wanted = set(only) <= {str(value) for value in case.values()}
+            if wanted and group % n_shards == shard and _key(case) not in done:
                 yield case
 
     def record(self, results: Path, case: Case) -> Row:
@@ -75,10 +84,12 @@ def files_of(folder: Path, name: str) -> list[Path]:
     return sorted([*folder.glob(f"{name}.jsonl"), *folder.glob(f"{name}-shard*.jsonl")])
 
 
-def work(study: Study, results: Path, *, smoke: bool, shard: int, n_shards: int) -> int:
+def work(
+    study: Study, results: Path, *, smoke: bool, shard: int = 0, n_shards: int = 1, only: Sequence[str] = ()
+) -> int:
     """Run what is left to run; the number of cases that failed. A failure is shown and the next case is tried."""
     n_failed = 0
-    for case in list(study.todo(results, smoke=smoke, shard=shard, n_shards=n_shards)):
+    for case in list(study.todo(results, smoke=smoke, shard=shard, n_shards=n_shards, only=only)):
         try:
             row = study.record(results, case)
         except Exception:

@@ -1,4 +1,4 @@
-"""Features that stand or fall together: one unit for each group, one for each feature left alone."""
+"""Units that are the same in every row: one for each group, one for each feature left alone."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer import containers
-from sointer.errors import InputError, LoadError
+from sointer.errors import InputError
+from sointer.groups.base import BoolArray, FloatTable, Groups, check_columns
 from sointer.validation import _some, check_unique_names, is_integer
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
-    """The units that are chosen or removed whole, in the order of their first feature.
-
-    Examples
-    --------
-    >>> groups = Groups.build({"colour": ["red", "green"]}, ["red", "size", "green"])
-    >>> groups.unit_names, groups.unit_of_feature
-    (['colour', 'size'], array([0, 1, 0]))
-    """
+class FixedGroups(Groups):
+    """Units of features, in the order of their first feature."""
 
     unit_names: list[str]
     unit_of_feature: npt.NDArray[np.int64]
@@ -40,13 +32,9 @@ class Groups:
         object.__setattr__(self, "members", np.split(order, cuts))
 
     @classmethod
-    def build(cls, groups: Any, feature_names: Sequence[str], column_feature: npt.ArrayLike | None = None) -> Groups:
-        """Make units from None (each feature alone), a dict, a list of lists, or one group id per feature.
-
-        Members are feature indices or names; `column_feature` is the feature that owns each numeric column.
-        """
+    def of(cls, groups: Any, feature_names: Sequence[str], owner: npt.NDArray[np.int64]) -> FixedGroups:
+        """From any form that `Groups.build` takes; `owner` is the feature of each numeric column."""
         n_features = len(feature_names)
-        owner = np.asarray(np.arange(n_features) if column_feature is None else column_feature, dtype=np.int64)
         named = _named_groups(groups, feature_names)
         group_of = np.full(n_features, -1, dtype=np.int64)
         for number, (name, members) in enumerate(named):
@@ -72,39 +60,33 @@ class Groups:
         return cls(names, unit_of_feature, owner)
 
     @property
-    def n_units(self) -> int:
-        """How many units there are."""
-        return len(self.unit_names)
+    def spec(self) -> Any:
+        """The groups of more than one feature, by name; None if there are none."""
+        together = zip(self.unit_names, self.members, strict=True)
+        return {name: members.tolist() for name, members in together if len(members) > 1} or None
 
     def to_columns(self, unit_mask: npt.ArrayLike) -> BoolArray:
-        """A mask over units (n, n_units) as one over numeric columns (n, n_columns)."""
-        return self._spread(unit_mask, self.unit_of_column)
+        return self._check_mask(unit_mask)[:, self.unit_of_column]
 
     def to_features(self, unit_mask: npt.ArrayLike) -> BoolArray:
-        """A mask over units (n, n_units) as one over features (n, n_features)."""
-        return self._spread(unit_mask, self.unit_of_feature)
+        return self._check_mask(unit_mask)[:, self.unit_of_feature]
 
-    def sum_columns(self, values: npt.ArrayLike) -> npt.NDArray[np.floating[Any]]:
-        """Add up values of columns (n, n_columns) within each unit: (n, n_units), in the same float dtype."""
-        table = np.asarray(values)
+    def unit_of_features(self, n_rows: int) -> npt.NDArray[np.integer[Any]]:
+        return np.broadcast_to(self.unit_of_feature, (n_rows, len(self.unit_of_feature)))
+
+    def sum_columns(self, values: npt.ArrayLike) -> FloatTable:
         n_columns = len(self.unit_of_column)
-        if table.ndim != 2 or table.shape[1] != n_columns:
-            raise InputError(
-                f"sum_columns got shape {table.shape}, expected (n, {n_columns}). Give one value per numeric column."
-            )
-        if table.dtype.kind != "f":
-            table = table.astype(np.float64)
+        table = check_columns(values, n_columns)
         if np.array_equal(self.unit_of_column, np.arange(n_columns)):
             return np.array(table)
         shape = (self.n_units, n_columns)
         member = containers.csr_array(
             (np.ones(n_columns, table.dtype), (self.unit_of_column, np.arange(n_columns))), shape
         )
-        total: npt.NDArray[np.floating[Any]] = (member @ table.T).T
+        total: FloatTable = (member @ table.T).T
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as plain JSON."""
         return {
             "unit_names": list(self.unit_names),
             "unit_of_feature": self.unit_of_feature.tolist(),
@@ -112,26 +94,10 @@ class Groups:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Groups:
+    def restore(cls, data: dict[str, Any]) -> FixedGroups:
         """The inverse of `to_json`."""
-        try:
-            unit_of_feature = np.asarray(data["unit_of_feature"], dtype=np.int64)
-            owner = np.asarray(data["column_feature"], dtype=np.int64)
-            return cls(list(data["unit_names"]), unit_of_feature, owner)
-        except (KeyError, TypeError, ValueError, IndexError) as exc:
-            raise LoadError(
-                f"The saved groups are incomplete or of another version: {exc!r}; expected what "
-                "Groups.to_json writes. Save them again with this version."
-            ) from exc
-
-    def _spread(self, unit_mask: npt.ArrayLike, unit_of: npt.NDArray[np.int64]) -> BoolArray:
-        mask = np.asarray(unit_mask)
-        if mask.ndim != 2 or mask.shape[1] != self.n_units or mask.dtype != np.bool_:
-            raise InputError(
-                f"A unit mask must be boolean of shape (n, {self.n_units}), got {mask.dtype} of shape "
-                f"{mask.shape}. Give one True or False per unit."
-            )
-        return mask[:, unit_of]
+        unit_of_feature = np.asarray(data["unit_of_feature"], dtype=np.int64)
+        return cls(list(data["unit_names"]), unit_of_feature, np.asarray(data["column_feature"], dtype=np.int64))
 
 
 def _named_groups(groups: Any, feature_names: Sequence[str]) -> list[tuple[str, list[int]]]:

@@ -1,0 +1,85 @@
+"""The paper's W for images: for every target a convolutional network of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sointer.energy.paper_image import convolutions, n_left
+from sointer.errors import InputError
+from sointer.inputs.image import ImageShape
+from sointer.interpreter.networks import PaperInterpreter
+
+FILTERS = (64, 256, 512)
+MOST_TARGETS = 8
+MOST_BYTES = 8e9
+BYTES_PER_WEIGHT = 4
+# While a network is trained, its gradient and Adam's two averages are held beside it.
+TRAINING_COPIES = 3
+
+
+class PaperImageInterpreter(PaperInterpreter):
+    """Section 3.3: conv 5x5 with 64, 256, 512 filters, two FC of twice the number of pixels, FC of the units.
+
+    There are networks only for the targets given, in their order.
+    """
+
+    scale: Tensor
+
+    def __init__(self, image: ImageShape, n_units: int, targets: Sequence[int]) -> None:
+        super().__init__(image.n_columns, n_units, 0)
+        check_memory(image, n_units, len(targets))
+        self.image, self.n_units = image, n_units
+        self.place = {int(target): place for place, target in enumerate(targets)}
+        self.networks.extend(network_of_one(image, n_units) for _ in targets)
+        self.register_buffer("scale", torch.ones(()))
+
+    def network_for(self, target: int) -> nn.Module:
+        return self.networks[self.place[target]]
+
+    def scores_for(self, x: Tensor, target: int) -> Tensor:
+        """One score per unit: (rows, units); not a number for a target that has no network."""
+        if target not in self.place:
+            return torch.full((len(x), self.n_units), torch.nan)
+        image = self.image
+        picture = (x * self.scale).view(-1, image.channels, image.height, image.width)
+        scores: Tensor = self.network_for(target)(picture)
+        return scores
+
+
+def network_of_one(image: ImageShape, n_units: int) -> nn.Sequential:
+    """W of one target."""
+    n_flat = FILTERS[-1] * n_left(image.height, len(FILTERS)) * n_left(image.width, len(FILTERS))
+    width = 2 * image.n_pixels
+    return nn.Sequential(
+        convolutions(image.channels, FILTERS),
+        nn.Linear(n_flat, width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
+        nn.Linear(width, n_units),
+    )
+
+
+def n_weights(image: ImageShape, n_units: int) -> int:
+    """How many numbers W of one target holds, without making them."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in network_of_one(image, n_units).parameters())
+
+
+def check_memory(image: ImageShape, n_units: int, n_targets: int) -> None:
+    """Refuse what cannot be meant: a network of many million weights for each of many pixels."""
+    n_each = n_weights(image, n_units)
+    of_weights = n_each * BYTES_PER_WEIGHT * n_targets
+    in_training = of_weights + n_each * BYTES_PER_WEIGHT * TRAINING_COPIES
+    if n_targets <= MOST_TARGETS and in_training <= MOST_BYTES:
+        return
+    raise InputError(
+        f"preset='paper' trains a network of {n_each / 1e6:,.1f} million weights for each target pixel of "
+        f"{image.height}x{image.width} images: {n_targets} target(s) would take {of_weights / 1e9:,.2f} GB, and "
+        f"{in_training / 1e9:,.2f} GB in training; at most {MOST_TARGETS} targets and {MOST_BYTES / 1e9:.0f} GB are "
+        "allowed. Name fewer pixels, as in fit(X, targets=[(2, 3)]), or smaller images; or use preset='default', "
+        "whose one interpreter serves all pixels."
+    )

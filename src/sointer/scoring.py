@@ -1,0 +1,187 @@
+"""From a fitted energy and interpreter to scores: of rows of a table, and of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sointer.base import CHUNK_ROWS
+from sointer.energy.image import ImageEnergy
+from sointer.energy.likelihood import Likelihood
+from sointer.explanation import Source
+from sointer.interpreter.image import ImageInterpreter, PixelUnits, distance_to
+from sointer.outputs.regions import majority
+from sointer.refinement import Likely
+from sointer.remembered import Remembered
+from sointer.training.task import knows
+from sointer.training.threads import threads_for
+
+CHUNK_PIXELS, FEWEST_IMAGES = 2**14, 4
+Targets = NDArray[np.int64]
+
+
+class Scorer(Protocol):
+    """What an explainer asks its networks."""
+
+    def scores(self, source: Source, targets: Targets) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        """Scores (rows, units), larger is more, and the encoded value of each row's target."""
+
+    def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
+        """How likely the energy holds it that reduced rows keep their target's value."""
+
+
+@dataclass(frozen=True)
+class RowScorer:
+    """Scores of the features of rows."""
+
+    energy: Any
+    interpreter: Any
+    likelihood: Likelihood
+    shift: NDArray[np.float64]
+    remembered: Remembered
+    takes_values: bool
+
+    def scores(self, source: Source, targets: Targets) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        n_rows, n_columns = source.data.shape
+        scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
+        values, known = self._known_values(source, targets)
+        with threads_for(n_columns), torch.no_grad():
+            for start in range(0, n_rows, CHUNK_ROWS):
+                rows = np.arange(start, min(start + CHUNK_ROWS, n_rows))
+                n = len(rows)
+                # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
+                x = torch.zeros(CHUNK_ROWS, n_columns)
+                x[:n] = self._as_tensor(source.rows(rows))
+                t = torch.zeros(CHUNK_ROWS, dtype=torch.long)
+                t[:n] = torch.from_numpy(targets[rows])
+                if not known[rows].all():
+                    expected = self._expected(x, t)[:n].numpy()
+                    values[rows] = np.where(known[rows], values[rows], expected)
+                v = torch.zeros(CHUNK_ROWS, dtype=torch.float32 if values.dtype.kind == "f" else torch.long)
+                v[:n] = torch.from_numpy(values[rows])
+                scores[rows] = self.interpreter(x, t, *([v] if self.takes_values else []))[:n].numpy()
+        return scores, values
+
+    def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
+        t, v = torch.from_numpy(targets), torch.from_numpy(values)
+
+        def likely(rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
+            x = self._as_tensor(reduced(source, rows, keep_units))
+            with threads_for(x.shape[1]), torch.no_grad():
+                return self.likelihood.target_log_likelihood(self.energy, x, t[rows], v[rows]).double().numpy()
+
+        return likely
+
+    def _as_tensor(self, rows: NDArray[np.float64]) -> Tensor:
+        return torch.from_numpy((rows - self.shift).astype(np.float32))
+
+    def _expected(self, x: Tensor, targets: Tensor) -> Tensor:
+        return self.likelihood.predict(self.energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
+
+    def _known_values(self, source: Source, targets: Targets) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """What the black box is known to have said about each row's target, encoded; and for which rows it is."""
+        if source.known_answers is not None:
+            return source.outputs.encode_targets(source.known_answers, targets, source.regions)
+        values = np.zeros(len(targets), dtype=np.float32 if source.outputs.kind == "continuous" else np.int64)
+        known, codes = self.remembered.find(source.data)
+        values[known] = codes[np.arange(len(codes)), targets[known]]
+        return values, known
+
+
+@dataclass(frozen=True)
+class ImageScorer:
+    """Scores of the pixels, or groups of pixels, of images."""
+
+    interpreter: ImageInterpreter
+    remembered: Remembered
+
+    @property
+    def energy(self) -> ImageEnergy:
+        return self.interpreter.energy
+
+    def scores(self, source: Source, targets: Targets) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        n_rows = len(targets)
+        codes = self._codes(source)
+        scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
+        image, size = self.energy.image, self._chunk
+        with torch.no_grad():
+            for start in range(0, n_rows, size):
+                rows = np.arange(start, min(start + size, n_rows))
+                raw = source.rows(rows)
+                absent = next(source.removal.draws(raw, np.zeros(raw.shape, dtype=bool), 1, np.random.default_rng(0)))
+                region = regions_of(targets[rows], source, image.n_pixels)
+                of_pixels = self.interpreter(
+                    *(self._padded(part) for part in (raw, absent, region)),
+                    self._padded(codes[rows]).long(),
+                    self._padded(distance_to(region, image.size)),
+                )[: len(rows)]
+                units = PixelUnits.of(source.groups.take(rows), len(rows))
+                scores[rows] = np.nan_to_num(units.means(of_pixels).numpy(), neginf=np.finfo(np.float32).min)
+        return scores, majority(codes, targets, source.regions)
+
+    def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
+        codes = self._codes(source)
+
+        def likely(rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
+            parts = []
+            for start in range(0, len(rows), self._chunk):
+                some = slice(start, start + self._chunk)
+                x = self._padded(reduced(source, rows[some], keep_units[some]))
+                region = self._padded(regions_of(targets[rows[some]], source, self.energy.image.n_pixels))
+                wanted = self._padded(codes[rows[some]]).long()
+                with torch.no_grad():
+                    found = self.energy.region_log_likelihood(x, region, wanted)
+                parts.append(found[: len(rows[some])].double().numpy())
+            return np.concatenate(parts)
+
+        return likely
+
+    @property
+    def _chunk(self) -> int:
+        return max(FEWEST_IMAGES, CHUNK_PIXELS // self.energy.image.n_pixels)
+
+    def _padded(self, rows: NDArray[Any]) -> Tensor:
+        """Always as many rows, so that an image's explanation cannot depend on those around it."""
+        padded = torch.zeros(self._chunk, rows.shape[1])
+        padded[: len(rows)] = torch.from_numpy(rows.astype(np.float32))
+        padded[len(rows) :, 0] = 1.0
+        return padded
+
+    def _codes(self, source: Source) -> NDArray[np.int64]:
+        """The class of every pixel: what the black box said, where that is known, else what the energy expects.
+
+        A mask with a label that was never seen in fit cannot be encoded, so it counts as not known.
+        """
+        if source.known_answers is not None:
+            known = knows(source.outputs, source.known_answers)
+            told = np.asarray(source.outputs.encode(source.known_answers[known]))
+        else:
+            known, told = self.remembered.find(source.data)
+        codes = np.empty((len(known), source.outputs.n_outputs), dtype=np.int64)
+        codes[known] = told
+        unknown = np.flatnonzero(~known)
+        with torch.no_grad():
+            for start in range(0, len(unknown), self._chunk):
+                rows = unknown[start : start + self._chunk]
+                codes[rows] = self.energy.predict(self._padded(source.rows(rows)))[: len(rows)].numpy()
+        return codes
+
+
+def reduced(source: Source, rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Encoded rows reduced to some of their units; where removal is random, by one draw that is always the same."""
+    keep = source.groups.take(rows).to_columns(keep_units)
+    return next(source.removal.draws(source.rows(rows), keep, 1, np.random.default_rng(0)))
+
+
+def regions_of(targets: Targets, source: Source, n_pixels: int) -> NDArray[np.bool_]:
+    """The pixels of each target: (rows, pixels)."""
+    region = np.zeros((len(targets), n_pixels), dtype=bool)
+    single = targets < n_pixels
+    region[np.flatnonzero(single), targets[single]] = True
+    region[~single] = source.regions[targets[~single] - n_pixels]
+    return region
