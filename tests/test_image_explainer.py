@@ -15,6 +15,7 @@ from sointer import BlackBox, Patches, SOInter, Superpixels
 from sointer.baselines import NearestPixels
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.errors import BlackBoxError, BudgetWarning, ConstantOutputWarning, InputError, LoadError, PoorFitWarning
+from sointer.interpreter.image import ImageInterpreter
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 
@@ -597,3 +598,9 @@ def test_coupling_is_a_map_of_the_neighbours(shift_explainer) -> None:
 def test_settings_that_images_do_not_use_are_refused() -> None:
     with pytest.raises(InputError, match=r"input_sparsity.*no effect.*images"):
         SOInter(bright, energy=EnergyConfig(input_sparsity=1.0)).fit(random_images(3))
+
+
+def test_without_rounds_the_interpreter_is_trained_all_the_same():
+    trained = tiny(bright, random_images(20), training=TrainingConfig(n_rounds=0, n_epochs=1))
+    untrained = ImageInterpreter(trained.energy_, (4, 4))
+    assert not torch.equal(trained.interpreter_.gains, untrained.gains)

@@ -15,7 +15,8 @@ from sointer.metrics import iou
 from sointer.models import ImageDeepValueNetwork, UNet, fit_or_load
 
 BLACK_BOXES = {"unet": "U-Net", "dvn": "deep value network"}
-N_PAIRS, FEW_PAIRS = 2000, 24
+N_PAIRS, N_SLOW_PAIRS, FEW_PAIRS = 2000, 500, 24
+"""Questions asked; of a black box that takes 20 times as long to answer; of quick runs."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,9 @@ def setting(black_box: str, size: int = 32, quick: bool = False) -> Setting:
     if quick:
         model = fit_or_load(quick_model(black_box), train, train_masks, CACHE)
         return Setting(model, train, test, truth, FEW_PAIRS)
-    model = horse_value_network() if black_box == "dvn" else horse_unet(size)
-    return Setting(model, train, test, truth, N_PAIRS)
+    if black_box == "dvn":
+        return Setting(horse_value_network(), train, test, truth, N_SLOW_PAIRS)
+    return Setting(horse_unet(size), train, test, truth, N_PAIRS)
 
 
 def pictures(part: str, size: int = 32, quick: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

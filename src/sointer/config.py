@@ -214,6 +214,6 @@ class TrainingConfig(StageConfig):
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "sparse rows": {"n_epochs": 6, "on_policy_share": 0.5},
-        "images": {"n_rounds": 80, "n_epochs": 3},
+        "images": {"n_rounds": 200, "n_epochs": 3},
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})

@@ -26,8 +26,9 @@ SHARE_OF_UNUSUAL = 0.5
 SHARE_OF_REGIONS = 0.2
 LARGEST_REGION = 0.5
 FEWEST_UNITS, MOST_UNITS = 0.005, 0.4
+SHARE_OF_ANY_SIZE = 0.3
 MOST_HELD_OUT = 512
-N_NEWEST = 2000
+N_NEWEST = 400
 ASKED_AT_ONCE = 1024
 MOST_NUMBERS = 2**23
 
@@ -178,7 +179,7 @@ class Examples:
         n_units = groups.n_units
         fewest, most = max(1.0, FEWEST_UNITS * n_units), max(2.0, MOST_UNITS * n_units)
         fewest, most = min(fewest, task.k), min(max(most, 2 * task.k), n_units)
-        sizes = np.rint(fewest * (most / fewest) ** task.rng.random(n)).astype(np.int64)
+        sizes = draw_sizes(fewest, most, n, task.rng)
         return Batch(
             index,
             task.as_tensor(raw),
@@ -190,6 +191,13 @@ class Examples:
             torch.from_numpy(allowed_units(task.removal, groups, raw)),
             torch.from_numpy(sizes).unsqueeze(1),
         )
+
+
+def draw_sizes(fewest: float, most: float, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """How many units to choose: most often few, now and then any number up to `most`."""
+    few = fewest * (most / fewest) ** rng.random(n)
+    any_number = fewest + (most - fewest) * rng.random(n)
+    return np.rint(np.where(rng.random(n) < SHARE_OF_ANY_SIZE, any_number, few)).astype(np.int64)
 
 
 def alternate(task: Task, interpreter: ImageInterpreter, pool: ImagePool, examples: Examples) -> ImageEnergySteps:
@@ -208,7 +216,7 @@ def alternate(task: Task, interpreter: ImageInterpreter, pool: ImagePool, exampl
     task.history.stage("learning to choose pixels", n_selecting + n_steps - energy_steps.n_done)
     first_selected = len(pool)
     # Short rounds: an interpreter left alone with the energy soon finds out where the energy is wrong.
-    for left in range(n_rounds, 0, -1):
+    for left in range(max(n_rounds, 1), 0, -1):
         for _ in range((n_selecting - interpreter_steps.n_done) // left):
             task.history.step(loss=interpreter_steps.step(examples.draw(config.batch_size)))
         ask_selected(task, interpreter_steps, pool, examples, (n_on_policy - (len(pool) - first_selected)) // left)
