@@ -27,7 +27,8 @@ def opening(found: Results) -> str:
         "around it; **gradient x input** of the segmenter itself, which needs a look inside (by what speaks for "
         "the answer, or by size alone, whatever it speaks for); and **random** pixels. "
         "(For the deep value network the gradient through its inference is zero almost everywhere; taken instead is "
-        "that of how much more its mask is worth with the target pixel in it than without.) One fit each.",
+        "that of how much more its mask is worth with the target pixel in it than without.) One fit "
+        "each; the rounds of training were made shorter after two earlier fits had been judged on the same pixels.",
         "## What was asked for, and what was reached\n\n" + table([["asked for", "reached", ""], *judged(found)]),
     )
 
