@@ -15,7 +15,8 @@ from sointer.energy.image import COUPLED_WITHIN, ImageEnergy, stride_for
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.inputs.image import ImageShape
-from sointer.interpreter.image import ImageInterpreter, PixelUnits, distance_to
+from sointer.interpreter.image import ImageInterpreter
+from sointer.interpreter.pixels import PixelUnits, distance_to
 from sointer.outputs import Outputs
 from sointer.training.image_masks import several_scales
 from sointer.training.image_pool import ImagePool, fits_half, room_for

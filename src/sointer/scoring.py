@@ -14,7 +14,8 @@ from sointer.base import CHUNK_ROWS
 from sointer.energy.image import ImageEnergy
 from sointer.energy.likelihood import Likelihood
 from sointer.explanation import Source
-from sointer.interpreter.image import ImageInterpreter, PixelUnits, distance_to
+from sointer.interpreter.image import ImageInterpreter
+from sointer.interpreter.pixels import PixelUnits, distance_to
 from sointer.outputs.regions import majority
 from sointer.refinement import Likely
 from sointer.remembered import Remembered

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import copy
-import math
-from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.ndimage import distance_transform_edt
 from torch import Tensor, nn
 
 from sointer.convolution import UNetwork, channels_last, draw_weights
 from sointer.energy.image import ImageEnergy, stride_for
-from sointer.groups import Groups
 
 NEAR = 2.0
 """Pixels over which the map of nearness falls off."""
 FAR = 16.0
 """Pixels that make the maps of direction 1."""
 SOME = 4.0
+"""Pixels over which nearness loses 1 of a score, before that is learned."""
 MARK = 3.0
+"""What stands at the target in the map of it."""
 
 
 class ImageInterpreter(nn.Module):
@@ -102,50 +98,3 @@ class ImageInterpreter(nn.Module):
         near = torch.exp(-distance.square() / (2 * NEAR**2))
         flat = torch.cat([told, value, torch.stack([near, down, right, 2 * salient], 1)], 1)
         return torch.cat([self.energy.as_maps(x), expected, flat.view(len(x), -1, height, width)], 1)
-
-
-def distance_to(region: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.float32]:
-    """How far every pixel is from the nearest one of its row's region (n, pixels), in pixels: (n, pixels)."""
-    height, width = size
-    distance = np.empty(region.shape, dtype=np.float32)
-    single = region.sum(axis=1) == 1
-    if single.any():
-        row, column = np.divmod(region[single].argmax(axis=1), width)
-        down = np.arange(height)[None, :, None] - row[:, None, None]
-        right = np.arange(width)[None, None, :] - column[:, None, None]
-        distance[single] = np.hypot(down, right).reshape(-1, height * width)
-    found: dict[bytes, NDArray[np.float32]] = {}
-    for i in np.flatnonzero(~single):
-        key = np.packbits(region[i]).tobytes()
-        if key not in found:
-            found[key] = distance_transform_edt(~region[i].reshape(size)).astype(np.float32).ravel()
-        distance[i] = found[key]
-    return distance
-
-
-@dataclass(frozen=True)
-class PixelUnits:
-    """What is chosen whole in some images: single pixels, or groups of them."""
-
-    of_pixel: Tensor | None
-    """The unit of every pixel (n, pixels); None if each stands alone."""
-    n_units: int
-
-    @classmethod
-    def of(cls, groups: Groups, n_rows: int) -> PixelUnits:
-        """Groups of pixels that are bound to so many rows."""
-        if groups.spec is None:
-            return cls(None, groups.n_units)
-        return cls(torch.from_numpy(groups.unit_of_features(n_rows).astype(np.int64)), groups.n_units)
-
-    def means(self, scores: Tensor) -> Tensor:
-        """Of pixels' scores (n, pixels) in every unit: (n, units); -inf for units that an image does not have."""
-        if self.of_pixel is None:
-            return scores
-        total = torch.zeros(len(scores), self.n_units).scatter_add_(1, self.of_pixel, scores)
-        count = torch.zeros(len(scores), self.n_units).scatter_add_(1, self.of_pixel, torch.ones_like(scores))
-        return torch.where(count > 0, total / count.clamp_min(1.0), -math.inf)
-
-    def spread(self, of_units: Tensor) -> Tensor:
-        """Values of units (n, units) on their pixels: (n, pixels)."""
-        return of_units if self.of_pixel is None else of_units.gather(1, self.of_pixel)

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.ndimage import zoom
 
-from sointer.interpreter.image import PixelUnits
+from sointer.interpreter.pixels import PixelUnits
 
 CELLS = (1, 2, 4, 8)
 """Sides of the blobs, in pixels of an image 32 pixels high; larger images have larger ones."""

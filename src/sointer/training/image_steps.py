@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 
@@ -13,7 +12,8 @@ from torch import Tensor, nn
 
 from sointer.config import EnergyConfig, InterpreterConfig
 from sointer.energy.image import ImageEnergy
-from sointer.interpreter.image import ImageInterpreter, PixelUnits
+from sointer.interpreter.image import ImageInterpreter
+from sointer.interpreter.pixels import PixelUnits
 from sointer.interpreter.relaxation import gumbel_noise
 from sointer.training.energy_steps import Quality, skill
 from sointer.training.history import History
@@ -45,7 +45,6 @@ class ImageEnergySteps:
         self.n_done = 0
         self.newest = torch.empty(0, dtype=torch.long)
         self.optimiser = torch.optim.AdamW(energy.parameters(), config.learning_rate, weight_decay=1e-4, fused=True)
-        self.best_loss, self.best_state = math.inf, copy.deepcopy(energy.state_dict())
 
     def run(self, n_steps: int, stage: str) -> None:
         """The next n_steps; afterwards the energy is ready to be read."""

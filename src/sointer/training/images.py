@@ -12,7 +12,8 @@ from torch import Tensor
 from sointer.energy.image import ImageEnergy
 from sointer.errors import InputError
 from sointer.inputs.image import ImageShape
-from sointer.interpreter.image import ImageInterpreter, PixelUnits, distance_to
+from sointer.interpreter.image import ImageInterpreter
+from sointer.interpreter.pixels import PixelUnits, distance_to
 from sointer.outputs import Outputs
 from sointer.selection import allowed_units
 from sointer.training.image_masks import several_scales
