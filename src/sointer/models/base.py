@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
@@ -10,28 +9,27 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sointer import containers
-from sointer.errors import InputError, LoadError
+from sointer.errors import InputError
 from sointer.inputs import InputFormat
 from sointer.models.checks import check_labels, check_number, label_names
 from sointer.models.fitting import Fitting, column_moments
 from sointer.models.networks import FrozenNetwork, LabelNetwork, score_of
 from sointer.models.relaxed import relaxed_f1
-from sointer.storage import Storage
+from sointer.models.saving import SavedModel
 from sointer.validation import check_positive_int, check_random_state
 
-STORAGE = Storage("model", "model.json", 1)
 BLOCK_ROWS = 512
 PADDING = 64  # matrix products of so many rows give a row the same bits whatever stands in the others
 
 Model = TypeVar("Model", bound="StructuredModel")
 
 
-class StructuredModel(ClassifierMixin, BaseEstimator):
+class StructuredModel(ClassifierMixin, SavedModel):
     """A multi-label classifier that scores label sets by eq. 17-3 and finds the best by gradient steps.
 
     Subclasses say how to train (`_train`), how to infer (`_infer`), and the sign that makes the score an energy.
@@ -148,42 +146,19 @@ class StructuredModel(ClassifierMixin, BaseEstimator):
 
     # --- saving ------------------------------------------------------------------------------------------
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a directory (JSON and safetensors), whole or not at all."""
-        check_is_fitted(self)
-        facts = {
-            "model": type(self).__name__,
-            "parameters": plain_parameters(self),
+    def _facts(self) -> dict[str, Any]:
+        return {
             "input_format": self.input_format_.to_json(),
             "labels": self.label_names_,
             "threshold": self.threshold_,
-            "history": self.history_,
         }
-        STORAGE.write(directory, facts, dict(self.network_.state_dict()))
 
-    @classmethod
-    def load(cls: type[Model], directory: str | os.PathLike[str]) -> Model:
-        """Read a model that `save` wrote."""
-        facts, tensors = STORAGE.read(directory)
-        if facts.get("model") != cls.__name__:
-            raise LoadError(f"{directory} holds a {facts.get('model')}, expected a {cls.__name__}. Use its own load.")
-        try:
-            parameters = facts["parameters"]
-            model = cls(**{**parameters, "hidden": tuple(parameters["hidden"])})
-            model._check_parameters()
-            model.input_format_ = InputFormat.from_json(facts["input_format"])
-            model.label_names_ = [str(name) for name in facts["labels"]]
-            model.threshold_ = float(facts["threshold"])
-            model.history_ = facts["history"]
-            n_columns = model.input_format_.n_columns
-            network = LabelNetwork(n_columns, len(model.label_names_), model.hidden, model.label_units)
-            network.load_state_dict(tensors)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise LoadError(
-                f"{directory} does not hold a whole {cls.__name__} ({type(error).__name__}: {error}). Save it again."
-            ) from error
-        model._adopt(network)
-        return model
+    def _restore(self, facts: dict[str, Any]) -> LabelNetwork:
+        self.input_format_ = InputFormat.from_json(facts["input_format"])
+        self.label_names_ = [str(name) for name in facts["labels"]]
+        self.threshold_ = float(facts["threshold"])
+        n_columns = self.input_format_.n_columns
+        return LabelNetwork(n_columns, len(self.label_names_), tuple(self.hidden), self.label_units)
 
     def _fingerprint(self, X: Any, Y: Any) -> tuple[list[Any], list[NDArray[Any]]]:
         """What a trained model depends on besides its parameters: facts, and arrays."""
@@ -213,12 +188,3 @@ def _unary_blocks(network: FrozenNetwork, rows: Any) -> Iterator[tuple[slice, Te
 def sparse_format(X: Any) -> InputFormat:
     """The format of X, changed to give sparse rows whatever X comes in."""
     return replace(InputFormat.infer(X), kind="csr")
-
-
-def plain_parameters(model: BaseEstimator) -> dict[str, Any]:
-    """The constructor's parameters as JSON knows them; a generator given as random_state becomes None."""
-    plain = {}
-    for name, value in model.get_params(deep=False).items():
-        value = value.item() if isinstance(value, np.generic) else value
-        plain[name] = value if isinstance(value, (bool, int, float, str, tuple, list)) else None
-    return plain

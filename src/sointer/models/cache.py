@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sointer.errors import InputError, LoadError
-from sointer.models.base import StructuredModel, plain_parameters
+from sointer.models.base import StructuredModel
 from sointer.models.image_base import ImageModel
+from sointer.models.saving import plain_parameters
 from sointer.validation import is_integer
 
 Model = TypeVar("Model", bound=StructuredModel | ImageModel)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from sointer.errors import InputError, LoadError
-from sointer.models.base import STORAGE, plain_parameters
+from sointer.errors import InputError
 from sointer.models.checks import check_number
 from sointer.models.pictures import PictureFormat, check_masks
 from sointer.models.relaxed_masks import class_iou
+from sointer.models.saving import SavedModel
 from sointer.training.history import History
 from sointer.validation import check_positive_int, check_random_state
 
@@ -27,7 +25,7 @@ BLOCK_PIXELS = 32 * 32 * 32
 Model = TypeVar("Model", bound="ImageModel")
 
 
-class ImageModel(BaseEstimator):
+class ImageModel(SavedModel):
     """A model from images (n, channels, height, width) to masks (n, height, width).
 
     Subclasses say what network they have (`_network`), how to train it (`_train`), how to make it ready for
@@ -136,40 +134,14 @@ class ImageModel(BaseEstimator):
 
     # --- saving ------------------------------------------------------------------------------------------
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a directory (JSON and safetensors), whole or not at all."""
-        check_is_fitted(self)
-        facts = {
-            "model": type(self).__name__,
-            "parameters": plain_parameters(self),
-            "pictures": self.pictures_.to_json(),
-            "n_classes": self.n_classes_,
-            "history": self.history_,
-        }
-        STORAGE.write(directory, facts, dict(self.network_.state_dict()))
+    def _facts(self) -> dict[str, Any]:
+        return {"pictures": self.pictures_.to_json(), "n_classes": self.n_classes_}
 
-    @classmethod
-    def load(cls: type[Model], directory: str | os.PathLike[str]) -> Model:
-        """Read a model that `save` wrote."""
-        facts, tensors = STORAGE.read(directory)
-        if facts.get("model") != cls.__name__:
-            raise LoadError(f"{directory} holds a {facts.get('model')}, expected a {cls.__name__}. Use its own load.")
-        try:
-            parameters = facts["parameters"]  # JSON has lists for tuples
-            model = cls(**{name: tuple(it) if isinstance(it, list) else it for name, it in parameters.items()})
-            model._check_parameters()
-            model.pictures_ = PictureFormat(**facts["pictures"])
-            model.n_classes_ = int(facts["n_classes"])
-            model._check_images()
-            model.history_ = facts["history"]
-            network = model._network(None)
-            network.load_state_dict(tensors)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise LoadError(
-                f"{directory} does not hold a whole {cls.__name__} ({type(error).__name__}: {error}). Save it again."
-            ) from error
-        model._adopt(network)
-        return model
+    def _restore(self, facts: dict[str, Any]) -> nn.Module:
+        self.pictures_ = PictureFormat(**facts["pictures"])
+        self.n_classes_ = int(facts["n_classes"])
+        self._check_images()
+        return self._network(None)
 
     def _fingerprint(self, images: Any, masks: Any) -> tuple[list[Any], list[NDArray[Any]]]:
         """What a trained model depends on besides its parameters: facts, and arrays."""
