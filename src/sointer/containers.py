@@ -37,6 +37,11 @@ def is_tensor(X: object) -> bool:
     return torch is not None and isinstance(X, torch.Tensor)
 
 
+def is_dask(X: object) -> bool:
+    """True for a dask array, dataframe or series; dask is never imported for the question."""
+    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
+
+
 def tensor_to_numpy(X: Any) -> npt.NDArray[Any]:
     """A tensor as numpy on the CPU; bfloat16, which numpy lacks, becomes float32."""
     tensor = X.detach().cpu()
@@ -68,6 +73,15 @@ def rows(X: Any, index: npt.ArrayLike) -> Any:
     if isinstance(X, np.ndarray):
         return X[where]
     return [X[i] for i in where]
+
+
+def row_labels(X: Any) -> Any:
+    """The index of a DataFrame or Series, unless it only counts the rows; None for anything else."""
+    if not (is_frame(X) or is_series(X)):
+        return None
+    index = X.index
+    counts = type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
+    return None if counts else index
 
 
 def describe(X: object) -> str:

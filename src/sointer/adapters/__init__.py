@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import urlsplit
 
 from sointer.blackbox import BlackBox
 from sointer.containers import describe
@@ -22,9 +24,14 @@ def as_black_box(
     cache: bool | None = None,
     output_names: Sequence[str] | None = None,
     name: str | None = None,
+    retries: int | None = None,
+    timeout: float | None = None,
+    n_jobs: int | None = None,
+    client: Any = None,
 ) -> BlackBox:
     """Wrap a fitted estimator, an `nn.Module` or a function X -> Y; a `BlackBox` is returned as it is.
 
+    A string is the address of a model ("http://host:8000/v2/models/name") or the path of one ("model.onnx").
     `method` is "predict" (the default) or "predict_proba", for estimators only. Any other option left at None
     takes `BlackBox`'s default.
     """
@@ -34,6 +41,10 @@ def as_black_box(
         "cache": cache,
         "output_names": output_names,
         "name": name,
+        "retries": retries,
+        "timeout": timeout,
+        "n_jobs": n_jobs,
+        "client": client,
     }
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if isinstance(model, BlackBox):
@@ -45,8 +56,33 @@ def as_black_box(
                 "itself."
             )
         return model
+    if isinstance(model, (str, PurePath)):
+        _refuse_method(method, model)
+        return _elsewhere(str(model), options)
     options.setdefault("name", getattr(model, "__name__", type(model).__name__))
     return BlackBox(_predictor(model, method), **options)
+
+
+def _elsewhere(where: str, options: dict[str, Any]) -> BlackBox:
+    """The black box for a model named by its address or path."""
+    if where.lower().startswith(("http://", "https://")):
+        from sointer.adapters.http import HTTPBlackBox
+
+        box, parts = HTTPBlackBox(where, **options), urlsplit(where)
+        if parts.username or parts.query:
+            raise InputError(
+                f"model is an address on {parts.hostname} with a user, password or query in it, which would be shown "
+                "wherever the model is. Give HTTPBlackBox(address), or its headers=, which keep secrets."
+            )
+        return box
+    if where.lower().endswith(".onnx"):
+        from sointer.adapters.onnx import ONNXBlackBox
+
+        return ONNXBlackBox(where, **options)
+    raise InputError(
+        f"model is the string {where!r:.80}, expected an address that begins with http:// or https://, or the path of "
+        "a file that ends in .onnx. Give one of these, or the model itself."
+    )
 
 
 def _predictor(model: Any, method: str | None) -> Callable[[Any], Any]:

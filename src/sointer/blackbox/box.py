@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sointer import containers
-from sointer.blackbox.masks import Size, check_same_shape, image_size
-from sointer.blackbox.replies import WRONG, read_shaped_reply, stack
-from sointer.blackbox.rowkeys import row_keys
-from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded, SointerError
+from sointer.blackbox.asking import Answer, Known
+from sointer.blackbox.budget import Budget
+from sointer.blackbox.cache import AnswerCache
+from sointer.blackbox.fan_out import Here, Terms, ThroughDask, make_sender, rows_per_batch
+from sointer.blackbox.masks import Size, check_same_shape
+from sointer.blackbox.replies import WRONG, read_reply, stack
+from sointer.blackbox.retrying import Patience
+from sointer.errors import InputError, SointerError
 from sointer.validation import check_positive_int, check_unique_names
 
 Table = npt.NDArray[Any]
+OnAnswer = Callable[[npt.NDArray[np.int64], Table], None]
+"""Called with the numbers of the rows that were answered, and their answers, as soon as they are there."""
 
 
 class BlackBox:
@@ -31,6 +37,16 @@ class BlackBox:
     query_budget : most rows sent in all, or None for no limit.
     cache : remember answers by row and not ask twice; only for models that always answer the same.
     output_names : one name per output; a DataFrame reply brings its own.
+    retries : how often a batch is asked again when `predict` raises, hangs or, having answered well before, returns
+        something wrong; the waits between grow. Then the error is raised.
+    timeout : seconds after which a call counts as hung, or None to wait for ever. Python cannot stop such a call: it
+        is left behind, and the next one may run beside it.
+    n_jobs : calls at a time, through joblib: processes, or what `joblib.parallel_config` says (-1: all processors).
+        None asks one batch after the other, in this thread.
+    client : a `dask.distributed.Client` whose workers make the calls.
+
+    Counted are `n_queries`, rows sent (once each, however often they had to be sent again; the budget counts the
+    same), `n_failures`, calls without a good answer, `n_retries`, calls made again, and `n_retried_rows`, rows in them.
 
     Examples
     --------
@@ -39,6 +55,9 @@ class BlackBox:
     >>> box(np.array([[1.0, -1.0]])), box.n_queries, box.remaining
     (array([[ True, False]]), 1, 9)
     """
+
+    _first_wait, _longest_wait = 0.05, 1.0  # seconds between tries
+    _joblib_backend: str | None = None  # what the context says
 
     def __init__(
         self,
@@ -49,6 +68,10 @@ class BlackBox:
         cache: bool = False,
         output_names: Sequence[str] | None = None,
         name: str | None = None,
+        retries: int = 2,
+        timeout: float | None = None,
+        n_jobs: int | None = None,
+        client: Any = None,
     ) -> None:
         if not callable(predict):
             raise InputError(
@@ -58,154 +81,138 @@ class BlackBox:
         self.predict = predict
         self.batch_size = check_positive_int(batch_size, "batch_size")
         self.cache = bool(cache)
-        self.name = name or getattr(predict, "__name__", type(predict).__name__)
+        self.name = str(name or getattr(predict, "__name__", type(predict).__name__))
         self.output_names: list[str] | None = None
         self.n_outputs: int | None = None
         self.output_shape: Size | None = None  # height and width, where the replies are masks
-        self.n_queries = 0
-        self.n_cache_hits = 0
+        self.n_failures = 0
+        self.n_retries = 0
+        self.n_retried_rows = 0
         if output_names is not None:
             self.output_names = check_unique_names(output_names, len(output_names), "output_names")
             self.n_outputs = len(self.output_names)
         self._confirmed = False  # until the first reply, n_outputs is only what the caller said
-        self._reserved = 0  # rows promised to calls under way
-        self._answers: dict[bytes, Table] = {}
         self._empty: Table | None = None
+        self._patience = Patience(retries, timeout, self._first_wait, self._longest_wait)
+        self._sender = make_sender(n_jobs, client, self._joblib_backend)
+        self._cache = AnswerCache()
+        self._budget = Budget()
+        self._budget.reset(query_budget)
         self._lock = threading.RLock()
-        self.query_budget: int | None = None
-        # A limit is (n_queries when it was set, rows it allows): the standing one, and those of open blocks.
-        self._standing: tuple[int, int] | None = None
-        self._inner: list[tuple[int, int]] = []
-        self.reset_budget(query_budget)
 
-    def __call__(self, X: Any) -> Table:
-        """The outputs for every row of X: (n_rows, n_outputs). Nothing is sent if it is beyond the budget."""
+    def __call__(self, X: Any, *, on_answer: OnAnswer | None = None) -> Table:
+        """The outputs for every row of X: (n_rows, n_outputs). Nothing is sent if it is beyond the budget.
+
+        `on_answer` is told of every batch as soon as it is answered.
+        """
         n = containers.n_rows(X)
         if n == 0:
             if self._empty is None:
                 raise InputError("X has 0 rows, expected at least one, as outputs are not known yet. Give a row first.")
             empty: Table = self._empty.copy()
             return empty
-        return self._ask_cached(X) if self.cache else self._ask(X, np.arange(n))
+        if self.cache:
+            return self._cache.answers(X, lambda index: self._ask(X, index, on_answer))
+        return self._ask(X, np.arange(n), on_answer)
+
+    @property
+    def n_queries(self) -> int:
+        """Rows sent so far."""
+        return self._budget.n_sent
+
+    @n_queries.setter
+    def n_queries(self, n: int) -> None:
+        self._budget.n_sent = n
+
+    @property
+    def n_cache_hits(self) -> int:
+        """Rows that were answered from the cache."""
+        return self._cache.n_hits
+
+    @property
+    def query_budget(self) -> int | None:
+        """The rows allowed when the budget was last set."""
+        return self._budget.rows
 
     @property
     def remaining(self) -> int | None:
         """Rows that may still be sent, or None when there is no limit."""
-        with self._lock:
-            tightest = self._tightest()
-            return None if tightest is None else max(0, sum(tightest) - self.n_queries - self._reserved)
+        return self._budget.remaining
 
     def reset_budget(self, query_budget: int | None) -> None:
         """Allow `query_budget` more rows from now on (None: no limit); `n_queries` keeps counting."""
-        if query_budget is not None:
-            query_budget = check_positive_int(query_budget, "query_budget", minimum=0)
-        with self._lock:
-            self.query_budget = query_budget
-            self._standing = None if query_budget is None else (self.n_queries, query_budget)
+        self._budget.reset(query_budget)
 
     @contextmanager
     def budget(self, rows: int | None) -> Iterator[BlackBox]:
         """Allow at most `rows` more rows inside the block; None adds no limit. Outer limits still hold."""
-        limit = None if rows is None else (self.n_queries, check_positive_int(rows, "rows", minimum=0))
-        with self._lock:
-            if limit is not None:
-                self._inner.append(limit)
-        try:
+        with self._budget.block(rows):
             yield self
-        finally:
-            with self._lock:
-                if limit is not None:
-                    self._inner.remove(limit)
 
     def clear_cache(self) -> None:
         """Forget all remembered answers."""
+        self._cache.clear()
+
+    def _ask(self, X: Any, index: npt.NDArray[np.int64], on_answer: OnAnswer | None) -> Table:
+        """The answers to the rows at `index`. After a failure no more are sent, but those under way are heard."""
+        size = rows_per_batch(len(index), self._sender.n_workers(), self.batch_size)
+        tables: dict[int, Table] = {}
+        error: SointerError | None = None
+        with self._budget.promise(len(index)) as promise:
+
+            def batches() -> Iterator[Any]:
+                for start in range(0, len(index), size):
+                    chosen = index[start : start + size]
+                    if not promise.spend(len(chosen)):
+                        return
+                    # Indexing copies, so a model that writes into its input cannot reach the caller's data.
+                    yield containers.rows(X, chosen)
+
+            with closing(self._sender.send(self.predict, batches(), self._terms)) as answers:
+                for number, answer in answers:
+                    try:
+                        tables[number] = self._accept(answer)
+                    except SointerError as exc:
+                        error = error or exc
+                        promise.end()
+                        continue
+                    if on_answer is not None:
+                        on_answer(index[number * size : (number + 1) * size], tables[number])
+        if error is not None:
+            raise error
+        return stack([tables[number] for number in sorted(tables)])
+
+    def _terms(self) -> Terms:
         with self._lock:
-            self._answers.clear()
+            known = Known(self.n_outputs, self.output_shape, True) if self._confirmed else Known()
+        return Terms(self.name, known, self._patience)
 
-    def _tightest(self) -> tuple[int, int] | None:
-        limits = self._inner if self._standing is None else [self._standing, *self._inner]
-        return min(limits, key=sum, default=None)
-
-    def _reserve(self, n: int) -> None:
-        """Promise `n` rows to the caller, or refuse all of them."""
+    def _accept(self, answer: Answer) -> Table:
+        """Count what the answer took, learn what the outputs are from the first one, and give its table."""
         with self._lock:
-            remaining, tightest = self.remaining, self._tightest()
-            if remaining is not None and tightest is not None and n > remaining:
-                _, rows = tightest
-                raise QueryBudgetExceeded(
-                    f"The query budget of {rows} rows does not suffice: {rows - remaining} used, {n} more "
-                    f"asked, {remaining} left; none of the {n} was sent. Raise query_budget, or ask for "
-                    "fewer rows."
-                )
-            self._reserved += n
-
-    def _ask(self, X: Any, index: npt.NDArray[np.int64]) -> Table:
-        self._reserve(len(index))
-        unsent = len(index)
-        tables = []
-        try:
-            for start in range(0, len(index), self.batch_size):
-                # Indexing copies, so a model that writes into its input cannot reach the caller's data.
-                batch = containers.rows(X, index[start : start + self.batch_size])
-                sent = containers.n_rows(batch)
-                unsent -= sent
-                with self._lock:
-                    self._reserved -= sent
-                    self.n_queries += sent
-                tables.append(self._ask_batch(batch, sent))
-        finally:
-            with self._lock:
-                self._reserved -= unsent
-        return stack(tables)
-
-    def _ask_batch(self, batch: Any, n: int) -> Table:
-        shown = containers.describe(batch)
-        try:
-            reply = self.predict(batch)
-        except SointerError:
-            raise
-        except Exception as exc:
-            raise BlackBoxError(
-                f"Your function failed: {self.name} raised {type(exc).__name__}: {exc}. It was given "
-                f"{shown}, expected to be what it was trained on. Call it yourself on such a batch to see "
-                "why."
-            ) from exc
-        with self._lock:
-            named_only = self.n_outputs is not None and not self._confirmed
-            table, shape = read_shaped_reply(reply, n, None if named_only else self.n_outputs, image_size(batch))
+            self.n_failures += answer.n_failures
+            self.n_retries += answer.n_retries
+            self.n_retried_rows += answer.n_retried_rows
+            if answer.error is not None or answer.table is None:
+                raise answer.error or RuntimeError("an answer without table or error")
             if self._confirmed:
-                check_same_shape(shape, self.output_shape, WRONG)
-            if named_only and table.shape[1] != self.n_outputs:
+                if answer.table.shape[1] != self.n_outputs:  # sent before the first reply was known
+                    read_reply(answer.table, len(answer.table), self.n_outputs)
+                check_same_shape(answer.shape, self.output_shape, WRONG)
+                return answer.table
+            n_outputs = answer.table.shape[1]
+            if self.output_names is not None and n_outputs != len(self.output_names):
                 raise InputError(
-                    f"output_names holds {self.n_outputs} names, but the model returned {table.shape[1]} "
+                    f"output_names holds {len(self.output_names)} names, but the model returned {n_outputs} "
                     "outputs. Give one name per output."
                 )
-            self._confirm(reply, table, shape)
-        return table
-
-    def _confirm(self, reply: Any, table: Table, shape: Size | None) -> None:
-        if self._confirmed:
-            return
-        self._confirmed = True
-        self.output_shape = shape
-        self.n_outputs = table.shape[1]
-        self._empty = table[:0].copy()
-        if self.output_names is None and containers.is_frame(reply):
-            names = [str(label) for label in reply.columns]
-            self.output_names = check_unique_names(names, self.n_outputs, "The columns of the model's reply")
-
-    def _ask_cached(self, X: Any) -> Table:
-        keys = row_keys(X)
-        with self._lock:
-            first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in self._answers}
-        index = np.array(sorted(first.values()), dtype=np.int64)
-        if len(index):
-            table = self._ask(X, index)
-            with self._lock:
-                self._answers.update((keys[row], answer) for row, answer in zip(index, table, strict=True))
-        with self._lock:
-            self.n_cache_hits += len(keys) - len(index)
-            return stack([self._answers[key][None, :] for key in keys])
+            if self.output_names is None and answer.names is not None:
+                self.output_names = check_unique_names(answer.names, n_outputs, "The columns of the model's reply")
+            self._confirmed = True
+            self.output_shape = answer.shape
+            self.n_outputs = n_outputs
+            self._empty = answer.table[:0].copy()
+        return answer.table
 
     # One door: copies of an explainer must not un-fit, duplicate or forget the count of the user's model.
     def __sklearn_clone__(self) -> BlackBox:
@@ -218,7 +225,11 @@ class BlackBox:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_lock"}
+        state = self.__dict__.copy()
+        del state["_lock"]
+        if isinstance(self._sender, ThroughDask):
+            state["_sender"] = Here()  # a connection to a cluster cannot be copied
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -226,4 +237,4 @@ class BlackBox:
 
     def __repr__(self) -> str:
         outputs = "unknown" if self.n_outputs is None else self.n_outputs
-        return f"BlackBox({self.name}, n_outputs={outputs}, n_queries={self.n_queries})"
+        return f"{type(self).__name__}({self.name}, n_outputs={outputs}, n_queries={self.n_queries})"

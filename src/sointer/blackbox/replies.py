@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,13 @@ from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]
 WRONG = "Your function returned the wrong thing: "
+
+
+class NamedTable(NamedTuple):
+    """A reply that brings the names of its outputs, as a DataFrame does, without pandas."""
+
+    table: Any
+    names: list[str]
 
 
 def read_reply(reply: Any, n_rows: int, n_outputs: int | None, size: Size | None = None) -> Table:
@@ -51,6 +58,18 @@ def read_shaped_reply(
         )
     _check_values(table, got)
     return table, shape
+
+
+def read_named_reply(
+    reply: Any, n_rows: int, n_outputs: int | None, size: Size | None = None
+) -> tuple[Table, Size | None, list[str] | None]:
+    """The same, and the names of the outputs if the reply brought any."""
+    names: list[str] | None = None
+    if isinstance(reply, NamedTable):
+        reply, names = reply
+    elif containers.is_frame(reply):
+        names = [str(label) for label in reply.columns]
+    return *read_shaped_reply(reply, n_rows, n_outputs, size), names
 
 
 def stack(tables: list[Table]) -> Table:

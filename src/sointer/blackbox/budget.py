@@ -1,0 +1,114 @@
+"""How many rows were sent to the model, and how many more may be: exact, from any number of threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sointer.errors import QueryBudgetExceeded
+from sointer.validation import check_positive_int
+
+
+class Budget:
+    """Counts rows as they are sent, and promises them beforehand, all or none."""
+
+    def __init__(self) -> None:
+        self.n_sent = 0
+        self.rows: int | None = None
+        self._promised = 0  # rows of calls under way that are not sent yet
+        # A limit is (n_sent when it was set, rows it allows): the standing one, and those of open blocks.
+        self._standing: tuple[int, int] | None = None
+        self._inner: list[tuple[int, int]] = []
+        self._lock = threading.RLock()
+
+    @property
+    def remaining(self) -> int | None:
+        """Rows that may still be sent, or None when there is no limit."""
+        with self._lock:
+            tightest = self._tightest()
+            return None if tightest is None else max(0, sum(tightest) - self.n_sent - self._promised)
+
+    def reset(self, rows: int | None) -> None:
+        """Allow so many more rows from now on; None: no limit."""
+        if rows is not None:
+            rows = check_positive_int(rows, "query_budget", minimum=0)
+        with self._lock:
+            self.rows = rows
+            self._standing = None if rows is None else (self.n_sent, rows)
+
+    @contextmanager
+    def block(self, rows: int | None) -> Iterator[None]:
+        """Allow at most so many more rows inside the block; None adds no limit. Outer limits still hold."""
+        if rows is None:
+            yield
+            return
+        rows = check_positive_int(rows, "rows", minimum=0)
+        with self._lock:
+            limit = (self.n_sent, rows)
+            self._inner.append(limit)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inner.remove(limit)
+
+    @contextmanager
+    def promise(self, n: int) -> Iterator[Promise]:
+        """Set `n` rows aside for the block, or refuse all of them; what is not sent in it is given back."""
+        with self._lock:
+            remaining, tightest = self.remaining, self._tightest()
+            if remaining is not None and tightest is not None and n > remaining:
+                _, rows = tightest
+                raise QueryBudgetExceeded(
+                    f"The query budget of {rows} rows does not suffice: {rows - remaining} used, {n} more "
+                    f"asked, {remaining} left; none of the {n} was sent. Raise query_budget, or ask for "
+                    "fewer rows."
+                )
+            self._promised += n
+        promise = Promise(self, n)
+        try:
+            yield promise
+        finally:
+            promise.end()
+
+    def _tightest(self) -> tuple[int, int] | None:
+        limits = self._inner if self._standing is None else [self._standing, *self._inner]
+        return min(limits, key=sum, default=None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            state = self.__dict__.copy()
+        del state["_lock"]
+        return state | {"_promised": 0, "_inner": []}  # calls and blocks stay where they are open
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+
+class Promise:
+    """Rows set aside for one call."""
+
+    def __init__(self, budget: Budget, n: int) -> None:
+        self._budget = budget
+        self._n_left = n
+        self._is_over = False
+
+    def spend(self, n: int) -> bool:
+        """Count `n` rows as sent now; False, and nothing counted, after the end."""
+        with self._budget._lock:
+            if self._is_over:
+                return False
+            self._n_left -= n
+            self._budget._promised -= n
+            self._budget.n_sent += n
+            return True
+
+    def end(self) -> None:
+        """Send no more, and give back what is left."""
+        with self._budget._lock:
+            self._is_over = True
+            self._budget._promised -= self._n_left
+            self._n_left = 0
