@@ -17,7 +17,7 @@ from sointer.explanation import Source
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
 from sointer.selection import allowed_units
 from sointer.training.history import History
-from sointer.training.threads import threads_for
+from sointer.training.threads import one_thread
 from sointer.validation import check_positive_int
 
 PAIRS_PER_STEP = 128
@@ -101,7 +101,7 @@ class L2X(Baseline):
             raise InputError("L2X is for tables, but X holds images; explain them with SOInter or another baseline.")
         networks = Networks.build(subject, answers.outputs, self.hidden, seed=int(subject.rng.integers(2**62)))
         history = History(self.verbose)
-        with threads_for(subject.input_format.n_columns):
+        with one_thread():
             self._train(networks, subject, answers, history)
         self.networks_ = networks.eval().requires_grad_(False)
         self.trained_k_ = subject.k
@@ -135,7 +135,7 @@ class L2X(Baseline):
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values = np.empty(n_rows, dtype=np.float32 if source.outputs.kind == "continuous" else np.int64)
         allowed = self._allowed(source)
-        with threads_for(n_columns), torch.no_grad():
+        with one_thread(), torch.no_grad():
             for start in range(0, n_rows, CHUNK_ROWS):
                 rows = np.arange(start, min(start + CHUNK_ROWS, n_rows))
                 n = len(rows)

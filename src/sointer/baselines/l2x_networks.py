@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sointer.base import Subject
 from sointer.outputs import Outputs
+from sointer.randomness import seeded
 from sointer.removal import FixedRemoval
 from sointer.training.task import is_mostly_zero
 
@@ -43,8 +44,7 @@ class Networks(nn.Module):
 
     @classmethod
     def build(cls, subject: Subject, outputs: Outputs, hidden: int, seed: int) -> Networks:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             networks = cls(
                 subject.input_format.n_columns,
                 torch.from_numpy(subject.groups.unit_of_column),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from sointer.baselines.baseline import Answers, Baseline, row_generator
 from sointer.blackbox.rowkeys import row_keys
 from sointer.containers import csr_array
 from sointer.errors import InputError
-from sointer.explanation import Source
+from sointer.explanation import SentRows, Source
 from sointer.groups import Groups
 from sointer.outputs.regions import target_columns
 from sointer.selection import allowed_units
@@ -94,6 +94,8 @@ class RowByRow(Baseline):
         far more often (though signs may keep the answer slightly better); signs elsewhere.
     n_jobs : processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
     """
+
+    asks_to_explain = True
 
     def __init__(
         self,
@@ -189,7 +191,7 @@ class RowByRow(Baseline):
         jobs = (
             delayed(_explain_share)(
                 self,
-                source.take(share),
+                replace(source.take(share), sent=SentRows()),
                 [keys[i] for i in share],
                 [targets[i] for i in share],
                 progress if n_jobs == 1 else None,
@@ -200,6 +202,7 @@ class RowByRow(Baseline):
             for weights, n in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
                 results += weights
                 n_asked += n
+                source.sent.n += n
                 if n_jobs > 1:
                     progress.step(len(weights))
         finally:
@@ -223,11 +226,9 @@ def _explain_share(
     progress: History | None,
 ) -> tuple[list[Any], int]:
     """The weights of some rows (sparse: most are zero), and how many rows were asked for them; runs in any process."""
-    assert source.black_box is not None
-    before = source.black_box.n_queries
     results = []
     for weights in explainer._weights(explainer._rows(source, keys, targets)):
         results.append(csr_array((weights if explainer._is_signed else np.abs(weights)).astype(np.float32)))
         if progress is not None:
             progress.step()
-    return results, source.black_box.n_queries - before
+    return results, source.sent.n

@@ -1,0 +1,116 @@
+"""What was selected as a table: one record for each row, target and selected feature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer import containers
+from sointer.base import Explainer
+from sointer.errors import InputError, require_extra
+from sointer.explanation import Explanation
+from sointer.outputs import Outputs
+from sointer.validation import check_k
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about every row."""
+
+    targets: list[Any]
+    """Each of these is explained, of every row."""
+    k: int | Literal["auto"] | None = None
+    refine: int = 0
+
+    @classmethod
+    def of(cls, explainer: Explainer, target: Any, k: int | Literal["auto"] | None, refine: int = 0) -> Question:
+        """One target, a list of targets, or "all": checked before any row is read."""
+        names, shape = explainer.output_names_, explainer.outputs_.shape
+        check_k(explainer.k if k is None else k, explainer.groups_.n_units)
+        if isinstance(target, np.ndarray) and target.ndim == 1:
+            target = target.tolist()
+        if isinstance(target, str) and target == ALL and ALL not in names:
+            if shape is not None:
+                raise InputError(
+                    f'target="all" would explain all {shape[0] * shape[1]} pixels of every image; give some pixels, or '
+                    "regions, in a list."
+                )
+            return cls([names[t] for t in explainer.targets_], k, refine)
+        if isinstance(target, list) and not target:
+            raise InputError('target is an empty list; name at least one output, or give "all".')
+        each = target if isinstance(target, list) else [target]
+        numbers = explainer._resolve(target, len(each)).index.tolist()
+        if len(set(numbers)) < len(numbers):
+            raise InputError(
+                "target names an output twice. Here a list means: each of these outputs, for every row; one output per "
+                "row cannot be told for rows that are read in parts."
+            )
+        return cls(each if shape is not None else [names[t] for t in numbers], k, refine)
+
+    def explain(
+        self, explainer: Explainer, X: Any, predicted: Any, most_rows: int
+    ) -> Iterator[tuple[Explanation, Any]]:
+        """Explanations of parts of X, at most most_rows rows times targets at a time, and their sample numbers."""
+        n_rows, n_targets = containers.n_rows(X), len(self.targets)
+        step = max(1, most_rows // n_targets)
+        more = {"refine": self.refine} if self.refine else {}
+        for start in range(0, n_rows, step):
+            sample = np.repeat(np.arange(start, min(start + step, n_rows)), n_targets)
+            n_times = len(sample) // n_targets
+            whole = n_targets == 1 and n_times == n_rows
+            rows = X if whole else containers.rows(X, sample)
+            said = predicted if predicted is None or whole else containers.rows(predicted, sample)
+            target = self.targets[0] if n_targets == 1 else self.targets * n_times
+            yield explainer.explain(rows, target, k=self.k, predicted=said, **more), sample
+
+
+def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: Any) -> Any:
+    """The records of an explanation as an Arrow table; `sample` is the number of each of its rows."""
+    pyarrow = require_extra("pyarrow", "parquet")
+    row, position = np.nonzero(explanation.selected >= 0)
+    unit = explanation.selected[row, position]
+    expected = explanation.expected[row]
+    if pyarrow.types.is_string(schema.field("expected").type):
+        expected = np.array([str(value) for value in expected], dtype=object)
+    columns = [
+        pyarrow.array(sample[row]),
+        pyarrow.array(explanation.output_names, pyarrow.string()).take(pyarrow.array(explanation.target[row])),
+        pyarrow.array(expected, schema.field("expected").type),
+        pyarrow.array((position + 1).astype(np.int32)),
+        pyarrow.array(explanation.feature_names, pyarrow.string()).take(pyarrow.array(unit)),
+        pyarrow.array(explanation.scores[row, unit].astype(np.float32)),
+    ]
+    return pyarrow.table(columns, schema=schema)
+
+
+def record_schema(outputs: Outputs, facts: dict[str, str] | None = None) -> Any:
+    """The columns of the table of records; `facts` are kept in the file's metadata."""
+    pyarrow = require_extra("pyarrow", "parquet")
+    fields = [
+        ("sample", pyarrow.int64()),
+        ("target", pyarrow.string()),
+        ("expected", _expected_type(pyarrow, outputs)),
+        ("rank", pyarrow.int32()),
+        ("feature", pyarrow.string()),
+        ("score", pyarrow.float32()),
+    ]
+    metadata = {f"sointer.{name}": value for name, value in (facts or {}).items()}
+    return pyarrow.schema(fields, metadata=metadata or None)
+
+
+def _expected_type(pyarrow: Any, outputs: Outputs) -> Any:
+    """One type for the labels of all outputs; labels of several kinds are written as text."""
+    if outputs.kind in ("continuous", "probability") or outputs.label_sets is None:
+        return pyarrow.float64()
+    kinds = {type(label) for classes in outputs.label_sets for label in classes.labels}
+    if kinds == {bool}:
+        return pyarrow.bool_()
+    if kinds == {int}:
+        return pyarrow.int64()
+    return pyarrow.float64() if kinds <= {int, float} else pyarrow.string()
