@@ -144,7 +144,7 @@ def test_words_are_shown_with_their_weights_and_escaped(explainer) -> None:
     explanation = explainer.explain(texts, target="music")
     page = explanation.to_html()
     for i, unit in enumerate(explanation.selected[:, 0]):
-        assert f"{explainer.feature_names_in_[unit]} <small>{explanation.scores[i, unit]:.2g}</small>" in page
+        assert f"{explainer.feature_names_in_[unit]} <small>{explanation.scores[i, unit]:.3g}</small>" in page
 
 
 @pytest.mark.parametrize(

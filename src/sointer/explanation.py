@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -52,11 +52,26 @@ class Verification:
         """Rows on which every draw agreed."""
         return np.asarray(self.agreement == 1.0)
 
+    def _repr_html_(self) -> str:
+        from sointer.plot import html_verification
+
+        return html_verification(self)
+
     def __repr__(self) -> str:
         return (
             f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
             f"{len(self.agreement)} rows, n_queries={self.n_queries})"
         )
+
+
+class SentRows:
+    """How many rows were sent to the black box for one explanation, whoever else is asking it at the same time."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def add(self, rows: NDArray[np.int64], answers: NDArray[Any]) -> None:
+        self.n += len(rows)
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,11 @@ class Source:
     regions: Regions = field(default_factory=lambda: NO_REGIONS)
     """Which outputs belong to each region that is a target; target n_outputs + r is region r."""
     region_names: list[str] = field(default_factory=list)
+    index: Any = None
+    """The rows' own labels: the index of a DataFrame, if it is not just 0, 1, 2 ..."""
+    texts: Sequence[str] | None = field(default=None, repr=False)
+    """The documents, where texts were explained."""
+    sent: SentRows = field(default_factory=SentRows, repr=False, compare=False)
 
     @cached_property
     def answers(self) -> NDArray[Any]:
@@ -100,7 +120,14 @@ class Source:
         """The same with some of the rows only, and what is known about them."""
         known = self.known_answers
         predicted = None if known is None else known[index]
-        return replace(self, data=self.data[index], groups=self.groups.take(index), predicted=predicted)
+        return replace(
+            self,
+            data=self.data[index],
+            groups=self.groups.take(index),
+            predicted=predicted,
+            index=None if self.index is None else self.index[index],
+            texts=None if self.texts is None else [self.texts[row] for row in index],
+        )
 
     def at_targets(self, table: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[Any]:
         """A table (rows, outputs) at each row's target: an entry, or the mean over the outputs of a region: (rows,)."""
@@ -113,7 +140,7 @@ class Source:
                 "this explanation has no black box to ask; load the explainer with "
                 "sointer.load(path, black_box=model), then explain again."
             )
-        replies = self.black_box(self.input_format.decode(points))
+        replies = self.black_box(self.input_format.decode(points), on_answer=self.sent.add)
         if replies.shape[1] != self.outputs.n_outputs:
             raise InputError(
                 f"the black box returned {replies.shape[1]} outputs, but the explainer was fitted on "
@@ -261,7 +288,7 @@ class Explanation:
         how = source.removal
         if removal is not None:
             how = make_removal(removal, source.background.rows, source.input_format, rng)
-        before = 0 if source.black_box is None else source.black_box.n_queries
+        before = source.sent.n
         original, keep, rows = source.asked, self.unit_mask, np.arange(len(self))
         n_times = n_draws if how.is_random else 1
         agree, moved = np.empty((n_times, len(self))), np.empty((n_times, len(self)))
@@ -270,8 +297,7 @@ class Explanation:
                 whole, targets = original[some], self.target[some]
                 agree[draw, some] = source.at_targets(source.outputs.agree(whole, reduced), targets)
                 moved[draw, some] = source.at_targets(source.outputs.difference(whole, reduced), targets)
-        after = 0 if source.black_box is None else source.black_box.n_queries
-        return Verification(np.mean(agree, axis=0), np.mean(moved, axis=0), after - before)
+        return Verification(np.mean(agree, axis=0), np.mean(moved, axis=0), source.sent.n - before)
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
         """How much of each selected feature's effect on the target is direct, and how much goes through other outputs.
@@ -297,7 +323,11 @@ class Explanation:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One line per row and selected feature: sample, target, expected value, rank, feature, score."""
+        """One line per row and selected feature: sample, target, expected value, rank, feature, score.
+
+        `sample` counts the rows that were explained, from 0. Where those were a DataFrame with labels of its own, the
+        lines are indexed by these, so that `explanation.to_frame().join(X)` puts features beside their rows.
+        """
         pandas = require_extra("pandas", "pandas")
         sample, position = np.nonzero(self.selected >= 0)
         unit = self.selected[sample, position]
@@ -309,7 +339,8 @@ class Explanation:
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],
                 "score": self.scores[sample, unit],
-            }
+            },
+            index=None if self.source.index is None else self.source.index[sample],
         )
         return frame
 
@@ -332,25 +363,28 @@ class Explanation:
             ]
         return result
 
-    def plot(self, row: int | None = None, *, n: int | None = None, ax: Any = None) -> Any:
+    def to_shap(self, *, selected_only: bool = False) -> Any:
+        """The same as a `shap.Explanation`, for shap's own plots: bar, beeswarm, heatmap, waterfall, and image.
+
+        Values are the scores, of all features or of the selected ones only (the others 0); groups give each of their
+        features their score. They are not Shapley values: `base_values` are 0 and they add up to nothing in particular.
+        """
+        from sointer.interop.shap import to_shap
+
+        return to_shap(self, selected_only=selected_only)
+
+    def plot(self, row: int | None = None, *, kind: str | None = None, n: int | None = None, ax: Any = None) -> Any:
         """What was selected for one row, or for many; returns the matplotlib Axes.
 
-        Tables, as bars: the n (10) best features of a row with their scores, or, over all rows, how often each was
-        selected. Images: a row with its target in red and the selected pixels in green, beside the black box's mask, if
-        known, and the smallest rectangle that holds them; without a row, the first n (8) rows.
+        kind : of tables "bar" (the n best features of a row with their scores; without a row, how often each was
+            selected), "summary" (how often, and for which value) and "heatmap" (targets by features: how often);
+            of texts also "words" (a document with its selected words marked); of images "image" (a row with its target
+            in red and the selected pixels in green, beside the black box's mask, if known, and the smallest rectangle
+            that holds them; without a row, the first n (8) rows). Unless told, what suits the data: docs/plots.md.
         """
-        from sointer import plot
+        from sointer.plot import draw
 
-        if self.source.input_format.image is None:
-            return plot.bar(self, row=row, n=10 if n is None else n, ax=ax)
-        if row is not None and n is None:
-            return plot.image(self, row, ax=ax)
-        if row is not None or ax is not None:
-            raise InputError(
-                f"plot: got row={row!r}, n={n!r} and {'no ax' if ax is None else 'an ax'}; for images expected a row "
-                "(with ax, if you like), or no row and how many images to show, n."
-            )
-        return plot.image_grid(self, None if n is None else range(min(check_positive_int(n, "n"), len(self))))
+        return draw(self, kind, row=row, n=n, ax=ax)
 
     def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
         """A self-contained table of rows and what was selected for them, as HTML; written to `path` if given."""

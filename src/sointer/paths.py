@@ -170,6 +170,11 @@ class Paths:
         groups = "; ".join(", ".join(group) for group in self.indistinguishable)
         return f"cannot be told apart (one-to-one in all {self.n_answers} answers about whole rows): {groups}"
 
+    def _repr_html_(self) -> str:
+        from sointer.plot import html_paths
+
+        return html_paths(self)
+
     def __repr__(self) -> str:
         lines = [f"Paths({len(self)} row{'s' * (len(self) != 1)}, effects in {self.unit})"]
         for target, routes in self.summary().items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sointer.errors import InputError
-from sointer.plot.canvas import BLUE, check_row, make_axes, why
+from sointer.plot.canvas import BLUE, ORANGE, bars_size, check_row, label_axis, make_axes, shorten, title, why
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 def bar(explanation: Explanation, row: int | None = None, n: int = 10, ax: Axes | None = None) -> Axes:
     """The features selected for one row with their scores; without a row, how often each was selected."""
     if row is None:
-        names, lengths, title = _shares(explanation, n)
+        names, lengths, heading = _shares(explanation, n)
         label = "share of rows that selected it"
     else:
-        names, lengths, title = _row_scores(explanation, row, n)
+        names, lengths, heading = _row_scores(explanation, row, n)
         label = "score"
-    ax = make_axes(ax, height=1.2 + 0.3 * max(len(names), 1))
-    ax.barh(range(len(names)), lengths, color=BLUE, height=0.7)
-    ax.set_yticks(range(len(names)), names)
-    ax.invert_yaxis()
+    ax = make_axes(ax, *bars_size(names))
+    # What speaks against the value that is explained has another colour, and points the other way.
+    ax.barh(range(len(names)), lengths, color=[BLUE if length >= 0 else ORANGE for length in lengths], height=0.7)
+    label_axis(ax, "y", names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
     if row is None:
         ax.set_xlim(0, 1)
     ax.set_xlabel(label)
-    ax.set_title(title)
+    title(ax, heading)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
@@ -48,5 +49,5 @@ def _shares(explanation: Explanation, n: int) -> tuple[list[str], list[float], s
             "expected one; choose a row, as in bar(explanation, row=0), or explain one target."
         )
     [(target, shares)] = summary.items()
-    title = f"what decides {target}, over {len(explanation)} rows"
-    return [name for name, _ in shares], [share for _, share in shares], title
+    heading = f"what decides {shorten(target)}, over {len(explanation)} rows"
+    return [name for name, _ in shares], [share for _, share in shares], heading

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sointer.errors import InputError, require_extra
+from sointer.validation import is_integer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from sointer.explanation import Explanation
 
 BLUE, ORANGE, GREY = "#1f6fb2", "#d9600a", "#8a8f98"
+DISTINCT = (BLUE, ORANGE, "#009e73", "#cc79a7", "#e6b400", "#56b4e9", "#7a5195", GREY)
+"""Colours that most eyes tell apart, also side by side."""
+
+LONGEST_NAME, TALLEST_INCHES = 32, 24.0
+POINTS_PER_INCH, LARGEST_FONT, SMALLEST_FONT, LINE_SPACING = 72.0, 10.0, 5.0, 1.25
 
 
 def make_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
@@ -26,7 +32,55 @@ def make_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
     return made
 
 
+def shorten(name: str, longest: int = LONGEST_NAME) -> str:
+    """A name of at most so many letters: its beginning and its end, on one line."""
+    line = " ".join(name.split()) or repr(name)
+    if len(line) <= longest:
+        return line
+    kept = longest - 1
+    return f"{line[: kept - kept // 3]}…{line[len(line) - kept // 3 :]}"
+
+
+def shorten_all(names: list[str], longest: int = LONGEST_NAME) -> list[str]:
+    """Short names; longer ones where different names would look alike."""
+    for limit in (longest, 2 * longest, 4 * longest):
+        shown = [shorten(name, limit) for name in names]
+        if len(set(shown)) == len(set(names)):
+            return shown
+    return [shorten(name, max(map(len, names))) for name in names]
+
+
+def bars_size(names: list[str]) -> tuple[float, float]:
+    """Inches, width and height, for horizontal bars with names."""
+    longest = max(map(len, shorten_all(names)), default=0)
+    return 4.8 + 0.075 * min(longest, 80), min(1.2 + 0.3 * max(len(names), 1), TALLEST_INCHES)
+
+
+def label_axis(ax: Axes, which: str, names: list[str], *, rotation: float = 0.0, longest: int = LONGEST_NAME) -> None:
+    """One label for each whole number of an axis ("x" or "y"), as large as fits; of too many, every second or so."""
+    box = ax.get_window_extent()
+    pixels = box.height if which == "y" else box.width
+    room = pixels / ax.figure.dpi * POINTS_PER_INCH / max(len(names), 1) / LINE_SPACING
+    step = max(1, int(np.ceil(SMALLEST_FONT / room))) if room > 0 else 1
+    font = float(np.clip(room * step, SMALLEST_FONT, LARGEST_FONT))
+    axis = ax.yaxis if which == "y" else ax.xaxis
+    axis.set_ticks(range(0, len(names), step), shorten_all(names, longest)[::step])
+    for label in axis.get_ticklabels():
+        label.set_fontsize(font)
+        label.set_parse_math(False)  # a name may hold dollar signs
+        if rotation:
+            label.set(rotation=rotation, ha="right", rotation_mode="anchor")
+
+
+def title(ax: Axes, text: str) -> None:
+    ax.set_title(text, parse_math=False, fontsize=11)
+
+
 def check_row(explanation: Explanation, row: int) -> int:
+    if not is_integer(row):
+        raise InputError(
+            f"row is {row!r}, expected a whole number from 0 to {len(explanation) - 1}, counting the rows."
+        )
     if not -len(explanation) <= row < len(explanation):
         raise InputError(f"row is {row}, expected 0 to {len(explanation) - 1}: there are {len(explanation)} rows.")
     return row % len(explanation)
@@ -34,7 +88,7 @@ def check_row(explanation: Explanation, row: int) -> int:
 
 def why(explanation: Explanation, row: int) -> str:
     name, value = explanation.output_names[explanation.target[row]], explanation.expected[row]
-    return f"what decides {name} (expected {short(value)}), row {row}"
+    return f"what decides {shorten(name)} (expected {short(value)}), row {row}"
 
 
 def short(value: Any) -> str:

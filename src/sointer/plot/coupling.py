@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer.errors import InputError
-from sointer.plot.canvas import make_axes
+from sointer.plot.canvas import label_axis, make_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+LARGEST_SIDE = 12.0
 
 
 def interactions(matrix: npt.ArrayLike, names: Sequence[str], ax: Axes | None = None) -> Axes:
@@ -23,12 +25,31 @@ def interactions(matrix: npt.ArrayLike, names: Sequence[str], ax: Axes | None = 
             f"interactions: matrix has shape {values.shape}, expected one row and one column for each of the "
             f"{len(names)} names."
         )
-    side = 1.8 + 0.45 * len(names)
+    side = min(2.4 + 0.45 * len(names), LARGEST_SIDE)
     ax = make_axes(ax, width=side + 0.8, height=side)
     hidden_diagonal = np.where(np.eye(len(names), dtype=bool), np.nan, values)
-    image = ax.imshow(hidden_diagonal, cmap="Blues", vmin=0.0)
-    ax.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
-    ax.set_yticks(range(len(names)), names)
+    image = ax.imshow(hidden_diagonal, cmap="Blues", vmin=0.0, aspect="auto")
+    label_axis(ax, "x", list(names), rotation=45, longest=22)
+    label_axis(ax, "y", list(names))
     ax.figure.colorbar(image, ax=ax, label="strength of coupling", shrink=0.8)
     ax.set_title("interactions between outputs")
+    return ax
+
+
+def neighbours(strength: npt.ArrayLike, ax: Axes | None = None) -> Axes:
+    """How strongly a pixel of a mask is coupled with those around it, itself in the middle, as a heat map."""
+    values = np.array(strength, dtype=np.float64)
+    if values.ndim != 2 or values.shape[0] % 2 == 0 or values.shape[1] % 2 == 0:
+        raise InputError(
+            f"neighbours: strength has shape {values.shape}, expected a small map with a pixel in its middle, such as "
+            "the output_interactions_ of an explainer of masks."
+        )
+    down, right = values.shape[0] // 2, values.shape[1] // 2
+    values[down, right] = np.nan
+    ax = make_axes(ax, width=4.4, height=3.6)
+    image = ax.imshow(values, cmap="Blues", vmin=0.0, extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5))
+    ax.set_xlabel("columns to the right")
+    ax.set_ylabel("rows down")
+    ax.figure.colorbar(image, ax=ax, label="strength of coupling", shrink=0.8)
+    ax.set_title("interactions between pixels of a mask")
     return ax

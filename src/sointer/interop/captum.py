@@ -1,0 +1,69 @@
+"""To captum: `attribute(inputs, target)` as captum's own methods have it, for its metrics and pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sointer.base import Explainer
+from sointer.errors import InputError
+from sointer.interop.attributions import as_rows, attributions
+from sointer.validation import is_integer
+
+
+class SOInterAttribution:
+    """A fitted explainer in the form of a captum attribution method; captum itself is not needed.
+
+    attribute = SOInterAttribution(explainer).attribute
+    captum.metrics.sensitivity_max(attribute, inputs, target=2)
+    """
+
+    def __init__(self, explainer: Explainer) -> None:
+        self.explainer = explainer
+
+    def attribute(
+        self,
+        inputs: Tensor | tuple[Tensor, ...],
+        target: Any = None,
+        *,
+        k: int | None = None,
+        predicted: Any = None,
+        selected_only: bool = False,
+    ) -> Any:
+        """The score of every entry of the inputs, as a tensor of their shape (in a tuple if they came in one).
+
+        target : an output's number or name for all rows; a tuple (row, column) for a pixel of masks; or one of
+            these per row, as a list or a tensor.
+        selected_only : 0 for what was not selected.
+        """
+        single = inputs[0] if isinstance(inputs, tuple) else inputs
+        if not isinstance(single, Tensor) or (isinstance(inputs, tuple) and len(inputs) != 1):
+            got = f"{len(inputs)} of them" if isinstance(inputs, tuple) else type(inputs).__name__
+            raise InputError(f"attribute: inputs must be one tensor, or a tuple of one, got {got}.")
+        rows = as_rows(single.detach(), self.explainer)
+        explanation = self.explainer.explain(rows, self._target(target), k=k, predicted=predicted)
+        values = attributions(explanation, selected_only=selected_only).reshape(tuple(single.shape))
+        result = torch.from_numpy(values).to(dtype=_float_like(single), device=single.device)
+        return (result,) if isinstance(inputs, tuple) else result
+
+    def has_convergence_delta(self) -> bool:
+        """No: scores do not add up to the model's answer."""
+        return False
+
+    def _target(self, target: Any) -> Any:
+        """captum writes what `explain` takes, but for tensors, lists of tuples, and tuples of one number."""
+        if isinstance(target, Tensor):
+            target = target.detach().cpu().numpy()
+            return int(target) if target.size == 1 else target
+        if isinstance(target, tuple) and len(target) == 1 and is_integer(target[0]):
+            return target[0]
+        if isinstance(target, list) and target and all(isinstance(one, tuple) for one in target):
+            return [one[0] for one in target] if len(target[0]) == 1 else np.array(target)
+        return target
+
+
+def _float_like(inputs: Tensor) -> torch.dtype:
+    return inputs.dtype if inputs.dtype.is_floating_point else torch.float32
