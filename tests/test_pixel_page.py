@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from browsing import browser
+
 pytest.importorskip("jinja2")
 
+from sointer.baselines import Random
 from sointer.errors import InputError
 from sointer.plot.colours import SELECTED
 from sointer.report import PixelPageContent, render_pixel_page
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-DRIVER = shutil.which("chromedriver")
 
 HEIGHT, WIDTH, K = 5, 7, 4
 HOSTILE = "<script>alert(1)</script>"
@@ -167,25 +166,66 @@ def test_images_with_more_pixels_than_two_bytes_can_name_are_refused() -> None:
         )
 
 
+# --- written by an explainer ---------------------------------------------------------------------------------
+
+
+def bright(images: np.ndarray) -> np.ndarray:
+    return images.mean(axis=1) > 0.5
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.random.default_rng(0).random((20, 1, 4, 6))
+
+
+@pytest.fixture(scope="module")
+def explainer(images: np.ndarray) -> Random:
+    return Random(bright, k=3, random_state=0).fit(images)
+
+
+def written(path: Path) -> Any:
+    [data] = re.findall(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
+    return json.loads(data)
+
+
+def test_a_report_on_masks_shows_what_explain_says_of_every_pixel(
+    explainer: Random, images: np.ndarray, tmp_path: Path
+) -> None:
+    data = written(explainer.report(images[:3], tmp_path / "r.html", verify=True, sample_names=["a", "b", HOSTILE]))
+    assert data["names"] == ["a", "b", HOSTILE]
+    for i in range(3):
+        selected = unpacked(data["selected"][i], "<u2").reshape(24, 3)
+        targets = [(row, column) for row in range(4) for column in range(6)]
+        repeated = np.repeat(images[i : i + 1], 24, axis=0)
+        explanation = explainer.explain(repeated, np.array(targets))
+        np.testing.assert_array_equal(selected, explanation.selected)
+        np.testing.assert_array_equal(unpacked(data["confirmed"][i], "u1"), explanation.verify().confirmed)
+
+
+@pytest.mark.parametrize(("verify", "n_asked"), [(True, 48), (48, 48), (47, 0), (False, 0)], ids=str)
+def test_a_report_on_masks_asks_about_all_pixels_or_none(
+    explainer: Random, images: np.ndarray, tmp_path: Path, verify: Any, n_asked: int
+) -> None:
+    assert explainer.black_box_ is not None
+    before = explainer.black_box_.n_queries
+    data = written(explainer.report(images[:5], tmp_path / "r.html", verify=verify, n_samples=2))
+    assert explainer.black_box_.n_queries - before == 2 + n_asked
+    assert len(data["names"]) == 2
+    assert (data["confirmed"] is None) == (n_asked == 0)
+
+
+def test_a_report_on_masks_has_no_targets_to_choose(explainer: Random, images: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="every pixel is a target"):
+        explainer.report(images[:2], tmp_path / "r.html", targets=[(0, 0)])
+
+
 # --- what it does ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("no chromium with chromedriver on this machine")
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    flags = "headless=new no-sandbox disable-gpu disable-dev-shm-usage disable-background-networking no-first-run"
-    for flag in [*flags.split(), "window-size=1400,1000"]:
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    made = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield made
-    made.quit()
+    with browser() as made:
+        yield made
 
 
 class Page:
@@ -379,6 +419,18 @@ def test_selected_groups_light_all_their_pixels(driver: Any, tmp_path: Path) -> 
     assert page.lit == [*range(3 * WIDTH, 4 * WIDTH), *range(WIDTH)]
     assert page.find("because").text == "Because of the 2 groups in green."
     assert driver.get_log("browser") == []
+
+
+def test_the_button_makes_it_dark(page: Page) -> None:
+    def paper() -> str:
+        return str(page.driver.find_element("tag name", "body").value_of_css_property("background-color"))
+
+    light = paper()
+    page.find("theme").click()
+    dark = paper()
+    page.find("theme").click()
+    page.driver.execute_script("localStorage.clear()")
+    assert paper() == light != dark
 
 
 def test_a_title_with_a_script_is_shown_as_text_and_never_runs(page: Page) -> None:

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 from typing import Any
 
-from sointer.errors import require_extra
 from sointer.report.content import Content, Example
+from sointer.report.environment import render_template
 from sointer.report.segments import HEIGHT, POLYGONS, WIDTH
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render_page(content: Content, figure_png: bytes | None = None) -> str:
     """The page as text; `figure_png` is put at its end."""
-    jinja2 = require_extra("jinja2", "report")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # The template writes `data` with jinja's tojson, which escapes <, > and &, so no text can end the script.
-    page: str = environment.get_template("demo.html").render(
+    return render_template(
+        "demo.html",
         content=content,
         data=_data(content),
         removals=list(content.methods[0].fidelity),
@@ -32,7 +21,6 @@ def render_page(content: Content, figure_png: bytes | None = None) -> str:
         display={"width": WIDTH, "height": HEIGHT},
         figure=None if figure_png is None else base64.b64encode(figure_png).decode("ascii"),
     )
-    return page
 
 
 def _data(content: Content) -> dict[str, Any]:

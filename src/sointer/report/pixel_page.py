@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sointer.errors import require_extra
 from sointer.outputs.labels import Classes, column_labels
 from sointer.plot.colours import SELECTED, TARGET, label_colours, number_colours, to_rgb
+from sointer.report.environment import render_template
 from sointer.report.pixel_checks import check_pixel_page
 
-TEMPLATES = Path(__file__).parent / "templates"
 MOST_FLOAT_LABELS, MOST_LABELS, N_STEPS = 32, 256, 256
 NOTHING = 65535
 """Stands for -1 in the page, where pixels are unsigned numbers of two bytes."""
@@ -64,18 +62,7 @@ class PixelPageContent:
 
 def render_pixel_page(content: PixelPageContent) -> str:
     """The page as text; everything given by the user is escaped."""
-    jinja2 = require_extra("jinja2", "report")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    data = _data(content)
-    # The template writes `data` with jinja's tojson, which escapes <, > and &, so no text can end the script.
-    page: str = environment.get_template("pixels.html").render(title=content.title, data=data)
-    return page
+    return render_template("pixels.html", title=content.title, data=_data(content))
 
 
 def _data(content: PixelPageContent) -> dict[str, Any]:

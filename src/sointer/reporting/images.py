@@ -1,18 +1,18 @@
-"""What a report shows of an explainer: for images, every pixel of their masks explained."""
+"""What a report shows of images: every pixel of their masks explained."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
+from sointer.containers import n_rows
 from sointer.errors import InputError
 from sointer.inputs.image import ImageShape
+from sointer.report import PixelPageContent, render_pixel_page
+from sointer.reporting.asking import N_DRAWS, question_budget
 from sointer.validation import check_positive_int, check_unique_names
 
 if TYPE_CHECKING:
@@ -23,37 +23,41 @@ MOST_TARGETS = 1024
 EXPLAINED_AT_ONCE = 2**22
 
 
-def image_report(
+def image_page(
     explainer: Explainer,
     X: Any,
-    path: str | PathLike[str],
     *,
+    n_samples: int,
     k: int | None,
-    names: Sequence[str] | None,
+    predicted: Any,
+    verify: bool | int | None,
     title: str,
-    verify: bool,
-) -> Path:
-    """Explain all pixels of the masks of X and write the page that shows them."""
-    from sointer.report import PixelPageContent, render_pixel_page
-
-    check_is_fitted(explainer, "outputs_")
+    sample_names: Sequence[str] | None,
+) -> str:
+    """Explain all pixels of the masks of X; the page that shows them."""
     image = explainer.input_format_.image
     if image is None or explainer.outputs_.shape is None:
         raise InputError(
-            "report: so far there are reports of images and their masks only, and this explainer was fitted on other "
-            "data. Use explain(X, target).to_html(path)."
+            "report: of images there are reports on masks only, and this model gives each image a list of outputs. "
+            "Use explain(X, target).to_html(path)."
         )
-    rows = explainer.input_format_.encode(X, caller="report")
+    explainer.input_format_.encode(X, caller="report")
+    n_given = n_rows(X)
+    if sample_names is not None:
+        sample_names = check_unique_names(sample_names, n_given, "sample_names")
     chosen = explainer.k if k is None else check_positive_int(k, "k")
     n_shown = MOST_SHOWN if chosen == "auto" else int(chosen)
     n_shown = min(n_shown, explainer.groups_.n_units)
     stride = stride_of(image)
     targets = [(r, c) for r in range(0, image.height, stride) for c in range(0, image.width, stride)]
-    shown = explainer._source(X, None)
+    shown = explainer._source(X[:n_samples], None if predicted is None else predicted[:n_samples])
+    rows = shown.data
+    n_questions = len(rows) * len(targets) * (N_DRAWS if explainer.removal_.is_random else 1)
+    asks = n_questions <= question_budget(explainer, len(rows), verify, n_questions)
     selected, confirmed = [], []
     for i in range(len(rows)):
         parts = [
-            _explained(explainer, X[i : i + 1], shown.answers[i : i + 1], some, n_shown, verify)
+            _explained(explainer, X[i : i + 1], shown.answers[i : i + 1], some, n_shown, asks)
             for some in _parts(targets, image)
         ]
         selected.append(np.concatenate([part[0] for part in parts]))
@@ -62,17 +66,13 @@ def image_report(
         images=image.unflatten(rows),
         answers=shown.answers.reshape(-1, *image.size),
         selected=np.stack(selected),
-        names=[f"image {i}" for i in range(len(rows))]
-        if names is None
-        else check_unique_names(names, len(rows), "names"),
+        names=[f"image {i}" for i in range(len(rows))] if sample_names is None else list(sample_names)[: len(rows)],
         title=title,
-        confirmed=np.stack(confirmed) if verify else None,
+        confirmed=np.stack(confirmed) if asks else None,
         stride=stride,
         units=None if shown.groups.spec is None else shown.groups.unit_of_features(len(rows)),
     )
-    written = Path(path)
-    written.write_text(render_pixel_page(content), encoding="utf-8")
-    return written
+    return render_pixel_page(content)
 
 
 def stride_of(image: ImageShape) -> int:
@@ -89,10 +89,16 @@ def _parts(targets: list[tuple[int, int]], image: ImageShape) -> list[list[tuple
 
 
 def _explained(
-    explainer: Explainer, one: Any, answer: NDArray[Any], targets: list[tuple[int, int]], k: int, verify: bool
+    explainer: Explainer, one: Any, answer: NDArray[Any], targets: list[tuple[int, int]], k: int, asks: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     many = explainer.input_format_.rows(one, np.zeros(len(targets), dtype=np.int64))
     explanation = explainer.explain(many, np.array(targets), k=k, predicted=np.repeat(answer, len(targets), axis=0))
     selected = np.full((len(targets), k), -1)
     selected[:, : explanation.selected.shape[1]] = explanation.selected
-    return selected, explanation.verify().confirmed if verify else np.zeros(len(targets), dtype=bool)
+    if not asks:
+        return selected, np.zeros(len(targets), dtype=bool)
+    rows = np.arange(len(targets))
+    agreement = explanation.source.agreement(
+        explanation.unit_mask, explanation.target, rows=rows, n_draws=N_DRAWS, seed=0
+    )
+    return selected, agreement == 1.0

@@ -1,0 +1,94 @@
+"""Many explanations in little room: numbers as bytes, one block for each sample, unpacked when someone looks."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sointer.report.report_content import ReportContent
+
+STRONGEST = 127  # the largest score of a selection; the others are steps of it
+AGREES, NOT_ASKED = 250, 255
+
+
+def pack(array: npt.ArrayLike, dtype: str) -> str:
+    """The bytes of an array, little-endian, as base64."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype=dtype).tobytes()).decode("ascii")
+
+
+def unsigned(largest: int) -> str:
+    """The smallest kind of number that counts to `largest` and leaves one over for "none"."""
+    return "u1" if largest < 2**8 - 1 else "<u2" if largest < 2**16 - 1 else "<u4"
+
+
+def pack_samples(content: ReportContent) -> dict[str, Any]:
+    """Names, and for every sample what was selected for all targets.
+
+    A sample's block holds its features (numbers in `features`) and their values (numbers in `words`), then per target
+    and rank the place in these and the score in steps of the target's largest, then per target that largest
+    score, the value explained, the agreement, and what more there is.
+    """
+    n_samples = len(content.samples)
+    own = [_sample_units(content, sample) for sample in range(n_samples)]
+    present = content.present or [np.zeros(0, dtype=np.int64)] * n_samples
+    used = np.unique(np.concatenate([*own, *present])) if n_samples else np.zeros(0, dtype=np.int64)
+    words: dict[str, int] = {}
+    value_words = [
+        [words.setdefault(content.unit_values[sample][unit], len(words)) for unit in own[sample].tolist()]
+        for sample in range(n_samples)
+    ]
+    types = {
+        "feature": unsigned(len(used)),
+        "word": unsigned(len(words)),
+        "place": unsigned(max((len(units) for units in own), default=0)),
+        "value": unsigned(len(content.values)),
+    }
+    blocks = [
+        {
+            "features": pack(np.searchsorted(used, own[sample]), types["feature"]),
+            "words": pack(value_words[sample], types["word"]),
+            "places": pack(_places(content.selected[:, sample], own[sample], types["place"]), types["place"]),
+            **_scores(content.scores[:, sample], content.selected[:, sample]),
+            "values": pack(content.codes[:, sample], types["value"]),
+            "agreement": pack(_agreement(content.agreement[:, sample]), "u1"),
+            "numbers": None if content.numbers is None else pack(content.numbers[:, sample], "<f4"),
+            "present": None
+            if content.present is None
+            else pack(np.searchsorted(used, present[sample]), types["feature"]),
+        }
+        for sample in range(n_samples)
+    ]
+    fields = list(blocks[0]) if blocks else []
+    return {
+        "types": types,
+        "fields": fields,
+        "features": [str(content.units[unit]) for unit in used.tolist()],
+        "words": list(words),
+        "blocks": [[block[name] for name in fields] for block in blocks],
+        "numberOfUnit": {unit: number for number, unit in enumerate(used.tolist())},
+    }
+
+
+def _sample_units(content: ReportContent, sample: int) -> npt.NDArray[np.int64]:
+    units = np.unique(content.selected[:, sample]).astype(np.int64)
+    return units[units >= 0]
+
+
+def _places(selected: npt.NDArray[Any], own: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[Any]:
+    none = np.iinfo(np.dtype(dtype)).max
+    return np.where(selected >= 0, np.searchsorted(own, np.maximum(selected, 0)), none)
+
+
+def _scores(scores: npt.NDArray[Any], selected: npt.NDArray[Any]) -> dict[str, str]:
+    clean = np.nan_to_num(np.where(selected >= 0, scores, 0.0), posinf=0.0, neginf=0.0)
+    largest = np.abs(clean).max(axis=1, initial=0.0)
+    steps = np.rint(STRONGEST * clean / np.where(largest > 0, largest, 1.0)[:, None])
+    return {"steps": pack(steps, "i1"), "largest": pack(largest, "<f4")}
+
+
+def _agreement(agreement: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    # Rounded down, so that nothing short of full agreement looks like it.
+    return np.where(np.isnan(agreement), NOT_ASKED, np.floor(AGREES * np.nan_to_num(agreement)))

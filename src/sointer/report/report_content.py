@@ -1,0 +1,115 @@
+"""What a report on a table or on texts shows, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sointer.errors import InputError
+
+Thing = Literal["feature", "word", "group"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a feature does to a target, averaged over the samples that were followed."""
+
+    unit: int
+    n_samples: int
+    total: float
+    direct: float
+    through: Sequence[tuple[int, float]]
+    """Other outputs and how much of the effect is lost while each is held, largest first."""
+
+
+@dataclass(frozen=True)
+class TargetWays:
+    """The ways of the features that matter most to one target."""
+
+    ways: Sequence[Way]
+    n_samples: int
+    measure: str
+    warning: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """One number of the overview, what it means, and the longer story."""
+
+    label: str
+    value: str
+    note: str
+    meaning: str
+
+
+@dataclass(frozen=True, eq=False)
+class ReportContent:
+    """Samples, what the model says of them, and which features made it so, for every target.
+
+    Units are what can be selected: features, words, or groups of features.
+    """
+
+    title: str
+    lead: str
+    cards: Sequence[Card]
+    says: Sequence[str]
+    """What explanations say and do not say, a sentence each."""
+    warnings: Sequence[str]
+    samples: Sequence[str]
+    targets: Sequence[str]
+    units: Sequence[str]
+    thing: Thing
+    kind: str
+    """binary, categorical, probability or continuous."""
+    values: Sequence[str]
+    """What can be said of a target, in words; of numbers, whether they are above or below the usual."""
+    codes: npt.NDArray[np.integer[Any]]
+    """(targets, samples) which of `values` is explained."""
+    numbers: npt.NDArray[np.floating[Any]] | None
+    """(targets, samples) the numbers behind the values: probabilities, or continuous outputs."""
+    selected: npt.NDArray[np.integer[Any]]
+    """(targets, samples, k) units, best first; -1 for none."""
+    scores: npt.NDArray[np.floating[Any]]
+    """(targets, samples, k) of the selected units."""
+    agreement: npt.NDArray[np.floating[Any]]
+    """(targets, samples) how often the model said the same on the selection alone; NaN where it was not asked."""
+    unit_values: Sequence[Mapping[int, str]]
+    """For each sample, the values of its selected units, in words."""
+    present: Sequence[npt.NDArray[np.integer[Any]]] | None = None
+    """For each sample of a mostly-zero table, the units that it has."""
+    texts: Sequence[str] | None = None
+    outputs: Sequence[str] = ()
+    """All outputs, also those that are no target here."""
+    interactions: npt.NDArray[np.floating[Any]] | None = None
+    """(outputs, outputs) how strongly each pair is coupled."""
+    ways: Mapping[int, TargetWays] = field(default_factory=dict)
+    """By target, for those whose ways through other outputs were followed."""
+
+    def __post_init__(self) -> None:
+        shape = (len(self.targets), len(self.samples))
+        for name in ("codes", "agreement", "selected", "scores", "numbers"):
+            array = getattr(self, name)
+            if array is not None and array.shape[:2] != shape:
+                raise InputError(
+                    f"{name} has shape {array.shape}, expected {shape} first: one entry for each target and sample."
+                )
+        if self.selected.shape != self.scores.shape:
+            raise InputError(f"selected has shape {self.selected.shape}, but scores {self.scores.shape}.")
+
+    @property
+    def k(self) -> int:
+        return int(self.selected.shape[2])
+
+    @property
+    def asked(self) -> npt.NDArray[np.bool_]:
+        """(targets, samples) where the model was asked to confirm."""
+        return np.asarray(~np.isnan(self.agreement))
+
+    @property
+    def confirmed(self) -> npt.NDArray[np.bool_]:
+        """(targets, samples) where every answer on the selection alone was the same."""
+        return np.asarray(self.agreement == 1.0)

@@ -1,0 +1,83 @@
+"use strict";
+// Pictures as inline SVG: the map of outputs that hang together, and the ways of features to a target.
+const sointerCharts = (() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  const draw = (name, attributes = {}, text) => {
+    const node = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+  const short = (name, most) => (name.length > most ? `${name.slice(0, most - 1)}…` : name);
+
+  // names: all outputs; map: { outputs, strength, strongest }; choose(name) is called when a name or cell is clicked.
+  const heatMap = (container, names, map, choose) => {
+    const n = map.outputs.length, cell = Math.max(13, Math.min(30, Math.floor(560 / n))), most = 18;
+    const longest = Math.max(...map.outputs.map((i) => short(names[i], most).length)), font = Math.min(13, cell * 0.8);
+    const left = Math.ceil(longest * font * 0.6) + 10, top = Math.ceil(longest * font * 0.45) + 14, slanted = Math.ceil(longest * font * 0.45) + 8;
+    const [width, height] = [left + n * cell + slanted, top + n * cell + 2];
+    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, role: "img", class: "heat",
+      "aria-label": "How strongly each pair of outputs is coupled; the strongest pairs are listed beside the map" });
+    const caption = container.querySelector("figcaption"), still = caption.textContent;
+    map.outputs.forEach((output, row) => {
+      const name = names[output], y = top + row * cell + cell / 2;
+      const label = draw("text", { x: left - 5, y, "text-anchor": "end", "dominant-baseline": "central", "font-size": font, class: "label" }, short(name, most));
+      const x = left + row * cell + cell / 2, head = draw("text", { transform: `translate(${x} ${top - 5}) rotate(-40)`, "font-size": font, class: "label" }, short(name, most));
+      for (const node of [label, head]) {
+        node.append(draw("title", {}, name));
+        node.addEventListener("click", () => choose(name));
+        svg.append(node);
+      }
+      map.strength[row].forEach((value, column) => {
+        const other = names[map.outputs[column]];
+        const box = draw("rect", { x: left + column * cell, y: top + row * cell, width: cell - 1.5, height: cell - 1.5, rx: 2,
+          class: row === column ? "self" : "cell" });
+        if (row !== column) {
+          box.style.fillOpacity = Math.sqrt(value / map.strongest).toFixed(3);
+          box.append(draw("title", {}, `${name} and ${other}: ${value}`));
+          box.addEventListener("click", () => choose(name));
+          box.addEventListener("pointerenter", () => { caption.textContent = `${name} and ${other}: ${value}`; });
+        }
+        svg.append(box);
+      });
+    });
+    svg.addEventListener("pointerleave", () => { caption.textContent = still; });
+    container.prepend(svg);
+  };
+
+  // Features at the left, the target at the right, other outputs between; lines as wide as the effects.
+  const flow = (ways, features, outputs, target) => {
+    const largest = Math.max(...ways.map((way) => Math.abs(way.total)), 1e-9), most = 22, step = 40;
+    const shown = (effect) => Math.abs(effect) >= 0.06 * largest;
+    const between = [...new Set(ways.flatMap((way) => way.through.filter(([, effect]) => shown(effect)).map(([output]) => output)))];
+    const rows = Math.max(ways.length, between.length, 2), height = rows * step + 10, [left, middle, right] = [190, 400, 610];
+    const place = (i, n) => 5 + step * (rows - n) / 2 + step * (i + 0.5);
+    const svg = draw("svg", { viewBox: `0 0 800 ${height}`, class: "flow", role: "img",
+      "aria-label": `How features reach ${target}: directly or through other outputs; the table has the same numbers` });
+    const line = (x1, y1, x2, y2, effect, kind) => svg.append(draw("path", {
+      d: `M${x1} ${y1} C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}`, class: `${kind}${effect < 0 ? " negative" : ""}`,
+      "stroke-width": Math.max(1, 14 * Math.min(1, Math.abs(effect) / largest)).toFixed(1) }));
+    const end = place(0, 1), levels = new Map(between.map((output, i) => [output, place(i, between.length)]));
+    const carried = new Map();
+    ways.forEach((way, i) => {
+      const y = place(i, ways.length);
+      if (shown(way.direct)) line(left, y, right, end, way.direct, "direct");
+      for (const [output, effect] of way.through) if (shown(effect)) {
+        line(left, y, middle, levels.get(output), effect, "through");
+        if (Math.abs(effect) > Math.abs(carried.get(output) || 0)) carried.set(output, effect);
+      }
+    });
+    for (const [output, effect] of carried) line(middle, levels.get(output), right, end, effect, "through");
+    const node = (x, y, name, side) => {
+      const text = short(name, most), width = 16 + 7.4 * text.length, from = side === "end" ? x - width : side === "start" ? x : x - width / 2;
+      const label = draw("text", { x: from + width / 2, y, "text-anchor": "middle", "dominant-baseline": "central" }, text);
+      label.append(draw("title", {}, name));
+      svg.append(draw("rect", { x: from, y: y - 13, width, height: 26, rx: 6 }), label);
+    };
+    ways.forEach((way, i) => node(left, place(i, ways.length), features[way.feature], "end"));
+    for (const [output, y] of levels) node(middle, y, outputs[output], "middle");
+    node(right, end, target, "start");
+    return svg;
+  };
+  return { heatMap, flow };
+})();

@@ -1,0 +1,325 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const { make, number, render } = sointerExplanation;
+  const packed = sointerUnpack(data);
+  const byId = (id) => document.getElementById(id);
+  const state = { view: "overview", target: 0, sample: 0, feature: 0, filter: "all" };
+  const [nTargets, nSamples] = [data.targets.length, data.samples.length];
+  const targetNumber = new Map(data.targets.map((name, i) => [name, i]));
+  const sampleNumber = new Map(data.samples.map((name, i) => [name, i]));
+  const featureNumber = new Map(data.features.map((name, i) => [name, i]));
+  const percent = (share) => `${(100 * share).toFixed((share > 0 && share < 0.095) || (share > 0.985 && share < 1) ? 1 : 0)} %`;
+  const many = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+  const targetLink = (target, sample) => `#target=${encodeURIComponent(data.targets[target])}` +
+    (sample === undefined ? "" : `&sample=${encodeURIComponent(data.samples[sample])}`);
+  const featureLink = (feature) => `#feature=${encodeURIComponent(data.features[feature])}`;
+  const valueOf = (sample, target) => packed.block(sample).values[target];
+  const saidOf = (sample, target) => data.kind === "continuous" ? number(packed.numberOf(sample, target)) : data.values[valueOf(sample, target)];
+  const mark = (sample, target) => {
+    const agreement = packed.agreement(sample, target);
+    return agreement === null ? ["○", "not asked"] : agreement === 1 ? ["✓", "confirmed"] : ["✗", "not confirmed"];
+  };
+
+  const recordOf = (sample, target) => {
+    const agreement = packed.agreement(sample, target), { present } = packed.block(sample);
+    return {
+      sample: data.samples[sample], target: data.targets[target], expected: saidOf(sample, target),
+      number: data.kind === "probability" ? packed.numberOf(sample, target) : null,
+      features: packed.chosen(sample, target).map(({ feature, value, score }) => ({
+        name: data.features[feature], value, score, href: featureLink(feature) })),
+      confirmed: agreement === null ? null : agreement === 1, agreement,
+      text: data.texts ? data.texts[sample] : null,
+      words: present ? [...present].map((feature) => data.features[feature]) : null,
+    };
+  };
+
+  // --- overview -----------------------------------------------------------------------------------------------
+
+  const shareBar = (share, low, high) => {
+    const track = make("span", { kind: "share" }), bar = make("i", { kind: "bar" });
+    bar.style.setProperty("--share", share.toFixed(4));
+    track.append(bar);
+    if (low !== undefined) {
+      const range = make("b");
+      [range.style.left, range.style.width] = [`${100 * low}%`, `${100 * (high - low)}%`];
+      track.append(range);
+    }
+    return track;
+  };
+  const confirmedCell = (share) => {
+    if (!share) return make("td", { kind: "soft", text: "–", title: "not asked" });
+    const [mean, low, high, n] = share;
+    return make("td", { title: `95 % interval ${percent(low)} to ${percent(high)}, ${n} asked` }, shareBar(mean, low, high), ` ${percent(mean)}`);
+  };
+  const unusualShare = (facts) => 1 - (facts.values.find((value) => value.value === facts.usual)?.n ?? 0) / nSamples;
+  const columns = {
+    name: (i) => data.targets[i].toLowerCase(),
+    unusual: (i) => -unusualShare(data.facts[i]),
+    confirmed: (i) => data.facts[i].confirmed ? data.facts[i].confirmed[0] : 2,
+    rare: (i) => data.facts[i].unusual ? data.facts[i].unusual[0] : 2,
+  };
+  const outputRow = (target) => {
+    const facts = data.facts[target], why = facts.values[0];
+    const top = make("td", { kind: "top" });
+    why.features.slice(0, 4).forEach(([feature], i) => top.append(i ? ", " : "", make("a", { href: featureLink(feature), text: data.features[feature] })));
+    return make("tr", {}, make("th", { scope: "row" }, make("a", { href: targetLink(target), text: data.targets[target] })),
+      make("td", { kind: "rate", text: facts.values.slice(0, 3).map((value) => `${data.values[value.value]}: ${percent(value.n / nSamples)}`).join(" · ") }),
+      confirmedCell(facts.confirmed), confirmedCell(facts.unusual), top);
+  };
+  const fillOutputs = (by, down) => {
+    const order = data.targets.map((_, i) => i);
+    if (by) order.sort((a, b) => { const [x, y] = [columns[by](a), columns[by](b)]; return (x < y ? -1 : x > y ? 1 : a - b) * (down ? -1 : 1); });
+    byId("outputs").replaceChildren(...order.map(outputRow));
+    for (const button of document.querySelectorAll("#outputs-table button")) button.closest("th").setAttribute("aria-sort",
+      button.dataset.by === by ? (down ? "descending" : "ascending") : "none");
+  };
+  const fillMap = () => {
+    if (!data.map) return;
+    const choose = (name) => { if (targetNumber.has(name)) follow(targetLink(targetNumber.get(name))); };
+    sointerCharts.heatMap(byId("map-figure"), data.outputs, data.map, choose);
+    byId("pairs").replaceChildren(...data.map.pairs.map(([a, b, strength]) => make("li", {}, outputName(a), " and ", outputName(b),
+      make("span", { kind: "soft", text: ` ${strength}` }))));
+  };
+  const outputName = (output) => {
+    const name = data.outputs[output];
+    return targetNumber.has(name) ? make("a", { href: targetLink(targetNumber.get(name)), text: name }) : make("span", { text: name });
+  };
+
+  // --- one target ---------------------------------------------------------------------------------------------
+
+  const confirmedWords = (share) => share ? `${percent(share[0])} confirmed (${share[4]} of ${share[3]} asked; 95 % interval ${percent(share[1])} to ${percent(share[2])})`
+    : "the model was not asked to confirm";
+  const sampleButton = (sample) => {
+    const [sign, words] = mark(sample, state.target);
+    const button = make("button", { kind: "sample", type: "button", title: words }, data.samples[sample], make("span", { kind: "soft", text: ` ${sign}`, "aria-label": words }));
+    button.addEventListener("click", () => { chooseSample(sample); byId("browser").scrollIntoView({ block: "start" }); byId("list").focus({ preventScroll: true }); });
+    return button;
+  };
+  const valueCard = (value, facts) => {
+    const list = make("ol", { kind: "bars shares", "aria-label": "Share of samples that selected it" });
+    for (const [feature, count] of value.features) {
+      const bar = make("i", { kind: "bar" }), share = count / value.n;
+      bar.style.setProperty("--share", share.toFixed(4));
+      list.append(make("li", { title: `selected in ${count} of ${value.n} samples` }, make("a", { kind: "name", href: featureLink(feature), text: data.features[feature], title: data.features[feature] }),
+        make("span", { kind: "value", text: percent(share) }), make("span", { kind: "track" }, bar)));
+    }
+    const usual = value.value === facts.usual && facts.values.length > 1 ? ", the usual answer" : "";
+    return make("section", { kind: "card" }, make("h3", {}, "Why ", make("strong", { text: data.values[value.value] }), "?"),
+      make("p", { kind: "soft", text: `${many(value.n, "sample")} (${percent(value.n / nSamples)}${usual}); ${confirmedWords(value.confirmed)}.` }),
+      list, make("p", { kind: "examples" }, "typical samples: ", ...value.examples.flatMap((sample) => [sampleButton(sample), " "])));
+  };
+  const failing = (facts) => {
+    if (!facts.confirmed) return [make("p", { kind: "soft", text: "Not known: the model was not asked to confirm these explanations." })];
+    if (!facts.failures.length) return [make("p", { text: `Nowhere seen: all ${many(facts.confirmed[3], "explanation")} that the model was asked about were confirmed.` })];
+    const n = facts.confirmed[3] - facts.confirmed[4];
+    const more = n > facts.failures.length ? `, of which ${facts.failures.length} are listed` : "";
+    return [make("p", { text: `For ${many(n, "sample")}${more}, the selected ${data.thing}s alone did not make the model say the same. Here it relied on more than is shown.` }),
+      make("p", { kind: "examples" }, ...facts.failures.flatMap((sample) => [sampleButton(sample), " "]))];
+  };
+  const waysOf = (target) => {
+    const facts = data.facts[target], found = data.ways[target], parts = [];
+    if (facts.partners.length) parts.push(make("p", {}, "Coupled most with ", ...facts.partners.flatMap(([output, strength], i) =>
+      [i ? ", " : "", outputName(output), make("span", { kind: "soft", text: ` ${strength}` })]), "."));
+    if (!found) {
+      const followed = Object.keys(data.ways).map(Number);
+      const words = !data.map ? "This explainer takes every output on its own." : "What features do through other outputs was not followed for this one" + (followed.length ? ", but for " : ".");
+      return [...parts, make("p", { kind: "soft" }, words, ...followed.flatMap((i, at) => [at ? ", " : "", make("a", { href: targetLink(i), text: data.targets[i] })]), followed.length ? "." : "")];
+    }
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...[data.thing, "effect", "direct", "mostly through"].map((text) => make("th", { scope: "col", text })))));
+    const body = make("tbody");
+    for (const way of found.ways) {
+      const [output, effect] = way.through.reduce((best, one) => (one[1] > best[1] ? one : best), [-1, 0]);
+      body.append(make("tr", {}, make("th", { scope: "row" }, make("a", { href: featureLink(way.feature), text: data.features[way.feature] })), make("td", { text: way.total.toFixed(2) }),
+        make("td", { text: way.direct.toFixed(2) }), output < 0 ? make("td", { text: "–" }) : make("td", {}, outputName(output), ` ${effect.toFixed(2)}`)));
+    }
+    table.append(body);
+    parts.push(make("p", { text: `How much less sure the answer gets without a ${data.thing}, as a ${found.measure === "probability" ? "probability" : "number of standard deviations"}, averaged over ` +
+      `${many(found.n_samples, "sample")}; and how much of that is lost while another output is held still. Orange goes directly, blue through another output.` }),
+      make("div", { kind: "wide" }, sointerCharts.flow(found.ways, data.features, data.outputs, data.targets[target])), make("div", { kind: "wide" }, table));
+    if (found.warning) parts.push(make("p", { kind: "soft", text: `Outputs that ${found.warning}.` }));
+    return parts;
+  };
+
+  const filters = {
+    all: () => true,
+    failed: (sample) => { const agreement = packed.agreement(sample, state.target); return agreement !== null && agreement < 1; },
+  };
+  const passes = (sample) => state.filter in filters ? filters[state.filter](sample) : valueOf(sample, state.target) === Number(state.filter);
+  const fillFilter = () => {
+    const facts = data.facts[state.target], select = byId("filter");
+    const options = [["all", `all samples (${nSamples})`], ...facts.values.map((value) => [String(value.value), `${data.values[value.value]} (${value.n})`])];
+    if (facts.failures.length) options.push(["failed", `not confirmed (${facts.confirmed[3] - facts.confirmed[4]})`]);
+    if (!options.some(([key]) => key === state.filter)) state.filter = "all";
+    select.replaceChildren(...options.map(([value, text]) => make("option", { value, text })));
+    select.value = state.filter;
+  };
+  const fillList = () => {
+    const options = [];
+    for (let sample = 0; sample < nSamples; sample++) if (passes(sample)) {
+      const [sign, words] = mark(sample, state.target);
+      const option = make("li", { role: "option", id: `sample-${sample}`, "data-sample": sample, "aria-selected": "false" },
+        make("span", { kind: "who", text: data.samples[sample], title: data.samples[sample] }), make("span", { kind: "said", text: saidOf(sample, state.target) }),
+        make("span", { kind: `sign ${words.split(" ")[0]}`, text: sign, title: words, "aria-label": words }));
+      options.push(option);
+    }
+    byId("list").replaceChildren(...options);
+    byId("nothing").hidden = options.length > 0;
+  };
+  const othersOf = (sample) => {
+    const order = data.targets.map((_, i) => i).filter((i) => i !== state.target);
+    const unusual = order.filter((i) => valueOf(sample, i) !== data.facts[i].usual), usual = order.filter((i) => valueOf(sample, i) === data.facts[i].usual);
+    const shown = [...unusual, ...usual].slice(0, 24);
+    if (!shown.length) return [];
+    return [make("h4", { text: "What else it says of this sample" }), make("p", { kind: "chips" }, ...shown.flatMap((i) =>
+      [make("a", { kind: unusual.includes(i) ? "chip other selected" : "chip other", href: targetLink(i, sample), text: `${data.targets[i]}: ${saidOf(sample, i)}` }), " "]),
+      order.length > shown.length ? `and ${order.length - shown.length} more as usual` : "")];
+  };
+  const showSample = () => {
+    const list = byId("list");
+    list.querySelector('[aria-selected="true"]')?.setAttribute("aria-selected", "false");
+    const option = byId(`sample-${state.sample}`);
+    if (option) {
+      option.setAttribute("aria-selected", "true");
+      list.setAttribute("aria-activedescendant", option.id);
+      if (option.offsetTop < list.scrollTop || option.offsetTop + option.offsetHeight > list.scrollTop + list.clientHeight)
+        list.scrollTop = option.offsetTop - list.clientHeight / 2;
+    } else list.removeAttribute("aria-activedescendant");
+    render(byId("record"), recordOf(state.sample, state.target));
+    byId("others").replaceChildren(...othersOf(state.sample));
+    Object.assign(document.body.dataset, { target: data.targets[state.target], sample: data.samples[state.sample] });
+  };
+  const chooseSample = (sample) => {
+    state.sample = sample;
+    if (!passes(sample)) { state.filter = "all"; byId("filter").value = "all"; fillList(); }
+    history.replaceState(null, "", targetLink(state.target, sample));
+    showSample();
+  };
+  const showTarget = () => {
+    const facts = data.facts[state.target];
+    byId("target-name").textContent = data.targets[state.target];
+    const others = nSamples - facts.values.reduce((sum, value) => sum + value.n, 0);
+    byId("target-facts").textContent = `The model says ${facts.values.map((value) => `${data.values[value.value]} for ${many(value.n, "sample")} (${percent(value.n / nSamples)})`).join(", ")}` +
+      `${others ? `, something else for ${many(others, "sample")}` : ""}. ` +
+      `Explanations: ${confirmedWords(facts.confirmed)}.`;
+    byId("values").replaceChildren(...facts.values.map((value) => valueCard(value, facts)));
+    byId("failing").replaceChildren(...failing(facts));
+    byId("ways").replaceChildren(...waysOf(state.target));
+    fillFilter();
+    fillList();
+    showSample();
+  };
+
+  // --- one feature --------------------------------------------------------------------------------------------
+
+  const showFeature = () => {
+    const counts = packed.uses(state.feature), order = data.targets.map((_, i) => i).filter((i) => counts[i]).sort((a, b) => counts[b] - counts[a]);
+    byId("feature-name").textContent = data.features[state.feature];
+    byId("feature-facts").textContent = order.length ? `Selected for ${many(order.length, "output")}; here is in how many of the ${many(nSamples, "sample")}.`
+      : "Some samples have it, but it was selected for no output.";
+    byId("uses").replaceChildren(...order.slice(0, 60).map((target) => {
+      const bar = make("i", { kind: "bar" });
+      bar.style.setProperty("--share", (counts[target] / nSamples).toFixed(4));
+      return make("li", {}, make("a", { kind: "name", href: targetLink(target), text: data.targets[target] }), make("span", { kind: "value", text: String(counts[target]) }), make("span", { kind: "track" }, bar));
+    }));
+  };
+
+  // --- where we are -------------------------------------------------------------------------------------------
+
+  const show = () => {
+    for (const view of ["overview", "target", "feature"]) byId(`${view}-view`).classList.toggle("current", view === state.view);
+    for (const link of document.querySelectorAll("nav a")) {
+      const current = state.view === "target" ? link.dataset.target === String(state.target) : state.view === "overview" && link.hash === "#overview";
+      current ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+      if (current && link.dataset.target) link.scrollIntoView({ block: "nearest" });
+      if (link.dataset.target) link.tabIndex = link.dataset.target === String(state.target) ? 0 : -1;  // one stop for all
+    }
+    document.body.dataset.view = state.view;
+  };
+  const firstSample = (target) => data.facts[target].values[0].examples[0] ?? 0;
+  const say = (text) => { byId("notice").textContent = text; };
+  const go = () => {
+    const hash = location.hash.slice(1), wanted = new URLSearchParams(hash.replaceAll("+", "%2B"));
+    say("");
+    if (wanted.has("feature")) {
+      if (!featureNumber.has(wanted.get("feature"))) say(`This report has no ${data.thing} named “${wanted.get("feature")}”.`);
+      else { state.feature = featureNumber.get(wanted.get("feature")); state.view = "feature"; showFeature(); show(); scrollTo(0, 0); return; }
+    } else if (wanted.has("target") || wanted.has("sample")) {
+      const target = wanted.has("target") ? targetNumber.get(wanted.get("target")) : state.target;
+      const sample = wanted.has("sample") ? sampleNumber.get(wanted.get("sample")) : undefined;
+      if (target === undefined) say(`This report has no output named “${wanted.get("target")}”.`);
+      else {
+        if (wanted.has("sample") && sample === undefined) say(`This report has no sample named “${wanted.get("sample")}”.`);
+        const same = state.view === "target" && state.target === target;
+        Object.assign(state, { view: "target", target, sample: sample ?? firstSample(target), filter: same ? state.filter : "all" });
+        show();
+        showTarget();
+        wanted.has("sample") ? byId("browser").scrollIntoView({ block: "start" }) : scrollTo(0, 0);
+        return;
+      }
+    }
+    state.view = "overview";
+    show();
+    hash === "map" && byId("map-view") ? byId("map-view").scrollIntoView() : scrollTo(0, 0);
+  };
+
+  const follow = (link) => { history.pushState(null, "", link); go(); };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#"]');
+    if (!link || link.classList.contains("skip") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    follow(link.getAttribute("href"));
+  });
+
+  sointerSearch(byId("search"), byId("results"), [
+    { kind: "output", names: data.targets, link: (i) => targetLink(i) },
+    { kind: data.thing, names: data.features, link: featureLink },
+    { kind: "sample", names: data.samples, link: (i) => targetLink(state.target, i) },
+  ], follow);
+
+  // --- keys ---------------------------------------------------------------------------------------------------
+
+  const step = (by) => {
+    const shown = [...byId("list").children].map((option) => Number(option.dataset.sample)), at = shown.indexOf(state.sample);
+    if (shown.length) chooseSample(shown[Math.max(0, Math.min(shown.length - 1, at < 0 ? 0 : at + by))]);
+  };
+  byId("list").addEventListener("keydown", (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -nSamples, End: nSamples }[event.key];
+    if (!by) return;
+    step(by);
+    event.preventDefault();
+  });
+  byId("list").addEventListener("click", (event) => { const option = event.target.closest("[data-sample]"); if (option) chooseSample(Number(option.dataset.sample)); });
+  byId("filter").addEventListener("change", (event) => {
+    state.filter = event.target.value;
+    fillList();
+    if (!passes(state.sample)) step(0); else showSample();
+  });
+  const links = () => [...document.querySelectorAll("nav a")];
+  document.querySelector("nav").addEventListener("keydown", (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1, Home: -nTargets, End: nTargets }[event.key], all = links(), at = all.indexOf(document.activeElement);
+    if (!by || at < 0) return;
+    all[Math.max(0, Math.min(all.length - 1, at + by))].focus();
+    event.preventDefault();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input, select, textarea")) return;
+    if (event.key === "/") byId("search").focus();
+    else if ((event.key === "n" || event.key === "p") && state.view === "target") step(event.key === "n" ? 1 : -1);
+    else return;
+    event.preventDefault();
+  });
+
+  byId("target-links").replaceChildren(...data.targets.map((name, i) => make("li", {}, make("a", { href: targetLink(i), text: name, title: name, "data-target": i }))));
+  for (const button of document.querySelectorAll("#outputs-table button")) button.addEventListener("click", () => {
+    const now = button.closest("th").getAttribute("aria-sort");
+    fillOutputs(button.dataset.by, now === "ascending");
+  });
+  fillOutputs(null, false);
+  fillMap();
+  state.sample = firstSample(0);
+  showTarget();
+  addEventListener("hashchange", go);
+  go();
+  document.body.dataset.ready = "yes";
+})();

@@ -1,0 +1,48 @@
+"use strict";
+// The packed samples of a report, unpacked one at a time when someone looks at them.
+const sointerUnpack = (data) => {
+  const TYPES = { u1: Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, i1: Int8Array, "<f4": Float32Array };
+  const AGREES = 250, NOT_ASKED = 255, STRONGEST = 127;
+  const kinds = { features: data.types.feature, words: data.types.word, places: data.types.place, steps: "i1", largest: "<f4",
+    values: data.types.value, agreement: "u1", numbers: "<f4", present: data.types.feature };
+  const none = 2 ** (8 * TYPES[data.types.place].BYTES_PER_ELEMENT) - 1;
+  const cache = new Map();
+  const unpack = (text, kind) => text === null ? null : new TYPES[kind](Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+  const block = (sample) => {
+    if (!cache.has(sample)) {
+      const packed = data.blocks[sample];
+      cache.set(sample, Object.fromEntries(data.fields.map((field, i) => [field, unpack(packed[i], kinds[field])])));
+    }
+    return cache.get(sample);
+  };
+  const agreement = (sample, target) => {
+    const level = block(sample).agreement[target];
+    return level === NOT_ASKED ? null : level / AGREES;
+  };
+  const numberOf = (sample, target) => { const { numbers } = block(sample); return numbers ? numbers[target] : null; };
+  const chosen = (sample, target) => {
+    const { features, words, places, steps, largest } = block(sample), found = [];
+    for (let i = target * data.k; i < (target + 1) * data.k; i++) if (places[i] !== none)
+      found.push({ feature: features[places[i]], value: data.words[words[places[i]]], score: steps[i] / STRONGEST * largest[target] });
+    return found;
+  };
+  // How many samples selected a feature, for each target.
+  let counts = null;
+  const uses = (feature) => {
+    if (!counts) {
+      const n = data.targets.length;
+      counts = new Map();
+      data.samples.forEach((_, sample) => {
+        const { features, places } = block(sample);
+        places.forEach((place, i) => {
+          if (place === none) return;
+          const key = features[place];
+          if (!counts.has(key)) counts.set(key, new Uint32Array(n));
+          counts.get(key)[Math.floor(i / data.k)]++;
+        });
+      });
+    }
+    return counts.get(feature) || new Uint32Array(data.targets.length);
+  };
+  return { block, agreement, numberOf, chosen, uses };
+};

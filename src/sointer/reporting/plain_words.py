@@ -1,0 +1,194 @@
+"""What a report says before it shows anything: how good explanations are, what they mean, and what they do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer.report import Card, Share, confirmed_share, unusual_share
+from sointer.training.energy_steps import POOR_SKILL
+
+if TYPE_CHECKING:
+    from sointer.base import Explainer
+
+POORLY_CONFIRMED, MOST_NAMED = 0.8, 8
+REMOVED = {
+    "zero": "is set to 0",
+    "mean": "is set to its mean in the training data",
+    "marginal": "takes the value of another sample of the training data, drawn at random",
+    "conditional": "takes the value of a sample that is alike in what is kept",
+    "array": "takes the value of a reference row that was given",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What the words are about."""
+
+    targets: list[str]
+    codes: NDArray[np.int64]
+    """(targets, samples) which value is explained, by number."""
+    asked: NDArray[np.bool_]
+    confirmed: NDArray[np.bool_]
+    k: int
+    n_given: int
+    """Samples that there were to choose from."""
+    too_many: bool
+    """Whether fewer are shown than were wanted."""
+    knows_answers: bool
+    """Whether what is explained is what the model said."""
+    n_queries: int
+    n_followed: int
+    """Targets whose ways through other outputs are shown."""
+
+    @property
+    def n_samples(self) -> int:
+        return int(self.codes.shape[1])
+
+
+def lead_of(explainer: Explainer, told: Told) -> str:
+    """One sentence on what is explained."""
+    name = "the model" if explainer.black_box_ is None else f"the model “{explainer.black_box_.name}”"
+    n_targets, n_samples = len(told.targets), told.n_samples
+    of_all = f" of {told.n_given:,}" if told.n_given > n_samples else ""
+    thing = "words" if explainer.text_ is not None else "features"
+    return (
+        f"For {_many(n_samples, 'sample')}{of_all} and {_many(n_targets, 'output')} of {name}: the "
+        f"{told.k} of {explainer.groups_.n_units:,} {thing} that decide what it says."
+    )
+
+
+def cards_of(explainer: Explainer, told: Told) -> list[Card]:
+    """The numbers at the top."""
+    cards = []
+    stratum = told.codes + (told.codes.max(initial=0) + 1) * np.arange(len(told.targets))[:, None]
+    overall = confirmed_share(told.asked, told.confirmed, stratum)
+    meaning = (
+        "Confirmed: shown nothing but the selected features (the others removed), the model says the same as before; "
+        "where removal is random, in all of ten draws. In 95 of 100 reports, the interval holds the share among all "
+        "samples of this kind."
+    )
+    if overall is not None:
+        cards.append(Card("explanations confirmed", _percent(overall.share), _interval(overall), meaning))
+        unusual = told.asked & ~_usual(told.codes)
+        rare = confirmed_share(unusual, told.confirmed & unusual, np.where(_usual(told.codes), -1, stratum))
+        if rare is not None and len(np.unique(told.codes)) > 1:
+            why = "Of each output, only the samples with another value than its most common one. " + meaning
+            cards.append(Card("confirmed, unusual answers", _percent(rare.share), _interval(rare), why))
+    else:
+        cards.append(Card("explanations confirmed", "?", "the model was not asked", meaning))
+    agreement, skill = (getattr(explainer, f"held_out_{name}_", None) for name in ("agreement", "skill"))
+    if agreement is not None and np.isfinite(agreement):
+        why = (
+            "The explainer learned a copy of the model from its answers. On answers kept aside, about samples of which "
+            "parts were removed, the copy said the same as the model in this share of outputs."
+        )
+        cards.append(Card("learned of the model", _percent(agreement), "of held-out answers foretold", why))
+    if skill is not None and np.isfinite(skill):
+        why = (
+            "Skill: of the errors that one makes by always guessing an output's usual value, the share that the "
+            "explainer's copy of the model avoids on held-out answers. 100 % is perfect, 0 % no better than guessing."
+        )
+        cards.append(Card("skill", _percent(max(skill, 0)), "of the errors of guessing avoided", why))
+    n_fit = getattr(explainer, "n_queries_", None)
+    why = "Rows sent to the model: while the explainer was fitted, and for this report."
+    asked = "" if n_fit is None else f"{n_fit:,}"
+    cards.append(Card("questions to the model", asked or "–", f"in fit; {told.n_queries:,} for this report", why))
+    return cards
+
+
+def says_of(explainer: Explainer, told: Told) -> list[str]:
+    """What explanations mean, and what they do not, a sentence each."""
+    name = explainer.removal_.name
+    how = REMOVED.get(name, f"is replaced by the function {name!r} of the explainer's owner")
+    if name in ("zero", "mean") and explainer.input_format_.is_categorical.any():
+        how += " (a category: to its most frequent value)"
+    if explainer.text_ is not None and name == "zero":
+        how = "is deleted from the text"
+    thing = "word" if explainer.text_ is not None else "feature"
+    says = [
+        f"The {thing}s shown are those that suffice: keep them, remove the others, and the model should still say the "
+        f"same. A removed {thing} {how}.",
+        "What suffices need not be the only reason. Others may suffice too, and what the model relies on is not what "
+        "causes things in the world: changing a feature there may change nothing, or something else.",
+        f"Scores order the {thing}s of one sample for one output; longer bars matter more. Lengths are not comparable "
+        "between samples. A bar to the left speaks against the answer.",
+    ]
+    if told.knows_answers:
+        says.append("The answers explained are the model's own.")
+    else:
+        says.append(
+            "No model was at hand: the answers explained are those that the explainer remembers from fit or expects "
+            "the model to give, which is not always what it says. Nothing here was confirmed."
+        )
+    if told.n_followed:
+        says.append(
+            f"Ways through other outputs were followed for {_many(told.n_followed, 'output')}, those that depend most "
+            "on others. The explainer's copy of the model says them, and the model cannot confirm them."
+        )
+    return says
+
+
+def warnings_of(explainer: Explainer, told: Told) -> list[str]:
+    """What to be careful about."""
+    warnings = []
+    skill = getattr(explainer, "held_out_skill_", None)
+    if skill is not None and skill < POOR_SKILL:
+        warnings.append(
+            f"The explainer has learned little of this model (skill {_percent(max(skill, 0))}), so explanations may be "
+            "wrong. Fit with a larger query_budget or more data."
+        )
+    constant = set(np.array(explainer.output_names_, dtype=object)[explainer.outputs_.constant].tolist())
+    never = [name for name in told.targets if name in constant]
+    if never:
+        warnings.append(
+            f"These outputs never changed while the explainer learned, so nothing decides them: {_some(never)}."
+        )
+    weak = []
+    for name, codes, asked, confirmed in zip(told.targets, told.codes, told.asked, told.confirmed, strict=True):
+        share = unusual_share(asked, confirmed, codes, int(np.bincount(codes).argmax()))
+        if share is not None and share.high < POORLY_CONFIRMED:
+            weak.append(name)
+    if weak:
+        warnings.append(
+            f"For these outputs the model surely confirms fewer than {_percent(POORLY_CONFIRMED)} of the explanations "
+            f"of unusual answers: {_some(weak)}."
+        )
+    n_asked, n_all = int(told.asked.sum()), told.asked.size
+    if told.knows_answers and n_asked < n_all:
+        warnings.append(
+            f"The model was asked about {n_asked:,} of {n_all:,} explanations; report(..., verify=True) asks about all."
+        )
+    if told.too_many:
+        warnings.append(
+            f"Only {told.n_samples:,} samples are shown, to keep the file small; choose fewer targets or a smaller k "
+            "to see more."
+        )
+    return warnings
+
+
+def _usual(codes: Any) -> Any:
+    """(targets, samples) where a target has its most common value."""
+    usual = np.array([np.bincount(row).argmax() for row in codes]) if codes.shape[1] else np.zeros(len(codes))
+    return codes == usual[:, None]
+
+
+def _interval(share: Share) -> str:
+    return f"95 % interval {_percent(share.low)} to {_percent(share.high)}, {share.n_asked:,} asked"
+
+
+def _percent(share: float) -> str:
+    """With a decimal near 0 and 100, so that neither is said of what is only close to it."""
+    return f"{share:.{1 if 0 < share < 0.095 or 0.985 < share < 1 else 0}%}".replace("%", " %")
+
+
+def _many(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more

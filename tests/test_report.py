@@ -1,0 +1,480 @@
+"""What a report says is what the explanations say: unpacked from its page and compared with them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.pipeline import make_pipeline
+
+pytest.importorskip("jinja2")
+
+import sointer
+from sointer import SOInter
+from sointer.baselines import Random
+from sointer.errors import InputError
+from sointer.report import ReportContent, render_report
+from sointer.report.coupling import coupling_map
+from sointer.report.shares import confirmed_share
+from sointer.reporting.asking import samples_to_ask
+from sointer.reporting.room import samples_that_fit
+
+HOSTILE = "<script>alert(1)</script>"
+NAMES = ["warm", "wet", "odd", HOSTILE]
+TYPES = {"u1": "u1", "<u2": "<u2", "<u4": "<u4", "i1": "i1", "<f4": "<f4"}
+
+
+def weather(X: Any) -> np.ndarray:
+    """Two outputs, one that depends on both, and one that is seldom 1."""
+    X = np.asarray(X, dtype=float)
+    warm, wet = X[:, 0] > 0, X[:, 1] > 0
+    return np.column_stack([warm, wet, warm ^ wet, (X[:, 2] > 1.2) & warm]).astype(int)
+
+
+@pytest.fixture(scope="module")
+def X() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(300, 6))
+
+
+@pytest.fixture(scope="module")
+def explainer(X: np.ndarray) -> SOInter:
+    """Removal is not random, so verify() says the same whenever it is asked."""
+    names = ["x0", "x1", HOSTILE, "x3", "x4", "x5"]
+    made = SOInter(
+        weather, k=2, output_names=NAMES, feature_names=names, removal="zero", random_state=0, query_budget=600
+    )
+    return made.fit(X)
+
+
+@pytest.fixture(scope="module")
+def page(explainer: SOInter, X: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "why.html"
+    return explainer.report(X[:60], path, verify=True, paths=1, title=f"Why {HOSTILE}?")
+
+
+def unpacked(path: Path) -> dict[str, Any]:
+    """The page's data, with every sample's block unpacked by a reading of its own."""
+    [text] = re.findall(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
+    assert "<" not in text
+    data = json.loads(text)
+    kinds = {
+        "features": data["types"]["feature"],
+        "words": data["types"]["word"],
+        "places": data["types"]["place"],
+        "steps": "i1",
+        "largest": "<f4",
+        "values": data["types"]["value"],
+        "agreement": "u1",
+        "numbers": "<f4",
+        "present": data["types"]["feature"],
+    }
+    data["rows"] = [
+        {
+            field: None if packed is None else np.frombuffer(base64.b64decode(packed), dtype=TYPES[kinds[field]])
+            for field, packed in zip(data["fields"], block, strict=True)
+        }
+        for block in data["blocks"]
+    ]
+    return data
+
+
+def chosen(data: dict[str, Any], target: int, sample: int) -> list[tuple[str, str, float]]:
+    """Name, value and score of what the page shows, best first."""
+    row, k = data["rows"][sample], data["k"]
+    none = np.iinfo(row["places"].dtype).max
+    result = []
+    for i in range(target * k, (target + 1) * k):
+        place = row["places"][i]
+        if place != none:
+            name, value = data["features"][row["features"][place]], data["words"][row["words"][place]]
+            result.append((name, value, float(row["steps"][i]) / 127 * float(row["largest"][target])))
+    return result
+
+
+# --- it says what explanations say ---------------------------------------------------------------------------
+
+
+def test_every_explanation_on_the_page_is_that_of_explain_and_verify(
+    explainer: SOInter, X: np.ndarray, page: Path
+) -> None:
+    data, shown = unpacked(page), X[:60]
+    assert data["targets"] == NAMES
+    assert data["samples"] == [str(i) for i in range(60)]
+    for target, name in enumerate(NAMES):
+        explanation = explainer.explain(shown, name, predicted=weather(shown))
+        agreement = explanation.verify().agreement
+        for sample in range(60):
+            units = [unit for unit in explanation.selected[sample] if unit >= 0]
+            found = chosen(data, target, sample)
+            assert [one[0] for one in found] == [explanation.feature_names[unit] for unit in units]
+            assert [one[1] for one in found] == [f"{shown[sample, unit]:.4g}" for unit in units]
+            scores = explanation.scores[sample, units]
+            np.testing.assert_allclose([one[2] for one in found], scores, atol=np.abs(scores).max() / 250)
+            row = data["rows"][sample]
+            assert data["values"][row["values"][target]] == str(explanation.expected[sample])
+            assert explanation.expected[sample] == weather(shown)[sample, target]
+            assert row["agreement"][target] == 250 * agreement[sample]
+
+
+def test_sums_over_samples_are_those_of_summary_and_verify(explainer: SOInter, X: np.ndarray, page: Path) -> None:
+    data, shown = unpacked(page), X[:60]
+    for target, name in enumerate(NAMES):
+        explanation, facts = explainer.explain(shown, name, predicted=weather(shown)), data["facts"][target]
+        confirmed = explanation.verify().confirmed
+        assert facts["confirmed"][3:] == [60, confirmed.sum()]
+        assert facts["confirmed"][0] == pytest.approx(confirmed.mean(), abs=1e-4)
+        assert facts["confirmed"][1] <= facts["confirmed"][0] <= facts["confirmed"][2]
+        assert set(facts["failures"]) == set(np.flatnonzero(~confirmed)[:30].tolist())
+        counts = [value["n"] for value in facts["values"]]
+        assert counts == sorted(counts), "the rarest first"
+        for value in facts["values"]:
+            label = int(data["values"][value["value"]])
+            rows = explanation.expected == label
+            assert value["n"] == rows.sum()
+            assert value["confirmed"][3:] == [rows.sum(), confirmed[rows].sum()]
+            told = dict(explanation.summary(10, expected=label)[name])
+            assert {data["features"][f]: n / value["n"] for f, n in value["features"]} == pytest.approx(told)
+            assert value["examples"], "there is something to look at"
+            assert rows[value["examples"]].all()
+
+
+def test_couplings_and_ways_are_those_of_the_explainer(explainer: SOInter, X: np.ndarray, page: Path) -> None:
+    data = unpacked(page)
+    order = data["map"]["outputs"]
+    wanted = explainer.output_interactions_[np.ix_(order, order)]
+    np.testing.assert_allclose(data["map"]["strength"], wanted, rtol=1e-2, atol=1e-6)
+    [(target, found)] = data["ways"].items()
+    strongest = np.argmax(explainer.output_interactions_.max(axis=1))
+    assert int(target) == strongest, "the target that depends most on others is followed"
+    said = weather(X[:60])[:, strongest]
+    unusual = np.bincount(said).argmin()
+    rows = np.sort(np.argsort(said != unusual, kind="stable")[:12])
+    paths = explainer.explain(X[rows], int(target), predicted=weather(X[rows])).paths()
+    for way, route in zip(found["ways"], paths.summary(6)[NAMES[int(target)]], strict=True):
+        assert data["features"][way["feature"]] == route.feature
+        assert [way["total"], way["direct"]] == pytest.approx([route.total, route.direct], abs=1e-3)
+
+
+def test_what_users_give_is_escaped_and_nothing_is_fetched(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert HOSTILE not in text
+    assert f"Why {HOSTILE}?".replace("<", "&lt;").replace(">", "&gt;") in text
+    assert "default-src 'none'" in text
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|<link|@import|url\(|<iframe|\bsrc=", text)
+
+
+def test_the_same_report_twice_is_the_same_file(
+    explainer: SOInter, X: np.ndarray, page: Path, tmp_path: Path, global_random_state_is_left_alone: None
+) -> None:
+    again = explainer.report(X[:60], tmp_path / "again.html", verify=True, paths=1, title=f"Why {HOSTILE}?")
+    assert again.read_bytes() == page.read_bytes()
+
+
+# --- what it asks --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verify", "n_asked"), [(False, 0), (True, 4 * 300), (100, 4 * 25), (3, 0), (None, 4 * 150)], ids=str
+)
+def test_the_black_box_is_asked_no_more_than_allowed(
+    explainer: SOInter, X: np.ndarray, tmp_path: Path, verify: Any, n_asked: int
+) -> None:
+    assert explainer.black_box_ is not None
+    assert 600 - 4 < explainer.n_queries_ <= 600
+    before = explainer.black_box_.n_queries
+    path = explainer.report(X, tmp_path / "r.html", verify=verify, paths=False)
+    used = explainer.black_box_.n_queries - before
+    assert used == 300 + n_asked or (verify is None and 300 + n_asked - 4 <= used <= 300 + n_asked)
+    data = unpacked(path)
+    asked = np.array([row["agreement"] for row in data["rows"]]) != 255
+    assert asked.sum() == used - 300
+    page = path.read_text(encoding="utf-8")
+    assert ("<small>the model was not asked</small>" in page) == (n_asked == 0)
+    assert (f"asked about {asked.sum():,} of 1,200 explanations" in page) == (asked.sum() < 1200)
+
+
+def test_what_the_model_said_need_not_be_asked(explainer: SOInter, X: np.ndarray, tmp_path: Path) -> None:
+    assert explainer.black_box_ is not None
+    before = explainer.black_box_.n_queries
+    opposite = 1 - weather(X[:20])
+    path = explainer.report(X[:20], tmp_path / "r.html", predicted=opposite, verify=False, paths=False)
+    assert explainer.black_box_.n_queries == before
+    data = unpacked(path)
+    told = [[data["values"][code] for code in row["values"]] for row in data["rows"]]
+    assert told == opposite.astype(str).tolist()
+
+
+def test_a_loaded_explainer_without_its_model_says_so(explainer: SOInter, X: np.ndarray, tmp_path: Path) -> None:
+    explainer.save(tmp_path / "saved")
+    loaded = sointer.load(tmp_path / "saved")
+    path = loaded.report(X[:20], tmp_path / "r.html", paths=False)
+    assert "No model was at hand" in path.read_text(encoding="utf-8")
+    data = unpacked(path)
+    assert all((row["agreement"] == 255).all() for row in data["rows"])
+    expected = loaded.explain(X[:20], "odd").expected
+    assert [data["values"][row["values"][2]] for row in data["rows"]] == [str(value) for value in expected]
+
+
+def test_a_budget_that_is_used_up_is_no_error(explainer: SOInter, X: np.ndarray, tmp_path: Path) -> None:
+    explainer.save(tmp_path / "saved")
+    box = sointer.BlackBox(weather, query_budget=30)
+    loaded = sointer.load(tmp_path / "saved", black_box=box)
+    asked = unpacked(loaded.report(X[:20], tmp_path / "r.html", paths=False))
+    assert sum((row["agreement"] != 255).sum() for row in asked["rows"]) == 8, "ten are left, for four targets"
+    assert box.remaining == 2
+    page = loaded.report(X[:20], tmp_path / "r.html", paths=False).read_text(encoding="utf-8")
+    assert "No model was at hand" in page
+
+
+def test_half_of_the_questions_go_to_unusual_answers() -> None:
+    rng = np.random.default_rng(0)
+    codes = np.zeros(100, dtype=int)
+    codes[[3, 50, 70]] = 1
+    assert len(samples_to_ask(codes, 4, rng)) == 4
+    assert codes[samples_to_ask(codes, 4, rng)].sum() == 2
+    assert codes[samples_to_ask(codes, 20, rng)].sum() == 3, "all there are"
+    codes[:98] = 1
+    assert len(samples_to_ask(codes, 50, rng)) == 50, "where few are usual or unusual, the others fill up"
+    np.testing.assert_array_equal(samples_to_ask(codes, 100, rng), np.arange(100))
+
+
+def test_shares_do_not_lean_towards_what_was_asked_more_often() -> None:
+    """90 of 100 are usual and always confirmed, 10 are unusual and never; 10 of each kind are asked."""
+    codes = np.r_[np.zeros(90), np.ones(10)][None]
+    asked = np.zeros((1, 100), dtype=bool)
+    asked[0, :10] = asked[0, 90:] = True
+    share = confirmed_share(asked, codes == 0, codes)
+    assert share is not None
+    assert share.share == pytest.approx(0.9)
+    assert share[3:] == (20, 10)
+    assert share.low < 0.9 < share.high
+    assert confirmed_share(np.zeros((1, 100), dtype=bool), codes == 0, codes) is None
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(0)
+    for truth, n in ((0.5, 20), (0.9, 30), (0.98, 40)):
+        held = 0
+        for _ in range(400):
+            confirmed = rng.random((1, n)) < truth
+            share = confirmed_share(np.ones((1, n), dtype=bool), confirmed, np.zeros((1, n)))
+            assert share is not None
+            held += share.low <= truth <= share.high
+        assert held >= 0.92 * 400
+
+
+def test_samples_that_stand_or_fall_for_all_targets_are_no_independent_cases() -> None:
+    confirmed = np.repeat(np.random.default_rng(0).random((1, 50)) < 0.7, 20, axis=0)
+    one = confirmed_share(np.ones((1, 50), dtype=bool), confirmed[:1], np.zeros((1, 50)))
+    many = confirmed_share(np.ones((20, 50), dtype=bool), confirmed, np.zeros((20, 50)))
+    assert one is not None
+    assert many is not None
+    assert many.high - many.low > 0.9 * (one.high - one.low)
+
+
+# --- all kinds of data ---------------------------------------------------------------------------------------
+
+
+def test_texts_are_shown_and_words_counted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    vocabulary = ["ball", "goal", "vote", "law", "tea", "cup", "sun", "rain"]
+    texts = [" ".join(rng.choice(vocabulary, 6)) + f" {HOSTILE}" for _ in range(200)]
+    texts[3] = "goal\u2028goal Goal </script> tea"
+    Y = np.array([["goal" in text, "vote" in text] for text in texts]).astype(int)
+    model = make_pipeline(CountVectorizer(), MultiOutputClassifier(LogisticRegression())).fit(texts, Y)
+    made = Random(model, k=3, output_names=["sport", "politics"], random_state=0).fit(texts)
+    path = made.report(texts[:30], tmp_path / "r.html", paths=False)
+    data = unpacked(path)
+    assert data["thing"] == "word"
+    assert data["texts"] == texts[:30]
+    assert "deleted from the text" in path.read_text(encoding="utf-8")
+    assert {(name, value) for name, value, _ in chosen(data, 0, 3)} == {("goal", "3"), ("script", "1"), ("tea", "1")}
+    words = {data["features"][number] for number in data["rows"][3]["present"]}
+    assert words == {"goal", "script", "tea"}
+
+
+def test_frames_keep_their_labels_categories_and_groups(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(20, 60, 150),
+            "city": rng.choice(["Oslo", "Rome"], 150),
+            "a": rng.normal(size=150),
+            "b": 1.5,
+        },
+        index=[f"person {i}" for i in range(150)],
+    )
+    frame["b"] = rng.normal(size=150)
+
+    def model(rows: Any) -> pd.DataFrame:
+        return pd.DataFrame({"old": rows["age"] > 40, "north": rows["city"] == "Oslo", "up": rows["a"] + rows["b"] > 0})
+
+    made = Random(model, k=1, groups={"ab": ["a", "b"]}, random_state=0).fit(frame)
+    path = made.report(frame[:20], tmp_path / "r.html", paths=False, targets=["north", "up"], verify=False)
+    data = unpacked(path)
+    assert data["targets"] == ["north", "up"]
+    assert data["samples"] == [f"person {i}" for i in range(20)]
+    for sample in range(20):
+        row = frame.iloc[sample]
+        values = {"age": str(row["age"]), "city": row["city"], "ab": f"a={row['a']:.4g}, b={row['b']:.4g}"}
+        for target in range(2):
+            [(name, value, _)] = chosen(data, target, sample)
+            assert value == values[name]
+    named = made.report(frame[:2], tmp_path / "n.html", sample_names=["x", HOSTILE], paths=False, verify=False)
+    assert unpacked(named)["samples"] == ["x", HOSTILE]
+
+
+@pytest.mark.parametrize("kind", ["continuous", "probability"])
+def test_numbers_behind_the_answers_are_kept(X: np.ndarray, tmp_path: Path, kind: str) -> None:
+    def model(rows: np.ndarray) -> np.ndarray:
+        numbers = np.column_stack([rows[:, 0], 2 * rows[:, 1] - 1])
+        return numbers if kind == "continuous" else 1 / (1 + np.exp(-numbers))
+
+    made = Random(model, k=1, output_kind=kind, random_state=0).fit(X)
+    data = unpacked(made.report(X[:25], tmp_path / "r.html", verify=False, paths=False))
+    said = np.array([row["numbers"] for row in data["rows"]])
+    np.testing.assert_allclose(said, model(X[:25]), atol=1e-4)
+    codes = np.array([row["values"] for row in data["rows"]])
+    high = said > (made.outputs_.center if kind == "continuous" else 0.5)
+    np.testing.assert_array_equal(codes, high)
+    names = ["lower than usual", "higher than usual"] if kind == "continuous" else ["0", "1"]
+    assert data["values"] == names
+
+
+def test_other_explainers_have_reports_too(X: np.ndarray, tmp_path: Path) -> None:
+    made = Random(weather, k=2, random_state=0).fit(X)
+    path = made.report(X[:80], tmp_path / "r.html", verify=True)
+    data = unpacked(path)
+    assert (data["map"], data["ways"]) == (None, {})
+    assert data["facts"][0]["confirmed"][0] < 0.9, "features chosen at random do not suffice"
+    page = path.read_text(encoding="utf-8")
+    assert re.search(r"surely confirms fewer than 80 % of the explanations of unusual answers: .*y2", page)
+
+
+def test_good_explanations_are_not_warned_about(page: Path) -> None:
+    assert "surely confirms fewer" not in page.read_text(encoding="utf-8")
+
+
+# --- how much it holds ---------------------------------------------------------------------------------------
+
+
+def large(n_targets: int, n_samples: int, k: int, n_units: int, *, words: bool) -> ReportContent:
+    rng = np.random.default_rng(0)
+    own = [rng.choice(n_units, min(n_units, 190 if words else n_units), replace=False) for _ in range(n_samples)]
+    selected = np.array([[rng.choice(own[i], k) for i in range(n_samples)] for _ in range(n_targets)])
+    return ReportContent(
+        title="large",
+        lead="",
+        cards=[],
+        says=[],
+        warnings=[],
+        samples=[str(i) for i in range(n_samples)],
+        targets=[f"target {i}" for i in range(n_targets)],
+        units=[f"some word {i}" for i in range(n_units)],
+        thing="feature",
+        kind="binary" if words else "continuous",
+        values=["0", "1"],
+        codes=rng.integers(0, 2, (n_targets, n_samples)),
+        numbers=None if words else rng.normal(size=(n_targets, n_samples)),
+        selected=selected,
+        scores=rng.normal(size=selected.shape),
+        agreement=np.where(rng.random((n_targets, n_samples)) < 0.9, 1.0, 0.5),
+        unit_values=[{int(u): "1" if words else f"{rng.normal():.4g}" for u in units} for units in own],
+        present=own if words else None,
+        outputs=[f"target {i}" for i in range(n_targets)],
+        interactions=rng.random((n_targets, n_targets)),
+    )
+
+
+def test_159_targets_of_500_samples_take_less_than_5_megabytes() -> None:
+    assert samples_that_fit(159, 10, 1836, np.full(500, 190), counts=True) >= 500
+    assert len(render_report(large(159, 500, 10, 1836, words=True)).encode()) < 5_000_000
+
+
+@pytest.mark.parametrize(("n_targets", "k", "n_units"), [(20, 30, 1000), (3, 10, 40), (300, 5, 60)])
+def test_as_many_samples_as_are_said_to_fit_do(n_targets: int, k: int, n_units: int) -> None:
+    n = min(800, samples_that_fit(n_targets, k, n_units, np.full(100, n_units), numbers=True))
+    assert n >= 100
+    assert len(render_report(large(n_targets, n, k, n_units, words=False)).encode()) < 5_000_000
+
+
+def test_of_many_rows_some_are_drawn_in_their_order(explainer: SOInter, X: np.ndarray, tmp_path: Path) -> None:
+    path = explainer.report(X, tmp_path / "r.html", n_samples=20, verify=False, paths=False)
+    rows = [int(name) for name in unpacked(path)["samples"]]
+    assert len(set(rows)) == 20
+    assert rows == sorted(rows)
+    assert max(rows) > 100, "not just the first"
+    assert "20 samples of 300" in path.read_text(encoding="utf-8")
+
+
+def test_the_map_puts_coupled_outputs_side_by_side_and_lists_the_strongest_pairs() -> None:
+    strength = np.full((60, 60), 0.1)
+    for i, j, value in ((3, 50, 5.0), (10, 40, 4.0), (20, 21, 3.0)):
+        strength[i, j] = strength[j, i] = value
+    np.fill_diagonal(strength, 0.0)
+    found = coupling_map(strength)
+    assert found is not None
+    assert found["pairs"][:3] == [[3, 50, 5.0], [10, 40, 4.0], [20, 21, 3.0]]
+    assert len(found["outputs"]) == 40
+    places = {output: place for place, output in enumerate(found["outputs"])}
+    assert all(abs(places[i] - places[j]) == 1 for i, j in ((3, 50), (10, 40), (20, 21)))
+    assert coupling_map(np.zeros((4, 4))) is None
+    assert coupling_map(np.zeros((1, 1))) is None
+
+
+# --- wrong input ---------------------------------------------------------------------------------------------
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("unknown target", {"targets": ["wram"]}, "Did you mean 'warm'"),
+    ("no target", {"targets": []}, "targets is empty"),
+    ("no samples", {"n_samples": 0}, "n_samples must be an int of at least 1"),
+    ("verify in words", {"verify": "yes"}, "verify must be True, False or a whole number"),
+    ("negative", {"paths": -1}, "paths must be True, False or a whole number"),
+    ("too few names", {"sample_names": ["a"]}, "sample_names must hold 10 names, got 1"),
+    ("names twice", {"sample_names": ["a"] * 10}, "sample_names must be unique"),
+    ("k", {"k": 7}, "k must be"),
+    ("short predictions", {"predicted": np.zeros((9, 4))}, "predicted must be what the model says about X, 10 rows"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
+def test_wrong_arguments_are_refused_before_the_model_is_asked(
+    explainer: SOInter, X: np.ndarray, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    assert explainer.black_box_ is not None
+    before = explainer.black_box_.n_queries
+    with pytest.raises(InputError, match=message):
+        explainer.report(X[:10], tmp_path / "r.html", **changes)
+    assert explainer.black_box_.n_queries == before
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_places_that_cannot_be_written_are_refused_first(explainer: SOInter, X: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        explainer.report(X[:10], tmp_path)
+    with pytest.raises(InputError, match="there is no folder"):
+        explainer.report(X[:10], tmp_path / "nowhere" / "r.html")
+
+
+def test_targets_that_fit_was_not_asked_for_are_refused(X: np.ndarray, tmp_path: Path) -> None:
+    made = Random(weather, k=2, output_names=NAMES, random_state=0).fit(X, targets=["wet"])
+    with pytest.raises(InputError, match=r"'odd' were not among the targets given to fit; choose among 'wet'"):
+        made.report(X[:10], tmp_path / "r.html", targets=["wet", "odd"])
+    assert unpacked(made.report(X[:10], tmp_path / "r.html", paths=False))["targets"] == ["wet"]
+
+
+def test_content_that_does_not_fit_together_is_refused() -> None:
+    some = large(3, 10, 2, 8, words=False)
+    with pytest.raises(InputError, match=r"codes has shape \(2, 10\), expected \(3, 10\)"):
+        ReportContent(**{**some.__dict__, "codes": some.codes[:2]})
+    with pytest.raises(InputError, match="selected has shape"):
+        ReportContent(**{**some.__dict__, "scores": some.scores[:, :, :1]})
