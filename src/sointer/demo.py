@@ -7,7 +7,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -61,6 +61,14 @@ class DemoResult:
     def table(self) -> str:
         """The comparison as text."""
         return format_table(self.content)
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as plain values."""
+        facts = {"k": self.content.k, "n_test": self.content.n_test, "random_state": self.content.random_state}
+        methods = [asdict(method) for method in self.content.methods]
+        findings = list(self.content.findings)
+        where = {"seconds": round(self.seconds, 3), "page": str(self.page), "figure": str(self.figure)}
+        return {**facts, "methods": methods, "findings": findings, **where}
 
 
 def run_demo(

@@ -1,0 +1,84 @@
+"""`sointer evaluate`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sointer.cli.console import UNFAITHFUL, running
+from sointer.cli.options import (
+    DataPath,
+    ExplainerPath,
+    Headers,
+    Json,
+    Method,
+    ModelSpec,
+    Quiet,
+    Seed,
+    Size,
+    Targets,
+    TextColumn,
+    Verbose,
+)
+
+
+def evaluate(
+    explainer: ExplainerPath,
+    model: ModelSpec,
+    data: DataPath,
+    target: Targets = None,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows, drawn at random.")] = 50,
+    k: Size = None,
+    against: Annotated[
+        str, typer.Option("--against", metavar="METHODS", help="Random, Lime, KernelShap, or none, between commas.")
+    ] = "Random,Lime,KernelShap",
+    samples: Annotated[
+        int, typer.Option("--samples", min=10, help="Rows that Lime and KernelShap may ask about, for each row.")
+    ] = 1000,
+    at_least: Annotated[
+        float | None,
+        typer.Option("--at-least", min=0.0, max=1.0, metavar="SHARE", help="Exit code 3 if fidelity is below."),
+    ] = None,
+    seed: Seed = 0,
+    text: TextColumn = None,
+    method: Method = None,
+    header: Headers = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Are the explanations faithful? The model is the judge.
+
+    For some rows the features that each method selects are kept and the others removed; the model should still say
+    the same. Lime and KernelShap ask the model some 1,000 times for every row: --against Random, or none, is quick.
+
+    \b
+    Examples:
+      sointer evaluate why/ --model model:predict --data X.csv
+      sointer evaluate why/ --model model:predict --data X.csv --target games --rows 200 --against Random
+      sointer evaluate why/ --model model:predict --data X.csv --against none --at-least 0.9 --json
+    """
+    with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        from sointer.cli.data import read_targets, read_to_explain
+        from sointer.cli.explainers import open_explainer
+        from sointer.evaluation import evaluate as compare
+
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        found = compare(
+            opened,
+            read_to_explain(data, opened, text),
+            targets=read_targets(target, opened.output_names_, masks=opened.outputs_.shape is not None),
+            n_rows=rows,
+            k=k,
+            against=[] if against.strip().lower() == "none" else [name.strip() for name in against.split(",")],
+            n_samples=samples,
+            random_state=seed,
+            tell=lambda line: console.say(f"{line} ..."),
+        )
+        console.say()
+        console.result(found.table(), found.to_json())
+        console.detail(f"the comparison asked the model about {found.n_queries:,} rows")
+        if at_least is not None and found.fidelity < at_least:
+            console.say(f"fidelity {found.fidelity:.3f} is below {at_least:g}")
+            raise typer.Exit(UNFAITHFUL)

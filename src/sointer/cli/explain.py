@@ -1,0 +1,163 @@
+"""`sointer explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sointer.cli.console import Console, running
+from sointer.cli.options import (
+    DataPath,
+    ExplainerPath,
+    Force,
+    Headers,
+    Json,
+    K,
+    Method,
+    OptionalModelSpec,
+    Quiet,
+    TextColumn,
+    Verbose,
+    as_k,
+    check_parent,
+    refuse_existing,
+)
+
+STDOUT = Path("-")
+
+
+def explain(
+    explainer: ExplainerPath,
+    data: DataPath,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help=".parquet, .csv or .jsonl; - is standard output, as CSV.", show_default=False),
+    ],
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="OUTPUT",
+            help="An output by name or number, of masks a pixel such as 12,20; repeatable; or all.",
+        ),
+    ] = None,
+    k: K = None,
+    text: TextColumn = None,
+    model: OptionalModelSpec = None,
+    ask: Annotated[
+        bool, typer.Option("--ask", help="Ask the model what it says about every row, to explain just that.")
+    ] = False,
+    refine: Annotated[
+        int,
+        typer.Option("--refine", min=0, metavar="N", help="Up to N queries a row, for what the model confirms."),
+    ] = 0,
+    verify: Annotated[
+        int, typer.Option("--verify", min=0, metavar="N", help="Ask the model whether it confirms the first N rows.")
+    ] = 0,
+    method: Method = None,
+    header: Headers = None,
+    chunk_rows: Annotated[int | None, typer.Option("--chunk-rows", min=1, help="Rows read at a time.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Which features decided an output, row by row?
+
+    The file may be of any size. Writes one record for each row and selected feature: sample, target, expected, rank,
+    feature, score. The model is needed only for --ask, --refine, --verify, --k auto and raw texts.
+
+    \b
+    Examples:
+      sointer explain why/ --data new.parquet --target games --out why.parquet
+      sointer explain why/ --data new.csv --target all --k 3 --out - | head
+      sointer explain why/ --data new.csv -t games --model model:predict --refine 25 --verify 100 --out why.csv
+    """
+    with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        from sointer.cli.data import read_targets
+        from sointer.cli.explainers import open_explainer
+        from sointer.errors import InputError
+        from sointer.streaming import stream_explain
+
+        if out != STDOUT:
+            refuse_existing(out, force)
+            check_parent(out)
+        for option, wanted in (("--ask", ask), ("--refine", refine), ("--verify", verify), ("--k auto", k == "auto")):
+            if wanted and model is None:
+                raise InputError(f"{option} asks the model; name it with --model, as for sointer fit.")
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        if not target and len(opened.targets_) > 1:
+            names = [opened.output_names_[t] for t in opened.targets_[:5]]
+            raise InputError(f"--target is missing; give one of {', '.join(names)} ..., or all.")
+        targets = read_targets(target, opened.output_names_, masks=opened.outputs_.shape is not None)
+        question: dict[str, Any] = {
+            "target": "all" if targets is None else targets,
+            "k": as_k(k),
+            "refine": refine,
+            "text_column": text,
+        }
+        done = stream_explain(
+            opened,
+            data,
+            destination(out, console),
+            predicted=opened.black_box_ if ask else None,
+            chunk_rows=chunk_rows,
+            progress=console.progress,
+            **question,
+        )
+        fidelity = confirmed(opened, data, verify, question) if verify else None
+        tell(console, done, out, fidelity)
+
+
+def destination(out: Path, console: Console) -> Any:
+    """Where records go: a Parquet file by its name, text for everything else."""
+    from sointer.errors import InputError
+    from sointer.streaming.text_writer import TextWriter
+
+    if out == STDOUT:
+        return TextWriter(console.binary, as_json=console.as_json)
+    kind = out.suffix.lower()
+    if kind in (".csv", ".jsonl"):
+        return TextWriter(out, as_json=kind == ".jsonl")
+    if kind not in (".parquet", ".pq"):
+        raise InputError(f"--out {out}: expected a name that ends in .parquet, .csv or .jsonl, or - (standard output).")
+    return out
+
+
+def confirmed(explainer: Any, data: Path, n_rows: int, question: dict[str, Any]) -> float:
+    """The share of the first rows on which the model says the same, kept to what was selected."""
+    import numpy as np
+
+    from sointer.cli.data import first_rows
+    from sointer.streaming.records import Question
+
+    asked = Question.of(explainer, question["target"], question["k"], question["refine"])
+    rows = first_rows(data, explainer, n_rows, question["text_column"])
+    parts = asked.explain(explainer, rows, None, n_rows)
+    return float(np.concatenate([explanation.verify().agreement for explanation, _ in parts]).mean())
+
+
+def tell(console: Console, done: Any, out: Path, fidelity: float | None) -> None:
+    """How much was written, how fast, and whether the model agrees."""
+    asked = f", asking the model about {done.n_queries:,}" if done.n_queries else ""
+    text = (
+        f"explained {done.n_rows:,} rows in {done.seconds:.1f} s ({done.rows_per_second:,.0f} a second){asked}; "
+        f"{done.n_records:,} records in {out}"
+    )
+    if fidelity is not None:
+        text += f"\non the first rows the model says the same on the selected features alone in {fidelity:.1%} of cases"
+    facts = {
+        "out": str(out),
+        "n_rows": done.n_rows,
+        "n_records": done.n_records,
+        "n_queries": done.n_queries,
+        "seconds": round(done.seconds, 3),
+        "fidelity": fidelity,
+    }
+    if out == STDOUT:
+        console.say(text)
+    else:
+        console.result(text, facts)

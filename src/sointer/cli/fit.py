@@ -1,0 +1,163 @@
+"""`sointer fit`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sointer.cli.console import Console, running
+from sointer.cli.options import (
+    DataPath,
+    Force,
+    Headers,
+    Json,
+    K,
+    Method,
+    ModelSpec,
+    Quiet,
+    Seed,
+    Targets,
+    Verbose,
+    as_k,
+    refuse_existing,
+)
+
+USUAL_K = 10
+
+
+def fit(
+    model: ModelSpec,
+    data: DataPath,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the explainer.", show_default=False)],
+    k: K = None,
+    target: Targets = None,
+    query_budget: Annotated[
+        int | None, typer.Option("--query-budget", min=1, help="Most rows that the model may be asked about.")
+    ] = None,
+    seed: Seed = 0,
+    removal: Annotated[
+        str,
+        typer.Option(
+            "--removal",
+            metavar="HOW",
+            help='What "absent" means: zero, mean, marginal (the values of another row), conditional (of one that is '
+            "alike), blur (images), or auto.",
+        ),
+    ] = "auto",
+    preset: Annotated[str, typer.Option("--preset", metavar="NAME", help="default, or paper: as published.")] = (
+        "default"
+    ),
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="Folder that keeps every answer; the same command then goes on from there."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="COLUMN", help="A column that the model does not get, such as an id."),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="COLUMN", help="The column of texts, for models of texts.")
+    ] = None,
+    feature_names: Annotated[
+        str | None, typer.Option("--feature-names", metavar="NAMES", help="a,b,c or @FILE with one name a line.")
+    ] = None,
+    output_names: Annotated[
+        str | None, typer.Option("--output-names", metavar="NAMES", help="a,b,c or @FILE with one name a line.")
+    ] = None,
+    output_kind: Annotated[
+        str | None,
+        typer.Option("--output-kind", metavar="KIND", help="binary, categorical, probability or continuous."),
+    ] = None,
+    method: Method = None,
+    header: Headers = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Most rows in one call.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Learn to explain a model, from the outside.
+
+    The model is asked about your rows, whole and with parts removed. It is not stored in the explainer.
+
+    Columns are chosen by name if the model knows names (a scikit-learn model fitted on a DataFrame does); else all are
+    used but those you drop. K is 10, or half the features where there are fewer than 20, unless you say otherwise.
+
+    \b
+    Examples:
+      sointer fit --model model:predict --data X.csv --out why/
+      sointer fit --model model:forest --method predict_proba --data X.parquet --drop id --out why/
+      sointer fit --model model.onnx --data X.npz --k 5 --query-budget 20000 --out why/
+      sointer fit --model https://host/v2/models/m --header 'Authorization: Bearer ${TOKEN}' --data X.csv --out why/
+    """
+    with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        from sointer import BlackBox, SOInter
+        from sointer.cli.data import describe, read_names, read_targets, read_to_fit
+        from sointer.cli.models import load_model
+
+        refuse_existing(out, force)
+        names = read_names(output_names, "--output-names")
+        black_box = load_model(model, headers=header, method=method, batch_size=batch_size)
+        X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text)
+        console.say(f"{describe(X)} in {data}{_left_out(left_out)}")
+        explainer = SOInter(
+            black_box,
+            k=usual_k(X) if k is None else as_k(k),  # type: ignore[arg-type]
+            removal=removal,
+            preset=preset,  # type: ignore[arg-type]
+            feature_names=read_names(feature_names, "--feature-names"),
+            output_names=names,
+            output_kind=output_kind,
+            query_budget=query_budget,
+            batch_size=None if isinstance(black_box, BlackBox) else batch_size,
+            random_state=seed,
+            verbose=console.progress,
+        )
+        started = time.perf_counter()
+        targets = read_targets(target, names or getattr(black_box, "output_names", None) or [])
+        explainer.fit(X, targets=targets, **({} if checkpoint is None else {"checkpoint": checkpoint}))
+        explainer.set_params(verbose=None).save(out)  # how much to print is not for the next command to know
+        tell(console, explainer, out, time.perf_counter() - started)
+
+
+def usual_k(X: Any) -> int:
+    """Ten, or half of the features where they are few."""
+    shape: tuple[int, ...] = getattr(X, "shape", (0,))
+    n_features = shape[2] * shape[3] if len(shape) == 4 else shape[1] if len(shape) == 2 else 2 * USUAL_K
+    return max(1, min(USUAL_K, n_features // 2))
+
+
+def tell(console: Console, explainer: Any, out: Path, seconds: float) -> None:
+    """What was learned, and what to do next."""
+    from sointer.errors import InterruptedFitWarning
+
+    facts = {
+        "explainer": str(out),
+        "n_features": explainer.n_features_in_,
+        "outputs": explainer.output_names_,
+        "k": explainer.k,
+        "n_queries": explainer.n_queries_,
+        "held_out_agreement": explainer.held_out_agreement_,
+        "held_out_skill": explainer.held_out_skill_,
+        "seconds": round(seconds, 3),
+        "warnings": [str(warning) for warning in console.warned],
+    }
+    text = (
+        f"wrote {out}: explains {len(explainer.targets_)} outputs, by {explainer.k} of {explainer.n_features_in_} "
+        f"features\nasked the model about {explainer.n_queries_:,} rows in {seconds:.0f} s; on answers kept aside what "
+        f"was learned agrees with it on {explainer.held_out_agreement_:.1%}"
+    )
+    console.result(text, facts)
+    if any(isinstance(warning, InterruptedFitWarning) for warning in console.warned):
+        raise KeyboardInterrupt
+    example = explainer.output_names_[explainer.targets_[0]]
+    console.say(f"next: sointer explain {out} --data FILE --target {example!r} --out why.parquet")
+
+
+def _left_out(names: list[str]) -> str:
+    if not names:
+        return ""
+    return f"; not used: {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"

@@ -1,0 +1,95 @@
+"""`sointer info`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sointer.cli.console import running
+from sointer.cli.options import ExplainerPath, Json, Verbose
+
+MOST_NAMES = 8
+
+
+def info(explainer: ExplainerPath, as_json: Json = False, verbose: Verbose = False) -> None:
+    """What an explainer explains, and how well it learned.
+
+    \b
+    Examples:
+      sointer info why/
+      sointer info why/ --verbose              all names, and the history of the training
+      sointer info why/ --json | jq .outputs
+    """
+    with running(verbose=verbose, as_json=as_json) as console:
+        from sointer.cli.explainers import open_explainer
+
+        facts = describe(open_explainer(explainer, console), explainer)
+        console.result(as_text(facts, verbose), facts)
+
+
+def describe(explainer: Any, path: Path) -> dict[str, Any]:
+    """Everything worth knowing, as plain values."""
+    from sointer.cli.explainers import saved_facts
+
+    saved, image, outputs = saved_facts(path), explainer.input_format_.image, explainer.outputs_
+    kind = "texts" if saved.get("takes_text") else explainer.input_format_.kind
+    takes = "images" if image is not None else {"csr": "sparse rows", "texts": "texts"}.get(kind, "rows")
+    return {
+        "explainer": str(path),
+        "sointer": saved.get("sointer"),
+        "bytes": sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
+        "takes": takes,
+        "features": list(explainer.input_format_.feature_names) if image is None else explainer.n_features_in_,
+        "groups": explainer.groups_.unit_names if explainer.groups_.spec is not None else None,
+        "outputs": list(explainer.output_names_) if outputs.shape is None else list(outputs.shape),
+        "output_kind": outputs.kind,
+        "targets": [explainer.output_names_[t] for t in explainer.targets_] if outputs.shape is None else None,
+        "k": explainer.k,
+        "removal": explainer.removal_.name,
+        "preset": explainer.preset,
+        "structured": explainer.structured,
+        "random_state": explainer.random_state,
+        "n_queries": explainer.n_queries_,
+        "held_out_agreement": explainer.held_out_agreement_,
+        "held_out_skill": explainer.held_out_skill_,
+        "history": explainer.history_,
+    }
+
+
+def as_text(facts: dict[str, Any], verbose: bool) -> str:
+    """The same for people."""
+    features, outputs, targets = facts["features"], facts["outputs"], facts["targets"]
+    n_features = features if isinstance(features, int) else len(features)
+    of_masks = targets is None
+    lines = {
+        "explains": f"masks of {outputs[0]} x {outputs[1]} pixels ({facts['output_kind']})"
+        if of_masks
+        else f"{len(targets)} of {len(outputs)} outputs ({facts['output_kind']}): {listed(targets, verbose)}",
+        "by": f"{facts['k']} of {n_features:,} "
+        + ("pixels" if isinstance(features, int) else f"features: {listed(features, verbose)}"),
+        "groups": "" if facts["groups"] is None else listed(facts["groups"], verbose),
+        "takes": facts["takes"],
+        "absent means": facts["removal"],
+        "asked": f"{facts['n_queries']:,} rows of the model",
+        "agreement": f"{facts['held_out_agreement']:.1%} of answers kept aside are told right; "
+        f"{max(0.0, facts['held_out_skill']):.0%} of the errors of always guessing the usual answer are avoided",
+        "settings": f"preset {facts['preset']}, seed {facts['random_state']}"
+        + ("" if facts["structured"] else ", each output alone"),
+        "on disk": f"{facts['bytes'] / 1e6:.1f} MB, saved by sointer {facts['sointer']}",
+    }
+    text = [f"{name:<13} {value}" for name, value in lines.items() if value]
+    if verbose:
+        text += ["", *(", ".join(f"{name} {_short(value)}" for name, value in row.items()) for row in facts["history"])]
+    return "\n".join(text)
+
+
+def listed(names: list[str], all_of_them: bool) -> str:
+    """Names, but not more than a line of them."""
+    shown = names if all_of_them else names[:MOST_NAMES]
+    return ", ".join(map(str, shown)) + (f" and {len(names) - len(shown):,} more" if len(shown) < len(names) else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({len(value)} values)"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,127 @@
+"""What an evaluation found, as a table for people and as JSON for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sointer.metrics import MeanInterval
+
+MOST_TARGETS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class MethodScore:
+    """How one method did on all questions (a question is a row and an output)."""
+
+    name: str
+    fidelity: MeanInterval
+    """Mean share of draws in which the model says the same on the selected features alone, over rows."""
+    sufficient: float
+    """Share of questions on which it says the same in every draw."""
+    fidelity_otherwise: float
+    """Fidelity when "absent" means something else than in training."""
+    stability: float
+    """Overlap of the selections when a tenth of a row's features is removed and the model's answer stays; NaN where
+    features cannot be compared, such as superpixels."""
+    size: float
+    """How few of its best features the model confirms, on average."""
+    n_fit_queries: int
+    queries_per_row: float
+    ms_per_row: float
+
+
+@dataclass(frozen=True)
+class TargetScore:
+    """How the explainer did on one output."""
+
+    target: str
+    n_questions: int
+    fidelity: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A comparison on `n_rows` rows; the explainer itself comes first."""
+
+    methods: list[MethodScore]
+    targets: list[TargetScore]
+    """Worst first."""
+    n_rows: int
+    n_questions: int
+    k: int
+    removal: str
+    other_removal: str
+    n_queries: int
+    """Rows that the whole comparison asked the model about."""
+
+    @property
+    def fidelity(self) -> float:
+        """That of the explainer."""
+        return self.methods[0].fidelity.mean
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values; what could not be measured is None."""
+        facts = asdict(self)
+        facts["methods"] = [{**asdict(method), "fidelity": method.fidelity._asdict()} for method in self.methods]
+        return _without_nan(facts)  # type: ignore[no-any-return]
+
+    def table(self) -> str:
+        """The comparison as text, with a line of explanation for every column."""
+        header = ["", "fidelity", "±", "sufficient", f"if {self.other_removal}", "stability", "size", "asked", "ms"]
+        rows = [_cells(method) for method in self.methods]
+        lines = [
+            f"{self.n_rows} rows, {self.n_questions} questions, {self.k} features kept, the others removed: "
+            f"{self.removal}",
+            "",
+            *aligned([header, *rows]),
+            "",
+            "fidelity    the model says the same on the selected features alone (share of draws, 95 % interval)",
+            "sufficient  questions on which it does so in every draw",
+            f"if {self.other_removal:<9}fidelity when the others are removed in that way instead",
+            "stability   overlap of the selections when other features of the row change and the answer does not",
+            "size        how few of the best features are enough for the model to say the same",
+            "asked, ms   rows asked of the model and time, to explain one row",
+        ]
+        if len(self.targets) > 1:
+            shown = self.targets[:MOST_TARGETS_SHOWN]
+            more = f" (the worst {len(shown)} of {len(self.targets)})" if len(shown) < len(self.targets) else ""
+            per_target = [[t.target, f"{t.fidelity:.3f}", str(t.n_questions)] for t in shown]
+            lines += ["", *aligned([[f"output{more}", "fidelity", "questions"], *per_target])]
+        return "\n".join(lines)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns side by side: the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cells(method: MethodScore) -> list[str]:
+    half = (method.fidelity.high - method.fidelity.low) / 2
+    shares = [method.sufficient, method.fidelity_otherwise, method.stability]
+    return [
+        method.name,
+        f"{method.fidelity.mean:.3f}",
+        "-" if math.isnan(half) else f"{half:.3f}",
+        *("-" if math.isnan(share) else f"{share:.3f}" for share in shares),
+        f"{method.size:.1f}",
+        f"{method.queries_per_row:,.0f}",
+        f"{method.ms_per_row:.1f}",
+    ]
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
