@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint docs bench reproduce-synthetic reproduce-text reproduce-horses clean
+.PHONY: help setup demo test test-slow lint docs bench faults reproduce-synthetic reproduce-text reproduce-horses clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,8 +46,13 @@ lint: $(INSTALLED) ## check style, format, types and the direction of imports
 docs: $(INSTALLED) ## run every Python example in README.md and docs/
 	$(PY) -m pytest -q tests/test_docs.py
 
-bench: $(INSTALLED) ## measure the speed of explanations
-	$(PY) benchmarks/explain_speed.py
+bench: $(INSTALLED) ## measure speed, queries and memory against other packages (an hour), and write the page
+	test -f docs/results/fan-out.json || $(PY) benchmarks/fan_out.py
+	test -f docs/results/streaming.json || OMP_NUM_THREADS=1 $(PY) benchmarks/streaming.py
+	OMP_NUM_THREADS=1 $(PY) benchmarks/run.py
+
+faults: $(INSTALLED) ## kill fits, damage files and the like on purpose, and count what became of it (half an hour)
+	OMP_NUM_THREADS=1 $(PY) faults/run.py
 
 reproduce-synthetic: $(INSTALLED) ## run every study on synthetic data (hours) and write its figures and pages
 	$(PY) experiments/synthetic/run.py

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from study import Row, Study, files_of, read, work
 
-import sointer
+from sointer.errors import SointerWarning
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class OnePage:
     name: str
     opening: Callable[[dict[str, list[Row]]], str]
     """The beginning of the page, from the results of all studies, by their names."""
+    closing: Callable[[dict[str, list[Row]]], str] = lambda found: ""
+    """The end of the page, likewise."""
 
 
 def run_studies(
@@ -52,9 +54,9 @@ def run_studies(
         parser.error("--smoke needs --out, so that its results do not mix with real ones")
     if n_threads is not None:
         torch.set_num_threads(n_threads)
-    warnings.simplefilter("ignore", sointer.errors.SointerWarning)
+    warnings.simplefilter("ignore", SointerWarning)
     shard, n_shards = (int(part) for part in arguments.shard.split("/"))
-    docs = folder.parents[1] / "docs"
+    docs = next(parent for parent in folder.parents if (parent / "docs").is_dir()) / "docs"
     kept = arguments.out / "results" if arguments.out else folder / "results"
     pages = arguments.out / "pages" if arguments.out else docs / "results"
     images = arguments.out / "images" if arguments.out else docs / "images"
@@ -91,6 +93,6 @@ def write_page(
     images.mkdir(parents=True, exist_ok=True)
     written = {name.replace("_", "-"): studies[name].page(rows, images) for name, rows in found.items()}
     if one_page is not None:
-        written = {one_page.name: "\n".join([one_page.opening(found), *written.values()])}
+        written = {one_page.name: "\n".join([one_page.opening(found), *written.values()]) + one_page.closing(found)}
     for name, text in written.items():
         (pages / f"{name}.md").write_text(text)

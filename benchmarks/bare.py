@@ -1,0 +1,78 @@
+"""The physical limit of explaining: the interpreter's forward pass alone, on inputs that are tensors already."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from sointer.interpreter.image import ImageInterpreter
+from sointer.interpreter.networks import SaliencyInterpreter
+
+OF_IMAGES = ("gradients", "scores")
+"""The parts of the interpreter of images, which explaining calls one by one, so that targets of an image share them."""
+Calls = list[tuple[Any, tuple[Any, ...]]]
+
+
+def recorded(explain: Callable[[], object]) -> Calls:
+    """The calls of the interpreter that explaining makes: the network, and what it was given."""
+    calls: Calls = []
+
+    def note(module: Any, inputs: tuple[Any, ...]) -> None:
+        if isinstance(module, SaliencyInterpreter):
+            calls.append((module, inputs[:2]))  # the input and the target; without a value it finds that out itself
+
+    hook = register_module_forward_pre_hook(note)
+    parts = {name: getattr(ImageInterpreter, name) for name in OF_IMAGES}
+    try:
+        for name, part in parts.items():
+            setattr(ImageInterpreter, name, noted(part, calls))
+        explain()
+    finally:
+        hook.remove()
+        for name, part in parts.items():
+            setattr(ImageInterpreter, name, part)
+    if not calls:
+        raise RuntimeError("explaining never called the interpreter, so there is no bare forward pass to compare with")
+    # Copies, for tensors that were made in inference mode cannot take part in the gradients that saliency needs.
+    return [(network, tuple(x.clone() if torch.is_tensor(x) else x for x in inputs)) for network, inputs in calls]
+
+
+def noted(part: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
+    def call(self: Any, *inputs: Any) -> Any:
+        calls.append((partial(part, self), inputs))
+        return part(self, *inputs)
+
+    return call
+
+
+def in_one_batch(calls: Calls) -> Calls | None:
+    """The same in a single call, where the inputs are dense rows."""
+    network = calls[0][0]
+    if not isinstance(network, SaliencyInterpreter) or not all(torch.is_tensor(x) for _, (x, _) in calls):
+        return None
+    return [(network, tuple(torch.cat(parts) for parts in zip(*(inputs for _, inputs in calls), strict=True)))]
+
+
+def replay(calls: Calls) -> None:
+    with torch.no_grad():
+        for network, inputs in calls:
+            network(*inputs)
+
+
+def median_seconds(works: dict[str, Callable[[], object]], n_repeats: int) -> dict[str, float]:
+    """Median time of each of some works, which take turns, so that all of them meet the same machine."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for work in works.values():
+        work()
+    for _ in range(n_repeats):
+        for name, work in works.items():
+            started = time.perf_counter()
+            work()
+            times[name].append(time.perf_counter() - started)
+    return {name: statistics.median(found) for name, found in times.items()}
