@@ -43,8 +43,10 @@ lint: $(INSTALLED) ## check style, format, types and the direction of imports
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 
-docs: $(INSTALLED) ## run every Python example in README.md and docs/
-	$(PY) -m pytest -q tests/test_docs.py
+docs: $(INSTALLED) ## build the site in docs/_build/html (warnings are errors), and run every example in it
+	$(PY) -m sphinx -W --keep-going -n -q -b html docs docs/_build/html
+	$(PY) -m pytest -q tests/test_docs.py tests/test_newcomer.py
+	@echo "open docs/_build/html/index.html"
 
 bench: $(INSTALLED) ## measure speed, queries and memory against other packages (an hour), and write the page
 	test -f docs/results/fan-out.json || $(PY) benchmarks/fan_out.py
@@ -64,5 +66,5 @@ reproduce-horses: $(INSTALLED) ## run the study of segmented horses (hours; trai
 	$(PY) experiments/horses/run.py
 
 clean: ## remove caches and build products; .venv stays
-	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist out docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -173,3 +173,16 @@ def test_an_output_that_changes_nothing_is_coupled_to_nothing(n_classes: tuple[i
     weight = torch.tensor([[2.0] * n_classes[0] + [3.0]])
     energy = Coupled(OutputSpace(n_classes), (weight, torch.tensor([-3.0]), torch.tensor([1.0])))
     assert output_interactions(energy)[0, 1] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [(2,) * 12, (3, 2, 4, 2, 3)])
+def test_among_very_many_outputs_the_second_derivative_stands_in_for_second_differences(n_classes, monkeypatch):
+    coupled = random_coupling(OutputSpace(n_classes))
+    weight, offset, b = coupled.coupling
+    gentle = Coupled(coupled.space, (0.05 * weight, offset, b))  # little changes along the way
+    one_by_one = output_interactions(gentle)
+    monkeypatch.setattr(interactions, "MOST_CHANGES_COMPARED", 0)
+    by_curvature = output_interactions(gentle)
+    assert one_by_one.max() > 0
+    assert np.allclose(by_curvature, one_by_one, atol=0.15 * one_by_one.max())
+    assert np.array_equal(by_curvature == 0, np.eye(len(n_classes), dtype=bool))

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+import threading
 import warnings
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from sklearn.base import clone
 import sointer
 from sointer import InterpreterConfig, SOInter, TrainingConfig
 from sointer.errors import InputError, LoadError, SointerWarning
+from sointer.plain_json import content_digest
 
 TINY = {
     "query_budget": 200,
@@ -39,9 +41,14 @@ def fitted(data=X, model=two_outputs, **changes):
         return SOInter(model, **{"k": 2, **TINY, **changes}).fit(data)
 
 
+@pytest.fixture(scope="module")
+def explainer():
+    """Fitted once; tests must not change it."""
+    return fitted()
+
+
 @pytest.fixture
-def saved(tmp_path):
-    explainer = fitted()
+def saved(explainer, tmp_path):
     explainer.save(tmp_path / "why")
     return tmp_path / "why"
 
@@ -78,8 +85,8 @@ def test_what_is_loaded_is_what_was_saved(data, changes, tmp_path):
     assert loaded.k == explainer.k
 
 
-def test_a_clone_of_a_loaded_explainer_fits_the_same(saved):
-    explainer, loaded = fitted(), sointer.load(saved, black_box=two_outputs)
+def test_a_clone_of_a_loaded_explainer_fits_the_same(explainer, saved):
+    loaded = sointer.load(saved, black_box=two_outputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SointerWarning)
         again = clone(loaded).fit(X)
@@ -108,6 +115,7 @@ def test_a_removal_that_would_be_ignored_is_refused(saved):
 
 def test_saving_again_replaces_the_explainer_and_nothing_else(saved):
     (saved / "notes.txt").write_text("mine")
+    (saved / ".explainer.json-left-by-a-kill").write_text("{")
     fitted(random_state=5).save(saved)
     assert (saved / "notes.txt").read_text() == "mine"
     assert len(list(saved.glob("weights-*"))) == 1
@@ -115,17 +123,18 @@ def test_saving_again_replaces_the_explainer_and_nothing_else(saved):
     assert sointer.load(saved).random_state == 5
 
 
-def test_a_directory_of_something_else_is_left_alone(tmp_path):
+def test_a_directory_of_something_else_is_left_alone(explainer, tmp_path):
     (tmp_path / "thesis.txt").write_text("irreplaceable")
     with pytest.raises(InputError, match="nothing was written"):
-        fitted().save(tmp_path)
+        explainer.save(tmp_path)
     with pytest.raises(InputError, match="is a file"):
-        fitted().save(tmp_path / "thesis.txt")
+        explainer.save(tmp_path / "thesis.txt")
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.parametrize("fails_at", [1, 2])
+@pytest.mark.parametrize("fails_at", [1, 3])  # of weights and facts; between them is that of the directory
 def test_a_full_disk_leaves_the_old_explainer_whole(saved, monkeypatch, fails_at):
+    other = fitted(random_state=9)
     before = sointer.load(saved, black_box=two_outputs).explain(X, target=0).scores
     calls = []
 
@@ -136,7 +145,7 @@ def test_a_full_disk_leaves_the_old_explainer_whole(saved, monkeypatch, fails_at
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        fitted(random_state=9).save(saved)
+        other.save(saved)
     monkeypatch.undo()
     assert np.array_equal(sointer.load(saved).explain(X, target=0).scores, before)
     assert not [p for p in saved.iterdir() if p.name.startswith(".")]
@@ -153,9 +162,11 @@ def test_saved_files_can_be_read_by_others(saved):
 
 
 def edit(saved, change):
+    """Change facts as one would who makes the checksum right again."""
     facts = json.loads((saved / "explainer.json").read_text())
+    facts.pop("content_sha256", None)
     change(facts)
-    (saved / "explainer.json").write_text(json.dumps(facts))
+    (saved / "explainer.json").write_text(json.dumps({**facts, "content_sha256": content_digest(facts)}))
 
 
 @pytest.mark.parametrize(
@@ -171,8 +182,8 @@ def edit(saved, change):
         (lambda facts: facts["weights"].update(file="../../etc/passwd"), "save never writes"),
         (lambda facts: facts["weights"].update(sha256="0" * 64), "checksum"),
         (lambda facts: facts.pop("weights"), "weights"),
-        (lambda facts: facts.update(groups=[]), "whole explainer|version"),
-        (lambda facts: facts.update(input_format={}), "whole explainer|version"),
+        (lambda facts: facts.update(groups=[]), "whole explainer"),
+        (lambda facts: facts.update(input_format={}), "whole explainer"),
     ],
 )
 def test_damaged_facts_give_one_clear_error(saved, change, words):
@@ -198,6 +209,65 @@ def test_bits_that_flipped_and_files_that_ended_early(saved):
     weights.unlink()
     with pytest.raises(LoadError, match="cannot be read"):
         sointer.load(saved)
+
+
+def test_a_digit_that_changed_in_the_facts(saved):
+    text = (saved / "explainer.json").read_text()
+    (saved / "explainer.json").write_text(text.replace('"k": 2', '"k": 3'))
+    with pytest.raises(LoadError, match="checksum"):
+        sointer.load(saved)
+    (saved / "explainer.json").write_text(json.dumps(json.loads(text)))  # other spaces say the same
+    assert sointer.load(saved).k == 2
+
+
+def test_explainers_saved_by_the_version_before_still_load(explainer, saved):
+    def as_before(facts):
+        facts["format"] = 2
+        del facts["weights"]["bytes"]
+        facts["history"].append({"stage": "old", "loss": float("nan")})
+
+    edit(saved, as_before)
+    facts = json.loads((saved / "explainer.json").read_text())
+    del facts["content_sha256"]
+    (saved / "explainer.json").write_text(json.dumps(facts))
+    loaded = sointer.load(saved, black_box=two_outputs)
+    assert np.array_equal(loaded.explain(X, target=0).scores, explainer.explain(X, target=0).scores)
+    loaded.save(saved)
+    assert json.loads((saved / "explainer.json").read_text())["format"] == 3
+
+
+@pytest.mark.parametrize(("version", "words"), [(1, "version that saved it"), (4, "Install a newer one")])
+def test_formats_that_cannot_be_read_say_what_to_install(saved, version, words):
+    edit(saved, lambda facts: facts.update(format=version))
+    with pytest.raises(LoadError, match=f"format {version}, .* reads format 2 to 3. {words}|{words}"):
+        sointer.load(saved)
+
+
+def test_one_is_read_while_another_is_saved_in_its_place(explainer, saved):
+    others = [explainer, fitted(random_state=3)]
+    stop = threading.Event()
+    failures = []
+
+    def keep_saving():
+        while not stop.is_set():
+            for one in others:
+                one.save(saved)
+
+    def keep_loading():
+        for _ in range(20):
+            try:
+                sointer.load(saved)
+            except Exception as error:
+                failures.append(error)
+
+    writer, readers = threading.Thread(target=keep_saving), [threading.Thread(target=keep_loading) for _ in range(2)]
+    for thread in (writer, *readers):
+        thread.start()
+    for thread in readers:
+        thread.join()
+    stop.set()
+    writer.join()
+    assert failures == []
 
 
 def test_places_without_an_explainer(tmp_path):

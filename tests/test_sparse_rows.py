@@ -425,7 +425,7 @@ def test_more_rows_than_one_chunk(monkeypatch, container, dtype, how):
     masks = np.random.default_rng(4).random((24, 256)) < 0.5
     asked_for = []
 
-    def some_masks(rows):
+    def some_masks(rows, rng):
         n = len(rows)
         asked_for.append(n)
         return masks[sum(asked_for) - n : sum(asked_for)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +20,23 @@ from sointer.adapters import as_black_box
 from sointer.adapters.text import TextPipeline, is_text
 from sointer.blackbox import BlackBox
 from sointer.blackbox.replies import WRONG, read_reply
-from sointer.containers import is_frame, is_sparse
+from sointer.containers import is_dask, is_frame, is_sparse, row_labels
+from sointer.distance import Distance, FarRows
 from sointer.errors import BlackBoxError, ConstantFeatureWarning, ConstantOutputWarning, InputError, SointerWarning
+from sointer.estimator import ExplainerMixin
 from sointer.explanation import Explanation, Source
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import MOST_CLASSES, Outputs
-from sointer.outputs.regions import outputs_of
-from sointer.outputs.targets import pixels_of_targets, resolve_mask_targets
+from sointer.outputs.regions import NO_REGIONS, outputs_of
+from sointer.outputs.targets import Targets, pixels_of_targets, resolve_mask_targets
 from sointer.paths import NoPaths, Trace
 from sointer.removal import Background, Removal, make_removal
 from sointer.selection import allowed_units, rank_units, smallest_confirmed
 from sointer.validation import _some as some
 from sointer.validation import check_k, check_random_state, resolve_targets
 
+_counting = threading.Lock()
 AUTO_K = 10
 CHUNK_ROWS = 256
 
@@ -60,7 +64,7 @@ class Subject:
         return self.black_box(self.input_format.decode(self.data[index]))
 
 
-class Explainer(BaseEstimator):
+class Explainer(ExplainerMixin, BaseEstimator):
     """The frame of an explainer: `fit` reads and adopts a `Subject`, `_scores` says how much each feature matters."""
 
     model: Any
@@ -74,10 +78,14 @@ class Explainer(BaseEstimator):
     batch_size: int | None
     random_state: Any
 
+    asks_to_explain: ClassVar[bool] = False
+    """Whether every explanation asks the black box."""
     text_: TextPipeline | None = None
     """The way from raw texts to words, where fit was given texts."""
     n_explain_queries_: int = 0
     """Rows sent to the black box by all calls of explain since fit."""
+    _distance: tuple[Background, Distance] | None = None
+    """What `distance` needs, and the training rows it was made from."""
 
     @abstractmethod
     def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
@@ -85,8 +93,17 @@ class Explainer(BaseEstimator):
 
     # --- fitting -----------------------------------------------------------------------------------------
 
-    def _read(self, X: Any, removal: Any) -> Subject:
-        """Check and encode what the user gave; called by fit itself, so that warnings point to its caller."""
+    def _read(self, X: Any, removal: Any, *, seed: int | None = None) -> Subject:
+        """Check and encode what the user gave; called by fit itself, so that warnings point to its caller.
+
+        `seed` replaces a random_state that was left open.
+        """
+        if is_dask(X):
+            raise InputError(
+                f"fit: X is a dask {type(X).__name__}, expected rows in memory; some thousand rows are enough to learn "
+                "from. Fit on a sample, such as X.sample(frac=0.01, random_state=0).compute() of a dataframe or "
+                "X[:10_000].compute() of an array; explain() takes the whole collection."
+            )
         self.text_ = TextPipeline.of(self.model) if is_text(X) else None
         names = self.feature_names
         if self.text_ is not None:
@@ -95,7 +112,7 @@ class Explainer(BaseEstimator):
         data = input_format.encode(X, caller="fit")
         groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature, input_format)
         k = check_k(self.k, groups.n_units)
-        rng = check_random_state(self.random_state)
+        rng = check_random_state(self.random_state if seed is None else seed)
         made = make_removal(removal, data, input_format, rng=rng)
         _warn_constant_features(data, input_format)
         trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
@@ -152,16 +169,36 @@ class Explainer(BaseEstimator):
         `predicted` is what the model said about X, all outputs of every row: what is explained is then surely
         what it said, and it need not be asked again.
         """
-        return self._explain(X, target, k, predicted, refine=0)
+        explanation = self._explain(X, target, k, predicted, refine=0)
+        warn_about_far_rows(explanation, stacklevel=2)
+        return explanation
+
+    def distance(self, X: Any) -> NDArray[np.float64]:
+        """For each row, how far it lies from the training data: above 1 it is far, as at most 1 % of those were.
+
+        What is compared: docs/trust.md. The black box is not asked. Explanations know it too: `explanation.far`.
+        """
+        check_is_fitted(self, "outputs_")
+        return self._distance_of(self._source(X, None).data)
+
+    def _distance_of(self, data: Any) -> NDArray[np.float64]:
+        known = self._distance
+        if known is None or known[0] is not self.background_:
+            known = self._distance = self.background_, Distance.of(self.background_, self.input_format_.image)
+        return known[1](data)
 
     def _explain(
         self, X: Any, target: Any, k: int | Literal["auto"] | None, predicted: Any, *, refine: int
     ) -> Explanation:
         check_is_fitted(self, "outputs_")
+        if is_dask(X):
+            from sointer.distributed import explain
+
+            # Not an Explanation but a lazy table of many, which only those who give dask collections see.
+            return explain(self, X, target, k=k, predicted=predicted, refine=refine)  # type: ignore[no-any-return]
         source, targets = self._with_targets(self._source(X, predicted), target)
         n_rows = len(targets)
         size = check_k(self.k if k is None else k, source.groups.n_units)
-        queries_before = _n_queries(source)
         if (refine or size == "auto") and source.known_answers is None:
             _, refine = source.answers, max(0, refine - 1)
         scores, values = self._scores(source, targets)
@@ -172,8 +209,10 @@ class Explainer(BaseEstimator):
         if refine and size != "auto":
             ranking = self._refine(source, ranking, scores, values, targets, size, refine)
         sizes = smallest_confirmed(source, ranking, targets) if size == "auto" else np.full(n_rows, size)
-        self.n_explain_queries_ += _n_queries(source) - queries_before
-        return Explanation.of(ranking, sizes, scores, targets, values, source, self._trace(source, values))
+        with _counting:
+            self.n_explain_queries_ += source.sent.n
+        trace, distance = self._trace(source, values), self._distance_of(source.data)
+        return Explanation.of(ranking, sizes, scores, targets, values, source, trace, distance)
 
     def _refine(
         self,
@@ -193,13 +232,14 @@ class Explainer(BaseEstimator):
         return NoPaths(f"{type(self).__name__} explains every output on its own")
 
     def _source(self, X: Any, predicted: Any) -> Source:
+        labels, texts = row_labels(X), None
         if is_text(X):
             if self.text_ is None:
                 raise InputError(
                     "explain: X holds strings, but the explainer was not fitted on strings (or was loaded without its "
                     "pipeline); give what fit was given, or load it with sointer.load(path, black_box=pipeline)."
                 )
-            X = self.text_.count(X)
+            X, texts = self.text_.count(X), list(X)
         data = self.input_format_.encode(X, caller="explain")
         told = None if predicted is None else self._read_predicted(predicted, data.shape[0])
         return Source(
@@ -211,6 +251,8 @@ class Explainer(BaseEstimator):
             self.background_,
             data,
             told,
+            index=labels,
+            texts=texts,
         )
 
     def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
@@ -233,7 +275,12 @@ class Explainer(BaseEstimator):
 
     def _with_targets(self, source: Source, target: Any) -> tuple[Source, NDArray[np.int64]]:
         """The source with the regions that are explained, and the target of every row."""
-        n_rows, shape = source.data.shape[0], self.outputs_.shape
+        found = self._resolve(target, source.data.shape[0])
+        return replace(source, regions=found.regions, region_names=found.region_names), found.index
+
+    def _resolve(self, target: Any, n_rows: int) -> Targets:
+        """The target of each of n_rows rows, refused where fit did not learn it."""
+        shape = self.outputs_.shape
         if target is None:
             if len(self.targets_) != 1:
                 raise InputError(
@@ -242,12 +289,10 @@ class Explainer(BaseEstimator):
                 )
             target = self.targets_[0]
         if shape is None:
-            targets = resolve_targets(target, self.output_names_, n_rows)
+            found = Targets(resolve_targets(target, self.output_names_, n_rows), NO_REGIONS, [])
         else:
             found = resolve_mask_targets(target, self.output_names_, shape, n_rows)
-            targets = found.index
-            source = replace(source, regions=found.regions, region_names=found.region_names)
-        asked = outputs_of(targets, self.n_outputs_, source.regions)
+        asked = outputs_of(found.index, self.n_outputs_, found.regions)
         unknown = asked[~np.isin(asked, self.targets_)]
         if len(unknown):
             raise InputError(
@@ -255,7 +300,7 @@ class Explainer(BaseEstimator):
                 f"({', '.join(self.output_names_[t] for t in self.targets_[:5])}"
                 f"{' ...' if len(self.targets_) > 5 else ''}); fit again with it, or without targets= for all outputs."
             )
-        return source, targets
+        return found
 
     def _allowed(self, source: Source) -> NDArray[np.bool_]:
         """Units that differ from their reference, the only ones that can be chosen: (rows, units)."""
@@ -275,19 +320,50 @@ class Explainer(BaseEstimator):
         X: Any,
         path: str | PathLike[str],
         *,
+        targets: Sequence[int | str] | None = None,
+        n_samples: int = 500,
         k: int | None = None,
-        names: Sequence[str] | None = None,
-        title: str = "What made this pixel so?",
-        verify: bool = False,
+        predicted: Any = None,
+        verify: bool | int | None = None,
+        title: str | None = None,
+        sample_names: Sequence[str] | None = None,
+        paths: bool | int = True,
     ) -> Path:
-        """Write a page (one HTML file) on which a click on any pixel of a mask shows what made it so; returns its path.
+        """Write a page (one HTML file that works offline) on which people can look around; returns its path.
 
-        The black box is asked once about every image, and, with verify=True, about every explanation shown. Of images
-        with more than 1,024 pixels some rows and columns are left out. k : how many pixels are shown, at most.
+        Of tables and texts: how good the explainer is, what decides each target, every sample's explanations, and how
+        outputs hang together. Of masks: a click on any pixel shows what made it so; of images with more than 1,024
+        pixels some rows and columns are left out.
+
+        Parameters
+        ----------
+        X : samples to show; of more than n_samples, some are drawn at random (of images, the first). Fewer are shown
+            where the file would exceed 5 MB.
+        targets : outputs to show, by name or number; all that fit was asked for, unless told.
+        k : how many features are shown, at most; the explainer's own unless told; if that is "auto", 10, of pixels 50.
+        predicted : what the model says about X; without it the black box, if there is one, is asked once about every
+            sample.
+        verify : how many questions the black box may be asked to confirm explanations: a number, True for as many as it
+            takes, False for none; None for at most as many as fit asked.
+        sample_names : one name per row of X; otherwise the labels of a DataFrame, or row numbers.
+        paths : follow features through other outputs: True for the five targets that depend most on others, a
+            number for as many, False for none. Takes a few seconds for each.
         """
-        from sointer.reporting import image_report
+        from sointer.reporting import write_report
 
-        return image_report(self, X, path, k=k, names=names, title=title, verify=verify)
+        return write_report(
+            self,
+            X,
+            path,
+            targets=targets,
+            n_samples=n_samples,
+            k=k,
+            predicted=predicted,
+            verify=verify,
+            title=title,
+            sample_names=sample_names,
+            paths=paths,
+        )
 
     def __sklearn_clone__(self) -> Explainer:
         """An unfitted copy with the same model: cloning must not un-fit what is being explained."""
@@ -296,8 +372,10 @@ class Explainer(BaseEstimator):
         return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
 
 
-def _n_queries(source: Source) -> int:
-    return 0 if source.black_box is None else source.black_box.n_queries
+def warn_about_far_rows(explanation: Any, *, stacklevel: int) -> None:
+    """Say how many rows are unlike the training data; of the lazy tables of dask collections nothing is known yet."""
+    if isinstance(explanation, Explanation) and explanation.distance is not None:
+        FarRows().add(explanation.distance).warn(stacklevel=stacklevel + 1)
 
 
 def fitted_targets(targets: Any, outputs: Outputs) -> list[int]:

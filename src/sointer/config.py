@@ -70,13 +70,17 @@ class StageConfig:
             fits = isinstance(value, tuple) and len(value) > 0 and all(_is_count(v) and v > 0 for v in value)
             return None if fits else "a tuple of positive whole numbers"
         if isinstance(example, int):
-            fits = _is_count(value) and (value > 0 or (zero and value == 0))
-            return None if fits else "a positive whole number" + (" or zero" if zero else "")
+            most = self.at_most.get(name, math.inf)
+            fits = _is_count(value) and (value > 0 or (zero and value == 0)) and value <= most
+            up_to = f" up to {most}" if name in self.at_most else ""
+            return None if fits else "a positive whole number" + (" or zero" if zero else "") + up_to
         if not _is_number(value) or not (value > 0 or (zero and value == 0)) or not math.isfinite(value):
             return "a positive number" + (" or zero" if zero else "")
         return "a share below 1" if name.endswith("_share") and value >= 1 else None
 
     may_be_zero: ClassVar[frozenset[str]] = frozenset()
+    at_most: ClassVar[Mapping[str, int]] = {}
+    """Where more would take memory or time that no one has; also files of others cannot ask for it."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,7 @@ class EnergyConfig(StageConfig):
         },
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"input_sparsity"})
+    at_most: ClassVar[Mapping[str, int]] = {"exact_limit": 2**16, "mean_field_steps": 1000}
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,7 @@ class InterpreterConfig(StageConfig):
         },
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_residual_steps"})
+    at_most: ClassVar[Mapping[str, int]] = {"n_path_steps": 256}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ AnyUNetwork = TypeVar("AnyUNetwork", bound="UNetwork")
 
 def convolution(n_in: int, n_out: int, size: int, *, stride: int = 1, bias: bool = True) -> nn.Conv2d:
     """A convolution with zeros around the image, its weights still to be drawn."""
-    layer: nn.Conv2d = nn.utils.skip_init(nn.Conv2d, n_in, n_out, size, stride=stride, padding=size // 2, bias=bias)
+    layer: nn.Conv2d = nn.utils.skip_init(
+        nn.Conv2d, n_in, n_out, size, stride=stride, padding=size // 2, bias=bias, device=torch.empty(0).device
+    )
     return layer
 
 

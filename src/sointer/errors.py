@@ -26,6 +26,10 @@ class LoadError(SointerError, ValueError):
     """A saved object or a data set cannot be loaded."""
 
 
+class CheckpointError(SointerError, RuntimeError):
+    """A checkpoint cannot be used, or no longer be written."""
+
+
 class MissingExtraError(SointerError, ImportError):
     """An optional dependency is needed and not installed."""
 
@@ -50,8 +54,20 @@ class BudgetWarning(SointerWarning):
     """The query budget is small enough to hurt the explanations."""
 
 
+class InterruptedFitWarning(SointerWarning):
+    """Fit was interrupted; what it had learned by then is kept."""
+
+
 class PoorFitWarning(SointerWarning):
     """The energy does not predict the black box well enough to be trusted."""
+
+
+class FarInputWarning(SointerWarning):
+    """Rows to explain lie far from the data that the explainer was fitted on."""
+
+
+class CheckpointWarning(SointerWarning):
+    """A part of a checkpoint was lost, or cannot be trusted."""
 
 
 def require_extra(module: str, extra: str) -> ModuleType:

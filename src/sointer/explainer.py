@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from os import PathLike
 from typing import Any, Literal
@@ -13,13 +15,22 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer.base import Explainer, fitted_targets, warn_about_outputs
+from sointer.base import Explainer, Subject, fitted_targets, warn_about_far_rows, warn_about_outputs
+from sointer.blackbox import BlackBox
+from sointer.checkpoint import Checkpoint
 from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
 from sointer.containers import is_sparse
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
-from sointer.errors import BudgetWarning, InputError, PoorFitWarning
+from sointer.errors import (
+    BudgetWarning,
+    CheckpointWarning,
+    InputError,
+    InterruptedFitWarning,
+    LoadError,
+    PoorFitWarning,
+)
 from sointer.explanation import Explanation, Source
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.networks import SaliencyInterpreter
@@ -35,7 +46,7 @@ from sointer.training.history import History
 from sointer.training.images import train_images
 from sointer.training.paper import train_paper
 from sointer.training.task import Configs, Task, Trained, compact
-from sointer.training.threads import threads_for
+from sointer.training.threads import one_thread
 from sointer.validation import _some as some
 from sointer.validation import check_positive_int, is_integer
 
@@ -78,7 +89,12 @@ class SOInter(Explainer):
     [0, 1]
     """
 
+    n_queries_replayed_: int = 0
+    """Answers that fit took from its checkpoint; `n_queries_` counts those that it asked for itself."""
     _tracer: Tracer | None = None
+    _folded: tuple[ImageInterpreter, ImageInterpreter] | None = None
+    """The interpreter, and the same made quicker, which takes longer than an explanation."""
+    _interactions: NDArray[np.float32] | None = None
 
     def __init__(
         self,
@@ -121,10 +137,19 @@ class SOInter(Explainer):
 
     # --- fitting -----------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, targets: Sequence[int | str] | None = None) -> SOInter:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        targets: Sequence[int | str] | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+    ) -> SOInter:
         """Learn to explain the model on data X, for all outputs or for some; y is not used.
 
-        `targets` limits which outputs will be explained (by name or number); the others still help.
+        `targets` limits which outputs will be explained (by name or number); the others still help. `checkpoint` is a
+        directory that keeps every answer of the model as it arrives: if fit is stopped, by whatever, the same call goes
+        on from there, asks nothing again, and gives the same explainer. See docs/reliability.md.
         """
         if self.preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
@@ -132,15 +157,39 @@ class SOInter(Explainer):
             raise InputError(f"structured must be True or False, got {self.structured!r}.")
         self._configs("table")  # wrong settings must come to light before data are read
         wants_auto = isinstance(self.removal, str) and self.removal == "auto"
-        subject = self._read(X, "zero" if wants_auto and self.preset == "paper" else self.removal)
-        black_box, groups, rng = subject.black_box, subject.groups, subject.rng
-        has_images = subject.input_format.image is not None
-        data = subject.data if has_images else compact(subject.data, subject.removal)
-        kind: DataKind = "images" if has_images else "table"
-        if is_sparse(data) and subject.removal.keeps_zeros:
-            kind = "sparse rows"
-        configs = self._configs(kind)
+        removal = "zero" if wants_auto and self.preset == "paper" else self.removal
+        with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
+            subject = self._read(X, removal, seed=None if kept is None else kept.seed)
+            black_box = subject.black_box if kept is None else kept.door(subject, self._settings(subject, targets))
+            if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
+                return self
+            task, plan = self._task(subject, black_box, targets)
+            has_images = subject.input_format.image is not None
+            recipe = train_paper if self.preset == "paper" else train_images if has_images else train_default
+            queries_before = subject.black_box.n_queries
+            try:
+                with black_box.budget(self.query_budget), one_thread():
+                    trained = recipe(task)
+            finally:
+                task.history.close()
+                task.asker.stop()
+            self._adopt_subject(subject, trained.outputs, trained.targets)
+            self._adopt(trained, task)
+            asked, codes = trained.whole
+            self.remembered_ = Remembered.of(subject.data[asked], codes)
+            self.n_queries_ = subject.black_box.n_queries - queries_before
+            self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
+            if kept is not None and not trained.interrupted:
+                self.save(kept.finished)
+            self._warn_about(task, trained, plan)
+            return self
+
+    def _task(self, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[Task, int]:
+        """What the recipe works on, and how many queries were planned for it."""
+        groups, rng = subject.groups, subject.rng
+        kind, data = self._kind(subject)
         plan = self._n_queries(groups.n_units, kind)
+        asked_before = subject.black_box.n_queries
 
         def check(raw: NDArray[Any]) -> None:
             self._check_first(raw, black_box, targets)
@@ -158,29 +207,47 @@ class SOInter(Explainer):
             groups=groups,
             k=subject.k,
             n_queries=plan if black_box.remaining is None else min(plan, black_box.remaining),
-            configs=configs,
+            configs=self._configs(kind),
             structured=self.structured,
-            shift_inputs=self.preset == "default" and not has_images,
+            shift_inputs=self.preset == "default" and kind != "images",
             check=check,
             describe=describe,
             rng=rng,
             generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-            history=History(self.verbose),
+            history=History(self.verbose, n_asked=lambda: subject.black_box.n_queries - asked_before, n_planned=plan),
         )
-        recipe = train_paper if self.preset == "paper" else train_images if has_images else train_default
-        queries_before = black_box.n_queries
+        return task, plan
+
+    def _kind(self, subject: Subject) -> tuple[DataKind, Any]:
+        """What kind of data there is, and the data in the form that suits it."""
+        if subject.input_format.image is not None:
+            return "images", subject.data
+        data = compact(subject.data, subject.removal)
+        return ("sparse rows" if is_sparse(data) and subject.removal.keeps_zeros else "table"), data
+
+    def _settings(self, subject: Subject, targets: Any) -> dict[str, Any]:
+        """Everything but the data that decides what fit asks, by name."""
+        names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
+        settings = {name: getattr(self, name) for name in names} | {"targets": targets}
+        for config in self._configs(self._kind(subject)[0]):
+            settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}
+        return settings
+
+    def _adopt_saved(self, kept: Checkpoint, subject: Subject) -> bool:
+        """Become the explainer that was fitted with this checkpoint before; False if its files were damaged."""
+        from sointer.persistence import load
+
         try:
-            with black_box.budget(self.query_budget), threads_for(subject.input_format.n_columns):
-                trained = recipe(task)
-        finally:
-            task.history.close()
-        self._adopt_subject(subject, trained.outputs, trained.targets)
-        self._adopt(trained, task)
-        asked, codes = trained.whole
-        self.remembered_ = Remembered.of(subject.data[asked], codes)
-        self.n_queries_ = black_box.n_queries - queries_before
-        self._warn_about(task, trained, plan)
-        return self
+            saved = load(kept.finished, self.model, removal=self.removal if callable(self.removal) else None)
+        except LoadError as error:
+            warnings.warn(f"{error} It is fitted again, from the answers kept.", CheckpointWarning, stacklevel=3)
+            return False
+        for name, value in vars(saved).items():
+            if name.endswith("_") and not name.endswith("__"):
+                setattr(self, name, value)
+        self.black_box_, self._interactions = subject.black_box, None
+        self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
+        return True
 
     def _configs(self, data: DataKind) -> Configs:
         return Configs(
@@ -205,14 +272,31 @@ class SOInter(Explainer):
         self.held_out_agreement_ = trained.agreement
         self.held_out_skill_ = trained.skill
         self.history_: list[dict[str, Any]] = task.history.rows
-        self.output_interactions_ = output_interactions(trained.energy)
+        self._interactions = None
+
+    @property
+    def output_interactions_(self) -> NDArray[np.float32]:
+        """(outputs, outputs): how strongly the energy couples each pair; computed when first asked for."""
+        check_is_fitted(self, "energy_")
+        if self._interactions is None:
+            self._interactions = output_interactions(self.energy_)
+        return self._interactions
 
     def _warn_about(self, task: Task, trained: Trained, plan: int) -> None:
-        if task.budget_ran_out or task.n_queries < plan:
+        if trained.interrupted:
             warnings.warn(
-                f"the black box's query budget ended after {self.n_queries_} rows, of {plan} planned; the explainer "
-                f"is usable and agrees with the black box on {trained.agreement:.0%} of the outputs it was "
-                "checked on. Raise the budget for better explanations.",
+                f"fit was interrupted after {self.n_queries_ + self.n_queries_replayed_} of {task.n_queries} planned "
+                f"queries; the explainer is usable and agrees with the black box on {trained.agreement:.0%} of the "
+                "outputs it was checked on. Fit again, without interrupting, for better explanations.",
+                InterruptedFitWarning,
+                stacklevel=3,
+            )
+        if task.budget_ran_out or task.n_queries < plan:
+            n_answers = self.n_queries_ + self.n_queries_replayed_
+            warnings.warn(
+                f"the black box's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
+                f"usable and agrees with the black box on {trained.agreement:.0%} of the outputs it was checked on. "
+                "Raise the budget for better explanations.",
                 BudgetWarning,
                 stacklevel=3,
             )
@@ -248,7 +332,7 @@ class SOInter(Explainer):
     ) -> Explanation:
         """The features that decide the target of every row: network passes only, no query to the black box.
 
-        Only k="auto" and refine ask it.
+        Only k="auto" and refine ask it. A dask array or dataframe gives a lazy dask DataFrame like `to_frame()`.
 
         Parameters
         ----------
@@ -264,7 +348,9 @@ class SOInter(Explainer):
             raise InputError(f"refine must be a whole number of queries per row, 0 or more, got {refine!r}.")
         if refine and (self.k if k is None else k) == "auto":
             raise InputError('refine and k="auto" both decide by asking the black box; choose one of them.')
-        return self._explain(X, target, k, predicted, refine=int(refine))
+        explanation = self._explain(X, target, k, predicted, refine=int(refine))
+        warn_about_far_rows(explanation, stacklevel=2)
+        return explanation
 
     def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         return self._scorer.scores(source, targets)
@@ -272,7 +358,10 @@ class SOInter(Explainer):
     @property
     def _scorer(self) -> Scorer:
         if isinstance(self.interpreter_, ImageInterpreter):
-            return ImageScorer(self.interpreter_.folded(), self.remembered_)
+            folded = self._folded
+            if folded is None or folded[0] is not self.interpreter_:
+                folded = self._folded = self.interpreter_, self.interpreter_.folded()
+            return ImageScorer(folded[1], self.remembered_)
         takes_values = isinstance(self.interpreter_, SaliencyInterpreter)
         likelihood = Likelihood.of(self.config_.energy)
         return RowScorer(self.energy_, self.interpreter_, likelihood, self.shift_, self.remembered_, takes_values)
@@ -304,11 +393,47 @@ class SOInter(Explainer):
             return NoPaths("paths between the pixels of a mask are not told apart")
         if not isinstance(self.energy_, VectorEnergy):
             return NoPaths("SOInter(structured=False) explains every output on its own")
-        if self._tracer is None or self._tracer.energy is not self.energy_:
+        tracer = self._tracer
+        if tracer is None or tracer.energy is not self.energy_:
             likelihood = Likelihood.of(self.config_[0])
-            interactions = self.output_interactions_
-            self._tracer = Tracer(self.energy_, likelihood, self.shift_, interactions, self.remembered_)
-        return partial(self._tracer.trace, source, values)
+            tracer = Tracer(self.energy_, likelihood, self.shift_, self.output_interactions_, self.remembered_)
+            self._tracer = tracer
+        return partial(tracer.trace, source, values)
+
+    # --- pictures ----------------------------------------------------------------------------------------
+
+    def plot_interactions(self, *, n: int = 40, ax: Any = None) -> Any:
+        """A heat map of how strongly outputs are coupled; of many, the n strongest. Returns the Axes.
+
+        Of masks: how strongly a pixel of the mask is coupled with those around it.
+        """
+        from sointer.plot import interactions, neighbours
+
+        check_is_fitted(self, "output_interactions_")
+        check_positive_int(n, "n")
+        matrix = np.asarray(self.output_interactions_)
+        if len(matrix) != self.n_outputs_:
+            return neighbours(matrix, ax=ax)
+        shown = np.sort(np.argsort(-matrix.max(axis=1), kind="stable")[:n])
+        return interactions(matrix[np.ix_(shown, shown)], [self.output_names_[i] for i in shown], ax=ax)
+
+    def plot_history(self, *, ax: Any = None) -> Any:
+        """Loss, and agreement with the black box, on answers held out of training, over its steps. Returns the Axes."""
+        from sointer.plot import history
+
+        check_is_fitted(self, "history_")
+        return history(self.history_, ax=ax)
+
+    def _repr_html_(self) -> str:
+        """In notebooks: what is explained and how well, once fitted; before that scikit-learn's diagram."""
+        from sklearn.utils import estimator_html_repr
+
+        from sointer.plot import html_explainer
+
+        return html_explainer(self) if hasattr(self, "interpreter_") else str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     # --- keeping -----------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from sointer.blackbox import BlackBox
 from sointer.blackbox.replies import stack
@@ -30,17 +31,32 @@ if TYPE_CHECKING:
 
 ASK_ROWS = 4096
 MOST_NUMBERS = 2**24  # of images asked about at a time
+LEVEL = 0.7
+"""Share of draws in which a confirmed explanation holds, at the least."""
+DOUBT = 0.05
+"""How often a bound of that share may be wrong."""
+
+
+CONFIRMED, REFUTED, UNSURE = "confirmed", "not confirmed", "unsure"
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What the black box said about rows reduced to their selected features."""
+    """What the black box said about rows reduced to their selected features.
+
+    Where what is removed becomes something random, the black box was asked about a few draws only, so that there are
+    three verdicts: a row is confirmed if the target surely keeps its value in at least `level` of all draws, not
+    confirmed if it surely does not, and unsure else. Surely: the bound of `interval` says so.
+    """
 
     agreement: NDArray[np.float64]
     """For each row, the share of draws in which the target kept its value; of a region, the share of its pixels too."""
     difference: NDArray[np.float64]
     """For each row, how far the target moved on average: labels 0 or 1, probabilities |p - q|, else in deviations."""
     n_queries: int
+    n_draws: int | None = None
+    """How many draws; None where nothing is random, so that one answer tells all."""
+    level: float = LEVEL
 
     @property
     def fidelity(self) -> float:
@@ -48,9 +64,37 @@ class Verification:
         return float(self.agreement.mean())
 
     @property
+    def interval(self) -> NDArray[np.float64]:
+        """(rows, 2) bounds of the agreement in all possible draws; each is wrong in 5 % of cases at most.
+
+        These are the bounds of Clopper and Pearson; where nothing is random, both are the agreement itself.
+        """
+        if self.n_draws is None:
+            return np.stack([self.agreement, self.agreement], axis=1)
+        agreed, n = self.agreement * self.n_draws, self.n_draws
+        low = betaincinv(np.maximum(agreed, 1e-9), n - agreed + 1, DOUBT)
+        high = betaincinv(agreed + 1, np.maximum(n - agreed, 1e-9), 1 - DOUBT)
+        return np.stack([np.where(agreed > 0, low, 0.0), np.where(agreed < n, high, 1.0)], axis=1)
+
+    @property
     def confirmed(self) -> NDArray[np.bool_]:
-        """Rows on which every draw agreed."""
-        return np.asarray(self.agreement == 1.0)
+        """Rows whose target surely keeps its value; where nothing is random, those where it did."""
+        return np.asarray(self.agreement == 1.0 if self.n_draws is None else self.interval[:, 0] >= self.level)
+
+    @property
+    def refuted(self) -> NDArray[np.bool_]:
+        """Rows that are surely not confirmed: the model relied on more than was selected, or on something else."""
+        return np.asarray(self.agreement < 1.0 if self.n_draws is None else self.interval[:, 1] < self.level)
+
+    @property
+    def unsure(self) -> NDArray[np.bool_]:
+        """Rows that are neither; more draws would tell."""
+        return ~(self.confirmed | self.refuted)
+
+    @property
+    def verdict(self) -> NDArray[np.object_]:
+        """For each row "confirmed", "not confirmed" or "unsure"."""
+        return np.where(self.confirmed, CONFIRMED, np.where(self.refuted, REFUTED, UNSURE)).astype(object)
 
     def _repr_html_(self) -> str:
         from sointer.plot import html_verification
@@ -58,9 +102,10 @@ class Verification:
         return html_verification(self)
 
     def __repr__(self) -> str:
+        unsure = f"unsure of {int(self.unsure.sum())}, " if self.unsure.any() else ""
         return (
             f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
-            f"{len(self.agreement)} rows, n_queries={self.n_queries})"
+            f"{len(self.agreement)} rows, {unsure}n_queries={self.n_queries})"
         )
 
 
@@ -228,6 +273,8 @@ class Explanation:
     source: Source
     trace: Trace | None = field(default=None, repr=False)
     """Computes `paths`, given by the explainer."""
+    distance: NDArray[np.float64] | None = field(default=None, repr=False)
+    """(rows,) how far each row lies from the training data: above 1 it is far. See docs/trust.md."""
 
     @classmethod
     def of(
@@ -239,12 +286,13 @@ class Explanation:
         values: NDArray[Any],
         source: Source,
         trace: Trace | None = None,
+        distance: NDArray[np.float64] | None = None,
     ) -> Explanation:
         width = int(sizes.max())
         selected = np.where(np.arange(width) < sizes[:, None], ranking[:, :width], -1)
         expected = source.outputs.label_targets(values, targets, source.regions)
         names = source.groups.unit_names, [*source.outputs.names, *source.region_names]
-        return cls(selected, scores, targets, expected, *names, source, trace)
+        return cls(selected, scores, targets, expected, *names, source, trace, distance)
 
     def __len__(self) -> int:
         return len(self.selected)
@@ -266,6 +314,13 @@ class Explanation:
         return np.asarray((self.selected >= 0).sum(axis=1))
 
     @property
+    def far(self) -> NDArray[np.bool_]:
+        """Rows unlike the training data, as at most 1 % of the training data would be: doubt what is said of them."""
+        if self.distance is None:
+            raise InputError("far: this explanation was not made by an explainer, which alone knows its training data.")
+        return np.asarray(self.distance > 1)
+
+    @property
     def pixels(self) -> NDArray[np.int64]:
         """(rows, k, 2) row and column of the selected pixels of images, best first; -1 where there is none."""
         image, groups = self.source.input_format.image, self.source.groups
@@ -275,14 +330,20 @@ class Explanation:
         pixels = np.stack(np.divmod(self.selected, image.width), axis=2)
         return np.where(self.selected[:, :, None] >= 0, pixels, -1)
 
-    def verify(self, *, removal: Any = None, n_draws: int = 10, random_state: int = 0) -> Verification:
+    def verify(
+        self, *, removal: Any = None, n_draws: int = 10, level: float = LEVEL, random_state: int = 0
+    ) -> Verification:
         """Does the model say the same on these features alone? Asks the black box.
 
-        The agreement of a region is the share of its pixels that stay the same.
         The other features are removed as in training, or as `removal` says (means and other rows' values are
-        those of the training data); where removal is random, n_draws times. Whole rows are asked about
-        once, however often you verify, also where you said what the model predicts.
+        those of the training data); where removal is random, n_draws times. A row is confirmed if its target then
+        surely keeps its value in at least `level` of all possible draws: with 10 draws, if it did in each of them; to
+        be as sure of level=0.9 takes 30. Of a region, agreement is the share of pixels that stay the same. Whole rows
+        are asked about once, however often you verify, also where you said what the model predicts.
         """
+        check_positive_int(n_draws, "n_draws")
+        if not 0 < level < 1:
+            raise InputError(f"level must be a share of draws between 0 and 1, such as {LEVEL}, got {level!r}.")
         source = self.source
         rng = np.random.default_rng(random_state)
         how = source.removal
@@ -297,7 +358,9 @@ class Explanation:
                 whole, targets = original[some], self.target[some]
                 agree[draw, some] = source.at_targets(source.outputs.agree(whole, reduced), targets)
                 moved[draw, some] = source.at_targets(source.outputs.difference(whole, reduced), targets)
-        return Verification(np.mean(agree, axis=0), np.mean(moved, axis=0), source.sent.n - before)
+        n_queries = source.sent.n - before
+        asked = n_draws if how.is_random else None
+        return Verification(np.mean(agree, axis=0), np.mean(moved, axis=0), n_queries, asked, float(level))
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
         """How much of each selected feature's effect on the target is direct, and how much goes through other outputs.

@@ -10,34 +10,26 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from sointer.adapters.text import TextPipeline
 from sointer.blackbox import BlackBox
-from sointer.config import DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
-from sointer.convolution import channels_last
-from sointer.energy.interactions import output_interactions
-from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
-from sointer.energy.paper_image import paper_image_energy
-from sointer.energy.space import OutputSpace
+from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.errors import InputError, LoadError
 from sointer.explainer import SOInter
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
-from sointer.interpreter.networks import PaperInterpreter, ResidualNetwork, SaliencyInterpreter
-from sointer.interpreter.paper_image import PaperImageInterpreter
+from sointer.interpreter.networks import SaliencyInterpreter
 from sointer.outputs import Outputs
 from sointer.remembered import Remembered
 from sointer.removal import Background, FunctionRemoval, Removal
+from sointer.saved_checks import check_facts, need
+from sointer.saved_networks import restore_networks
 from sointer.storage import DAMAGE, Storage
-from sointer.training.energy_steps import build_energy
-from sointer.training.images import build_networks
-from sointer.training.paper_networks import PaperEnergy, paper_energy
 from sointer.training.task import Configs
 from sointer.validation import is_integer
 
-STORAGE = Storage("explainer", "explainer.json", 2)
+STORAGE = Storage("explainer", "explainer.json", 3, oldest=2)
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 
@@ -53,7 +45,11 @@ def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
     """Read a saved explainer. `black_box` (model or function) is needed only to verify or for k="auto";
-    `removal` only if a function of yours was used."""
+    `removal` only if a function of yours was used.
+
+    Nothing in the files is executed, and nothing larger than the files is made from them, so also those of others can
+    be loaded.
+    """
     facts, tensors = STORAGE.read(path)
     takes_text = facts.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
     text = TextPipeline.of(black_box) if takes_text else None
@@ -96,7 +92,7 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "removal": removal_facts,
         "takes_text": explainer.text_ is not None,
         "targets": explainer.targets_,
-        "n_queries": explainer.n_queries_,
+        "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
         "held_out_agreement": explainer.held_out_agreement_,
         "held_out_skill": explainer.held_out_skill_,
         "history": explainer.history_,
@@ -109,7 +105,10 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _restore(
     facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any, text: TextPipeline | None
 ) -> SOInter:
-    parameters = dict(facts["parameters"])
+    check_facts(facts, tensors)
+    parameters = {name: facts["parameters"][name] for name in SAVED_PARAMETERS}
+    need(len(parameters) == len(facts["parameters"]), "there are parameters that are not known")
+    need(parameters["preset"] in PRESETS and isinstance(parameters["structured"], bool), "a parameter is not known")
     if isinstance(black_box, BlackBox):
         parameters["batch_size"] = None  # it has its own
     explainer = SOInter(black_box, **parameters, random_state=facts["random_state"])
@@ -130,7 +129,7 @@ def _restore(
     explainer.text_ = text
     explainer.black_box_ = None if black_box is None else explainer._black_box()
     explainer.targets_ = [int(t) for t in facts["targets"]]
-    explainer.n_queries_ = facts["n_queries"]
+    explainer.n_queries_ = int(facts["n_queries"])
     explainer.held_out_agreement_ = facts["held_out_agreement"]
     explainer.held_out_skill_ = facts["held_out_skill"]
     explainer.history_ = facts["history"]
@@ -138,10 +137,9 @@ def _restore(
     explainer.feature_names_in_ = np.array(explainer.input_format_.feature_names, dtype=object)
     explainer.n_outputs_ = explainer.outputs_.n_outputs
     explainer.output_names_ = list(explainer.outputs_.names)
-    explainer.energy_, explainer.interpreter_ = _networks(
+    explainer.energy_, explainer.interpreter_ = restore_networks(
         explainer, facts, _part(tensors, "energy."), _part(tensors, "interpreter.")
     )
-    explainer.output_interactions_ = output_interactions(explainer.energy_)
     _set_parameters(explainer)
     return explainer
 
@@ -176,81 +174,6 @@ def as_plain(value: Any) -> Any:
 
 def _arrays(tensors: dict[str, Tensor], prefix: str) -> dict[str, NDArray[Any]]:
     return {name: tensor.numpy() for name, tensor in _part(tensors, prefix).items()}
-
-
-def _networks(
-    explainer: SOInter, facts: dict[str, Any], energy_state: dict[str, Tensor], state: dict[str, Tensor]
-) -> tuple[AnyEnergy, nn.Module]:
-    """The energy and the interpreter, with the weights that were saved."""
-    structured = bool(facts["parameters"]["structured"])
-    if facts["parameters"]["preset"] == "paper":
-        return _paper_networks(explainer, structured, energy_state, state)
-    image = explainer.input_format_.image
-    if image is not None:
-        n_classes = explainer.outputs_.n_classes[0]
-        of_images = build_networks(image, n_classes, explainer.config_, structured=structured)
-        of_images.load_state_dict({f"energy.{name}": tensor for name, tensor in energy_state.items()} | state)
-        channels_last(of_images).requires_grad_(False).eval()
-        return of_images.energy, of_images
-    space = OutputSpace.of(explainer.outputs_)
-    n_columns = explainer.input_format_.n_columns
-    energy = build_energy(n_columns, space, explainer.config_.energy, structured=structured, seed=0)
-    energy.load_state_dict(energy_state)
-    energy.requires_grad_(False)
-    return energy, _saliency_interpreter(explainer, energy, facts, state).eval()
-
-
-def _paper_networks(
-    explainer: SOInter, structured: bool, energy_state: dict[str, Tensor], state: dict[str, Tensor]
-) -> tuple[AnyEnergy, nn.Module]:
-    space = OutputSpace.of(explainer.outputs_)
-    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
-    image, (energy_config, config, _) = explainer.input_format_.image, explainer.config_
-    energy: AnyEnergy
-
-    def alike(of: OutputSpace, alone: int | None = None) -> PaperEnergy:
-        if image is None:
-            return paper_energy(n_columns, of, energy_config)
-        return paper_image_energy(image, of, energy_config, pixel=alone)
-
-    with torch.random.fork_rng(devices=[]):
-        if structured:
-            energy = alike(space)
-        else:
-            each = {t: alike(OutputSpace((space.n_classes[t],)), t) for t in explainer.targets_}
-            energy = SideBySideEnergies(space, each)
-        if image is None:
-            interpreter = PaperInterpreter(n_columns, n_units, explainer.n_outputs_, config.hidden)
-        else:
-            interpreter = PaperImageInterpreter(image, n_units, explainer.targets_)
-    energy.load_state_dict(energy_state)
-    interpreter.load_state_dict(state)
-    return energy.requires_grad_(False), interpreter.requires_grad_(False).eval()
-
-
-def _saliency_interpreter(
-    explainer: SOInter, energy: TrainableEnergy, facts: dict[str, Any], state: dict[str, Tensor]
-) -> SaliencyInterpreter:
-    energy_config, config, _ = explainer.config_
-    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
-    with torch.random.fork_rng(devices=[]):
-        likelihood = Likelihood.of(energy_config)
-        interpreter = SaliencyInterpreter(
-            energy,
-            likelihood,
-            state["references"],
-            state["unit_of_column"],
-            n_units,
-            n_path_steps=int(facts["n_path_steps"]),
-            eliminates=bool(facts["eliminates"]),
-        )
-        if any(name.startswith("residual.") for name in state):
-            interpreter.residual = ResidualNetwork(
-                energy.scaling, n_columns, explainer.n_outputs_, n_units, config.hidden
-            )
-    own = {f"energy.{name}": tensor for name, tensor in energy.state_dict().items()}
-    interpreter.load_state_dict(own | state)
-    return interpreter.requires_grad_(False)
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

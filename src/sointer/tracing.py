@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,19 +20,18 @@ from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
 from sointer.explanation import Source
 from sointer.paths import Paths, one_to_one
+from sointer.randomness import seeded
 from sointer.remembered import Remembered
 from sointer.selection import first_units
 from sointer.training.conditional_steps import learn_target
 from sointer.training.points import Points
-from sointer.training.threads import threads_for
+from sointer.training.threads import one_thread
 
 N_POINTS = 4096
 SHARE_WHOLE = 0.25
 CHUNK_POINTS = 256
 MOST_NUMBERS = 2**23  # held in memory at a time, as points to look at
 MOST_DENSE_BYTES = 2**28  # of points to learn from; batches of dense rows are taken much faster
-
-_seeding = threading.Lock()
 
 
 @dataclass(eq=False)
@@ -70,7 +68,7 @@ class Tracer:
         listed = np.full((n_rows, m), -1, dtype=np.int64)
         total, direct, through = (np.full(shape, np.nan) for shape in ((n_rows, k), (n_rows, k), (n_rows, k, m)))
         twins = one_to_one(self.remembered.codes)
-        with threads_for(source.data.shape[1]), torch.no_grad():
+        with one_thread(), torch.no_grad():
             codes = self._said(source)
             self._learn(source, [t for t in np.unique(targets).tolist() if t not in self.learned], twins)
             n_drawn = n_draws if source.removal.is_random else 1
@@ -157,9 +155,8 @@ class Tracer:
             self.learned.setdefault(target, net)
 
     def _new_net(self, target: int, others: list[int]) -> TargetGivenOthers:
-        """Weights as the target's number draws them; one at a time, since torch draws them from a global state."""
-        with _seeding, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(target)
+        """Weights as the target's number draws them."""
+        with seeded(target):
             return TargetGivenOthers(self.energy.scaling, self.energy.space, target, others)
 
     def _most_telling(self, net: TargetGivenOthers, target: int, others: list[int]) -> list[int]:

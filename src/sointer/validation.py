@@ -108,8 +108,7 @@ def _target_index(target: object, output_names: Sequence[str]) -> int:
     if isinstance(target, str):
         if target in output_names:
             return list(output_names).index(target)
-        close = difflib.get_close_matches(target, output_names, n=3, cutoff=0.5)
-        hint = f"Did you mean {_some(close)}?" if close else f"Known outputs: {_some(list(output_names))}."
+        hint = did_you_mean(target, output_names, "Known outputs")
         raise InputError(f"target names an unknown output: {target!r} is not one of {n_outputs} outputs. {hint}")
     if hasattr(target, "item") and getattr(target, "ndim", None) == 0:
         target = target.item()
@@ -125,6 +124,12 @@ def _target_index(target: object, output_names: Sequence[str]) -> int:
             "Outputs are counted from 0 and negative indices are not accepted; a name works too."
         )
     return int(index)
+
+
+def did_you_mean(name: str, known: Sequence[str], what: str = "There are") -> str:
+    """A hint for a name that is not known: those like it, else some of those there are."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"Did you mean {_some(close)}?" if close else f"{what}: {_some(list(known))}."
 
 
 def check_random_state(seed: object) -> np.random.Generator:

@@ -40,6 +40,7 @@ class HTTPBlackBox(BlackBox):
     """
 
     _first_wait, _longest_wait = 0.2, 30.0
+    _retries_at_first = None  # a server may still be starting
     _joblib_backend = "threading"
 
     def __init__(

@@ -44,12 +44,12 @@ def answer(predict: Callable[[Any], Any], batch: Any, name: str, known: Known, p
     started = time.monotonic()
     n_rows = containers.n_rows(batch)
     everything = np.arange(n_rows)
-    n_calls, error = 0, SointerError()
-    while n_calls <= patience.retries:
+    n_calls, most_calls, error = 0, patience.tries(known.confirmed), SointerError()
+    while n_calls < most_calls:
         n_calls += 1
         at_least = 0.0
         # A copy for every try: a model may write into its input before it fails.
-        again = containers.rows(batch, everything) if n_calls <= patience.retries else batch
+        again = containers.rows(batch, everything) if n_calls < most_calls else batch
         try:
             reply = _call(predict, again, name, patience.timeout)
             table, shape, names = _read(reply, n_rows, image_size(batch), known)
@@ -63,7 +63,7 @@ def answer(predict: Callable[[Any], Any], batch: Any, name: str, known: Known, p
         except SointerError as exc:
             error = exc
             break
-        if n_calls <= patience.retries:
+        if n_calls < most_calls:
             patience.sleep(n_calls, at_least)
     if isinstance(error, BlackBoxError) and (n_calls > 1 or isinstance(error, Unanswered)):
         tried = f"{n_calls} times" if n_calls > 1 else "once"

@@ -38,7 +38,8 @@ class BlackBox:
     cache : remember answers by row and not ask twice; only for models that always answer the same.
     output_names : one name per output; a DataFrame reply brings its own.
     retries : how often a batch is asked again when `predict` raises, hangs or, having answered well before, returns
-        something wrong; the waits between grow. Then the error is raised.
+        something wrong; the waits between grow. Then the error is raised. A function that never answered is asked
+        again at most twice.
     timeout : seconds after which a call counts as hung, or None to wait for ever. Python cannot stop such a call: it
         is left behind, and the next one may run beside it.
     n_jobs : calls at a time, through joblib: processes, or what `joblib.parallel_config` says (-1: all processors).
@@ -57,6 +58,7 @@ class BlackBox:
     """
 
     _first_wait, _longest_wait = 0.05, 1.0  # seconds between tries
+    _retries_at_first: int | None = 2  # None: as many as later
     _joblib_backend: str | None = None  # what the context says
 
     def __init__(
@@ -68,7 +70,7 @@ class BlackBox:
         cache: bool = False,
         output_names: Sequence[str] | None = None,
         name: str | None = None,
-        retries: int = 2,
+        retries: int = 5,
         timeout: float | None = None,
         n_jobs: int | None = None,
         client: Any = None,
@@ -93,7 +95,7 @@ class BlackBox:
             self.n_outputs = len(self.output_names)
         self._confirmed = False  # until the first reply, n_outputs is only what the caller said
         self._empty: Table | None = None
-        self._patience = Patience(retries, timeout, self._first_wait, self._longest_wait)
+        self._patience = Patience(retries, timeout, self._first_wait, self._longest_wait, self._retries_at_first)
         self._sender = make_sender(n_jobs, client, self._joblib_backend)
         self._cache = AnswerCache()
         self._budget = Budget()

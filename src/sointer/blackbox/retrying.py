@@ -40,11 +40,18 @@ class Patience:
     """Seconds after which a call counts as hung."""
     first_wait: float = 0.05
     longest_wait: float = 1.0
+    at_first: int | None = None
+    """Most retries before the first good answer, where a failure is likelier a mistake than an accident."""
 
     def __post_init__(self) -> None:
         check_positive_int(self.retries, "retries", minimum=0)
         if self.timeout is not None:
             check_seconds(self.timeout, "timeout")
+
+    def tries(self, has_answered: bool) -> int:
+        """How often to ask in all."""
+        short = not has_answered and self.at_first is not None
+        return 1 + (min(self.retries, self.at_first or 0) if short else self.retries)
 
     def sleep(self, n_failures: int, at_least: float = 0.0) -> None:
         """Wait before the next try: twice as long after each failure, at least as long as the model asked for."""

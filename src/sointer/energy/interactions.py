@@ -13,6 +13,8 @@ from sointer.energy.networks import Coupled
 from sointer.energy.space import OutputSpace
 
 N_SAMPLES = 128
+MOST_CHANGES_COMPARED = 256
+"""Pairs of changes are compared one by one up to here; beyond, each is small beside all others together."""
 
 
 def output_interactions(energy: Coupled | ImageEnergy) -> NDArray[np.float32]:
@@ -20,8 +22,8 @@ def output_interactions(energy: Coupled | ImageEnergy) -> NDArray[np.float32]:
 
     For classes a of output i and b of output j it is |g(a, b) - g(a, 0) - g(0, b) + g(0, 0)|, 0 being each
     output's first class and the other outputs having random values; of all pairs (a, b) the largest
-    counts. For continuous outputs, the size of the second derivative. Symmetric, zero on the diagonal,
-    zero without coupling. For masks, how strongly a pixel is coupled with its neighbours: a small map.
+    counts. For continuous outputs, and among very many, the size of the second derivative. Symmetric, zero on the
+    diagonal, zero without coupling. For masks, how strongly a pixel is coupled with its neighbours: a small map.
     """
     if isinstance(energy, ImageEnergy):
         return energy.neighbours()
@@ -55,6 +57,11 @@ def _of_classes(space: OutputSpace, weight: Tensor, offset: Tensor, b: Tensor, g
         return result
     owner = space.label_output[changes]
     moves = shift[changes] - first[owner]  # (changes, units)
+    if len(changes) > MOST_CHANGES_COMPARED:
+        mixed = _to_second_order(total, moves, b)
+        rows = torch.zeros(space.n_outputs, len(changes))
+        rows = rows.scatter_reduce(0, owner.unsqueeze(1).expand_as(mixed), mixed, reduce="amax")
+        return result.scatter_reduce(1, owner.expand_as(rows), rows, reduce="amax")
     for change, i in enumerate(owner.tolist()):
         base = (total + to_first[:, i]).unsqueeze(1) + to_first[:, owner]  # (samples, changes, units)
         moved = base + moves[change]
@@ -62,3 +69,12 @@ def _of_classes(space: OutputSpace, weight: Tensor, offset: Tensor, b: Tensor, g
         row = torch.zeros(space.n_outputs).scatter_reduce(0, owner, mixed.abs().mean(dim=0), reduce="amax")
         result[i] = torch.maximum(result[i], row)
     return result
+
+
+def _to_second_order(total: Tensor, moves: Tensor, b: Tensor) -> Tensor:
+    """The mean size of that change, by the curvature of b' softplus(B y) at each sample: (changes, changes)."""
+    slope = torch.sigmoid(total)  # (samples, units)
+    result = torch.zeros(len(moves), len(moves))
+    for curvature in slope * (1 - slope) * b:
+        result += ((moves * curvature) @ moves.T).abs()
+    return result / len(total)

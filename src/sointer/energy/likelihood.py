@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sointer.config import EnergyConfig
@@ -13,6 +14,7 @@ from sointer.energy.inference import (
     LOG_OF_NOTHING,
     exact_log_marginals,
     mean_field_log_marginals,
+    mean_field_log_odds,
     mean_field_means,
     target_log_weights,
 )
@@ -97,13 +99,11 @@ class Likelihood:
         label = space.first_label[targets] + values
         if energy.coupling is not None and self.is_exact(energy):
             return target_log_weights(energy, x, label)
-        marginals = self.log_marginals(energy, x)
         if space.is_binary:
-            other = space.first_label[targets] + (1 - values)
-            return (
-                marginals.gather(1, label.unsqueeze(1)).squeeze(1),
-                marginals.gather(1, other.unsqueeze(1)).squeeze(1),
-            )
+            log_odds = mean_field_log_odds(energy, energy.unary(x), n_steps=self.n_steps, damping=self.damping)
+            of_value = log_odds.gather(1, targets.unsqueeze(1)).squeeze(1) * (2 * values - 1)
+            return F.logsigmoid(of_value), F.logsigmoid(-of_value)
+        marginals = self.log_marginals(energy, x)
         same_output = space.label_output.unsqueeze(0) == targets.unsqueeze(1)
         others = same_output.scatter(1, label.unsqueeze(1), False)
         return (

@@ -11,6 +11,7 @@ from sointer.energy.inference import (
     conditional_means,
     energy_table,
     mean_field_log_marginals,
+    mean_field_log_odds,
     mean_field_means,
 )
 from sointer.energy.networks import Energy
@@ -81,6 +82,9 @@ def negative_pseudo_log_likelihood(energy: Energy, x: Inputs, codes: Tensor) -> 
 
 def negative_mean_field_likelihood(energy: Energy, x: Inputs, codes: Tensor, n_steps: int, damping: float) -> Tensor:
     """-sum_i log q_i(y_i), q the mean-field marginals that explanations will be made with."""
+    if energy.space.is_binary:
+        log_odds = mean_field_log_odds(energy, energy.unary(x), n_steps=n_steps, damping=damping)
+        return F.binary_cross_entropy_with_logits(log_odds, codes.float(), reduction="none").sum(dim=1)
     q = energy.space.one_hot(codes)
     return -(mean_field_log_marginals(energy, x, n_steps=n_steps, damping=damping) * q).sum(dim=1)
 

@@ -110,8 +110,11 @@ class OutputSpace:
 
     def configuration_index(self, codes: Tensor) -> Tensor:
         """The row of `configurations` that equals each row of codes."""
-        strides = torch.tensor(np.concatenate([np.cumprod(self.n_classes[::-1])[::-1][1:], [1]]).astype(np.int64))
-        return (codes * strides).sum(dim=1)
+        return (codes * self._strides).sum(dim=1)
+
+    @cached_property
+    def _strides(self) -> Tensor:
+        return torch.tensor(np.concatenate([np.cumprod(self.n_classes[::-1])[::-1][1:], [1]]).astype(np.int64))
 
     def normalise(self, label_logits: Tensor) -> Tensor:
         """Log-probabilities of labels: a softmax over each output's own classes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -55,14 +56,22 @@ class ImageInterpreter(nn.Module):
         region : weights of the pixels that are the target (n, pixels); its value is that of `codes` (n, pixels).
         distance : of every pixel from the region (n, pixels).
         """
-        salient, expected = self._saliency(x, absent, region, codes)
-        maps = self._maps(x, region, codes, distance, salient, expected)
-        own = self.network(maps).flatten(1)
+        (gradient,), expected = self.gradients(x, [region], codes)
+        return self.scores(x, region, codes, distance, self.saliency(gradient, x - absent), expected)
+
+    def scores(
+        self, x: Tensor, region: Tensor, codes: Tensor, distance: Tensor, salient: Tensor, expected: Tensor
+    ) -> Tensor:
+        """The same from what the energy says: `salient`, of saliency, and `expected`, of gradients."""
+        own = self.network(self._maps(x, region, codes, distance, salient, expected)).flatten(1)
         scores: Tensor = own - self.gains[0] * distance / SOME + self.gains[1] * salient
         return scores
 
-    def _saliency(self, x: Tensor, absent: Tensor, region: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """How much every pixel speaks for the target's value, in [-1, 1]; and what mask the energy expects."""
+    def gradients(self, x: Tensor, regions: Sequence[Tensor], codes: Tensor) -> tuple[list[Tensor], Tensor]:
+        """How the evidence for each of several targets' values moves with the images; and what mask is expected.
+
+        The energy is passed forwards once, and backwards once for every target (each of them one of every image).
+        """
         image = self.energy.image
         with torch.enable_grad():
             point = x.detach().requires_grad_(True)
@@ -72,11 +81,20 @@ class ImageInterpreter(nn.Module):
             else:
                 own = logits.gather(1, codes.unsqueeze(1)).squeeze(1)
                 evidence = own - logits.logsumexp(1)
-            (gradient,) = torch.autograd.grad((evidence * region).sum(), point)
-        of_pixel = (gradient * (x - absent)).view(-1, image.channels, image.n_pixels).sum(1)
-        share = of_pixel / of_pixel.abs().amax(1, keepdim=True).clamp_min(1e-12)
+            last = len(regions) - 1
+            gradients = [
+                torch.autograd.grad((evidence * region).sum(), point, retain_graph=number < last)[0]
+                for number, region in enumerate(regions)
+            ]
         expected = logits.detach().view(-1, self.energy.n_maps, *image.size)
-        return share.sign() * share.abs().sqrt(), expected.clamp(-8, 8) / 4
+        return gradients, expected.clamp(-8, 8) / 4
+
+    def saliency(self, gradient: Tensor, difference: Tensor) -> Tensor:
+        """How much every pixel speaks for the target's value, in [-1, 1], from the difference that removal makes."""
+        image = self.energy.image
+        of_pixel = (gradient * difference).view(-1, image.channels, image.n_pixels).sum(1)
+        share = of_pixel / of_pixel.abs().amax(1, keepdim=True).clamp_min(1e-12)
+        return share.sign() * share.abs().sqrt()
 
     def _maps(
         self, x: Tensor, region: Tensor, codes: Tensor, distance: Tensor, salient: Tensor, expected: Tensor

@@ -86,7 +86,16 @@ class SaliencyInterpreter(nn.Module):
         self.register_buffer("residual_share", torch.zeros(energy.space.n_outputs))
         self.register_buffer("shrinkage", torch.full((energy.space.n_outputs,), 3.0))
 
-    def saliency(self, x: Tensor, targets: Tensor, values: Tensor, *, signed_only: bool = False) -> Saliency:
+    def saliency(
+        self,
+        x: Tensor,
+        targets: Tensor,
+        values: Tensor,
+        *,
+        n_steps: int | None = None,
+        first_reference: int = 0,
+        signed_only: bool = False,
+    ) -> Saliency:
         """Evidence of every unit for the target's value: (rows, units)."""
         columns = target_saliency(
             self.energy,
@@ -94,8 +103,8 @@ class SaliencyInterpreter(nn.Module):
             x,
             targets,
             values,
-            self.references,
-            self.n_path_steps,
+            self.references.roll(-first_reference, 0) if first_reference else self.references,
+            self.n_path_steps if n_steps is None else n_steps,
             signed_only=signed_only,
         )
         return columns.of_units(self.unit_of_column, self.relevance.shape[1])
@@ -105,12 +114,13 @@ class SaliencyInterpreter(nn.Module):
         with torch.no_grad():
             return self.likelihood.predict(self.energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
 
-    def prior(self, x: Tensor, targets: Tensor, values: Tensor | None = None) -> Tensor:
-        """Scores before the residual: (rows, units)."""
+    def prior(self, x: Tensor, targets: Tensor, values: Tensor | None = None, *, n_steps: int | None = None) -> Tensor:
+        """Scores before the residual, from paths of so many steps: (rows, units)."""
         values = self.predicted_values(x, targets) if values is None else values
         signed = self.signed[targets].unsqueeze(1)
         blend = Blend(signed, self.shrinkage[targets].unsqueeze(1))
-        saliency = self.saliency(x, targets, values, signed_only=bool((self.signed == 1.0).all()))
+        signed_only = bool((self.signed == 1.0).all())
+        saliency = self.saliency(x, targets, values, n_steps=n_steps, signed_only=signed_only)
         return blend(saliency, self.relevance[targets])
 
     def forward(self, x: Tensor, targets: Tensor, values: Tensor | None = None) -> Tensor:
@@ -118,6 +128,10 @@ class SaliencyInterpreter(nn.Module):
         prior = self.prior(x, targets, values)
         if self.eliminates:
             prior = eliminate(self, x, targets, values, prior)
+        return self.with_residual(prior, x, targets)
+
+    def with_residual(self, prior: Tensor, x: Tensor, targets: Tensor) -> Tensor:
+        """Scores with what was learned on top of them, if anything was."""
         if self.residual is None:
             return prior
         share = self.residual_share[targets].unsqueeze(1)

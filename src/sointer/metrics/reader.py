@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sointer.containers import is_sparse
 from sointer.groups import Groups
+from sointer.randomness import seeded
 
 Index: TypeAlias = NDArray[np.int64]
 Masks: TypeAlias = Callable[[Index, np.random.Generator], NDArray[np.bool_]]
@@ -92,8 +93,7 @@ class Reader:
         self._views = views
         self._truth = truth
         self._n_values = n_values
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             self._network = nn.Sequential(
                 nn.Linear(views.width, HIDDEN),
                 nn.ReLU(),

@@ -6,14 +6,16 @@ import os
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from sointer.errors import LoadError
-from sointer.storage import Storage
+from sointer.saved_checks import check_shapes
+from sointer.storage import DAMAGE, Storage
 
-STORAGE = Storage("model", "model.json", 1)
+STORAGE = Storage("model", "model.json", 2, oldest=1)
 
 Model = TypeVar("Model", bound="SavedModel")
 
@@ -50,9 +52,11 @@ class SavedModel(BaseEstimator):
             model = cls(**{name: tuple(it) if isinstance(it, list) else it for name, it in parameters.items()})
             model._check_parameters()
             model.history_ = facts["history"]
+            with torch.device("meta"):  # a size, but no memory, until it is known to be that of the weights
+                check_shapes(model._restore(facts), tensors)
             network = model._restore(facts)
             network.load_state_dict(tensors)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        except DAMAGE as error:
             raise LoadError(
                 f"{directory} does not hold a whole {cls.__name__} ({type(error).__name__}: {error}). Save it again."
             ) from error

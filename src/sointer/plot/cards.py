@@ -52,11 +52,15 @@ def html_verification(check: Verification) -> str:
     """How many rows the black box confirmed."""
     lines = [
         ("fidelity", meter(check.fidelity)),
-        ("confirmed", f"{int(check.confirmed.sum())} of {len(check.agreement)} rows"),
+        ("confirmed", f"{int(check.confirmed.sum())} of {len(check.agreement)} rows{_unsure(check)}"),
         ("the target moved by", f"{float(check.difference.mean()):.3g} on average"),
         ("asked the model about", f"{check.n_queries:,} rows"),
     ]
     return _card("Does the model say the same on the selected features alone?", lines)
+
+
+def _unsure(check: Verification) -> str:
+    return f", {int(check.unsure.sum())} unsure" if check.unsure.any() else ""
 
 
 def html_paths(paths: Paths) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from sointer.inputs import ImageShape
 from sointer.removal.background import Background
 from sointer.removal.base import BoolArray, FloatArray, RemovalFunction, check_mask
 from sointer.removal.marginal import RemovalByRows
+
+# The function is its owner's: fit calls it while training and while asking, which are two threads.
+_one_at_a_time = threading.RLock()
 
 
 class FunctionRemoval(RemovalByRows):
@@ -37,7 +41,8 @@ class FunctionRemoval(RemovalByRows):
                 "saved; expected it to be given again on loading. Load it with sointer.load(path, removal=function)."
             )
         given, kept = (Z, keep) if self.image is None else (self.image.unflatten(Z), self.image.unflatten(keep))
-        filled = np.asarray(self.function(given.copy(), kept.copy(), rng))
+        with _one_at_a_time:
+            filled = np.asarray(self.function(given.copy(), kept.copy(), rng))
         where = f"The removal function {self.name!r} returned"
         if filled.shape != given.shape or filled.dtype.kind not in "biuf":
             raise InputError(

@@ -88,6 +88,8 @@ class ReportContent:
     """(outputs, outputs) how strongly each pair is coupled."""
     ways: Mapping[int, TargetWays] = field(default_factory=dict)
     """By target, for those whose ways through other outputs were followed."""
+    far: Sequence[int] = ()
+    """Samples that lie far from the training data, by number."""
 
     def __post_init__(self) -> None:
         shape = (len(self.targets), len(self.samples))

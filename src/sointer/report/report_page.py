@@ -36,6 +36,7 @@ def report_data(content: ReportContent) -> dict[str, Any]:
         "outputs": [str(name) for name in content.outputs],
         "values": [str(value) for value in content.values],
         "texts": None if content.texts is None else list(content.texts),
+        "far": [int(sample) for sample in content.far],
         "facts": facts,
         "map": None if content.interactions is None else coupling_map(content.interactions),
         "ways": {str(target): _ways(ways, number) for target, ways in content.ways.items()},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from sointer.distance import unwarned
 from sointer.errors import InputError, require_extra
 from sointer.reporting.images import image_page
 from sointer.reporting.tables import table_page
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 
+@unwarned()  # the page says which samples are far
 def write_report(
     explainer: Explainer,
     X: Any,

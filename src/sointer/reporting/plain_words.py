@@ -43,6 +43,8 @@ class Told:
     n_queries: int
     n_followed: int
     """Targets whose ways through other outputs are shown."""
+    n_far: int = 0
+    """Samples unlike the training data."""
 
     @property
     def n_samples(self) -> int:
@@ -156,6 +158,12 @@ def warnings_of(explainer: Explainer, told: Told) -> list[str]:
         warnings.append(
             f"For these outputs the model surely confirms fewer than {_percent(POORLY_CONFIRMED)} of the explanations "
             f"of unusual answers: {_some(weak)}."
+        )
+    if told.n_far:
+        warnings.append(
+            f"{_many(told.n_far, 'sample')} of {told.n_samples:,} {'lies' if told.n_far == 1 else 'lie'} far from the "
+            "data that the explainer learned from, of which at most 1 % would be called so; trust what is said there "
+            "only if it is confirmed. They are marked."
         )
     n_asked, n_all = int(told.asked.sum()), told.asked.size
     if told.knows_answers and n_asked < n_all:

@@ -81,6 +81,7 @@ def table_page(
     values, codes, numbers = _values(explainer, found.expected, answers, chosen)
     words = UnitWords(source)
     shown_of_sample = [np.unique(found.selected[:, i]) for i in range(len(index))]
+    far = np.flatnonzero(explainer._distance_of(source.data) > 1).tolist()
     told = Told(
         targets=[explainer.output_names_[t] for t in chosen],
         codes=codes,
@@ -92,6 +93,7 @@ def table_page(
         knows_answers=answers is not None,
         n_queries=_n_queries(explainer) - queries_before,
         n_followed=len(found.ways),
+        n_far=len(far),
     )
     content = ReportContent(
         title=title,
@@ -119,6 +121,7 @@ def table_page(
         outputs=explainer.output_names_,
         interactions=getattr(explainer, "output_interactions_", None),
         ways=found.ways,
+        far=far,
     )
     return render_report(content)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sointer import containers
 from sointer.base import Explainer
+from sointer.distance import unwarned
 from sointer.errors import InputError, require_extra
 from sointer.explanation import Explanation
 from sointer.outputs import Outputs
@@ -67,7 +68,9 @@ class Question:
             rows = X if whole else containers.rows(X, sample)
             said = predicted if predicted is None or whole else containers.rows(predicted, sample)
             target = self.targets[0] if n_targets == 1 else self.targets * n_times
-            yield explainer.explain(rows, target, k=self.k, predicted=said, **more), sample
+            with unwarned():
+                explanation = explainer.explain(rows, target, k=self.k, predicted=said, **more)
+            yield explanation, sample
 
 
 def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: Any) -> Any:

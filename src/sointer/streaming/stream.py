@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from sointer import containers
 from sointer._version import __version__
 from sointer.base import Explainer
+from sointer.distance import FarRows
 from sointer.errors import InputError, SointerError, SointerWarning
 from sointer.streaming.columns import as_in_fit, columns_needed, csv_dtypes
 from sointer.streaming.progress import Progress, make_progress
@@ -99,16 +100,17 @@ def stream_explain(
     said = _Predicted(predicted, opened)
     schema = record_schema(explainer.outputs_, _facts(explainer, question))
     writer = out if isinstance(out, TextWriter) else RecordWriter(out, schema)
-    started, n_rows, queries_before = time.perf_counter(), 0, explainer.n_explain_queries_
+    started, n_rows, queries_before, far = time.perf_counter(), 0, explainer.n_explain_queries_, FarRows()
     shown: Progress = make_progress(progress, opened.n_rows)
     try:
         for chunk in chunks:
             rows = as_in_fit(explainer, chunk, text_column)
             n_new = containers.n_rows(rows)
-            tables = [
-                record_table(explanation, n_rows + sample, schema)
-                for explanation, sample in question.explain(explainer, rows, said.next(rows, n_new), size)
-            ]
+            tables = []
+            for explanation, sample in question.explain(explainer, rows, said.next(rows, n_new), size):
+                tables.append(record_table(explanation, n_rows + sample, schema))
+                if explanation.distance is not None:
+                    far.add(explanation.distance[:: len(question.targets)])
             for table in tables:
                 writer.write(table)
             n_rows += n_new
@@ -122,6 +124,7 @@ def stream_explain(
         raise
     finally:
         shown.close()
+    far.warn(stacklevel=2)
     n_queries = explainer.n_explain_queries_ - queries_before
     return StreamResult(path, n_rows, writer.n_records, n_queries, time.perf_counter() - started)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sointer.energy.conditional import TargetGivenOthers
+from sointer.training.adam import Adam, Group
 from sointer.training.energy_steps import SPARSITY_WARM_UP, shrink_columns
 from sointer.training.points import Points
 
@@ -22,16 +23,12 @@ def learn_target(net: TargetGivenOthers, points: Points, y: Tensor, values: Tens
     """Train on points, their encoded outputs (rows, columns) and the target's values (rows,)."""
     generator = torch.Generator().manual_seed(seed)
     parameters = [p for name, p in net.named_parameters() if not name.startswith("scaling.")]
-    optimiser = torch.optim.Adam(parameters, lr=LEARNING_RATE, fused=True)
+    optimiser = Adam([Group(parameters, LEARNING_RATE)])
     for step in range(N_STEPS):
-        rate = LEARNING_RATE * 0.5 * (1.0 + math.cos(math.pi * step / N_STEPS))
-        optimiser.param_groups[0]["lr"] = rate
+        pace = 0.5 * (1.0 + math.cos(math.pi * step / N_STEPS))
         batch = torch.randint(len(points), (BATCH_SIZE,), generator=generator)
-        loss = net.loss(net.project(points.take(batch)), y[batch], values[batch])
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
+        optimiser.step(net.loss(net.project(points.take(batch)), y[batch], values[batch]), pace)
         if step > SPARSITY_WARM_UP * N_STEPS:
-            shrink_columns([net.of_features.weight], rate * PRICE_OF_FEATURES)
-            shrink_columns([net.of_outputs.weight], rate * PRICE_OF_OUTPUTS)
+            shrink_columns([net.of_features.weight], pace * LEARNING_RATE * PRICE_OF_FEATURES)
+            shrink_columns([net.of_outputs.weight], pace * LEARNING_RATE * PRICE_OF_OUTPUTS)
     return net.eval().requires_grad_(False)

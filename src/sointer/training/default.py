@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,13 +13,18 @@ from sointer.energy.space import OutputSpace
 from sointer.interpreter.networks import SaliencyInterpreter
 from sointer.interpreter.relaxation import hard_top_k
 from sointer.outputs import Outputs
-from sointer.training.energy_steps import EnergyTrainer, Quality, build_energy, fit_scaling
-from sointer.training.interpreter_steps import choose_blend, learn_residual, priors_in_chunks, relevance_of
-from sointer.training.queries import WholeRows, ask_first, draw_pairs
-from sointer.training.task import Pairs, Replies, Task, Trained, concatenate, n_asked_twice, warn_if_unstable
+from sointer.training.energy_steps import EnergyTrainer, build_energy, fit_scaling
+from sointer.training.interpreter_steps import accept_residual, choose_blend, learn_residual, relevance_of
+from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs
+from sointer.training.task import Pairs, Question, Task, Trained, n_asked_twice, warn_if_unstable
+from sointer.training.trial_scores import priors_in_chunks
 
 MIN_STEPS_PER_EPOCH, MAX_STEPS_PER_EPOCH = 25, 100
-PRETRAINING_STEPS_SHARE = 0.55
+FIRST_SELECTION, FIRST_SELECTED_ANSWERS = 0.4, 0.55
+"""Shares of the energy's steps after which features are first selected, and after which it first learns from that.
+
+Where questions are few, every one of them should be a good one: both are then the latter.
+"""
 N_REFERENCES = 64
 N_SPARSE_STEPS = (1_500, 10_000)
 SHARE_OF_SMALLER_SELECTIONS = 0.75
@@ -26,15 +33,34 @@ ON_POLICY_CHUNK = 2048
 
 def train_default(task: Task) -> Trained:
     """Steps 1 to 5 of the method; see docs/method.md."""
-    replies, whole_index = ask_first(task)
+    replies, whole_index, ask_rest = ask_first(task)
     outputs, targets = task.describe(replies.raw)
     warn_if_unstable(task, outputs, whole_index.numpy(), replies)
-    pairs = Pairs.of(outputs, replies, some_held_out(task, len(replies)))
+    rest = ask_rest()
+    pairs = Pairs.of(outputs, replies, some_held_out(task, len(replies), len(rest)))
     whole = WholeRows(task, whole_index, pairs.codes[: len(whole_index)])
     interpreter = fresh_interpreter(task, outputs)
-    quality = alternate(task, interpreter, pairs, whole, torch.tensor(targets))
-    fit_interpreter(task, interpreter, whole, torch.tensor(targets))
-    asked_whole = (whole_index.numpy(), whole.codes.numpy())
+    trainer = EnergyTrainer(
+        interpreter.energy,
+        interpreter.likelihood,
+        pairs,
+        task.configs.energy,
+        number_of_steps(task),
+        task.generator,
+        task.history,
+    )
+    interrupted = False
+    try:
+        alternate(task, interpreter, trainer, whole, torch.tensor(targets), rest)
+    except KeyboardInterrupt:
+        if trainer.n_done < FIRST_SELECTION * trainer.n_steps or trainer.best is None:
+            raise
+        interrupted = True
+        task.asker.stop()
+        settle(task, interpreter, trainer, whole, torch.tensor(targets))
+    task.history.close()
+    assert trainer.best is not None
+    quality = trainer.best.quality
     return Trained(
         outputs,
         targets,
@@ -42,14 +68,16 @@ def train_default(task: Task) -> Trained:
         interpreter,
         quality.agreement,
         quality.skill,
-        asked_whole,
+        (whole_index.numpy(), whole.codes.numpy()),
         quality.poorly_told,
+        interrupted,
     )
 
 
-def some_held_out(task: Task, n: int) -> Tensor:
-    """Which answers are held out: a random share, and of two or more answers at least one, but not all."""
-    held_out = torch.rand(n, generator=task.generator) < task.configs.training.validation_share
+def some_held_out(task: Task, n: int, n_later: int) -> Tensor:
+    """Which of the n answers there are is held out: a random share of all n + n_later, but never none nor all."""
+    share = task.configs.training.validation_share * (n + n_later) / n
+    held_out = torch.rand(n, generator=task.generator) < share
     held_out[:2] = torch.tensor([True, False])[: min(2, n)]
     return held_out
 
@@ -79,57 +107,90 @@ def fresh_interpreter(task: Task, outputs: Outputs) -> SaliencyInterpreter:
     return interpreter
 
 
-def alternate(task: Task, interpreter: SaliencyInterpreter, pairs: Pairs, whole: WholeRows, targets: Tensor) -> Quality:
-    """Pre-train the energy, then rounds of select, query, learn; returns its quality on held-out answers."""
-    n_steps = number_of_steps(task)
-    n_on_policy = max(0, task.n_queries - len(pairs) - n_asked_twice(task))
+def alternate(
+    task: Task,
+    interpreter: SaliencyInterpreter,
+    trainer: EnergyTrainer,
+    whole: WholeRows,
+    targets: Tensor,
+    asked: Question,
+) -> None:
+    """Learn the energy, in rounds of select, query, learn; then settle what the interpreter does with it.
+
+    Every round selects and asks before it takes in the answers to what was asked a round before, so that a slow
+    black box always has something to answer. All that does not need the last answers is done before them. Where
+    questions are few, the answers to one selection are learned from before the next, and the black box waits.
+    """
+    waits = are_few(task)
+    n_on_policy = max(0, task.n_queries - len(trainer.pairs) - len(asked) - n_asked_twice(task))
     n_rounds = task.configs.training.n_rounds if n_on_policy else 0
-    trainer = EnergyTrainer(
-        interpreter.energy, interpreter.likelihood, pairs, task.configs.energy, n_steps, task.generator, task.history
-    )
-    task.history.stage("learning how inputs and outputs hang together", n_steps)
-    trainer.run(int(n_steps * (PRETRAINING_STEPS_SHARE if n_rounds else 1.0)), "pre-training")
-    for round_number in range(n_rounds):
+    round_share = (1.0 - FIRST_SELECTED_ANSWERS) / max(n_rounds, 1)
+    n_choosing = task.configs.interpreter.n_residual_steps if task.k < task.groups.n_units else 0
+    task.history.stage("learning", trainer.n_steps + n_choosing)
+    trainer.run_until(FIRST_SELECTED_ANSWERS if waits and n_rounds else FIRST_SELECTION, "pre-training")
+    questions = [asked]
+    for number in range(n_rounds):
         if not task.is_sparse:
             interpreter.relevance.copy_(relevance_of(interpreter, whole, targets, task.generator, 128))
-        answers = ask_selected(task, interpreter, whole, targets, n_on_policy // n_rounds)
-        if answers is not None:
-            pairs.add(answers)
-        trainer.run((n_steps - trainer.n_done) // (n_rounds - round_number), f"round {round_number + 1}")
+        selected = ask_selected(task, interpreter, whole, targets, n_on_policy // n_rounds)
+        take_in(trainer.pairs, [*questions, *selected] if waits else questions)
+        questions = [] if waits else selected
+        n_learned = number + waits
+        trainer.run_until(
+            FIRST_SELECTED_ANSWERS + n_learned * round_share, f"round {n_learned}" if n_learned else "pre-training"
+        )
+    residual = None
+    if n_choosing and not waits:
+        blend(task, interpreter, whole, targets)
+        residual = learn_residual(task, interpreter, targets)
+    take_in(trainer.pairs, questions)
+    trainer.run_until(1.0, f"round {n_rounds}" if n_rounds else "pre-training")
+    settle(task, interpreter, trainer, whole, targets)
+    if n_choosing and waits:
+        residual = learn_residual(task, interpreter, targets)
+    if residual is not None:
+        accept_residual(task, interpreter, residual, whole, targets)
+
+
+def settle(
+    task: Task, interpreter: SaliencyInterpreter, trainer: EnergyTrainer, whole: WholeRows, targets: Tensor
+) -> None:
+    """The best energy there was, the relevance and the blend that go with it, and no residual."""
     trainer.finish()
-    return trainer.held_out_quality()
+    interpreter.residual = None
+    blend(task, interpreter, whole, targets)
 
 
-def fit_interpreter(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, targets: Tensor) -> None:
-    """With the energy fixed: relevance over all rows, the blend, and the residual."""
-    n_residual_steps = task.configs.interpreter.n_residual_steps
-    task.history.stage("learning to choose features", 1 + n_residual_steps)
+def blend(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, targets: Tensor) -> None:
+    """Relevance over all rows, and how it is blended with a row's own saliency; sparse rows have neither."""
     if not task.is_sparse:
         interpreter.relevance.copy_(relevance_of(interpreter, whole, targets, task.generator, 512))
         choose_blend(task, interpreter, whole, targets)
-    task.history.step()
-    if n_residual_steps and task.k < task.groups.n_units:
-        learn_residual(task, interpreter, whole, targets)
-    task.history.close()
 
 
+def take_in(pairs: Pairs, questions: Iterable[Question]) -> None:
+    """Wait for answers, and learn from them from now on."""
+    for question in questions:
+        answers = question.answers()
+        if answers is not None:
+            pairs.add(answers)
+
+
+@torch.no_grad()
 def ask_selected(
     task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, targets: Tensor, n: int
-) -> Replies | None:
-    """Rows reduced to what the interpreter selects now, for targets that matter."""
-    if n == 0:
-        return None
+) -> list[Question]:
+    """Ask about rows reduced to what the interpreter selects now, for targets that matter."""
     rows, row_targets = draw_pairs(whole, targets, n, task.generator)
     sizes = selection_sizes(task, n)
-    parts = []
-    for chunk in torch.arange(n).split(ON_POLICY_CHUNK):
+    questions = []
+    for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
         some, chosen = whole.pick(rows[chunk]), row_targets[chunk]
         values = some.codes.gather(1, chosen.unsqueeze(1)).squeeze(1)
         scores = priors_in_chunks(interpreter, some.points, chosen, values)
         keep = hard_top_k(scores, task.k, some.allowed, sizes[chunk])
-        parts.append(task.query(some.index.numpy(), keep.numpy()))
-    answered = [part for part in parts if part is not None]
-    return concatenate(answered) if answered else None
+        questions.append(task.ask(some.index.numpy(), keep.numpy()))
+    return questions
 
 
 def selection_sizes(task: Task, n: int) -> Tensor:

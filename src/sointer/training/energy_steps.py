@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sointer.config import EnergyConfig
 from sointer.containers import is_sparse
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import InputScaling, SeparateEnergy, TrainableEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
+from sointer.randomness import seeded
+from sointer.training.adam import Adam, Group
 from sointer.training.history import History
 from sointer.training.task import Pairs, is_mostly_zero
 
@@ -23,6 +25,7 @@ SPARSITY_WARM_UP = 0.25
 MOST_UNITS_ALONE, FEWEST_UNITS_ALONE = 2000, 16
 N_VALIDATIONS = 60
 VALIDATION_CHUNK = 1024
+LARGEST_GRADIENT = 10.0
 POOR_SKILL = 0.5
 FEWEST_UNUSUAL = 5
 
@@ -31,8 +34,7 @@ def build_energy(
     n_columns: int, space: OutputSpace, config: EnergyConfig, *, structured: bool, seed: int
 ) -> TrainableEnergy:
     """A fresh energy; the global random state of torch is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         if structured:
             return VectorEnergy(n_columns, space, hidden=config.hidden, coupling_units=config.coupling_units)
         most = max(FEWEST_UNITS_ALONE, MOST_UNITS_ALONE // space.n_outputs)
@@ -69,6 +71,13 @@ class Quality(NamedTuple):
     """Outputs of which little was learned."""
 
 
+class Best(NamedTuple):
+    """The state of an energy that did best on held-out answers."""
+
+    quality: Quality
+    state: dict[str, Tensor]
+
+
 class EnergyTrainer:
     """Runs a fixed number of steps, in as many calls as the recipe likes, under one learning-rate schedule."""
 
@@ -86,26 +95,25 @@ class EnergyTrainer:
         self.config, self.n_steps = config, n_steps
         self.generator, self.history = generator, history
         self.n_done = 0
-        self.best_loss = math.inf
-        self.best_state = copy.deepcopy(energy.state_dict())
+        self.best: Best | None = None
         self.optimiser = self._optimiser()
 
-    def _optimiser(self) -> torch.optim.Optimizer:
-        config = self.config
-        coupling = [p for name, p in self.energy.named_parameters() if name == "b" or name.startswith("B.")]
-        own = [p for name, p in self.energy.named_parameters() if not (name == "b" or name.startswith("B."))]
-        groups = [{"params": own, "full_rate": config.learning_rate}]
-        if coupling:
-            groups.append({"params": coupling, "full_rate": config.learning_rate * config.coupling_speed})
-        return torch.optim.Adam(groups, lr=config.learning_rate, fused=True)
+    def _optimiser(self) -> Adam:
+        rate, speed = self.config.learning_rate, self.config.coupling_speed
+        own: list[Tensor] = []
+        coupling: list[Tensor] = []
+        for name, parameter in self.energy.named_parameters():
+            (coupling if name == "b" or name.startswith("B.") else own).append(parameter)
+        groups = [Group(own, rate), Group(coupling, rate * speed)]
+        return Adam([group for group in groups if group.parameters], largest_gradient=LARGEST_GRADIENT)
 
-    def run(self, n_steps: int, round_name: str) -> None:
-        """Take the next n_steps of the schedule on the pairs there are now."""
+    def run_until(self, share: float, round_name: str) -> None:
+        """Take the steps up to this share of the schedule, on the pairs there are now."""
         training = torch.nonzero(~self.pairs.held_out).squeeze(1)
         batch_size = min(self.config.batch_size, len(training))
         order, position = training[:0], 0
         every = max(1, self.n_steps // N_VALIDATIONS)
-        for _ in range(min(n_steps, self.n_steps - self.n_done)):
+        while self.n_done < int(share * self.n_steps):
             if position + batch_size > len(order):
                 order = training[torch.randperm(len(training), generator=self.generator)]
                 position = 0
@@ -118,18 +126,13 @@ class EnergyTrainer:
 
     def _step(self, batch: Tensor) -> float:
         progress = self.n_done / self.n_steps
-        for group in self.optimiser.param_groups:
-            group["lr"] = group["full_rate"] * 0.5 * (1.0 + math.cos(math.pi * progress))
+        pace = 0.5 * (1.0 + math.cos(math.pi * progress))
         loss = self.likelihood.loss(self.energy, self.pairs.points.take(batch), self.pairs.codes[batch]).mean()
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.energy.parameters(), 10.0)
-        self.optimiser.step()
+        told = self.optimiser.step(loss, pace)
         # Interactions between features must be found before weak columns may be shrunk away.
         if self.config.input_sparsity and progress > SPARSITY_WARM_UP:
-            amount = self.optimiser.param_groups[0]["lr"] * self.config.input_sparsity
-            shrink_columns(self.energy.input_weights, amount)
-        return float(loss.detach())
+            shrink_columns(self.energy.input_weights, pace * self.config.learning_rate * self.config.input_sparsity)
+        return told
 
     def _validate(self, round_name: str, training_loss: float) -> None:
         quality = self.held_out_quality()
@@ -140,9 +143,9 @@ class EnergyTrainer:
             held_out_loss=quality.loss,
             held_out_agreement=quality.agreement,
         )
-        if quality.loss < self.best_loss:
-            self.best_loss = quality.loss
-            self.best_state = copy.deepcopy(self.energy.state_dict())
+        if self.best is None or quality.loss < self.best.quality.loss:
+            # In one piece, for an interrupt may come at any moment.
+            self.best = Best(quality, copy.deepcopy(self.energy.state_dict()))
 
     def held_out_quality(self) -> Quality:
         """How well the energy predicts answers that it was not trained on."""
@@ -167,7 +170,8 @@ class EnergyTrainer:
 
     def finish(self) -> None:
         """Go back to the state that was best on the held-out queries."""
-        self.energy.load_state_dict(self.best_state)
+        if self.best is not None:
+            self.energy.load_state_dict(self.best.state)
         self.energy.requires_grad_(False)
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from sointer.config import EnergyConfig, InterpreterConfig
 from sointer.energy.image import ImageEnergy
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.pixels import PixelUnits
 from sointer.interpreter.relaxation import gumbel_noise
+from sointer.training.adam import Adam, Group
 from sointer.training.energy_steps import Quality, skill
 from sointer.training.history import History
 from sointer.training.image_pool import ImagePool
@@ -24,6 +25,8 @@ N_VALIDATIONS = 20
 VALIDATION_CHUNK = 64
 LAST_RATE = 0.05
 STEPS_PER_REPORT = 50
+WEIGHT_DECAY = 1e-4
+LARGEST_GRADIENT_OF_ENERGY = 10.0
 LARGEST_GRADIENT = 1.0
 """Of the interpreter: now and then one is huge, and a step along it loses what was learned."""
 
@@ -44,7 +47,8 @@ class ImageEnergySteps:
         self.generator, self.history = generator, history
         self.n_done = 0
         self.newest = torch.empty(0, dtype=torch.long)
-        self.optimiser = torch.optim.AdamW(energy.parameters(), config.learning_rate, weight_decay=1e-4, fused=True)
+        group = Group(list(energy.parameters()), config.learning_rate)
+        self.optimiser = Adam([group], largest_gradient=LARGEST_GRADIENT_OF_ENERGY, weight_decay=WEIGHT_DECAY)
 
     def run(self, n_steps: int, stage: str) -> None:
         """The next n_steps; afterwards the energy is ready to be read."""
@@ -52,18 +56,13 @@ class ImageEnergySteps:
         training = torch.nonzero(~self.pool.held_out[: len(self.pool)]).squeeze(1)
         every = max(1, self.n_steps // N_VALIDATIONS)
         for _ in range(n_steps):
-            set_rate(self.optimiser, self.config.learning_rate, self.n_done, self.n_steps)
             x, codes = self.pool.take(self._batch(training))
-            loss = self.energy.loss(x, codes).mean()
-            self.optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            nn.utils.clip_grad_norm_(self.energy.parameters(), 10.0)
-            self.optimiser.step()
+            loss = self.optimiser.step(self.energy.loss(x, codes).mean(), pace(self.n_done, self.n_steps))
             self.n_done += 1
             if self.n_done % every == 0:
-                self._validate(stage, float(loss.detach()))
+                self._validate(stage, loss)
                 self.energy.train()
-            self.history.step(loss=float(loss.detach()))
+            self.history.step(loss=loss)
         self.energy.requires_grad_(False).eval()
 
     def _batch(self, training: Tensor) -> Tensor:
@@ -146,22 +145,19 @@ class ImageInterpreterSteps:
         """Mean losses of some steps each."""
         self._recent: list[float] = []
         self.own = [*interpreter.network.parameters(), interpreter.gains]
-        self.optimiser = torch.optim.AdamW(self.own, config.learning_rate, weight_decay=1e-4, fused=True)
+        group = Group(self.own, config.learning_rate)
+        self.optimiser = Adam([group], largest_gradient=LARGEST_GRADIENT, weight_decay=WEIGHT_DECAY)
 
     def step(self, batch: Batch) -> float:
         """One step; returns the loss."""
         self._train(True)
-        set_rate(self.optimiser, self.config.learning_rate, self.n_done, self.n_steps)
         share = self.select(batch.scores(self.interpreter), batch.sizes)
         kept = batch.reduced(share)
         loss = -self.interpreter.energy.region_log_likelihood(kept, batch.region, batch.codes).mean()
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.own, LARGEST_GRADIENT)
-        self.optimiser.step()
+        told = self.optimiser.step(loss, pace(self.n_done, self.n_steps))
         self._train(False)
         self.n_done += 1
-        return self._noted(float(loss.detach()))
+        return self._noted(told)
 
     def _noted(self, loss: float) -> float:
         self._recent.append(loss)
@@ -191,9 +187,7 @@ class ImageInterpreterSteps:
             parameter.requires_grad_(on)
 
 
-def set_rate(optimiser: torch.optim.Optimizer, full: float, n_done: int, n_steps: int) -> None:
-    """Up in a few steps, then down along a cosine."""
+def pace(n_done: int, n_steps: int) -> float:
+    """Up in a few steps, then down along a cosine: the share of the full learning rate."""
     warm = min(1.0, (n_done + 1) / min(WARM_UP, max(1, n_steps // 10)))
-    down = LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * min(n_done / n_steps, 1.0)))
-    for group in optimiser.param_groups:
-        group["lr"] = full * warm * down
+    return warm * (LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * min(n_done / n_steps, 1.0))))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -11,13 +9,23 @@ from torch import Tensor
 
 from sointer.interpreter.networks import Blend, ResidualNetwork, SaliencyInterpreter, row_scale
 from sointer.interpreter.relaxation import hard_top_k, soft_top_k
-from sointer.interpreter.saliency import Saliency
+from sointer.randomness import seeded
+from sointer.training.adam import Adam, Group
 from sointer.training.queries import Rows, WholeRows, draw_pairs, imagined_rows
 from sointer.training.search import improve_by_swaps
 from sointer.training.task import Task
+from sointer.training.trial_scores import (
+    N_PATH_STEPS_OF_MANY,
+    has_many_outputs,
+    in_chunks,
+    n_steps_of_trials,
+    priors_in_chunks,
+    saliency_in_chunks,
+)
 
 N_RELEVANCE_PAIRS = 20_000
 RELEVANCE_CHUNK = 2048
+N_RELEVANCE_PAIRS_OF_MANY = 4096
 N_BLEND_PAIRS = 1024
 MIN_PAIRS_FOR_OWN_BLEND = 256
 N_RESIDUAL_PAIRS = 4096
@@ -25,6 +33,9 @@ N_DRAWS = 4
 N_SWEEPS = 3
 SWAP_MARGIN = 0.05  # nats, for one row
 SEARCH_EFFORT = 300_000_000
+MOST_OUTPUTS_AT_ONCE = 2**20
+WIDTH_OF_AN_OUTPUT = 4
+"""What an output that is found by mean-field steps costs, in input columns."""
 
 # From the least to the most local; an earlier one is kept unless a later one is clearly better.
 BLENDS = (
@@ -40,6 +51,7 @@ BLENDS = (
 )
 
 
+@torch.no_grad()
 def relevance_of(
     interpreter: SaliencyInterpreter,
     whole: WholeRows,
@@ -48,24 +60,28 @@ def relevance_of(
     n_per_target: int,
 ) -> Tensor:
     """Mean size of saliency for every target and unit, over rows where the unit differs: (outputs, units)."""
-    n = min(N_RELEVANCE_PAIRS, n_per_target * len(targets))
+    many = has_many_outputs(interpreter)
+    n_steps = N_PATH_STEPS_OF_MANY if many else interpreter.n_path_steps
+    n = min(N_RELEVANCE_PAIRS_OF_MANY if many else N_RELEVANCE_PAIRS, n_per_target * len(targets))
     rows, chosen = draw_pairs(whole, targets, n, generator)
     total, count = torch.zeros_like(interpreter.relevance), torch.zeros_like(interpreter.relevance)
     for chunk in torch.arange(n).split(RELEVANCE_CHUNK):
         some, targets = whole.pick(rows[chunk]), chosen[chunk]
         values = some.codes.gather(1, targets.unsqueeze(1)).squeeze(1)
-        size = saliency_in_chunks(interpreter, some.points, targets, values).size
+        size = saliency_in_chunks(interpreter, some.points, targets, values, n_steps, rolling=many).size
         total.index_add_(0, targets, size * some.allowed)
         count.index_add_(0, targets, some.allowed.float())
     return total / count.clamp_min(1.0)
 
 
+@torch.no_grad()
 def choose_blend(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, targets: Tensor) -> None:
     """For all targets together, and for each that is seen often enough, the least local blend that suffices."""
     n = int(np.clip(N_BLEND_PAIRS * len(targets) // 2, N_BLEND_PAIRS, 4 * N_BLEND_PAIRS))
+    n = N_BLEND_PAIRS if has_many_outputs(interpreter) else n
     rows, chosen = draw_pairs(whole, targets, n, task.generator)
     judge = Judge(task, interpreter, whole.pick(rows), chosen)
-    saliency = saliency_in_chunks(interpreter, judge.some.points, chosen, judge.values)
+    saliency = saliency_in_chunks(interpreter, judge.some.points, chosen, judge.values, n_steps_of_trials(interpreter))
     relevance = interpreter.relevance[chosen]
     quality = torch.stack([judge.of_scores(blend(saliency, relevance)) for blend in BLENDS])
     own_error = judge.own_error()
@@ -94,13 +110,8 @@ def least_local(quality: Tensor, own_error: float) -> int:
     return next(i for i in range(len(quality)) if not clearly_positive(quality[best] - quality[i], own_error))
 
 
-def learn_residual(
-    task: Task,
-    interpreter: SaliencyInterpreter,
-    whole: WholeRows,
-    targets: Tensor,
-) -> None:
-    """Teach the residual the selections that a search over swaps finds better; keep it only if it clearly helps."""
+def learn_residual(task: Task, interpreter: SaliencyInterpreter, targets: Tensor) -> ResidualNetwork:
+    """A residual that was taught the selections that a search over swaps finds better."""
     config = task.configs.interpreter
     n_candidates = min(task.groups.n_units, max(20, 2 * task.k))
     imagined = imagined_rows(task, interpreter.energy, interpreter.likelihood, N_RESIDUAL_PAIRS)
@@ -120,8 +131,7 @@ def learn_residual(
     task.history.record(stage="search", n_pairs=len(rows), changed=float(changed))
     prior = (scores / row_scale(scores)).masked_fill(~some.allowed, -10.0)
     wanted = better.float()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(task.rng.integers(2**31)))
+    with seeded(int(task.rng.integers(2**31))):
         residual = ResidualNetwork(
             interpreter.energy.scaling,
             some.points.shape[1],
@@ -129,17 +139,14 @@ def learn_residual(
             prior.shape[1],
             config.hidden,
         )
-    optimiser = torch.optim.Adam(residual.parameters(), lr=config.learning_rate)
+    optimiser = Adam([Group(list(residual.parameters()), config.learning_rate)])
     for _ in range(config.n_residual_steps):
         batch = torch.randint(len(prior), (config.batch_size,), generator=task.generator)
         logits = prior[batch] + residual(some.points[batch], chosen[batch])
         share = soft_top_k(logits, task.k, config.temperature).clamp(1e-6, 1 - 1e-6)
         loss = F.binary_cross_entropy(share, wanted[batch], weight=some.allowed[batch].float())
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        task.history.step(loss=float(loss.detach()))
-    accept_residual(task, interpreter, residual, whole, targets)
+        task.history.step(loss=optimiser.step(loss))
+    return residual.requires_grad_(False)
 
 
 def n_search_pairs(task: Task, interpreter: SaliencyInterpreter, n_candidates: int) -> int:
@@ -148,10 +155,13 @@ def n_search_pairs(task: Task, interpreter: SaliencyInterpreter, n_candidates: i
     width = task.input_format.n_columns + 100
     if interpreter.likelihood.is_exact(interpreter.energy):
         width += int(interpreter.energy.space.n_configurations)
+    elif interpreter.energy.coupling is not None:
+        width += WIDTH_OF_AN_OUTPUT * interpreter.energy.space.n_outputs
     per_pair = (n_candidates + task.k) * n_draws * N_SWEEPS * width
     return int(np.clip(SEARCH_EFFORT // per_pair, 256, N_RESIDUAL_PAIRS))
 
 
+@torch.no_grad()
 def accept_residual(
     task: Task,
     interpreter: SaliencyInterpreter,
@@ -161,12 +171,14 @@ def accept_residual(
 ) -> None:
     """Keep the residual for the targets that it clearly helps, each alone where it is seen often enough."""
     n = int(np.clip(N_BLEND_PAIRS * len(targets) // 2, 2 * N_BLEND_PAIRS, 4 * N_BLEND_PAIRS))
+    n = N_BLEND_PAIRS if has_many_outputs(interpreter) else n
     rows, chosen = draw_pairs(whole, targets, n, task.generator)
     judge = Judge(task, interpreter, whole.pick(rows), chosen)
-    without = judge.of_scores(judge.prior())
-    interpreter.residual = residual.requires_grad_(False)
+    scores = judge.prior()
+    without = judge.of_scores(scores)
+    interpreter.residual = residual
     interpreter.residual_share.fill_(1.0)
-    gain = judge.of_scores(judge.prior()) - without
+    gain = judge.of_scores(interpreter.with_residual(scores, judge.some.points, chosen)) - without
     own_error = judge.own_error()
     shared = clearly_positive(gain, float(own_error.mean()))
     for output in range(len(interpreter.residual_share)):
@@ -206,7 +218,10 @@ class Judge:
 
     def prior(self) -> Tensor:
         """The interpreter's scores of the pairs: (pairs, units)."""
-        return scores_in_chunks(self.interpreter, self.some.points, self.targets, self.values)
+        if self.interpreter.eliminates:
+            parts = in_chunks(self.some.points, self.targets, self.values)
+            return torch.cat([self.interpreter(*part) for part in parts]).detach()
+        return priors_in_chunks(self.interpreter, self.some.points, self.targets, self.values)
 
     def own_error(self) -> Tensor:
         """-log p_E(y_t = f(x)_t | x) of the whole rows: what the energy gets wrong with nothing removed."""
@@ -219,7 +234,8 @@ class Judge:
 
     def __call__(self, rows: Tensor, keep_units: Tensor) -> Tensor:
         """Mean log p_E(y_t = f(x)_t | x~) over draws, for the given pairs reduced to the given units."""
-        parts = [self._of_chunk(r, k) for r, k in zip(rows.split(8192), keep_units.split(8192), strict=True)]
+        size = max(128, min(8192, MOST_OUTPUTS_AT_ONCE // self.interpreter.energy.space.n_outputs))
+        parts = [self._of_chunk(r, k) for r, k in zip(rows.split(size), keep_units.split(size), strict=True)]
         return torch.cat(parts) if parts else torch.zeros(0)
 
     def _of_chunk(self, rows: Tensor, keep_units: Tensor) -> Tensor:
@@ -232,20 +248,3 @@ class Judge:
                 for absent in self.absent
             ]
         return torch.stack(draws).mean(dim=0)
-
-
-def scores_in_chunks(interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
-    return torch.cat([interpreter(*part) for part in in_chunks(x, targets, values)]).detach()
-
-
-def priors_in_chunks(interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
-    return torch.cat([interpreter.prior(*part) for part in in_chunks(x, targets, values)]).detach()
-
-
-def saliency_in_chunks(interpreter: SaliencyInterpreter, x: Tensor, targets: Tensor, values: Tensor) -> Saliency:
-    parts = [interpreter.saliency(*part) for part in in_chunks(x, targets, values)]
-    return Saliency(torch.cat([part.signed for part in parts]), torch.cat([part.size for part in parts]))
-
-
-def in_chunks(x: Tensor, targets: Tensor, values: Tensor, size: int = 256) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    yield from zip(x.split(size), targets.split(size), values.split(size), strict=True)

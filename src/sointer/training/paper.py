@@ -18,6 +18,7 @@ from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.networks import PaperInterpreter
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
 from sointer.outputs import Outputs
+from sointer.randomness import seeded
 from sointer.training.energy_steps import skill
 from sointer.training.paper_networks import (
     PaperEnergy,
@@ -54,8 +55,7 @@ def train_paper(task: Task) -> Trained:
         )
     warn_if_unstable(task, outputs, index, replies)
     codes, points = as_codes(outputs, replies.raw), replies.points.dense()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(task.rng.integers(2**31)))
+    with seeded(int(task.rng.integers(2**31))):
         interpreter = interpreter_for(task, outputs.n_outputs, target_list)
         whole_energy = energy_for(task, OutputSpace.of(outputs))
         # SOInter-1: the energy sees the target alone.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,9 +14,12 @@ from torch import Tensor
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import Energy
 from sointer.selection import allowed_units
-from sointer.training.task import Replies, Task, concatenate, n_asked_twice
+from sointer.training.task import Question, Replies, Task, concatenate, n_asked_twice
 
 N_FIRST = 16
+SHARE_ASKED_LATER = 0.2
+FEW_QUESTIONS = 1500
+"""With fewer, nothing is asked ahead: it matters more what is asked than that the black box is always busy."""
 
 
 @dataclass
@@ -53,22 +58,35 @@ class WholeRows:
         return len(self.index)
 
 
-def ask_first(task: Task) -> tuple[Replies, Tensor]:
-    """Whole rows first, then rows with random subsets removed; also which rows were asked whole."""
+def ask_first(task: Task) -> tuple[Replies, Tensor, Callable[[], Question]]:
+    """Whole rows, then rows with random subsets removed; which rows were whole; and a way to ask for the rest.
+
+    The rest, a fifth of the first questions unless they are few, is asked while training on the others has begun.
+    """
     n_first = max(2, int(task.n_queries * (1.0 - (task.configs.training.on_policy_share))) - n_asked_twice(task))
     n_whole = min(task.n_rows, max(1, (2 * n_first) // 5))
-    task.history.stage("asking the black box", n_first)
+    task.history.stage("asking the model", n_first, unit="rows")
     order = task.rng.permutation(task.n_rows)[:n_whole]
     # Wrong names or targets must come to light before the budget is spent.
-    parts = [task.query(order[:N_FIRST])]
-    if parts[0] is not None:
-        task.check(parts[0].raw)
-    parts.append(task.query(order[N_FIRST:]))
-    n_random = n_first - n_whole
-    index = task.rng.integers(task.n_rows, size=n_random)
-    parts.append(task.query(index, lambda rows: task.random_keeps(len(rows))))
+    first = task.query(order[:N_FIRST])
+    if first is not None:
+        task.check(first.raw)
+    index = task.rng.integers(task.n_rows, size=n_first - n_whole)
+    n_later = 0 if are_few(task) else min(int(n_first * SHARE_ASKED_LATER), len(index) // 2)
+    now, later = index[n_later:], index[:n_later]
+    questions = [task.ask(order[N_FIRST:]), task.ask(now, partial(draw_keeps, task))]
+    parts = [first, *(question.answers() for question in questions)]
     n_answered = sum(len(part) for part in parts[:2] if part is not None)
-    return concatenate([part for part in parts if part is not None]), torch.from_numpy(order[:n_answered])
+    replies = concatenate([part for part in parts if part is not None])
+    return replies, torch.from_numpy(order[:n_answered]), partial(task.ask, later, partial(draw_keeps, task))
+
+
+def are_few(task: Task) -> bool:
+    return task.n_queries < FEW_QUESTIONS
+
+
+def draw_keeps(task: Task, index: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
+    return task.random_keeps(len(index), rng)
 
 
 def can_be_chosen(task: Task, raw: NDArray[np.float64]) -> Tensor:
@@ -78,7 +96,7 @@ def can_be_chosen(task: Task, raw: NDArray[np.float64]) -> Tensor:
 def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) -> Rows:
     """Rows of the data, half of them mixed with others, with the outputs that the energy expects: no query."""
     index = task.rng.integers(task.n_rows, size=n)
-    keep = task.random_keeps(n)
+    keep = task.random_keeps(n, task.rng)
     keep[::2] = True
     raw = task.removal.apply(task.rows(index), task.groups.to_columns(keep), task.rng)
     x = task.as_tensor(raw)

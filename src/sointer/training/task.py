@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
 from sointer.removal import Removal
+from sointer.training.asking import Asker
 from sointer.training.history import History
 from sointer.training.points import Points
 
@@ -32,8 +34,8 @@ MOST_QUERY_NUMBERS = 2**25
 FEWEST_SPARSE_COLUMNS = 256
 LARGEST_SPARSE_SHARE = 0.25
 
-Keeps: TypeAlias = NDArray[np.bool_] | Callable[[NDArray[np.int64]], NDArray[np.bool_]]
-"""Units to keep, (rows, units); or a function that makes them for given rows of the data."""
+Keeps: TypeAlias = NDArray[np.bool_] | Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.bool_]]
+"""Units to keep, (rows, units); or a function that draws them for given rows of the data."""
 
 
 @dataclass
@@ -76,6 +78,7 @@ class Task:
     rng: np.random.Generator
     generator: torch.Generator
     history: History = field(default_factory=History)
+    asker: Asker = field(default_factory=Asker)
     budget_ran_out: bool = False
 
     @cached_property
@@ -106,8 +109,17 @@ class Task:
         chosen = self.data[index]
         return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
 
+    def ask(self, index: NDArray[np.int64], keep_units: Keeps | None = None) -> Question:
+        """Ask the black box about rows, whole or with units removed, while the caller does something else."""
+        # Draws of its own: what is removed must not depend on what the caller draws in the meantime.
+        rng = np.random.default_rng(int(self.rng.integers(2**62)))
+        return Question(len(index), self.asker.ask(partial(self._answer, index, keep_units, rng)))
+
     def query(self, index: NDArray[np.int64], keep_units: Keeps | None = None) -> Replies | None:
-        """Ask the black box about rows, whole or with units removed; fewer where the budget ends, None at its end."""
+        """Ask, and wait for the answers: fewer where the budget ends, None at its end."""
+        return self.ask(index, keep_units).answers()
+
+    def _answer(self, index: NDArray[np.int64], keep_units: Keeps | None, rng: np.random.Generator) -> Replies | None:
         remaining = self.black_box.remaining
         if remaining is not None and remaining < len(index):
             self.budget_ran_out = True
@@ -115,21 +127,37 @@ class Task:
         if len(index) == 0:
             return None
         at_once = max(1, min(QUERY_ROWS, MOST_QUERY_NUMBERS // self.input_format.n_columns))
-        return concatenate([self._query_chunk(index[s], keep_units, s) for s in slices(len(index), at_once)])
+        return concatenate([self._answer_chunk(index[s], keep_units, s, rng) for s in slices(len(index), at_once)])
 
-    def _query_chunk(self, index: NDArray[np.int64], keep_units: Keeps | None, where: slice) -> Replies:
+    def _answer_chunk(
+        self, index: NDArray[np.int64], keep_units: Keeps | None, where: slice, rng: np.random.Generator
+    ) -> Replies:
         points = self.data[index] if self.is_sparse else self.rows(index)
         if keep_units is not None:
-            keep = keep_units(index) if callable(keep_units) else keep_units[where]
-            points = self.removal.reduce(points, self.groups.take(index).to_columns(keep), self.rng)
-        raw = self.black_box(self.input_format.decode(points))
-        self.history.step(len(index))
+            keep = keep_units(index, rng) if callable(keep_units) else keep_units[where]
+            points = self.removal.reduce(points, self.groups.take(index).to_columns(keep), rng)
+        raw = self.black_box(self.input_format.decode(points), on_answer=self.asker.between_batches)
         return Replies(Points.of(points, self.shift), raw)
 
-    def random_keeps(self, n_rows: int) -> NDArray[np.bool_]:
+    def random_keeps(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Random subsets to keep, the share kept uniform in [0, 1]: (rows, units)."""
-        share = self.rng.random((n_rows, 1))
-        return self.rng.random((n_rows, self.groups.n_units)) < share
+        share = rng.random((n_rows, 1))
+        return rng.random((n_rows, self.groups.n_units)) < share
+
+
+@dataclass(frozen=True)
+class Question:
+    """Rows that the black box is being asked about."""
+
+    n_rows: int
+    future: Future[Replies | None]
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def answers(self) -> Replies | None:
+        """Wait for them; fewer than asked where the budget ended, None at its end."""
+        return self.future.result()
 
 
 @dataclass
@@ -148,6 +176,8 @@ class Trained:
     """Training rows that were asked about whole, and their encoded outputs."""
     poorly_told: list[int] = field(default_factory=list)
     """Outputs of which the energy learned little, judging by held-out answers."""
+    interrupted: bool = False
+    """Whether training was stopped from outside before its end."""
 
 
 @dataclass

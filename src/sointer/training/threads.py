@@ -1,40 +1,61 @@
-"""One thread for small networks: two would mostly wait for each other, and fight the black box for the cores."""
+"""One thread for our own networks: the same bits however many torch may use, and the other cores for the black box."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
-LARGEST_FOR_ONE_THREAD = 256
-
 _lock = threading.Lock()
-_users = 0
-_before = 1
+_n_inside = 0
+_usual = 0
+_here = threading.local()
 
 
 @contextmanager
-def threads_for(n_columns: int) -> Iterator[None]:
-    """Within the block torch uses one thread if inputs are narrow; afterwards as many as before.
+def one_thread() -> Iterator[None]:
+    """Within the block torch does the work of this thread in this thread alone; afterwards as before.
 
-    The setting belongs to the whole process, so blocks in several threads are counted, and the last one
-    to end puts it back.
+    How sums are rounded depends on how many threads share them, so a fixed number gives the same results everywhere.
+    It is one because training is made of small steps, because forked processes cannot use more, and because whoever
+    wants more cores can explain from several threads. torch keeps the number per thread, but a new thread begins with
+    the one that was set last, also if that was in here.
     """
-    global _users, _before
-    if n_columns > LARGEST_FOR_ONE_THREAD:
+    global _n_inside, _usual
+    if getattr(_here, "inside", False):
         yield
         return
     with _lock:
-        if _users == 0:
-            _before = torch.get_num_threads()
-            torch.set_num_threads(1)
-        _users += 1
+        before = torch.get_num_threads()
+        if _n_inside == 0:
+            _usual = before
+        elif before == 1:
+            before = _usual
+        _n_inside += 1
+        torch.set_num_threads(1)
+    _here.inside = True
     try:
         yield
     finally:
+        _here.inside = False
         with _lock:
-            _users -= 1
-            if _users == 0:
-                torch.set_num_threads(_before)
+            _n_inside -= 1
+            torch.set_num_threads(before)
+
+
+def as_outside() -> None:
+    """Let this thread, begun within `one_thread`, use as many threads as its owner wants: it runs the black box."""
+    if _usual:
+        torch.set_num_threads(_usual)
+
+
+def _after_fork() -> None:
+    global _lock, _n_inside
+    _lock, _n_inside = threading.Lock(), int(getattr(_here, "inside", False))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)  # of the threads, only the one that forked is there

@@ -1,7 +1,8 @@
 "use strict";
 // One explanation, drawn into any element. It needs nothing but a record:
 // { sample, target, expected, features: [{ name, value, score, href? }], confirmed: true | false | null,
-//   agreement?: share of draws, number?: probability or number, text?: the document, words?: [names] }
+//   agreement?: share of draws, number?: probability or number, text?: the document, words?: [names],
+//   far?: true for a sample unlike the training data }
 // All texts are set as text, never as HTML.
 const sointerExplanation = (() => {
   const make = (name, { kind, text, ...attributes } = {}, ...children) => {
@@ -98,6 +99,7 @@ const sointerExplanation = (() => {
 
   const render = (container, record) => {
     const parts = [answer(record), check(record), bars(record)];
+    if (record.far) parts.splice(2, 0, make("p", { kind: "check far", text: "⚠ This sample lies far from the data that the explainer learned from." }));
     if (hasText(record)) parts.push(highlighted(record));
     else if (record.words) parts.push(make("h4", { text: "All that this sample has" }), chips(record));
     container.replaceChildren(...parts);

@@ -8,6 +8,7 @@
   const [nTargets, nSamples] = [data.targets.length, data.samples.length];
   const targetNumber = new Map(data.targets.map((name, i) => [name, i]));
   const sampleNumber = new Map(data.samples.map((name, i) => [name, i]));
+  const farSamples = new Set(data.far);
   const featureNumber = new Map(data.features.map((name, i) => [name, i]));
   const percent = (share) => `${(100 * share).toFixed((share > 0 && share < 0.095) || (share > 0.985 && share < 1) ? 1 : 0)} %`;
   const many = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
@@ -28,7 +29,7 @@
       number: data.kind === "probability" ? packed.numberOf(sample, target) : null,
       features: packed.chosen(sample, target).map(({ feature, value, score }) => ({
         name: data.features[feature], value, score, href: featureLink(feature) })),
-      confirmed: agreement === null ? null : agreement === 1, agreement,
+      confirmed: agreement === null ? null : agreement === 1, agreement, far: farSamples.has(sample),
       text: data.texts ? data.texts[sample] : null,
       words: present ? [...present].map((feature) => data.features[feature]) : null,
     };

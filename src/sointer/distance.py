@@ -1,0 +1,213 @@
+"""How far rows lie from the training data, judged by the sample of it that is kept with an explainer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtrc
+
+from sointer.containers import is_sparse
+from sointer.errors import FarInputWarning
+from sointer.inputs.image import ImageShape
+from sointer.removal import Background
+
+FLAGGED = 0.01
+"""Share of rows like those of the training data that may be called far."""
+SURELY = 2.0
+"""Rows as far as this many times the limit are worth a warning, however few they are."""
+MOST_NEIGHBOURS = 256
+CHUNK_ROWS = 512
+SLACK = 1.5  # for the limits of samples too small to tell what one row in a hundred does
+CLOSE = 0.05  # deviations; nearer than this is near enough, also where the training rows are all alike
+HUGE = 1e15
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Distance:
+    """Two distances of a row: to the most similar training row, and of its oddest column to the middle of the data.
+
+    Both are divided by a limit that at most one training row in four hundred exceeds while it is compared with the
+    others (conformal prediction, leaving one out), and the larger counts: above 1, a row is far. Of tables the columns
+    are compared, of sparse rows and images a few numbers that sum them up.
+    """
+
+    view: Callable[[Any], FloatArray]
+    center: FloatArray
+    weight: FloatArray
+    """One over the deviation of each column; 0 where columns are not compared."""
+    reach: FloatArray
+    """How far from the middle the training rows get in each column."""
+    neighbours: NDArray[np.float32]
+    limits: tuple[float, float]
+
+    @classmethod
+    def of(cls, background: Background, image: ImageShape | None) -> Distance:
+        rows = background.rows
+        if is_sparse(rows):
+            words = SparseView.of(rows)
+            return cls._of(words, words.of_training(rows), words.floor)
+        if image is not None:
+            pixels = ImageView(image)
+            return cls._of(pixels, pixels(rows), np.full(5 * image.channels, 0.05 * max(np.abs(rows).max(), 1e-9)))
+        # What was always the same must stay so; what varies, but not in the sample, cannot be judged.
+        constant = np.ptp(rows, axis=0) == 0
+        unknown = np.where(background.varies, np.inf, 0.01 * np.maximum(np.abs(rows[0]), 1.0))
+        return cls._of(_as_it_is, np.asarray(rows, dtype=np.float64), np.where(constant, unknown, 0.0))
+
+    @classmethod
+    def _of(cls, view: Callable[[Any], FloatArray], table: FloatArray, floor: FloatArray) -> Distance:
+        low, high, center = table.min(axis=0), table.max(axis=0), np.median(table, axis=0)
+        two_values = ((table == low) | (table == high)).all(axis=0)
+        deviation = np.maximum(np.where(two_values, high - low, table.std(axis=0)), floor)
+        weight = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+        away = np.abs(table - center)
+        first = np.maximum(away.max(axis=0), floor)
+        without_first = np.partition(away, -2, axis=0)[-2] if len(table) > 1 else first
+        second = np.where(two_values, first, np.maximum(without_first, floor))
+        neighbours = np.arange(len(table))[:: -(-len(table) // MOST_NEIGHBOURS)]
+        made = cls(view, center, weight, first, _scaled(table, center, weight)[neighbours], (1.0, 1.0))
+        apart = made._apart(table)
+        apart[neighbours, np.arange(len(neighbours))] = np.inf  # a row is no neighbour of its own
+        oddest = _ratio(away, np.where(away >= first, second, first)).max(axis=1)
+        limits = max(_limit(apart.min(axis=1)), CLOSE), max(_limit(oddest), 1.0)
+        return cls(view, center, weight, first, made.neighbours, limits)
+
+    def __call__(self, data: Any) -> FloatArray:
+        """For each encoded row, dense or CSR, its distance: 1 is the limit, more is far."""
+        parts = [self._of_rows(self.view(data[i : i + CHUNK_ROWS])) for i in range(0, data.shape[0], CHUNK_ROWS)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _of_rows(self, table: FloatArray) -> FloatArray:
+        oddest = _ratio(np.abs(table - self.center), self.reach).max(axis=1) / self.limits[1]
+        return np.asarray(np.maximum(self._apart(table).min(axis=1) / self.limits[0], oddest))
+
+    def _apart(self, table: FloatArray) -> FloatArray:
+        """(rows, neighbours) root mean square difference over the columns, in deviations."""
+        scaled = _scaled(table, self.center, self.weight)
+        squares = (scaled**2).sum(axis=1)[:, None] + (self.neighbours**2).sum(axis=1) - 2 * scaled @ self.neighbours.T
+        return np.sqrt(np.maximum(squares, 0.0).astype(np.float64) / table.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class SparseView:
+    """Mostly-zero rows in four numbers: how rare their entries are among training rows, how many, how large."""
+
+    n_rows: int
+    n_having: NDArray[np.int64]
+    """(columns,) training rows of the sample with an entry there."""
+    floor: FloatArray
+
+    @classmethod
+    def of(cls, rows: Any) -> SparseView:
+        n_having = np.bincount(_entries(rows).indices, minlength=rows.shape[1])
+        return cls(rows.shape[0], n_having, np.array([0.3, 0.3, 0.3, 0.3]))
+
+    def __call__(self, rows: Any, n_own: int = 0) -> FloatArray:
+        entries = _entries(rows)
+        sizes = np.diff(entries.indptr)
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+
+        def total(of_entries: FloatArray) -> FloatArray:
+            return np.bincount(owner, weights=of_entries, minlength=len(sizes))
+
+        rarity = np.log((self.n_rows + 1) / (np.maximum(self.n_having - n_own, 0) + 0.5))
+        amounts = np.abs(entries.data).astype(np.float64)
+        largest = np.zeros(len(sizes))
+        np.maximum.at(largest, owner, amounts)
+        mean_rarity = total(rarity[entries.indices]) / np.maximum(sizes, 1)
+        return np.column_stack([mean_rarity, np.log1p(sizes), np.log1p(total(amounts)), np.log1p(largest)])
+
+    def of_training(self, rows: Any) -> FloatArray:
+        """The same of rows that were counted themselves, as if they had not been."""
+        return self(rows, n_own=1)
+
+
+@dataclass(frozen=True)
+class ImageView:
+    """Images in five numbers for each channel: mean, deviation, least, most, and how rough it is."""
+
+    image: ImageShape
+
+    def __call__(self, rows: Any) -> FloatArray:
+        shape = self.image
+        images = np.asarray(rows, dtype=np.float64).reshape(-1, shape.channels, shape.height, shape.width)
+        flat = images.reshape(len(images), shape.channels, -1)
+        rough = sum(np.abs(np.diff(images, axis=axis)).sum(axis=(2, 3)) for axis in (2, 3)) / flat.shape[2]
+        return np.concatenate([flat.mean(2), flat.std(2), flat.min(2), flat.max(2), rough], axis=1)
+
+
+class FarRows:
+    """Counts far rows over many parts, and warns once."""
+
+    def __init__(self) -> None:
+        self.n, self.n_far, self.farthest = 0, 0, 0.0
+
+    def add(self, distance: FloatArray) -> FarRows:
+        self.n += len(distance)
+        self.n_far += int((distance > 1).sum())
+        self.farthest = max(self.farthest, float(distance.max(initial=0.0)))
+        return self
+
+    def warn(self, *, stacklevel: int) -> None:
+        """If more rows are far than chance explains, or if any is very far; stacklevel as for a direct warning."""
+        by_chance = self.n_far == 0 or bdtrc(self.n_far - 1, self.n, FLAGGED) > FLAGGED
+        if _unwarned.get() or (by_chance and self.farthest <= SURELY):
+            return
+        warnings.warn(
+            f"{self.n_far} of {self.n} rows lie far from the data that the explainer was fitted on (of rows like it, "
+            f"at most {FLAGGED:.0%} would), so their explanations may be wrong. explainer.distance(X) > 1 tells which; "
+            "check them with explanation.verify(), or fit on data that hold such rows.",
+            FarInputWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+_unwarned: ContextVar[bool] = ContextVar("_unwarned", default=False)
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """Within the block nothing is said of far rows: whoever explains many times says it once, or elsewhere."""
+    before = _unwarned.set(True)
+    try:
+        yield
+    finally:
+        _unwarned.reset(before)
+
+
+def _as_it_is(rows: Any) -> FloatArray:
+    return np.asarray(rows, dtype=np.float64)
+
+
+def _entries(rows: Any) -> Any:
+    if (rows.data == 0).any():
+        rows = rows.copy()
+        rows.eliminate_zeros()
+    return rows
+
+
+def _scaled(table: FloatArray, center: FloatArray, weight: FloatArray) -> NDArray[np.float32]:
+    return np.clip((table - center) * weight, -HUGE, HUGE).astype(np.float32)
+
+
+def _ratio(away: FloatArray, reach: FloatArray) -> FloatArray:
+    """away / reach; nothing where both are 0."""
+    return np.divide(away, reach, out=np.where(away > 0, HUGE, 0.0), where=reach > 0)
+
+
+def _limit(values: FloatArray) -> float:
+    """What another value like these exceeds with a probability of a quarter of FLAGGED at most, if they are enough.
+
+    A quarter, as there are two limits, and as limits from a sample may be somewhat off.
+    """
+    place = int(np.ceil((len(values) + 1) * (1 - FLAGGED / 4)))
+    return float(np.sort(values)[place - 1]) if place <= len(values) else SLACK * float(values.max())

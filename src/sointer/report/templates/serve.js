@@ -1,0 +1,94 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const { make, number, render } = sointerExplanation;
+  const byId = (id) => document.getElementById(id);
+  const form = byId("form");
+  if (!form) { document.body.dataset.ready = "yes"; return; }
+  const isText = data.takes === "texts";
+  let latest = 0;
+
+  const written = (row) => typeof row === "string" ? row : `{\n${Object.entries(row).map(([name, value]) => `  ${JSON.stringify(name)}: ${JSON.stringify(value)}`).join(",\n")}\n}`;
+  const cell = (text) => { const plain = text.trim().replace(/^"(.*)"$/, "$1"); return plain !== "" && Number.isFinite(Number(plain)) ? Number(plain) : plain; };
+
+  // What was pasted: a text; JSON; or values in the order of the features, perhaps below a line of names.
+  const rowFrom = (pasted) => {
+    if (isText) return pasted;
+    const text = pasted.trim();
+    if (!text) throw new Error("There is no row yet: paste one.");
+    if (text.startsWith("{") || text.startsWith("[")) {
+      let row;
+      try { row = JSON.parse(text); } catch (error) { throw new Error(`The row looks like JSON, but is not: ${error.message}`); }
+      return Array.isArray(row) && row.length === 1 && typeof row[0] === "object" ? row[0] : row;
+    }
+    const lines = text.split(/\r?\n/).filter((line) => line.trim());
+    const separator = [/\t/, /;/, /,/].find((one) => one.test(lines[0])) || /\s+/;
+    const parts = (lines.length === 2 || lines.length === 1 ? lines : [lines.join(",")]).map((line) => line.split(separator));
+    const [first, second] = parts;
+    if (second) return Object.fromEntries(first.map((name, i) => [name.trim().replace(/^"(.*)"$/, "$1"), cell(second[i] ?? "")]));
+    return first.map(cell);
+  };
+
+  const shown = (value) => {
+    if (value === null || value === undefined) return "";
+    if (typeof value === "number") return number(value);
+    if (typeof value === "object") return Object.entries(value).map(([name, one]) => `${name}=${shown(one)}`).join(", ");
+    return String(value);
+  };
+  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const fail = (text) => { byId("error").textContent = text; byId("error").hidden = !text; };
+  const sampleName = () => {
+    const chosen = byId("example") && data.examples[Number(byId("example").value)];
+    return chosen && written(chosen.row) === byId("row").value ? chosen.name : "as given";
+  };
+
+  const show = (row, question, reply) => {
+    const { target, expected, features, agreement } = reply.rows[0];
+    const asked = agreement !== undefined;
+    render(byId("record"), {
+      sample: sampleName(), target, expected: shown(expected), confirmed: asked ? agreement === 1 : null, agreement,
+      features: features.map(({ name, value, score }) => ({ name, value: shown(value), score })),
+      text: isText ? row : null, words: data.missingIsZero && !Array.isArray(row) ? Object.keys(row) : null,
+    });
+    byId("command").textContent = `curl ${location.origin}/explain -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(question))}`;
+    byId("again").hidden = false;
+  };
+
+  const ask = async () => {
+    const turn = ++latest, button = byId("ask");
+    document.body.dataset.state = "asking";
+    fail("");
+    try {
+      const row = rowFrom(byId("row").value), k = byId("k").value;
+      const question = { rows: [row], target: byId("target").value };
+      if (k) question.k = Number(k);
+      if (byId("verify")?.checked) question.verify = true;
+      button.disabled = true;
+      const response = await fetch("explain", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(question) })
+        .catch(() => { throw new Error("The server does not answer; is it still running?"); });
+      const reply = await response.json().catch(() => ({ error: `The server replied ${response.status}.` }));
+      if (turn !== latest) return;
+      if (!response.ok) throw new Error(reply.error);
+      show(row, question, reply);
+    } catch (error) {
+      fail(error.message);
+    } finally {
+      if (turn === latest) { button.disabled = false; document.body.dataset.state = "done"; }
+    }
+  };
+
+  byId("target").replaceChildren(...data.targets.map((text) => make("option", { text, value: text })));
+  if (Number.isInteger(data.k)) byId("k").value = data.k;
+  else byId("k").placeholder = "auto";
+  if (byId("names")) byId("names").textContent = data.features.join(", ") + (data.nFeatures > data.features.length ? ` and ${data.nFeatures - data.features.length} more` : "");
+  const pick = byId("example");
+  if (pick) {
+    pick.replaceChildren(...data.examples.map(({ name }, i) => make("option", { text: name, value: i })));
+    pick.addEventListener("change", () => { byId("row").value = written(data.examples[Number(pick.value)].row); ask(); });
+    byId("row").value = written(data.examples[0].row);
+  } else if (data.typical !== null) byId("row").value = written(data.typical);
+  form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+  byId("target").addEventListener("change", () => { if (document.body.dataset.state) ask(); });
+  form.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); ask(); } });
+  document.body.dataset.ready = "yes";
+})();

@@ -1,0 +1,189 @@
+"""What the facts of a saved explainer must fulfil before anything is made from them.
+
+Whoever wrote the file may have meant harm, so sizes are compared with those of the tensors, which are as large as their
+file and no larger; what is made from facts that pass is of that size too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from sointer.config import InterpreterConfig
+
+KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch")
+KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
+DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
+DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
+MOST_SEGMENTS = 2**16
+MOST_LABEL_ENTRIES = 2**30
+
+
+def need(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
+def check_facts(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """ValueError, or another error of wrong types, if facts do not fit together or not to the tensors."""
+    need(tensors["shift"].ndim == 1, "shift is not a row")
+    n_columns = len(tensors["shift"])
+    check_input_format(facts["input_format"], n_columns)
+    n_features = len(facts["input_format"]["feature_names"])
+    check_groups(facts["groups"], n_columns, n_features, facts["input_format"].get("image"))
+    check_outputs(facts["outputs"])
+    n_outputs = len(facts["outputs"]["names"])
+    check_removal(facts["removal"], _part(tensors, "removal."), n_columns, facts["input_format"].get("image"))
+    check_background(facts["background"], _part(tensors, "background."), n_columns)
+    check_remembered(facts["outputs"], tensors["remembered.keys"], tensors["remembered.codes"], n_outputs)
+    targets = facts["targets"]
+    need(isinstance(targets, list) and all(_is_count(t) and t < n_outputs for t in targets), "targets are not outputs")
+    need(len(set(targets)) == len(targets) > 0, "targets are none, or there twice")
+    n_path_steps = facts["n_path_steps"]
+    most = InterpreterConfig.at_most["n_path_steps"]
+    need(n_path_steps is None or _is_count(n_path_steps, most=most), "far too many steps")
+
+
+def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
+    names, columns = data["feature_names"], data["columns"]
+    need(data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
+    need(_are_names(names), "feature_names are not names")
+    need(isinstance(data["device"], str) and bool(DEVICE.fullmatch(data["device"])), "the device is not known")
+    need(isinstance(data["is_matrix"], bool), "is_matrix is not a truth value")
+    need(isinstance(data["dtype"], str), "dtype is not text")
+    need(data["kind"] == "pandas" or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
+    need(data.get("pixel_range", "any") in ("bytes", "unit", "any"), "the range of pixels is not known")
+    image = data.get("image")
+    if image is not None:
+        need(_is_image(image, n_columns) and image[1] * image[2] == len(names), "the shape of images is another")
+        need(data["kind"] in ("numpy", "torch") and not columns, "images have no columns")
+        return
+    need(isinstance(columns, list) and len(columns) == (len(names) if data["kind"] == "pandas" else 0), "no columns")
+    widths = [1] * len(names)
+    for place, column in enumerate(columns):
+        categories = column["categories"]
+        need(isinstance(column["dtype"], str), "a column's dtype is not text")
+        need(_are_labels([column["label"]]) or _are_labels(column["label"]), "a column's label is not one")
+        if categories is not None:
+            need(_are_labels(categories), "categories are not labels")
+            widths[place] = len(categories)
+    need(sum(widths) == n_columns, f"there are {sum(widths)} columns, and {n_columns} in the tensors")
+
+
+def check_groups(data: Mapping[str, Any], n_columns: int, n_features: int, image: Any) -> None:
+    if "patches" in data or "superpixels" in data:
+        shape = data["image"]
+        need(image is not None and [shape[s] for s in ("channels", "height", "width")] == image, "other images")
+        if "superpixels" in data:
+            most = max(MOST_SEGMENTS, image[1] * image[2])
+            need(_is_count(data["superpixels"]["n_segments"], most=most), "too many superpixels")
+        return
+    names, units, owners = data["unit_names"], data["unit_of_feature"], data["column_feature"]
+    need(_are_names(names), "unit_names are not names")
+    need(len(units) == n_features and len(owners) == n_columns, "groups are of another size")
+    need(all(_is_count(unit) and unit < len(names) for unit in units), "a feature's unit is none")
+    need(set(units) == set(range(len(names))), "a unit has no feature")
+    need(all(_is_count(owner) and owner < n_features for owner in owners), "a column's feature is none")
+
+
+def check_outputs(data: Mapping[str, Any]) -> None:
+    names, kind, classes, shape = data["names"], data["kind"], data["classes"], data.get("shape")
+    need(_are_names(names), "output names are not names")
+    need(kind in KINDS_OF_OUTPUT, "the kind of outputs is not known")
+    n_outputs = len(names)
+    need(isinstance(data["seen"], list) and len(data["seen"]) == n_outputs, "seen is of another size")
+    if shape is not None:
+        need(len(shape) == 2 and all(map(_is_count, shape)) and shape[0] * shape[1] == n_outputs, "masks of other size")
+    if kind == "continuous":
+        need(classes is None and _is_number(data["tolerance"]) and data["tolerance"] >= 0, "numbers have no classes")
+        for part in (data["center"], data["scale"]):
+            need(isinstance(part, list) and len(part) == n_outputs and all(map(_is_number, part)), "no moments")
+        need(all(one > 0 for one in data["scale"]), "a scale is not above 0")
+        return
+    need(isinstance(classes, list) and len(classes) == (n_outputs if shape is None else 1), "no classes")
+    need(all(_are_labels(one) and len(one) > 0 for one in classes), "classes are not labels")
+    # Beside numbers there are tables of labels x labels.
+    n_labels = sum(len(one) for one in classes)
+    need(shape is not None or n_labels * n_labels <= MOST_LABEL_ENTRIES, "too many labels")
+    need(all(len(one) == 2 for one in classes) if kind == "probability" else True, "probabilities have two classes")
+    need(all(len(one) <= 2 for one in classes) if kind == "binary" else True, "binary outputs have two classes")
+
+
+def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any) -> None:
+    kind = meta["type"]
+    need(kind in ("fixed", "blur", "marginal", "conditional", "function"), "the removal is not known")
+    need(isinstance(meta["name"], str), "the removal has no name")
+    need(meta.get("image") is None or meta["image"] == image, "the removal is for other images")
+    if kind == "fixed":
+        need(tuple(tensors["reference"].shape) == (n_columns,), "the reference is of another size")
+    elif kind == "blur":
+        need(image is not None and meta["image"] == image, "the removal is for images")
+        need(tuple(tensors["usual"].shape) == (n_columns,), "the usual image is of another size")
+    else:
+        check_background(meta, tensors, n_columns)
+        if kind == "conditional":
+            need(tuple(tensors["scale"].shape) == (n_columns,), "the scale is of another size")
+
+
+def check_background(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int) -> None:
+    need(tuple(tensors["varies"].shape) == (n_columns,), "varies is of another size")
+    if meta["shape"] is None:
+        rows = tensors["rows"]
+        need(rows.ndim == 2 and rows.shape[1] == n_columns and len(rows) > 0, "background rows are of another size")
+        return
+    shape = meta["shape"]
+    need(len(shape) == 2 and all(map(_is_count, shape)) and shape[1] == n_columns, "background rows of another size")
+    data, indices, starts = (tensors[name] for name in ("data", "indices", "indptr"))
+    need(all(part.ndim == 1 for part in (data, indices, starts)), "background rows are no rows")
+    need(not indices.is_floating_point() and not starts.is_floating_point(), "places are not whole numbers")
+    need(len(starts) == shape[0] + 1 > 1 and int(starts[0]) == 0, "background rows are of another number")
+    need(bool((starts[1:] >= starts[:-1]).all()) and int(starts[-1]) == len(data) == len(indices), "rows do not fit")
+    need(len(indices) == 0 or (int(indices.min()) >= 0 and int(indices.max()) < n_columns), "an entry is in no column")
+
+
+def check_remembered(outputs: Mapping[str, Any], keys: Tensor, codes: Tensor, n_outputs: int) -> None:
+    need(keys.ndim == 1 and codes.ndim == 2 and len(keys) == len(codes), "remembered answers are of other number")
+    need(codes.shape[1] == n_outputs and str(keys.dtype) == "torch.int64", "remembered answers are of another size")
+    need(codes.is_floating_point() == (outputs["kind"] == "continuous"), "remembered answers are of another kind")
+    need(bool((keys[1:] > keys[:-1]).all()), "keys of remembered answers are not sorted")
+    if outputs["classes"] is not None and len(codes):
+        most = np.array([len(one) for one in outputs["classes"]])
+        table = codes.numpy()
+        need(bool((table >= 0).all() and (table < most).all()), "a remembered answer is no class")
+
+
+def check_shapes(network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """ValueError if the weights are not those of such a network, which may be one without memory (device "meta")."""
+    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in network.state_dict().items()}
+    found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
+    different = [name for name in sorted(wanted.keys() | found.keys()) if wanted.get(name) != found.get(name)]
+    need(not different, f"weights are not of the size that the settings say: {', '.join(different[:3])}")
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _is_count(value: Any, most: int = 2**40) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and bool(np.isfinite(value))
+
+
+def _are_names(names: Any) -> bool:
+    return isinstance(names, list) and 0 < len(names) == len(set(names)) and all(isinstance(one, str) for one in names)
+
+
+def _are_labels(labels: Any) -> bool:
+    return isinstance(labels, list) and all(type(one) in (str, int, float, bool) for one in labels)
+
+
+def _is_image(image: Any, n_columns: int) -> bool:
+    fits = isinstance(image, list) and len(image) == 3 and all(_is_count(side) and side > 0 for side in image)
+    return fits and image[0] * image[1] * image[2] == n_columns

@@ -1,0 +1,60 @@
+"""Explaining over HTTP: JSON, the Open Inference Protocol v2, and a page to try it."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from sointer.errors import require_extra
+from sointer.serve.limits import Limits
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from sointer.base import Explainer
+
+__all__ = ["Limits", "create_app", "run"]
+
+
+def create_app(
+    explainer: Explainer,
+    *,
+    limits: Limits | None = None,
+    name: str = "explainer",
+    examples: Any = None,
+    hosts: tuple[str, ...] | None = None,
+) -> FastAPI:
+    """The web application that answers for a fitted explainer; run it with any ASGI server, in one process.
+
+    Parameters
+    ----------
+    limits : how much may be asked at once; see `Limits`.
+    name : what the model is called in the paths of the Open Inference Protocol.
+    examples : rows to choose from on the page, as for explain; whoever sees the page sees them.
+    hosts : the names by which it may be addressed, against pages elsewhere that pretend to be it; None for any.
+    """
+    require_extra("fastapi", "serve")
+    from sointer.serve.app import build_app
+
+    return build_app(explainer, limits or Limits(), name, examples, hosts)
+
+
+def run(
+    path: str | PathLike[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    model: Any = None,
+    examples: Any = None,
+    limits: Limits | None = None,
+    quiet: bool = False,
+) -> None:
+    """Load a saved explainer and answer until the process is told to stop; accepted requests are answered first.
+
+    `model` is what was explained, if it may be asked again: for k="auto", to verify, and to read raw texts.
+    """
+    for module in ("fastapi", "uvicorn", "jinja2"):
+        require_extra(module, "serve")
+    from sointer.serve.running import serve_explainer
+
+    serve_explainer(path, host, port, model, examples, limits or Limits(), quiet)

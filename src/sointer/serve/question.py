@@ -1,0 +1,120 @@
+"""What is asked: rows, a target for each, how many features; checked before it waits for its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from sointer import containers
+from sointer.base import Explainer
+from sointer.errors import InputError
+from sointer.serve.limits import Limits
+from sointer.serve.rows import LONGEST_NAME, hint, read_rows
+from sointer.validation import check_k, is_integer
+
+KEYS = ("rows", "target", "k", "verify", "format")
+FORMATS = ("rows", "table")
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is to be explained."""
+
+    X: Any
+    targets: list[Any]
+    """One for each row."""
+    k: int | Literal["auto"]
+    verify: bool = False
+    format: str = "rows"
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.targets)
+
+    def goes_with(self, other: Question) -> bool:
+        """Whether both can be explained in one go."""
+        alone = self.verify or other.verify or self.k == "auto" or getattr(self.X, "ndim", 2) == 4
+        return not alone and self.k == other.k
+
+
+def read_question(explainer: Explainer, content: dict[str, Any], limits: Limits) -> Question:
+    """The question that a body of JSON asks."""
+    unknown = sorted(set(content) - set(KEYS))
+    if unknown:
+        raise InputError(f"the body has {unknown[0]!r:.60}, which is not known. {hint(unknown[0], KEYS)}")
+    if "rows" not in content:
+        raise InputError('the body lacks "rows": what is to be explained, such as [{"name": value, ...}].')
+    verify, format = content.get("verify", False), content.get("format", "rows")
+    if not isinstance(verify, bool):
+        raise InputError(f"verify must be true or false, got {verify!r:.60}.")
+    if format not in FORMATS:
+        raise InputError(f"format must be {' or '.join(map(repr, FORMATS))}, got {format!r:.60}.")
+    X = read_rows(explainer, content["rows"], limits.max_rows)
+    return make_question(explainer, X, content.get("target"), content.get("k"), verify, format)
+
+
+def make_question(
+    explainer: Explainer, X: Any, target: Any, k: Any, verify: bool = False, format: str = "rows"
+) -> Question:
+    """A question about rows of any container; whatever explain would refuse is refused here."""
+    k = check_k(explainer.k if k is None else k, explainer.groups_.n_units)
+    if (k == "auto" or verify) and explainer.black_box_ is None:
+        what = "verify" if verify else 'k="auto"'
+        raise InputError(f"{what} needs the model, and this server has none; it was started without --model.")
+    n_rows = containers.n_rows(X)
+    if not isinstance(X, list):  # of texts, nothing can be wrong
+        explainer.input_format_.encode(X, caller="explain")
+    return Question(X, _targets(explainer, target, n_rows), k, verify, format)
+
+
+def _targets(explainer: Explainer, target: Any, n_rows: int) -> list[Any]:
+    shape = explainer.outputs_.shape
+    each = target if isinstance(target, list) else [target]
+    if any(isinstance(one, str) and len(one) > 10 * LONGEST_NAME for one in each):
+        longest = max((name for name in explainer.output_names_), key=len)
+        if len(longest) <= 10 * LONGEST_NAME:
+            raise InputError("target is very long, and no output is called like that.")
+    if shape is None:
+        return [int(number) for number in explainer._resolve(target, n_rows).index]
+    if target is None or not isinstance(target, list) or _is_pixel(target):
+        made = [_place(target)] * n_rows
+    else:
+        made = [_place(one) for one in target]
+    explainer._resolve(None if target is None else made, n_rows)
+    return [explainer.targets_[0]] * n_rows if target is None else made
+
+
+def _is_pixel(target: Any) -> bool:
+    return isinstance(target, list) and len(target) == 2 and all(is_integer(one) for one in target)
+
+
+def _place(target: Any) -> Any:
+    """A pixel [row, column], or a box {"rows": [from, to], "columns": [from, to]}, as explain takes it."""
+    if _is_pixel(target):
+        return tuple(target)
+    if isinstance(target, dict):
+        spans = [target.get(side) for side in ("rows", "columns")]
+        if set(target) == {"rows", "columns"} and all(_is_pixel(span) for span in spans):
+            return tuple(slice(*span) for span in spans if span is not None)
+        raise InputError('target: a box is {"rows": [from, to], "columns": [from, to]}, in whole numbers.')
+    return target
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """The rows of several questions of one kind, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], list):
+        return [text for part in parts for text in part]
+    if containers.is_frame(parts[0]):
+        import pandas as pd
+
+        return pd.concat(parts, ignore_index=True)
+    if any(containers.is_sparse(part) for part in parts):
+        from scipy import sparse
+
+        return sparse.vstack([containers.csr_array(part) for part in parts], format="csr")
+    return np.concatenate(parts)

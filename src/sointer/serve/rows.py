@@ -1,0 +1,184 @@
+"""Rows in JSON as the container that fit saw, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer import containers
+from sointer.base import Explainer
+from sointer.errors import InputError, require_extra
+from sointer.inputs import InputFormat
+from sointer.validation import _some as some
+from sointer.validation import did_you_mean
+
+FORMS = 'a list of records [{"name": value, ...}], {"columns": [names], "data": [[values]]}, or a list of lists'
+
+LONGEST_NAME, MOST_LOOKED_AT = 60, 2000
+
+
+def names_in_fit(input_format: InputFormat) -> list[str]:
+    """What the features are called in requests."""
+    columns = input_format.columns
+    return [str(column.label) for column in columns] if columns else list(input_format.feature_names)
+
+
+def read_rows(explainer: Explainer, rows: Any, most: int) -> Any:
+    """At most so many rows, in any of the forms, as an array, DataFrame, CSR, or a list of texts."""
+    rows = _records(rows) if isinstance(rows, dict) else rows
+    if not isinstance(rows, list):
+        raise InputError(f"rows is {_told(rows)}, expected {FORMS}.")
+    if not 1 <= len(rows) <= most:
+        raise InputError(f"rows holds {len(rows):,} rows, expected 1 to {most:,}. Send them in several requests.")
+    if explainer.text_ is not None and all(isinstance(row, str) for row in rows):
+        return rows
+    input_format = explainer.input_format_
+    if input_format.image is not None:
+        return numbers(rows, "rows")
+    names = names_in_fit(input_format)
+    if all(isinstance(row, dict) for row in rows):
+        if input_format.kind == "csr":
+            return _sparse(rows, names)
+        cells = [_in_order(row, names, number) for number, row in enumerate(rows)]
+    elif all(isinstance(row, list) for row in rows):
+        for number, row in enumerate(rows):
+            if len(row) != len(names):
+                raise InputError(
+                    f"row {number} holds {len(row)} values, expected {len(names)}: one for each of {some(names)}, in "
+                    "this order. Records say which is which."
+                )
+        cells = rows
+    else:
+        wanted = FORMS if explainer.text_ is None else "a list of texts"
+        odd = next(row for row in rows if not isinstance(row, list | dict) or type(row) is not type(rows[0]))
+        raise InputError(f"rows holds {_told(odd)}, expected {wanted}.")
+    if input_format.columns:
+        return as_frame(input_format, list(zip(*cells, strict=True)))
+    return numbers(cells, "rows")
+
+
+def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any]]) -> Any:
+    """Columns in the order of fit as a DataFrame: numbers as float64, categories as they are."""
+    pandas = require_extra("pandas", "pandas")
+    made = {}
+    for place, (column, values) in enumerate(zip(input_format.columns, columns, strict=True)):
+        if column.is_categorical:
+            made[place] = np.empty(len(values), dtype=object)
+            for row, value in enumerate(values):
+                made[place][row] = value
+        else:
+            made[place] = numbers(list(values), f"column {str(column.label)!r}").astype(np.float64)
+            if made[place].ndim != 1:
+                raise InputError(f"column {str(column.label)!r} holds lists, expected one number for each row.")
+    frame = pandas.DataFrame(made)
+    frame.columns = pandas.Index([column.label for column in input_format.columns])
+    return frame
+
+
+def numbers(cells: list[Any], what: str) -> NDArray[Any]:
+    """Nested lists of numbers as an array."""
+    try:
+        array = np.asarray(cells)
+    except (ValueError, OverflowError):
+        raise InputError(f"{what}: lists of different lengths or depths, expected a rectangular table.") from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{what}: found {_told(_first_odd(cells))}, expected numbers only.")
+    return array
+
+
+def row_as_json(X: Any, row: int, names: Sequence[str]) -> Any:
+    """One row as a record, or a text as it is; of mostly-zero rows only what is there."""
+    if isinstance(X, list):
+        return X[row]
+    return {names[place]: value for place, value in cells_of(X, row).items()}
+
+
+def cells_of(X: Any, row: int) -> dict[int, Any]:
+    """The values of one row of a table by the place of their feature; of CSR, those that are there."""
+    if containers.is_frame(X):
+        return {place: plain(X.iat[row, place]) for place in range(X.shape[1])}
+    if containers.is_sparse(X):
+        inside = slice(X.indptr[row], X.indptr[row + 1])
+        return {int(place): plain(value) for place, value in zip(X.indices[inside], X.data[inside], strict=True)}
+    values = containers.tensor_to_numpy(X[row]) if containers.is_tensor(X) else X[row]
+    return dict(enumerate(values.tolist()))
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON knows."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
+
+
+def hint(name: str, names: Sequence[str]) -> str:
+    """Names like one that is not known, where looking for them does not take long."""
+    return did_you_mean(name[:LONGEST_NAME], names[:MOST_LOOKED_AT])
+
+
+def _records(split: dict[str, Any]) -> list[dict[str, Any]]:
+    columns, data = split.get("columns"), split.get("data")
+    if set(split) != {"columns", "data"} or not isinstance(columns, list) or not isinstance(data, list):
+        raise InputError(f"rows is an object with the keys {some(sorted(split))}, expected {FORMS}.")
+    if not all(isinstance(name, str) for name in columns) or len(set(columns)) < len(columns):
+        raise InputError("rows: columns must be different names, as strings.")
+    for number, row in enumerate(data):
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise InputError(f"rows: entry {number} of data is {_told(row)}, expected a list of {len(columns)} values.")
+    return [dict(zip(columns, row, strict=True)) for row in data]
+
+
+def _in_order(row: dict[str, Any], names: list[str], number: int) -> list[Any]:
+    try:
+        cells = [row[name] for name in names]
+    except KeyError:
+        missing = [name for name in names if name not in row]
+        raise InputError(
+            f"row {number} lacks {len(missing)} of {len(names)} features: {some(missing)}. Give all of them."
+        ) from None
+    if len(row) > len(names):
+        unknown = sorted(set(row) - set(names))
+        raise InputError(
+            f"row {number} has {_told(unknown[0])}, which is no feature. {hint(unknown[0], names)} Drop the rest."
+        )
+    return cells
+
+
+def _sparse(rows: list[dict[str, Any]], names: list[str]) -> Any:
+    place_of = {name: place for place, name in enumerate(names)}
+    at_row, at_column, values = [], [], []
+    for number, row in enumerate(rows):
+        for name, value in row.items():
+            if name not in place_of:
+                raise InputError(f"row {number} has {_told(name)}, which is no feature. {hint(name, names)}")
+            at_row.append(number)
+            at_column.append(place_of[name])
+            values.append(value)
+    data = numbers(values, "rows").astype(np.float64) if values else np.zeros(0)
+    if data.ndim != 1:
+        raise InputError("rows: found lists in records, expected one number for each feature.")
+    return containers.csr_array((data, (at_row, at_column)), shape=(len(rows), len(names)))
+
+
+def _first_odd(cells: Any) -> Any:
+    """The first entry that is no number; of numbers all too large, the largest."""
+    flat = [cells]
+    while flat:
+        one = flat.pop()
+        if isinstance(one, list | tuple):
+            flat.extend(reversed(one))
+        elif not isinstance(one, int | float) or (isinstance(one, int) and abs(one) > 2**63):
+            return one
+    return cells
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list | tuple | dict):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    if value is None:
+        return "null"
+    if isinstance(value, int) and abs(value) > 2**63:
+        return f"an integer of {value.bit_length()} bits"
+    return f"{value!r:.60}"

@@ -1,0 +1,198 @@
+"""The black box is asked in a thread of its own: the same explainer however slow it is, and no harm if stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from _thread import interrupt_main
+
+import numpy as np
+import pytest
+from sklearn import config_context, get_config
+
+from sointer import BlackBox, InterpreterConfig, SOInter, TrainingConfig
+from sointer.datasets import paper_e1
+from sointer.errors import BlackBoxError, InterruptedFitWarning
+from sointer.training.energy_steps import EnergyTrainer
+
+BUDGET, N_FEATURES = 400, 6
+QUICK = {"training": TrainingConfig(n_epochs=4), "interpreter": InterpreterConfig(n_residual_steps=0)}
+
+
+class Watched:
+    """E1, and who called it when: what to do before each answer can be given, by the number of rows asked so far."""
+
+    def __init__(self, before=lambda n_asked: None):
+        self.problem, self.before = paper_e1(N_FEATURES), before
+        self.n_asked, self.n_inside, self.most_inside = 0, 0, 0
+        self.batches, self.threads, self.settings = [], [], []
+
+    def __call__(self, X):
+        self.n_inside += 1
+        self.most_inside = max(self.most_inside, self.n_inside)
+        self.n_asked += len(X)
+        self.batches.append(X.copy())
+        self.threads.append(threading.current_thread())
+        self.settings.append((get_config()["assume_finite"], np.geterr()["over"]))
+        try:
+            self.before(self.n_asked)
+            return self.problem(X)
+        finally:
+            self.n_inside -= 1
+
+
+def fit(model, *, budget=BUDGET, batch_size=64, **settings):
+    X = paper_e1(N_FEATURES).sample(500, random_state=0)
+    box = BlackBox(model, batch_size=batch_size)
+    return SOInter(box, k=4, random_state=0, query_budget=budget, verbose=False, **(QUICK | settings)).fit(X)
+
+
+def weights(explainer):
+    return {name: value.numpy() for name, value in explainer.interpreter_.state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture(scope="module")
+def quiet():
+    watched = Watched()
+    return watched, fit(watched)
+
+
+# --- one thread, a fixed order ------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+def test_the_speed_of_the_black_box_changes_neither_the_questions_nor_the_explainer(quiet):
+    swift, explainer = quiet
+    pauses = np.random.default_rng(0).random(100) * 0.05
+    slow = Watched(lambda n_asked: time.sleep(pauses[n_asked % 100]))
+    assert same(weights(fit(slow)), weights(explainer))
+    assert len(slow.batches) == len(swift.batches)
+    assert all(np.array_equal(a, b) for a, b in zip(slow.batches, swift.batches, strict=True))
+
+
+def test_all_questions_come_from_one_thread_which_ends_with_fit(quiet):
+    watched, explainer = quiet
+    assert watched.most_inside == 1
+    assert len(set(watched.threads)) == 1
+    assert watched.threads[0] is not threading.main_thread()
+    assert not watched.threads[0].is_alive()
+    assert explainer.n_queries_ == watched.n_asked <= BUDGET
+
+
+@pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+def test_training_goes_on_while_the_black_box_answers(monkeypatch):
+    trained = threading.Event()
+    step = EnergyTrainer._step
+
+    def noted(trainer, batch):
+        trained.set()
+        return step(trainer, batch)
+
+    monkeypatch.setattr(EnergyTrainer, "_step", noted)
+    waited_in_vain = []
+
+    def wait_for_training(n_asked):
+        if n_asked > 0.55 * BUDGET and not trained.wait(60):
+            waited_in_vain.append(n_asked)
+
+    fit(Watched(wait_for_training), batch_size=16)
+    assert trained.is_set()
+    assert not waited_in_vain, "no training step was taken while the black box was answering"
+
+
+@pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+def test_settings_of_the_callers_thread_hold_where_the_model_is_called():
+    watched = Watched()
+    with config_context(assume_finite=True), np.errstate(over="raise"):
+        fit(watched)
+    assert set(watched.settings) == {(True, "raise")}
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.95])
+@pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+def test_a_black_box_that_fails_for_good_raises_and_is_asked_no_more(share):
+    def fail(n_asked):
+        if n_asked > share * BUDGET:
+            raise RuntimeError("out of order")
+
+    watched = Watched(fail)
+    with pytest.raises(BlackBoxError, match="out of order"):
+        fit(BlackBoxFunction(watched), batch_size=16)
+    n_asked = watched.n_asked
+    assert not watched.threads[0].is_alive()
+    time.sleep(0.05)
+    assert watched.n_asked == n_asked
+
+
+class BlackBoxFunction:
+    """Hides a callable's attributes, as a plain function would."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, X):
+        return self.function(X)
+
+
+# --- interrupts ---------------------------------------------------------------------------------------------
+
+
+def interrupting_at(share, times=1):
+    """Interrupts the main thread, as Ctrl-C does, when that share of the budget has been asked for."""
+    left = [times]
+
+    def before(n_asked):
+        if n_asked > share * BUDGET and left[0]:
+            left[0] -= 1
+            interrupt_main()
+
+    return before
+
+
+def test_an_interrupt_after_enough_was_learned_leaves_a_usable_explainer_and_says_what_it_is_worth():
+    # The last fifth is asked only after the energy was trained on the first answers.
+    watched = Watched(interrupting_at(0.9))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        explainer = fit(watched, batch_size=8)
+    (told,) = [w for w in caught if issubclass(w.category, InterruptedFitWarning)]
+    assert f"{explainer.n_queries_} of {BUDGET} planned" in str(told.message)
+    assert f"{explainer.held_out_agreement_:.0%}" in str(told.message)
+    assert told.filename == __file__
+    assert explainer.n_queries_ == watched.n_asked < BUDGET
+    assert not watched.threads[0].is_alive()
+    X = watched.problem.sample(5, random_state=1)
+    assert explainer.explain(X, target=0).selected.shape == (5, 4)
+
+
+def test_an_interrupt_before_anything_was_learned_is_raised():
+    watched = Watched(interrupting_at(0.1))
+    with pytest.raises(KeyboardInterrupt):
+        fit(watched, batch_size=8)
+    assert not watched.threads[0].is_alive()
+    assert watched.n_asked < 0.5 * BUDGET
+
+
+@pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+def test_a_second_interrupt_is_raised_at_once_even_if_the_black_box_hangs():
+    answered = threading.Event()
+
+    def hang(n_asked):
+        if n_asked > 0.9 * BUDGET:
+            interrupt_main()
+            threading.Timer(0.5, interrupt_main).start()
+            answered.wait(60)
+
+    watched = Watched(hang)
+    with pytest.raises(KeyboardInterrupt):
+        fit(watched, batch_size=8)
+    assert watched.n_inside == 1, "the black box was still hanging"
+    answered.set()
