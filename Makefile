@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint docs bench faults reproduce-synthetic reproduce-text reproduce-horses clean
+.PHONY: help setup demo test test-slow lint docs bench faults test-wheel test-lowest audit reproduce-synthetic reproduce-text reproduce-horses clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,34 @@ bench: $(INSTALLED) ## measure speed, queries and memory against other packages 
 
 faults: $(INSTALLED) ## kill fits, damage files and the like on purpose, and count what became of it (half an hour)
 	OMP_NUM_THREADS=1 $(PY) faults/run.py
+
+# Tests of the core that need neither a browser nor what only developers install.
+CORE_TESTS := $(addprefix tests/test_,explainer.py inputs.py outputs.py removal.py persistence.py plot.py streaming.py \
+	honesty.py cli.py bad_input.py)
+
+test-wheel: $(INSTALLED) ## build wheel and sdist, install the wheel into a fresh environment, and test it there
+	rm -rf build/wheel
+	$(PY) -m build --no-isolation --outdir build/wheel
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install --quiet -c constraints.txt torch
+	build/wheel/venv/bin/python -m pip install --quiet -c constraints.txt "$$(ls build/wheel/*.whl)[all]" pytest hypothesis
+	build/wheel/venv/bin/python -c "import sointer; assert 'site-packages' in sointer.__file__, sointer.__file__"
+	OMP_NUM_THREADS=1 build/wheel/venv/bin/python -m pytest -q -p no:cacheprovider $(CORE_TESTS)
+
+LOWEST_EXTRAS := pandas plot cli report datasets images parquet http serve
+
+test-lowest: $(INSTALLED) ## test with the lowest versions that pyproject.toml allows (torch: the one of constraints.txt)
+	rm -rf build/lowest
+	$(PYTHON) -m venv build/lowest
+	build/lowest/bin/python -m pip install --quiet -c constraints.txt torch
+	$(PY) tools/lowest_versions.py $(LOWEST_EXTRAS) > build/lowest/versions.txt
+	build/lowest/bin/python -m pip install --quiet -c constraints.txt -r build/lowest/versions.txt pytest hypothesis
+	build/lowest/bin/python -m pip install --quiet --no-deps .
+	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -q -p no:cacheprovider $(CORE_TESTS)
+
+audit: $(INSTALLED) ## check licences, the built packages, network access; and known weaknesses, if pip-audit is there
+	$(PY) -m pytest -q tests/test_supply_chain.py
+	@if $(PY) -m pip_audit --version >/dev/null 2>&1; then $(PY) -m pip_audit; else echo "pip-audit is not installed: known weaknesses were not looked up"; fi
 
 reproduce-synthetic: $(INSTALLED) ## run every study on synthetic data (hours) and write its figures and pages
 	$(PY) experiments/synthetic/run.py
