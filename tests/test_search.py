@@ -229,3 +229,15 @@ def test_easy_rows_are_not_asked_again() -> None:
     ranking = np.tile(np.arange(64), (3, 1))
     _, source = find(ranking, [1, 1, 64])
     assert [row for row, _ in source.asked].count(0) == 1
+
+
+@pytest.mark.parametrize("n", [1, 3, 6, 7, None])
+def test_a_short_ranking_is_the_beginning_of_the_whole_one(n):
+    rng = np.random.default_rng(0)
+    scores = rng.choice(np.array([-2.0, -0.0, 0.0, 1.5, 1e-30, -1e30], dtype=np.float32), size=(400, 7))
+    allowed = rng.random((400, 7)) < 0.7
+    slow = [sorted(np.flatnonzero(may), key=lambda unit: -row[unit]) for row, may in zip(scores, allowed, strict=True)]
+    ranking = rank_units(scores, allowed, n)
+    for found, expected in zip(ranking, slow, strict=True):
+        padded = [*expected, *[-1] * (7 - len(expected))]
+        assert found.tolist() == padded[:n]

@@ -205,7 +205,8 @@ class Explainer(ExplainerMixin, BaseEstimator):
         if source.known_answers is not None:
             told, known = self.outputs_.encode_targets(source.known_answers, targets, source.regions)
             values = np.where(known, told, values)
-        ranking = self._rank(scores, self._allowed(source), source)
+        n_ranked = source.groups.n_units if refine or size == "auto" else size
+        ranking = self._rank(scores, self._allowed(source), source, n_ranked)
         if refine and size != "auto":
             ranking = self._refine(source, ranking, scores, values, targets, size, refine)
         sizes = smallest_confirmed(source, ranking, targets) if size == "auto" else np.full(n_rows, size)
@@ -311,9 +312,11 @@ class Explainer(ExplainerMixin, BaseEstimator):
             allowed[index] = allowed_units(source.removal, source.groups.take(index), source.rows(index))
         return allowed
 
-    def _rank(self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source) -> NDArray[np.int64]:
-        """Units of each row, best first, then -1 for those that cannot be chosen."""
-        return rank_units(scores, allowed)
+    def _rank(
+        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source, n: int
+    ) -> NDArray[np.int64]:
+        """At least the n best units of each row, best first, then -1 for those that cannot be chosen."""
+        return rank_units(scores, allowed, n)
 
     def report(
         self,

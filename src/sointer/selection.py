@@ -27,9 +27,20 @@ def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -
     return np.asarray(groups.sum_columns(removal.differs(rows).astype(np.float64)) > 0)
 
 
-def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Unit indices of each row, best first; units that equal their reference are -1, at the end."""
-    order = np.argsort(-np.where(allowed, scores, -np.inf), axis=1, kind="stable")
+def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int | None = None) -> NDArray[np.int64]:
+    """The n (or all) best units of each row, best first; units that equal their reference are -1, at the end.
+
+    Of equal scores the first comes first, however many are ranked.
+    """
+    n_units = scores.shape[1]
+    key = np.where(allowed, scores, -np.inf).astype(np.float32) + np.float32(0.0)  # no -0.0
+    bits = key.view(np.int32)
+    rising = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)  # whole numbers in the order of the scores
+    places = (~rising.astype(np.int64) << 32) | np.arange(n_units)  # so no two are equal
+    if n is not None and n < n_units:
+        places = np.partition(places, n - 1, axis=1)[:, :n]
+    places.sort(axis=1)
+    order = places & 0xFFFFFFFF
     return np.where(np.take_along_axis(allowed, order, axis=1), order, -1)
 
 

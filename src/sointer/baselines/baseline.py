@@ -99,7 +99,9 @@ class Baseline(Explainer):
         outputs = self._outputs(raw, subject.black_box)
         return Answers(order, raw, outputs, fitted_targets(targets, outputs))
 
-    def _rank(self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source) -> NDArray[np.int64]:
+    def _rank(
+        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source, n: int
+    ) -> NDArray[np.int64]:
         """Best first; equal scores in an order drawn by lot, the same for equal rows."""
         ranking = np.full(scores.shape, -1, dtype=np.int64)
         for i, rng in enumerate(self._row_generators(source)):

@@ -15,6 +15,7 @@ from sointer.interpreter.relaxation import hard_top_k
 from sointer.outputs import Outputs
 from sointer.training.energy_steps import EnergyTrainer, build_energy, fit_scaling
 from sointer.training.interpreter_steps import accept_residual, choose_blend, learn_residual, relevance_of
+from sointer.training.path_length import shorten_paths
 from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs
 from sointer.training.task import Pairs, Question, Task, Trained, n_asked_twice, warn_if_unstable
 from sointer.training.trial_scores import priors_in_chunks
@@ -150,6 +151,8 @@ def alternate(
         residual = learn_residual(task, interpreter, targets)
     if residual is not None:
         accept_residual(task, interpreter, residual, whole, targets)
+    if not interpreter.eliminates:
+        shorten_paths(task, interpreter, whole, targets)
 
 
 def settle(
