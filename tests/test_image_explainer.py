@@ -452,6 +452,18 @@ def test_fewer_steps_than_rounds(n_steps) -> None:
         assert not explainer.interpreter_.network.out.weight.any(), "saliency and distance alone"
 
 
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_images_that_become_one_pixel_on_the_way_and_are_asked_about_one_at_a_time(batch_size) -> None:
+    explainer = tiny(
+        bright,
+        random_images(12),
+        energy=EnergyConfig(hidden=(4, 4, 4, 4), batch_size=batch_size, coupling_units=2),
+        interpreter=InterpreterConfig(hidden=(4, 4, 4, 4), n_residual_steps=4, batch_size=batch_size),
+        training=TrainingConfig(n_rounds=30, n_epochs=1),
+    )
+    assert (explainer.explain(random_images(3), target=(1, 1)).n_selected == 2).all()
+
+
 def test_no_rounds_at_all() -> None:
     explainer = tiny(bright, random_images(12), training=TrainingConfig(n_rounds=0, n_epochs=1))
     assert (explainer.explain(random_images(3), target=(1, 1)).n_selected == 2).all()

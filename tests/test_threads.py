@@ -15,6 +15,7 @@ import torch
 
 import sointer
 from sointer import InterpreterConfig, SOInter, TrainingConfig
+from sointer.training.threads import one_thread
 
 # By a mark: warnings.catch_warnings is not for threads.
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
@@ -197,3 +198,30 @@ def test_a_fresh_process_gives_the_same_answers(table, tmp_path):
     arguments = [tmp_path / "why", tmp_path / "data.npy", tmp_path / "scores.npy"]
     subprocess.run([sys.executable, "-c", FRESH, *map(str, arguments)], check=True, timeout=300)
     assert np.array_equal(np.load(tmp_path / "scores.npy"), table.explain(TABLE, 1).scores)
+
+
+# --- numbers too small for full precision ------------------------------------------------------------------------
+
+
+def sees_denormals() -> bool:
+    return float(torch.tensor(torch.finfo(torch.float32).tiny) / 2) > 0
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor does not flush denormals")
+def test_our_networks_do_without_denormals_and_the_black_box_and_the_caller_keep_them():
+    seen, inside = [], []
+
+    def asking(batch):
+        seen.append(sees_denormals())
+        return model(batch)
+
+    with one_thread():
+        inside.append(sees_denormals())
+        with one_thread():
+            pass
+        inside.append(sees_denormals())
+    explainer = SOInter(asking, k=2, query_budget=200, random_state=0, training=TrainingConfig(n_epochs=1, n_rounds=1))
+    explainer.fit(TABLE).explain(TABLE[:5], 1)
+    assert inside == [False, False]
+    assert set(seen) == {True}
+    assert sees_denormals()

@@ -113,12 +113,19 @@ def mean_field_log_marginals(energy: Energy, x: Inputs, *, n_steps: int = 6, dam
 
 
 def mean_field_log_odds(energy: Energy, unary: Tensor, *, n_steps: int, damping: float) -> Tensor:
-    """The same steps where every output is a yes or no: log-odds of "yes" (rows, outputs)."""
+    """The same steps where every output is a yes or no: log-odds of "yes" (rows, outputs).
+
+    They stay -(unary + pull B) throughout, so what is damped is the pull, which is as wide as the coupling has units.
+    """
     log_odds = -unary
     if energy.coupling is None:
         return log_odds
+    weight, offset, b = energy.coupling
+    pull = torch.zeros_like(b)
     for _ in range(n_steps):
-        log_odds = damping * log_odds - (1 - damping) * slope_at(energy, unary, torch.sigmoid(log_odds))
+        slope = torch.sigmoid(torch.addmm(offset, torch.sigmoid(log_odds), weight.T)) * b
+        pull = damping * pull + (1 - damping) * slope
+        log_odds = torch.addmm(unary, pull, weight, beta=-1, alpha=-1)
     return log_odds
 
 

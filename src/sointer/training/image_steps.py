@@ -26,6 +26,8 @@ VALIDATION_CHUNK = 64
 LAST_RATE = 0.05
 STEPS_PER_REPORT = 50
 WEIGHT_DECAY = 1e-4
+SMALLEST_BATCH = 2
+"""Small images become one pixel on the way, and of a single number there is nothing to normalise by."""
 LARGEST_GRADIENT_OF_ENERGY = 10.0
 LARGEST_GRADIENT = 1.0
 """Of the interpreter: now and then one is huge, and a step along it loses what was learned."""
@@ -66,7 +68,7 @@ class ImageEnergySteps:
         self.energy.requires_grad_(False).eval()
 
     def _batch(self, training: Tensor) -> Tensor:
-        size = self.config.batch_size
+        size = max(SMALLEST_BATCH, self.config.batch_size)
         pick = training[torch.randint(len(training), (size,), generator=self.generator)]
         if len(self.newest):
             half = size // 2
@@ -147,6 +149,7 @@ class ImageInterpreterSteps:
         self.own = [*interpreter.network.parameters(), interpreter.gains]
         group = Group(self.own, config.learning_rate)
         self.optimiser = Adam([group], largest_gradient=LARGEST_GRADIENT, weight_decay=WEIGHT_DECAY)
+        self._train(False)  # it may be asked to select before its first step
 
     def step(self, batch: Batch) -> float:
         """One step; returns the loss."""

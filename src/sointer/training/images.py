@@ -16,7 +16,7 @@ from sointer.training.energy_steps import Quality
 from sointer.training.image_examples import Examples
 from sointer.training.image_masks import several_scales
 from sointer.training.image_pool import ImagePool, fits_half, room_for
-from sointer.training.image_steps import ImageEnergySteps, ImageInterpreterSteps
+from sointer.training.image_steps import SMALLEST_BATCH, ImageEnergySteps, ImageInterpreterSteps
 from sointer.training.queries import N_FIRST
 from sointer.training.task import Configs, Replies, Task, Trained, concatenate, n_asked_twice, slices, warn_if_unstable
 
@@ -200,4 +200,5 @@ def asked_at_once(task: Task) -> int:
 def batch_size(task: Task) -> int:
     """How many images the interpreter learns from at once: fewer if they are large."""
     assert task.input_format.image is not None
-    return max(1, min(task.configs.interpreter.batch_size, MOST_PIXELS_AT_ONCE // task.input_format.image.n_pixels))
+    at_once = MOST_PIXELS_AT_ONCE // task.input_format.image.n_pixels
+    return max(SMALLEST_BATCH, min(task.configs.interpreter.batch_size, at_once))
