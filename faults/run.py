@@ -26,7 +26,7 @@ from tables import sections, table  # noqa: E402
 
 import sointer.errors  # noqa: E402, F401
 
-NAMES = ("kill", "fuzz_load")
+NAMES = ("kill", "flaky", "fuzz_load", "honesty", "serve", "fuzz_serve", "fuzz_readers", "fuzz_cli", "leaks")
 """Each a module with a STUDY, and a `verdict` of its results: what was done, and what held."""
 BEGIN, END = "<!-- faults: made by make faults -->", "<!-- end of faults -->"
 
@@ -40,19 +40,27 @@ def opening(found: dict[str, list[Row]]) -> str:
     return sections("# Faults", "Made by `make faults`; all numbers from `faults/results`.", verdicts(found))
 
 
-def update_page(page: Path) -> None:
-    """Put the table of verdicts between its marks."""
+def update_pages(docs: Path) -> None:
+    """Put the table of verdicts, and that of the study of honesty, between their marks."""
     found = {name: rows for name in NAMES if (rows := read(HERE / "results", name))}
+    if found:
+        put(docs / "reliability.md", BEGIN, END, verdicts(found))
+    if "honesty" in found:
+        honesty = importlib.import_module("honesty")
+        put(docs / "trust.md", honesty.BEGIN, honesty.END, honesty.verdicts_table(found["honesty"]))
+
+
+def put(page: Path, begin: str, end: str, content: str) -> None:
     text = page.read_text()
-    if found and BEGIN in text:
-        before, rest = text.split(BEGIN)
-        page.write_text(f"{before}{BEGIN}\n{verdicts(found)}\n{END}{rest.split(END)[1]}")
+    if begin in text:
+        before, rest = text.split(begin)
+        page.write_text(f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}")
 
 
 def main() -> int:
     code = run_studies(__doc__, NAMES, HERE, one_page=OnePage("faults", opening), n_threads=1)
     if "--out" not in " ".join(sys.argv):
-        update_page(HERE.parent / "docs" / "reliability.md")
+        update_pages(HERE.parent / "docs")
     return code
 
 

@@ -20,6 +20,8 @@ from sointer.removal import Background
 
 FLAGGED = 0.01
 """Share of rows like those of the training data that may be called far."""
+BY_CHANCE = 0.02
+"""So many far rows may be there by chance, if that happens more often than this; a single row is not."""
 SURELY = 2.0
 """Rows as far as this many times the limit are worth a warning, however few they are."""
 MOST_NEIGHBOURS = 256
@@ -54,7 +56,7 @@ class Distance:
         rows = background.rows
         if is_sparse(rows):
             words = SparseView.of(rows)
-            return cls._of(words, words.of_training(rows), words.floor)
+            return cls._of(words, words(rows), words.floor, words.of_training(rows))
         if image is not None:
             pixels = ImageView(image)
             return cls._of(pixels, pixels(rows), np.full(5 * image.channels, 0.05 * max(np.abs(rows).max(), 1e-9)))
@@ -64,20 +66,24 @@ class Distance:
         return cls._of(_as_it_is, np.asarray(rows, dtype=np.float64), np.where(constant, unknown, 0.0))
 
     @classmethod
-    def _of(cls, view: Callable[[Any], FloatArray], table: FloatArray, floor: FloatArray) -> Distance:
+    def _of(
+        cls, view: Callable[[Any], FloatArray], table: FloatArray, floor: FloatArray, alone: FloatArray | None = None
+    ) -> Distance:
+        """From the training rows as seen by `view`; `alone`, if it differs, as each would be seen among the others."""
         low, high, center = table.min(axis=0), table.max(axis=0), np.median(table, axis=0)
         two_values = ((table == low) | (table == high)).all(axis=0)
         deviation = np.maximum(np.where(two_values, high - low, table.std(axis=0)), floor)
         weight = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+        alone = table if alone is None else alone
         away = np.abs(table - center)
         first = np.maximum(away.max(axis=0), floor)
         without_first = np.partition(away, -2, axis=0)[-2] if len(table) > 1 else first
         second = np.where(two_values, first, np.maximum(without_first, floor))
         neighbours = np.arange(len(table))[:: -(-len(table) // MOST_NEIGHBOURS)]
         made = cls(view, center, weight, first, _scaled(table, center, weight)[neighbours], (1.0, 1.0))
-        apart = made._apart(table)
+        apart = made._apart(alone)
         apart[neighbours, np.arange(len(neighbours))] = np.inf  # a row is no neighbour of its own
-        oddest = _ratio(away, np.where(away >= first, second, first)).max(axis=1)
+        oddest = _ratio(np.abs(alone - center), np.where(away >= first, second, first)).max(axis=1)
         limits = max(_limit(apart.min(axis=1)), CLOSE), max(_limit(oddest), 1.0)
         return cls(view, center, weight, first, made.neighbours, limits)
 
@@ -94,7 +100,7 @@ class Distance:
         """(rows, neighbours) root mean square difference over the columns, in deviations."""
         scaled = _scaled(table, self.center, self.weight)
         squares = (scaled**2).sum(axis=1)[:, None] + (self.neighbours**2).sum(axis=1) - 2 * scaled @ self.neighbours.T
-        return np.sqrt(np.maximum(squares, 0.0).astype(np.float64) / table.shape[1])
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0) / table.shape[1]), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +123,7 @@ class SparseView:
         owner = np.repeat(np.arange(len(sizes)), sizes)
 
         def total(of_entries: FloatArray) -> FloatArray:
-            return np.bincount(owner, weights=of_entries, minlength=len(sizes))
+            return np.bincount(owner, weights=of_entries, minlength=len(sizes)).astype(np.float64)
 
         rarity = np.log((self.n_rows + 1) / (np.maximum(self.n_having - n_own, 0) + 0.5))
         amounts = np.abs(entries.data).astype(np.float64)
@@ -159,7 +165,7 @@ class FarRows:
 
     def warn(self, *, stacklevel: int) -> None:
         """If more rows are far than chance explains, or if any is very far; stacklevel as for a direct warning."""
-        by_chance = self.n_far == 0 or bdtrc(self.n_far - 1, self.n, FLAGGED) > FLAGGED
+        by_chance = self.n_far == 0 or bdtrc(self.n_far - 1, self.n, FLAGGED) > BY_CHANCE
         if _unwarned.get() or (by_chance and self.farthest <= SURELY):
             return
         warnings.warn(

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from sointer.adapters.json_rows import to_json
 from sointer.adapters.per_process import PerProcess
-from sointer.adapters.secrets import Secret, hide
+from sointer.adapters.secrets import Secret, hidden_in_logs, hide
 from sointer.blackbox.retrying import Unanswered, check_seconds
 from sointer.errors import BlackBoxError, InputError, SointerError, require_extra
 from sointer.validation import check_positive_int
@@ -23,6 +23,7 @@ from sointer.validation import check_positive_int
 PASSING = (408, 425, 429)
 """Refusals that may be gone the next time, as are all from 500 on."""
 LONGEST_QUOTE = 300
+LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
 
 class Response(NamedTuple):
@@ -74,7 +75,8 @@ class Connection:
         problem, is_passing = "", True
         # The library's own errors hold the request with its headers: none may be the context of ours.
         try:
-            return self._exchange(method, path, body)
+            with hidden_in_logs(self._secrets(), LOGGERS):
+                return self._exchange(method, path, body)
         except httpx.TimeoutException:
             problem = f"it did not answer within timeout={self.timeout:g} s. Raise timeout, or lower batch_size"
         except httpx.ConnectError as exc:

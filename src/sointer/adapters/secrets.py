@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
@@ -83,6 +86,33 @@ def hide(text: str, secrets: Iterable[Secret]) -> str:
     for part in sorted(parts, key=len, reverse=True):
         text = text.replace(part, HIDDEN)
     return text
+
+
+_hidden: ContextVar[tuple[Secret, ...]] = ContextVar("_hidden", default=())
+
+
+class _WithoutSecrets(logging.Filter):
+    """Rewrites what other libraries log while secrets are hidden, such as the headers of a reply that repeats them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if _hidden.get():
+            record.msg, record.args = hide(record.getMessage(), _hidden.get()), ()
+        return True
+
+
+_without_secrets = _WithoutSecrets()
+
+
+@contextmanager
+def hidden_in_logs(secrets: Iterable[Secret], loggers: Iterable[str]) -> Iterator[None]:
+    """Within the block, and in this thread, these loggers do not say the secrets, at any level."""
+    for name in loggers:
+        logging.getLogger(name).addFilter(_without_secrets)  # which adds it once only
+    before = _hidden.set(tuple(secrets))
+    try:
+        yield
+    finally:
+        _hidden.reset(before)
 
 
 def _unpickled(variable: str | None, prefix: str) -> Secret:

@@ -40,21 +40,23 @@ def create_app(
 
 
 def run(
-    path: str | PathLike[str],
+    explainer: str | PathLike[str] | Explainer,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
     model: Any = None,
+    name: str | None = None,
     examples: Any = None,
     limits: Limits | None = None,
     quiet: bool = False,
 ) -> None:
-    """Load a saved explainer and answer until the process is told to stop; accepted requests are answered first.
+    """Answer until the process is told to stop (Ctrl-C or SIGTERM); requests accepted by then are answered first.
 
-    `model` is what was explained, if it may be asked again: for k="auto", to verify, and to read raw texts.
+    `explainer` is one, or the folder of a saved one; then `model` is what was explained, if it may be asked again: for
+    k="auto", to verify, and to read raw texts. `name` is the folder's unless told.
     """
     for module in ("fastapi", "uvicorn", "jinja2"):
         require_extra(module, "serve")
     from sointer.serve.running import serve_explainer
 
-    serve_explainer(path, host, port, model, examples, limits or Limits(), quiet)
+    serve_explainer(explainer, host, port, model, name, examples, limits or Limits(), quiet)

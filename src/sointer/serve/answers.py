@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sointer import containers
 from sointer.base import Explainer
+from sointer.distance import unwarned
 from sointer.explanation import Explanation
 from sointer.groups.fixed import FixedGroups
 from sointer.plain_json import as_finite
@@ -34,11 +35,15 @@ class Answer:
     targets: list[str]
     agreement: NDArray[np.float64] | None
     """(rows,) how often the model said the same on the selection alone, if it was asked."""
+    far: NDArray[np.bool_]
+    """(rows,) whether a row is unlike the training data, so that less can be said of it."""
 
-    def rows(self, span: slice) -> Answer:
-        """The answer for some of the rows."""
-        agreement = None if self.agreement is None else self.agreement[span]
-        return Answer(self.selected[span], self.scores[span], self.expected[span], self.targets[span], agreement)
+    def part(self, rows: slice, k: int | Literal["auto"]) -> Answer:
+        """The answer for some of the rows: the best k are the first k of a longer list."""
+        best = slice(None) if k == "auto" else slice(k)
+        agreement = None if self.agreement is None else self.agreement[rows]
+        told = self.selected[rows, best], self.scores[rows, best], self.expected[rows], self.targets[rows]
+        return Answer(*told, agreement, self.far[rows])
 
 
 def explain_together(explainer: Explainer, questions: Sequence[Question]) -> list[Answer]:
@@ -46,15 +51,17 @@ def explain_together(explainer: Explainer, questions: Sequence[Question]) -> lis
     first = questions[0]
     X = joined([question.X for question in questions])
     targets = [target for question in questions for target in question.targets]
+    k = first.k if first.k == "auto" else max(question.k for question in questions if question.k != "auto")
     step = max(1, MOST_SCORES // explainer.groups_.n_units)
     parts = []
     for start in range(0, len(targets), step):
         some = slice(start, start + step)
         rows = X if step >= len(targets) else _rows(X, some)
-        parts.append(_answer(explainer.explain(rows, targets[some], k=first.k), first.verify))
+        with unwarned():  # each row says it of itself
+            parts.append(_answer(explainer.explain(rows, targets[some], k=k), first.verify))
     whole = parts[0] if len(parts) == 1 else _stacked(parts)
     ends = np.cumsum([question.n_rows for question in questions]).tolist()
-    return [whole.rows(slice(end - q.n_rows, end)) for q, end in zip(questions, ends, strict=True)]
+    return [whole.part(slice(end - q.n_rows, end), q.k) for q, end in zip(questions, ends, strict=True)]
 
 
 def _rows(X: Any, span: slice) -> Any:
@@ -69,6 +76,7 @@ def _answer(explanation: Explanation, verify: bool) -> Answer:
         [plain(value) for value in explanation.expected],
         [explanation.output_names[target] for target in explanation.target],
         explanation.verify().agreement if verify else None,
+        explanation.far,
     )
 
 
@@ -85,6 +93,7 @@ def _stacked(parts: Sequence[Answer]) -> Answer:
         [value for part in parts for value in part.expected],
         [target for part in parts for target in part.targets],
         np.concatenate(agreement) if agreement else None,
+        np.concatenate([part.far for part in parts]),
     )
 
 
@@ -122,6 +131,7 @@ class Writer:
                 "sample": sample,
                 "target": answer.targets[sample],
                 "expected": answer.expected[sample],
+                "far": bool(answer.far[sample]),
                 "features": [
                     {"name": self.unit_names[unit], "value": self._value(cells, unit), "score": float(score)}
                     for unit, score in zip(units, answer.scores[sample], strict=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from fastapi import Request
@@ -57,6 +58,10 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """The object that a body says."""
     try:
         content, all_finite = parse(body)
+        if b"\\u" in body:
+            json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Refusal(400, "The JSON holds half of a character, an unpaired surrogate.") from None
     except UnicodeDecodeError:
         raise Refusal(400, "The body is not UTF-8, expected JSON.") from None
     except RecursionError:

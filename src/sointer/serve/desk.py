@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any
 
 from fastapi import Request, Response
 
 from sointer.base import Explainer
-from sointer.serve.answers import explain_together
+from sointer.serve.answers import Answer, explain_together
 from sointer.serve.batching import Batches, Write
 from sointer.serve.body import parse_json, read_body
 from sointer.serve.limits import Limits
@@ -25,7 +27,9 @@ class Desk:
 
     def __init__(self, explainer: Explainer, limits: Limits) -> None:
         self.limits = limits
-        self.batches = Batches(lambda questions: explain_together(explainer, questions), limits.concurrency)
+        self.explainer = explainer
+        self.batches = Batches(self._explain, limits.concurrency)
+        self._asking = threading.Lock()
         self.n_inside = 0
         self.closing = False
 
@@ -48,6 +52,11 @@ class Desk:
         except asyncio.TimeoutError:
             raise too_slow(self.limits.timeout) from None
         return Response(content, media_type="application/json")
+
+    def _explain(self, questions: Sequence[Question]) -> list[Answer]:
+        # Explaining is for many threads at a time; the model's own code may not be.
+        with self._asking if questions[0].asks_model else nullcontext():
+            return explain_together(self.explainer, questions)
 
     def _enter(self) -> None:
         if self.closing:

@@ -18,7 +18,7 @@ from sointer.serve.question import Question, make_question
 from sointer.serve.rows import as_frame, names_in_fit, numbers
 from sointer.validation import _some as some
 
-OUTPUTS = ("selected", "features", "scores", "expected", "target", "agreement")
+OUTPUTS = ("selected", "features", "scores", "expected", "target", "far", "agreement")
 PARAMETERS = ("target", "k", "verify")
 WORDS, REAL = "BYTES", "FP64"
 
@@ -31,6 +31,7 @@ def metadata(explainer: Explainer, name: str) -> dict[str, Any]:
         _described("scores", "FP32", [-1, -1]),
         _described("expected", WORDS if _has_words(explainer) else REAL, [-1]),
         _described("target", WORDS, [-1]),
+        _described("far", "BOOL", [-1]),
     ]
     return {"name": name, "platform": "sointer", "inputs": input_tensors(explainer), "outputs": outputs}
 
@@ -90,6 +91,7 @@ def write_infer(
         _tensor("scores", "FP32", [n_rows, width], answer.scores.ravel().tolist()),
         _tensor("expected", WORDS if words else REAL, [n_rows], expected),
         _tensor("target", WORDS, [n_rows], answer.targets),
+        _tensor("far", "BOOL", [n_rows], answer.far.tolist()),
     ]
     if answer.agreement is not None:
         tensors.append(_tensor("agreement", REAL, [n_rows], answer.agreement.tolist()))

@@ -34,10 +34,13 @@ class Question:
     def n_rows(self) -> int:
         return len(self.targets)
 
+    @property
+    def asks_model(self) -> bool:
+        return self.verify or self.k == "auto"
+
     def goes_with(self, other: Question) -> bool:
-        """Whether both can be explained in one go."""
-        alone = self.verify or other.verify or self.k == "auto" or getattr(self.X, "ndim", 2) == 4
-        return not alone and self.k == other.k
+        """Whether both can be explained in one go: not where the model is asked, nor where regions are counted."""
+        return not (self.asks_model or other.asks_model or getattr(self.X, "ndim", 2) == 4)
 
 
 def read_question(explainer: Explainer, content: dict[str, Any], limits: Limits) -> Question:

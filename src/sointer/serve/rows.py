@@ -66,9 +66,7 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any]]) -> Any
     made = {}
     for place, (column, values) in enumerate(zip(input_format.columns, columns, strict=True)):
         if column.is_categorical:
-            made[place] = np.empty(len(values), dtype=object)
-            for row, value in enumerate(values):
-                made[place][row] = value
+            made[place] = pandas.Series(list(values), dtype=object)  # else pandas would make its own kind of strings
         else:
             made[place] = numbers(list(values), f"column {str(column.label)!r}").astype(np.float64)
             if made[place].ndim != 1:

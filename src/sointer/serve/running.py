@@ -6,14 +6,18 @@ import asyncio
 import logging
 import socket
 import sys
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import uvicorn
+from sklearn.utils.validation import check_is_fitted
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sointer.base import Explainer
+from sointer.distance import unwarned
 from sointer.errors import InputError
 from sointer.persistence import load
 from sointer.serve import create_app
@@ -37,15 +41,30 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Refuses new requests as soon as it is told to stop."""
+    """Refuses new requests as soon as it is told to stop, and says when it has."""
+
+    def __init__(self, config: uvicorn.Config, at_end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.at_end = at_end
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.config.app.state.desk.closing = True  # type: ignore[union-attr]
         super().handle_exit(sig, frame)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self.at_end()  # here, since the signal ends the process right after
+
 
 def serve_explainer(
-    path: str | PathLike[str], host: str, port: int, model: Any, examples: Any, limits: Limits, quiet: bool
+    explainer: str | PathLike[str] | Explainer,
+    host: str,
+    port: int,
+    model: Any,
+    name: str | None,
+    examples: Any,
+    limits: Limits,
+    quiet: bool,
 ) -> None:
     """Answer until a signal says stop, then finish what was accepted."""
 
@@ -54,12 +73,16 @@ def serve_explainer(
             print(line, file=sys.stderr, flush=True)
 
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s: %(message)s")
-    explainer = load(path, model)
+    if not isinstance(explainer, Explainer):
+        name = name or Path(explainer).resolve().name
+        explainer = load(explainer, model)
+    elif model is not None:
+        raise InputError("run: model is given together with an explainer, which has its own; leave it out.")
+    check_is_fitted(explainer, "outputs_")
     loopback = is_loopback(host)
-    name = Path(path).resolve().name or "explainer"
-    app = create_app(
-        explainer, limits=limits, name=name, examples=examples, hosts=(*LOOPBACK, host) if loopback else None
-    )
+    hosts = (*LOOPBACK, host) if loopback else None
+    app = create_app(explainer, limits=limits, name=name or "explainer", examples=examples, hosts=hosts)
+    warm_up(explainer)
     listener = listen(host, port)
     config = uvicorn.Config(
         app,
@@ -69,19 +92,29 @@ def serve_explainer(
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=max(MOST_CONNECTIONS, 4 * limits.n_places),
+        limit_concurrency=max(MOST_CONNECTIONS, 20 * limits.n_places),
         timeout_graceful_shutdown=int(limits.timeout) + 1,
     )
     shown = f"[{host}]" if ":" in host else host
-    say(f"{name}: {len(explainer.targets_):,} outputs, {explainer.n_features_in_:,} features")
-    say(f"open http://{shown}:{listener.getsockname()[1]}   (stop with Ctrl-C)")
+    say(f"explains {_many(len(explainer.targets_), 'output')} by {_many(explainer.n_features_in_, 'feature')}")
+    say(f"open http://{shown}:{listener.getsockname()[1]} (Ctrl-C stops)")
     if not loopback:
-        say("warning: whoever can reach this machine can ask, unencrypted and without a password; put a proxy in front")
-    try:
-        with listener:
-            Server(config).run(sockets=[listener])
-    finally:
-        say(f"stopped; {sum(app.state.replies.values()):,} requests answered")
+        say("warning: whoever reaches this machine can ask, unencrypted and without a password; put a proxy in front")
+    with listener:
+        Server(config, lambda: say(f"stopped; {_many(sum(app.state.replies.values()), 'request')} answered")).run(
+            sockets=[listener]
+        )
+
+
+def _many(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def warm_up(explainer: Explainer) -> None:
+    """Explain a row that is at hand, so that whoever asks first need not wait for what is loaded when needed."""
+    with unwarned():
+        row = explainer.input_format_.decode(explainer.background_.rows[:1])
+        explainer.explain(row, explainer.targets_[0], k=1)
 
 
 def listen(host: str, port: int) -> socket.socket:

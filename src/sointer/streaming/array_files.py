@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.containers import csr_array
-from sointer.errors import LoadError
-from sointer.streaming.rows import Columns, Dtypes, RowSource, check_columns, slices
+from sointer.streaming.rows import Columns, Dtypes, RowSource, check_columns, reading, slices
 
 SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format"}
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
 
 
 def array_source(path: Path) -> RowSource:
@@ -27,7 +24,9 @@ def array_source(path: Path) -> RowSource:
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, None, str(path))
         for span in slices(data.shape[0], chunk_rows):
-            yield _part(data, span)
+            with reading(path, "rows of numbers", "Check the file, or save it again."):
+                part = _part(data, span)
+            yield part
 
     return RowSource(str(path), None, int(data.shape[0]), chunks)
 
@@ -60,7 +59,7 @@ class _StoredCSR:
 
 def _rows_of(path: Path) -> Any:
     """An array, mapped where possible, or a stored CSR matrix."""
-    try:
+    with reading(path, "rows of numbers", "Check the file, or save it again."):
         if not zipfile.is_zipfile(path):
             return _at_least_2d(np.load(path, mmap_mode="r", allow_pickle=False))
         members = _members(path)
@@ -76,10 +75,6 @@ def _rows_of(path: Path) -> Any:
         if "X" in members:
             return _at_least_2d(members["X"])
         raise ValueError(f"it holds the arrays {sorted(members)}; expected one, or one called 'X'")
-    except UNREADABLE as error:
-        raise LoadError(
-            f"{path} cannot be read as rows of numbers: {error}. Check the file, or save it again."
-        ) from error
 
 
 def _at_least_2d(array: NDArray[Any]) -> NDArray[Any]:

@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from sointer.errors import InputError
 from sointer.storage import UMASK
 
 
@@ -13,6 +14,8 @@ class Draft:
     """A new file beside `target`, put in its place by `keep`; without that it is removed at the end of the block."""
 
     def __init__(self, target: Path) -> None:
+        if target.exists() and not target.is_file():  # a device or a pipe would be replaced, not written to
+            raise InputError(f"{target} is there and is no ordinary file; nothing was written. Choose another name.")
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
         os.close(handle)

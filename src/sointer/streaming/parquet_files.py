@@ -11,9 +11,9 @@ import numpy as np
 
 from sointer import containers
 from sointer.containers import csr_array
-from sointer.errors import InputError, LoadError, require_extra
+from sointer.errors import InputError, require_extra
 from sointer.streaming.drafts import Draft
-from sointer.streaming.rows import Columns, Dtypes, RowSource, check_columns, slices
+from sointer.streaming.rows import Columns, Dtypes, RowSource, check_columns, reading, slices
 from sointer.validation import check_unique_names
 
 INDICES, VALUES = "indices", "values"
@@ -38,7 +38,10 @@ def parquet_source(paths: Sequence[Path], name: str) -> RowSource:
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, name)
         for path in paths:
-            yield from _sparse_chunks(path, columns, chunk_rows) if is_sparse else _frames(path, columns, chunk_rows)
+            with reading(path, "Parquet"):
+                yield from (
+                    _sparse_chunks(path, columns, chunk_rows) if is_sparse else _frames(path, columns, chunk_rows)
+                )
 
     return RowSource(name, names, n_rows, chunks)
 
@@ -98,11 +101,9 @@ def _sparse_table(pyarrow: Any, rows: Any, schema: Any) -> Any:
 
 
 def _opened(path: Path) -> Any:
-    pyarrow, parquet = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
-    try:
+    parquet = require_extra("pyarrow.parquet", "parquet")
+    with reading(path, "Parquet"):
         return parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise LoadError(f"{path} cannot be read as Parquet: {error}. Check the file, or write it again.") from error
 
 
 def _schema(path: Path) -> Any:
@@ -116,7 +117,7 @@ def _is_sparse(schema: Any) -> bool:
         kind = schema.field(name).type
         return bool(types.is_list(kind) or types.is_large_list(kind))
 
-    return {INDICES, VALUES} <= set(schema.names) and lists(INDICES) and lists(VALUES)
+    return all(schema.names.count(name) == 1 and lists(name) for name in (INDICES, VALUES))
 
 
 def _sparse_names(schema: Any) -> list[str] | None:

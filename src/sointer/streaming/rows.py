@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
+import struct
+import sys
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, TypeAlias
 
 from sointer import containers
-from sointer.errors import InputError
+from sointer.errors import InputError, LoadError, SointerError
 from sointer.validation import _some as some
 
 Columns: TypeAlias = "str | Sequence[str] | None"
 """Some columns of a table, one of them (which gives Series), or all."""
 Dtypes: TypeAlias = Mapping[str, str]
 """The dtype of columns by name, for files that do not say it themselves."""
+
+# What libraries raise while they read files that were damaged.
+DAMAGE: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@contextmanager
+def reading(
+    path: str | PathLike[str],
+    kind: str,
+    advice: str = "Check the file, or write it again.",
+    raises: type[SointerError] = LoadError,
+) -> Iterator[None]:
+    """Within the block, whatever a library says of a file that it cannot read becomes one error of ours."""
+    pyarrow = sys.modules.get("pyarrow")
+    damage = DAMAGE if pyarrow is None else (*DAMAGE, pyarrow.ArrowException)
+    try:
+        yield
+    except (SointerError, MemoryError):
+        raise
+    except damage as error:
+        told = " ".join(str(error).split())[:300] or type(error).__name__
+        raise raises(f"{path} cannot be read as {kind}: {told.rstrip('.')}. {advice}") from error
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@
   let latest = 0;
 
   const written = (row) => typeof row === "string" ? row : `{\n${Object.entries(row).map(([name, value]) => `  ${JSON.stringify(name)}: ${JSON.stringify(value)}`).join(",\n")}\n}`;
-  const cell = (text) => { const plain = text.trim().replace(/^"(.*)"$/, "$1"); return plain !== "" && Number.isFinite(Number(plain)) ? Number(plain) : plain; };
+  const unquoted = (text) => text.trim().replace(/^"(.*)"$/, "$1");
+  const known = new Set(data.features), nameFrom = (text) => known.has(text.trim()) ? text.trim() : unquoted(text);
+  const cell = (text) => { const plain = unquoted(text); return plain !== "" && Number.isFinite(Number(plain)) ? Number(plain) : plain; };
 
   // What was pasted: a text; JSON; or values in the order of the features, perhaps below a line of names.
   const rowFrom = (pasted) => {
@@ -25,7 +27,7 @@
     const separator = [/\t/, /;/, /,/].find((one) => one.test(lines[0])) || /\s+/;
     const parts = (lines.length === 2 || lines.length === 1 ? lines : [lines.join(",")]).map((line) => line.split(separator));
     const [first, second] = parts;
-    if (second) return Object.fromEntries(first.map((name, i) => [name.trim().replace(/^"(.*)"$/, "$1"), cell(second[i] ?? "")]));
+    if (second) return Object.fromEntries(first.map((name, i) => [nameFrom(name), cell(second[i] ?? "")]));
     return first.map(cell);
   };
 
@@ -43,13 +45,14 @@
   };
 
   const show = (row, question, reply) => {
-    const { target, expected, features, agreement } = reply.rows[0];
+    const { target, expected, features, agreement, far } = reply.rows[0];
     const asked = agreement !== undefined;
     render(byId("record"), {
       sample: sampleName(), target, expected: shown(expected), confirmed: asked ? agreement === 1 : null, agreement,
       features: features.map(({ name, value, score }) => ({ name, value: shown(value), score })),
       text: isText ? row : null, words: data.missingIsZero && !Array.isArray(row) ? Object.keys(row) : null,
     });
+    byId("far").hidden = !far;
     byId("command").textContent = `curl ${location.origin}/explain -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(question))}`;
     byId("again").hidden = false;
   };
@@ -71,9 +74,12 @@
       if (!response.ok) throw new Error(reply.error);
       show(row, question, reply);
     } catch (error) {
+      if (turn !== latest) return;
       fail(error.message);
+      byId("record").replaceChildren();  // an earlier answer must not look like this one's
+      byId("again").hidden = byId("far").hidden = true;
     } finally {
-      if (turn === latest) { button.disabled = false; document.body.dataset.state = "done"; }
+      if (turn === latest) { button.disabled = false; document.body.dataset.state = "done"; byId("shown").scrollIntoView({ block: "nearest" }); }
     }
   };
 
