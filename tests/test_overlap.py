@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 import warnings
-from _thread import interrupt_main
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from sointer.datasets import paper_e1
 from sointer.errors import BlackBoxError, InterruptedFitWarning
 from sointer.training.energy_steps import EnergyTrainer
 
-BUDGET, N_FEATURES = 400, 6
+BUDGET, N_FEATURES = 1600, 6  # with fewer questions nothing is asked ahead
 QUICK = {"training": TrainingConfig(n_epochs=4), "interpreter": InterpreterConfig(n_residual_steps=0)}
 
 
@@ -143,6 +143,11 @@ class BlackBoxFunction:
 
 
 # --- interrupts ---------------------------------------------------------------------------------------------
+
+
+def interrupt_main():
+    """A real Ctrl-C: it reaches the main thread also while that waits."""
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 
 def interrupting_at(share, times=1):
