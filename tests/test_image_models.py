@@ -19,6 +19,7 @@ from sointer.models.image_proposals import Trajectories, adversarial, near_truth
 from sointer.models.image_value_network import ValueNetwork, climb, steepest
 from sointer.models.relaxed_masks import relaxed_iou
 from sointer.models.unet import StandardisingUNetwork, pixel_loss
+from sointer.plain_json import content_digest
 
 KINDS = [UNet, ImageDeepValueNetwork]
 
@@ -448,8 +449,9 @@ def test_a_saved_model_answers_bit_for_bit_alike(fitted, tmp_path):
 
 def edit(**changes):
     def change(directory):
-        facts = json.loads((directory / "model.json").read_text())
-        (directory / "model.json").write_text(json.dumps({**facts, **changes}))
+        facts = {**json.loads((directory / "model.json").read_text()), **changes}
+        del facts["content_sha256"]
+        (directory / "model.json").write_text(json.dumps({**facts, "content_sha256": content_digest(facts)}))
 
     return change
 

@@ -31,6 +31,7 @@ from sointer.models.relaxed import (
     structured_hinge,
     value_loss,
 )
+from sointer.plain_json import content_digest
 
 KINDS = [DeepValueNetwork, SPEN]
 RNG = np.random.default_rng(0)
@@ -476,8 +477,9 @@ def damage_bytes(directory):
 
 def edit(**changes):
     def change(directory):
-        facts = json.loads((directory / "model.json").read_text())
-        (directory / "model.json").write_text(json.dumps({**facts, **changes}))
+        facts = {**json.loads((directory / "model.json").read_text()), **changes}
+        del facts["content_sha256"]
+        (directory / "model.json").write_text(json.dumps({**facts, "content_sha256": content_digest(facts)}))
 
     return change
 
