@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -38,3 +40,11 @@ def global_random_state_is_left_alone():
 
 def numpy_state():
     return np.random.get_state()[1].copy()  # noqa: NPY002
+
+
+@pytest.fixture(autouse=True, scope="session")
+def heed_ctrl_c():
+    """Ctrl-C works in the tests also where they were started in the background, with interrupts switched off."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
