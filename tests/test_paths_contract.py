@@ -225,7 +225,7 @@ def test_wide_sparse_rows(monkeypatch):
     monkeypatch.setattr(tracing, "MOST_DENSE_BYTES", 0)  # learned from sparse points, almost the same
     explainer._tracer = None
     from_sparse = explainer.explain(X[:40], target=2).paths()
-    np.testing.assert_allclose(from_sparse.through, together.through, atol=1e-3)
+    np.testing.assert_allclose(from_sparse.through, together.through, atol=5e-3)
 
 
 def test_only_the_most_telling_outputs_are_listed(plain):
