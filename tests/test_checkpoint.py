@@ -153,7 +153,7 @@ def test_a_generator_counts_by_its_state(tmp_path):
     stopped(tmp_path / "fit", 90, random_state=np.random.default_rng(3))
     model = Model()
     fit(make(model, random_state=np.random.default_rng(3)), checkpoint=tmp_path / "fit")
-    assert len(model.asked) <= N_QUERIES - 80
+    assert len(model.asked) <= N_QUERIES - 60
     with pytest.raises(CheckpointError, match="random_state"):
         fit(make(Model(), random_state=np.random.default_rng(4)), checkpoint=tmp_path / "fit")
 
@@ -260,7 +260,7 @@ def test_what_decides_nothing_may_change(peace, tmp_path):
     box = BlackBox(model, batch_size=7)
     kept = fit(make(model, verbose=False).set_params(model=box), checkpoint=tmp_path / "fit")
     assert same(peace[0], kept)
-    assert len(model.asked) <= N_QUERIES - 80
+    assert len(model.asked) <= N_QUERIES - 60
 
 
 def test_places_that_are_no_checkpoint(tmp_path):
