@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz_load import EXPLAINERS, FORBIDDEN, IMAGES, SPARSE, TABLE
+from fuzz_load import EXPLAINERS, IMAGES, SPARSE, TABLE
+from fuzzing import FORBIDDEN
 from served import Client, Server, request, serving
 from study import Case, Row, Study
 from tables import sections, table

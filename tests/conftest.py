@@ -48,3 +48,22 @@ def heed_ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module")
+def _running():
+    from model_server import ModelServer, serve
+
+    server = ModelServer()
+    with serve(server.app) as url:
+        server.url = url
+        yield server
+
+
+@pytest.fixture
+def server(_running):
+    """A server of models on loopback, as if just started."""
+    url, app = _running.url, _running.app
+    _running.__init__()
+    _running.url, _running.app = url, app
+    return _running

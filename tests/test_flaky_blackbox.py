@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from model_server import ModelServer, model, serve
+from model_server import ModelServer, model
 from quick_fits import QUICK
 from sointer import BlackBox, HTTPBlackBox, SOInter
 from sointer.blackbox.retrying import Patience
@@ -243,22 +243,6 @@ def test_eight_threads_share_a_budget_exactly() -> None:
 
 
 # --- servers -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def _running() -> Iterator[ModelServer]:
-    server = ModelServer()
-    with serve(server.app) as url:
-        server.url = url
-        yield server
-
-
-@pytest.fixture
-def server(_running: ModelServer) -> ModelServer:
-    url, app = _running.url, _running.app
-    _running.__init__()  # type: ignore[misc]
-    _running.url, _running.app = url, app
-    return _running
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "429", "408", "drops", "garbage", "hangs", "drips"])

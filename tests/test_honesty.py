@@ -211,7 +211,7 @@ def test_what_chance_explains_is_not_worth_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         FarRows().add(one_in_a_hundred).warn(stacklevel=1)
-    for distance in (np.r_[1.2 * np.ones(6), np.zeros(94)], np.r_[2.5, np.zeros(999)], np.array([1.1])):
+    for distance in (np.r_[1.2 * np.ones(6), np.zeros(94)], np.r_[11.0, np.zeros(999)], np.array([1.1])):
         with pytest.warns(FarInputWarning):
             FarRows().add(distance).warn(stacklevel=1)
 

@@ -9,7 +9,6 @@ import pickle
 import re
 import sys
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,23 +27,6 @@ from sointer.errors import BlackBoxError, InputError
 
 X = np.random.default_rng(0).normal(size=(50, 4))
 FRAME = pd.DataFrame(X, columns=list("abcd"))
-
-
-@pytest.fixture(scope="module")
-def _running() -> Iterator[ModelServer]:
-    server = ModelServer()
-    with serve(server.app) as url:
-        server.url = url
-        yield server
-
-
-@pytest.fixture
-def server(_running: ModelServer) -> ModelServer:
-    """The server, as if just started."""
-    url, app = _running.url, _running.app
-    _running.__init__()  # type: ignore[misc]
-    _running.url, _running.app = url, app
-    return _running
 
 
 # --- the two protocols -------------------------------------------------------------------------------------

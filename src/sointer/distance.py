@@ -22,7 +22,7 @@ FLAGGED = 0.01
 """Share of rows like those of the training data that may be called far."""
 BY_CHANCE = 0.02
 """So many far rows may be there by chance, if that happens more often than this; a single row is not."""
-SURELY = 2.0
+SURELY = 10.0
 """Rows as far as this many times the limit are worth a warning, however few they are."""
 MOST_NEIGHBOURS = 256
 CHUNK_ROWS = 512
@@ -155,23 +155,28 @@ class FarRows:
     """Counts far rows over many parts, and warns once."""
 
     def __init__(self) -> None:
-        self.n, self.n_far, self.farthest = 0, 0, 0.0
+        self.n, self.n_far, self.n_very_far = 0, 0, 0
 
     def add(self, distance: FloatArray) -> FarRows:
         self.n += len(distance)
         self.n_far += int((distance > 1).sum())
-        self.farthest = max(self.farthest, float(distance.max(initial=0.0)))
+        self.n_very_far += int((distance > SURELY).sum())
         return self
 
     def warn(self, *, stacklevel: int) -> None:
         """If more rows are far than chance explains, or if any is very far; stacklevel as for a direct warning."""
         by_chance = self.n_far == 0 or bdtrc(self.n_far - 1, self.n, FLAGGED) > BY_CHANCE
-        if _unwarned.get() or (by_chance and self.farthest <= SURELY):
+        if _unwarned.get() or (by_chance and not self.n_very_far):
             return
+        found = f"{self.n_very_far} of {self.n} rows lie very far from the data that the explainer was fitted on"
+        if not by_chance:
+            found = (
+                f"{self.n_far} of {self.n} rows lie far from the data that the explainer was fitted on (of rows like "
+                f"it, at most {FLAGGED:.0%} would)"
+            )
         warnings.warn(
-            f"{self.n_far} of {self.n} rows lie far from the data that the explainer was fitted on (of rows like it, "
-            f"at most {FLAGGED:.0%} would), so their explanations may be wrong. explainer.distance(X) > 1 tells which; "
-            "check them with explanation.verify(), or fit on data that hold such rows.",
+            f"{found}, so their explanations may be wrong. explainer.distance(X) > 1 tells which; check them with "
+            "explanation.verify(), or fit on data that hold such rows.",
             FarInputWarning,
             stacklevel=stacklevel + 1,
         )
