@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from repo_scripts import repo_scripts
+
 ROOT = Path(__file__).parents[1]
-BENCHMARKS, FRAME = ROOT / "benchmarks", ROOT / "experiments" / "frame"
+BENCHMARKS = ROOT / "benchmarks"
 PICTURES = re.compile(r"\]\(\.\./images/([^)]+)\)")
 STUDIES = ("peers", "scaling", "explain", "slow_black_box", "imports")
 PEERS = (
@@ -62,17 +63,12 @@ def rows(smoke) -> dict[tuple[str, str], dict]:
 
 @pytest.fixture(scope="module")
 def modules(cache):
-    before = set(sys.modules)
+    names = ("apart", "bare", "bars", "counted", "packages", "peers_page", "planted", "scaling_page", "subjects")
+    names += ("tables", "ours")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOINTER_CACHE", str(cache))
-        patch.setattr(sys, "path", [str(BENCHMARKS), str(FRAME), *sys.path])
-        names = ("apart", "bare", "bars", "counted", "packages", "peers_page", "planted", "scaling_page", "subjects")
-        names += ("tables", "ours")
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
-        for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None) or ""
-            if str(BENCHMARKS) in file or str(FRAME) in file:
-                del sys.modules[name]
+        with repo_scripts("benchmarks", *names) as found:
+            yield found
 
 
 # --- the command -------------------------------------------------------------------------------------------

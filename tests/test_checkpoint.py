@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import signal
-import sys
 import threading
 import warnings
 from pathlib import Path
@@ -17,13 +16,13 @@ import pytest
 import scipy.sparse as sp
 
 import sointer
+from repo_scripts import repo_scripts
 from sointer import BlackBox, InterpreterConfig, SOInter, TrainingConfig
 from sointer.blackbox.journal import Journal
 from sointer.blackbox.records import RecordFile
 from sointer.blackbox.rowkeys import row_keys
 from sointer.errors import BlackBoxError, CheckpointError, CheckpointWarning, SointerWarning
 
-FAULTS = Path(__file__).resolve().parents[1] / "faults"
 X = np.random.default_rng(0).normal(size=(60, 4))
 N_QUERIES = 200
 
@@ -361,13 +360,9 @@ def test_an_interrupt_leaves_no_finished_explainer(peace, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork") or not Path("/proc/self/stat").exists(), reason="needs Linux")
-def test_killed_at_random_moments(monkeypatch):
+def test_killed_at_random_moments():
     """A small version of `make faults`."""
-    monkeypatch.syspath_prepend(str(FAULTS.parent / "experiments" / "frame"))
-    monkeypatch.syspath_prepend(str(FAULTS))
-    import kill
-
-    found = kill.run(part=1, problem="names", n_kills=5)
+    with repo_scripts("faults", "kill") as faults:
+        found = faults.kill.run(part=1, problem="names", n_kills=5)
     assert (found["kills"], found["identical"], found["paid_twice"]) == (5, 5, 0)
     assert found["asked_in_vain"] <= 5 * 16
-    sys.modules.pop("kill")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import f1_score
+
+from repo_scripts import repo_scripts
 
 for package in ("matplotlib", "shap", "skimage"):
     pytest.importorskip(package)
@@ -48,15 +48,11 @@ def smoke(tmp_path_factory, cache) -> Path:
 @pytest.fixture(scope="module")
 def modules(cache):
     """The modules of the study, which keep what they train in the same place as the smoke setting."""
-    before = set(sys.modules)
+    names = ("setting", "measures", "explainers", "gradient", "fidelity", "noise", "pictures")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOINTER_CACHE", str(cache))
-        patch.setattr(sys, "path", [str(HORSES), str(HORSES.parent / "frame"), *sys.path])
-        names = ("setting", "measures", "explainers", "gradient", "fidelity", "noise", "pictures")
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
-        for name in set(sys.modules) - before:
-            if str(HORSES.parent) in (getattr(sys.modules[name], "__file__", None) or ""):
-                del sys.modules[name]
+        with repo_scripts("experiments/horses", *names) as found:
+            yield found
 
 
 # --- the command -------------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ import pytest
 import scipy.sparse as sp
 
 import sointer
+from repo_scripts import repo_scripts
 from sointer import InterpreterConfig, Patches, SOInter, TrainingConfig
 from sointer.errors import LoadError, SointerWarning
 from sointer.plain_json import content_digest, parse
 
-FAULTS = Path(__file__).resolve().parents[1] / "faults"
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(60, 4))
 WORDS = sp.csr_array(np.where(RNG.random((60, 300)) < 0.05, 1.0, 0.0))
@@ -311,12 +311,9 @@ def test_links_may_not_lead_out_of_the_directory(explainers, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
-def test_damage_of_all_kinds(monkeypatch):
+def test_damage_of_all_kinds():
     """A small version of `make faults`."""
-    monkeypatch.syspath_prepend(str(FAULTS.parent / "experiments" / "frame"))
-    monkeypatch.syspath_prepend(str(FAULTS))
-    import fuzz_load
-
-    found = fuzz_load.run(part=100, n=60)
+    with repo_scripts("faults", "fuzz_load") as faults:
+        found = faults.fuzz_load.run(part=100, n=60)
     assert [found[name] for name in ("crashes", "hangs", "memory", "executions")] == [0, 0, 0, 0], found["worst"]
     assert found["refused"] > 30
