@@ -85,6 +85,24 @@ def test_zeros_written_otherwise_are_the_same_row():
     assert all(found)
 
 
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_what_is_quick_to_compute_misses_no_row(container):
+    """Sums are rounded in another order with other rows around; numbers are large beside small ones."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 700)) * 10.0 ** rng.integers(-8, 9, size=700)
+    rows[:50] = rng.integers(2, size=(50, 700))
+    rows[50:53, 0] = [1e308, -1e308, 1e200]
+    remembered = Remembered.of(container(rows), np.arange(300).reshape(-1, 1))
+    old = Remembered(remembered.keys, remembered.codes)  # as in files of older versions
+    for n in (1, 2, 7, 300):
+        parts = [remembered.find(container(rows[i : i + n])) for i in range(0, 300, n)]
+        assert np.concatenate([found for found, _ in parts]).all()
+        assert np.concatenate([values for _, values in parts]).ravel().tolist() == list(range(300))
+    near = np.nextafter(rows, 0)
+    assert not remembered.find(container(near))[0][50:].any()
+    assert np.array_equal(remembered.find(container(near))[0], old.find(container(near))[0])
+
+
 def test_nothing_remembered():
     empty = Remembered.of(np.zeros((0, 3)), np.zeros((0, 2), dtype=np.int64))
     found, values = empty.find(np.ones((2, 3)))

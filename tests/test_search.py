@@ -232,12 +232,14 @@ def test_easy_rows_are_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 3, 6, 7, None])
-def test_a_short_ranking_is_the_beginning_of_the_whole_one(n):
+@pytest.mark.parametrize("n_units", [7, 300])
+def test_a_short_ranking_is_the_beginning_of_the_whole_one(n, n_units):
     rng = np.random.default_rng(0)
-    scores = rng.choice(np.array([-2.0, -0.0, 0.0, 1.5, 1e-30, -1e30], dtype=np.float32), size=(400, 7))
-    allowed = rng.random((400, 7)) < 0.7
+    scores = rng.choice(np.array([-2.0, -0.0, 0.0, 1.5, 1e-30, -1e30], dtype=np.float32), size=(400, n_units))
+    scores[200:] += rng.normal(size=(200, n_units)).astype(np.float32)  # equal ones, and all different
+    allowed = rng.random((400, n_units)) < rng.choice([0.01, 0.7], size=(400, 1))
     slow = [sorted(np.flatnonzero(may), key=lambda unit: -row[unit]) for row, may in zip(scores, allowed, strict=True)]
     ranking = rank_units(scores, allowed, n)
     for found, expected in zip(ranking, slow, strict=True):
-        padded = [*expected, *[-1] * (7 - len(expected))]
+        padded = [*expected, *[-1] * (n_units - len(expected))]
         assert found.tolist() == padded[:n]

@@ -308,8 +308,9 @@ class Explainer(ExplainerMixin, BaseEstimator):
         n_rows = source.data.shape[0]
         allowed = np.empty((n_rows, source.groups.n_units), dtype=bool)
         for start in range(0, n_rows, CHUNK_ROWS):
-            index = np.arange(start, min(start + CHUNK_ROWS, n_rows))
-            allowed[index] = allowed_units(source.removal, source.groups.take(index), source.rows(index))
+            some = slice(start, min(start + CHUNK_ROWS, n_rows))
+            groups = source.groups.take(np.arange(n_rows)[some])
+            allowed[some] = allowed_units(source.removal, groups, source.rows(some))
         return allowed
 
     def _rank(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ BY_CHANCE = 0.02
 SURELY = 10.0
 """Rows as far as this many times the limit are worth a warning, however few they are."""
 MOST_NEIGHBOURS = 256
-CHUNK_ROWS = 512
+CHUNK_ROWS = 256
 SLACK = 1.5  # for the limits of samples too small to tell what one row in a hundred does
 CLOSE = 0.05  # deviations; nearer than this is near enough, also where the training rows are all alike
 HUGE = 1e15
@@ -80,11 +81,11 @@ class Distance:
         without_first = np.partition(away, -2, axis=0)[-2] if len(table) > 1 else first
         second = np.where(two_values, first, np.maximum(without_first, floor))
         neighbours = np.arange(len(table))[:: -(-len(table) // MOST_NEIGHBOURS)]
-        made = cls(view, center, weight, first, _scaled(table, center, weight)[neighbours], (1.0, 1.0))
-        apart = made._apart(alone)
-        apart[neighbours, np.arange(len(neighbours))] = np.inf  # a row is no neighbour of its own
+        made = cls(view, center, weight, first, _scaled(table - center, weight)[neighbours], (1.0, 1.0))
+        squares = made._squares(alone - center)
+        squares[neighbours, np.arange(len(neighbours))] = np.inf  # a row is no neighbour of its own
         oddest = _ratio(np.abs(alone - center), np.where(away >= first, second, first)).max(axis=1)
-        limits = max(_limit(apart.min(axis=1)), CLOSE), max(_limit(oddest), 1.0)
+        limits = max(_limit(made._nearest(squares)), CLOSE), max(_limit(oddest), 1.0)
         return cls(view, center, weight, first, made.neighbours, limits)
 
     def __call__(self, data: Any) -> FloatArray:
@@ -93,14 +94,38 @@ class Distance:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def _of_rows(self, table: FloatArray) -> FloatArray:
-        oddest = _ratio(np.abs(table - self.center), self.reach).max(axis=1) / self.limits[1]
-        return np.asarray(np.maximum(self._apart(table).min(axis=1) / self.limits[0], oddest))
+        away = table - self.center
+        nearest = self._nearest(self._squares(away))
+        return np.asarray(np.maximum(nearest / self.limits[0], self._oddest(away) / self.limits[1]))
 
-    def _apart(self, table: FloatArray) -> FloatArray:
-        """(rows, neighbours) root mean square difference over the columns, in deviations."""
-        scaled = _scaled(table, self.center, self.weight)
-        squares = (scaled**2).sum(axis=1)[:, None] + (self.neighbours**2).sum(axis=1) - 2 * scaled @ self.neighbours.T
-        return np.asarray(np.sqrt(np.maximum(squares, 0.0) / table.shape[1]), dtype=np.float64)
+    def _nearest(self, squares: NDArray[np.float32]) -> FloatArray:
+        """Root mean square difference to the nearest neighbour over the columns, in deviations."""
+        return np.asarray(np.sqrt(np.maximum(squares.min(axis=1), 0.0) / len(self.center)), dtype=np.float64)
+
+    def _squares(self, away: FloatArray) -> NDArray[np.float32]:
+        """(rows, neighbours) sum of squared differences over the columns, in deviations."""
+        scaled = _scaled(away, self.weight)
+        squares: NDArray[np.float32] = scaled @ self.neighbours.T
+        squares *= -2
+        squares += self._length_of_neighbours
+        squares += _length(scaled)[:, None]
+        return squares
+
+    @cached_property
+    def _length_of_neighbours(self) -> NDArray[np.float32]:
+        return _length(self.neighbours)
+
+    def _oddest(self, away: FloatArray) -> FloatArray:
+        """How far the oddest column is from the middle, of how far training rows get."""
+        one_over_reach, still = self._one_over_reach
+        share = _scaled(away, one_over_reach)
+        oddest = np.maximum(share.max(axis=1), -share.min(axis=1)).astype(np.float64)
+        return np.where((away[:, still] != 0).any(axis=1), HUGE, oddest)
+
+    @cached_property
+    def _one_over_reach(self) -> tuple[FloatArray, NDArray[np.int64]]:
+        """And the columns in which training rows get nowhere."""
+        return _ratio(np.ones_like(self.reach), self.reach) * (self.reach > 0), np.flatnonzero(self.reach == 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,8 +231,16 @@ def _entries(rows: Any) -> Any:
     return rows
 
 
-def _scaled(table: FloatArray, center: FloatArray, weight: FloatArray) -> NDArray[np.float32]:
-    return np.clip((table - center) * weight, -HUGE, HUGE).astype(np.float32)
+def _scaled(away: FloatArray, weight: FloatArray) -> NDArray[np.float32]:
+    scaled = np.empty(away.shape, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        np.multiply(away, weight, out=scaled, casting="same_kind")
+    return np.clip(scaled, -HUGE, HUGE, out=scaled)
+
+
+def _length(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The square of it."""
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def _ratio(away: FloatArray, reach: FloatArray) -> FloatArray:

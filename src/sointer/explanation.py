@@ -156,7 +156,7 @@ class Source:
         """`answers`, if they were given or asked for already."""
         return self.__dict__.get("asked") if self.predicted is None else self.predicted
 
-    def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+    def rows(self, index: NDArray[np.int64] | slice) -> NDArray[np.float64]:
         """Encoded rows, dense."""
         chosen = self.data[index]
         return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)

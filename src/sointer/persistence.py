@@ -76,6 +76,8 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors["shift"] = as_tensor(explainer.shift_)
     tensors["remembered.keys"] = as_tensor(explainer.remembered_.keys)
     tensors["remembered.codes"] = as_tensor(explainer.remembered_.codes)
+    if explainer.remembered_.marks is not None:
+        tensors["remembered.marks"] = as_tensor(explainer.remembered_.marks)
     tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
     interpreter = explainer.interpreter_
     own = {name: t for name, t in interpreter.state_dict().items() if not name.startswith("energy.")}
@@ -125,7 +127,7 @@ def _restore(
     explainer.removal_ = _removal(facts["removal"], _arrays(tensors, "removal."), removal)
     explainer.background_ = Background.from_state(facts["background"], _arrays(tensors, "background."))
     explainer.shift_ = tensors["shift"].numpy()
-    explainer.remembered_ = Remembered(tensors["remembered.keys"].numpy(), tensors["remembered.codes"].numpy())
+    explainer.remembered_ = Remembered(**_arrays(tensors, "remembered."))
     explainer.text_ = text
     explainer.black_box_ = None if black_box is None else explainer._black_box()
     explainer.targets_ = [int(t) for t in facts["targets"]]

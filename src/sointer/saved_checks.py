@@ -39,7 +39,7 @@ def check_facts(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None
     n_outputs = len(facts["outputs"]["names"])
     check_removal(facts["removal"], _part(tensors, "removal."), n_columns, facts["input_format"].get("image"))
     check_background(facts["background"], _part(tensors, "background."), n_columns)
-    check_remembered(facts["outputs"], tensors["remembered.keys"], tensors["remembered.codes"], n_outputs)
+    check_remembered(facts["outputs"], _part(tensors, "remembered."), n_outputs)
     targets = facts["targets"]
     need(isinstance(targets, list) and all(_is_count(t) and t < n_outputs for t in targets), "targets are not outputs")
     need(len(set(targets)) == len(targets) > 0, "targets are none, or there twice")
@@ -145,7 +145,12 @@ def check_background(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_c
     need(len(indices) == 0 or (int(indices.min()) >= 0 and int(indices.max()) < n_columns), "an entry is in no column")
 
 
-def check_remembered(outputs: Mapping[str, Any], keys: Tensor, codes: Tensor, n_outputs: int) -> None:
+def check_remembered(outputs: Mapping[str, Any], remembered: Mapping[str, Tensor], n_outputs: int) -> None:
+    keys, codes, marks = remembered["keys"], remembered["codes"], remembered.get("marks")
+    need(len(remembered) == (2 if marks is None else 3), "there are remembered answers that are not known")
+    if marks is not None:  # explainers saved by older versions have none
+        need(marks.ndim == 1 and str(marks.dtype) == "torch.float64", "marks of remembered answers are no numbers")
+        need(not bool((marks[1:] < marks[:-1]).any()), "marks of remembered answers are not sorted")
     need(keys.ndim == 1 and codes.ndim == 2 and len(keys) == len(codes), "remembered answers are of other number")
     need(codes.shape[1] == n_outputs and str(keys.dtype) == "torch.int64", "remembered answers are of another size")
     need(codes.is_floating_point() == (outputs["kind"] == "continuous"), "remembered answers are of another kind")

@@ -55,11 +55,11 @@ class RowScorer:
         values, known = self._known_values(source, targets)
         with one_thread(), torch.no_grad():
             for start in range(0, n_rows, CHUNK_ROWS):
-                rows = np.arange(start, min(start + CHUNK_ROWS, n_rows))
-                n = len(rows)
+                rows = slice(start, min(start + CHUNK_ROWS, n_rows))
+                n = rows.stop - start
                 # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
                 x = torch.zeros(CHUNK_ROWS, n_columns)
-                x[:n] = self._as_tensor(source.rows(rows))
+                np.subtract(source.rows(rows), self.shift, out=x[:n].numpy(), casting="same_kind")
                 t = torch.zeros(CHUNK_ROWS, dtype=torch.long)
                 t[:n] = torch.from_numpy(targets[rows])
                 if not known[rows].all():

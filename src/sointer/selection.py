@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from sointer.groups import Groups
 from sointer.removal import Removal
+
+QUICK_SHARE = 16
+"""From so many units for each that is wanted it pays to look for the best ones before ranking."""
 
 
 class Confirms(Protocol):
@@ -33,15 +37,27 @@ def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int |
     Of equal scores the first comes first, however many are ranked.
     """
     n_units = scores.shape[1]
-    key = np.where(allowed, scores, -np.inf).astype(np.float32) + np.float32(0.0)  # no -0.0
-    bits = key.view(np.int32)
+    key = np.where(allowed, scores, np.float32(-np.inf))
+    n = n_units if n is None else min(n, n_units)
+    if n_units < QUICK_SHARE * n:
+        order = _best_first(key, np.arange(n_units), n)
+    else:
+        best, found = torch.from_numpy(key).topk(n + 1, dim=1)  # quick, but takes any of equal scores
+        order = _best_first(best[:, :n].numpy(), found[:, :n].numpy(), n)
+        undecided = (best[:, n - 1] == best[:, n]).numpy()
+        order[undecided] = _best_first(key[undecided], np.arange(n_units), n)
+    return np.where(np.take_along_axis(allowed, order, axis=1), order, -1)
+
+
+def _best_first(scores: NDArray[np.float32], units: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """The n best of some units in the order of their scores, of equal scores the first unit first."""
+    bits = (scores + np.float32(0.0)).view(np.int32)  # no -0.0
     rising = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)  # whole numbers in the order of the scores
-    places = (~rising.astype(np.int64) << 32) | np.arange(n_units)  # so no two are equal
-    if n is not None and n < n_units:
+    places = (~rising.astype(np.int64) << 32) | units  # so no two are equal
+    if n < places.shape[1]:
         places = np.partition(places, n - 1, axis=1)[:, :n]
     places.sort(axis=1)
-    order = places & 0xFFFFFFFF
-    return np.where(np.take_along_axis(allowed, order, axis=1), order, -1)
+    return np.asarray(places & 0xFFFFFFFF)
 
 
 def first_units(ranking: NDArray[np.int64], sizes: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
