@@ -19,7 +19,7 @@ import sointer
 from repo_scripts import repo_scripts
 from sointer import InterpreterConfig, Patches, SOInter, TrainingConfig
 from sointer.errors import LoadError, SointerWarning
-from sointer.plain_json import content_digest, parse
+from sointer.storage.plain_json import content_digest, parse
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(60, 4))

@@ -19,7 +19,7 @@ from sointer.models.image_proposals import Trajectories, adversarial, near_truth
 from sointer.models.image_value_network import ValueNetwork, climb, steepest
 from sointer.models.relaxed_masks import relaxed_iou
 from sointer.models.unet import StandardisingUNetwork, pixel_loss
-from sointer.plain_json import content_digest
+from sointer.storage.plain_json import content_digest
 
 KINDS = [UNet, ImageDeepValueNetwork]
 

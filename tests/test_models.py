@@ -31,7 +31,7 @@ from sointer.models.relaxed import (
     structured_hinge,
     value_loss,
 )
-from sointer.plain_json import content_digest
+from sointer.storage.plain_json import content_digest
 
 KINDS = [DeepValueNetwork, SPEN]
 RNG = np.random.default_rng(0)

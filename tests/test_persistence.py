@@ -19,7 +19,7 @@ from sklearn.base import clone
 import sointer
 from sointer import InterpreterConfig, SOInter, TrainingConfig
 from sointer.errors import InputError, LoadError, SointerWarning
-from sointer.plain_json import content_digest
+from sointer.storage.plain_json import content_digest
 
 TINY = {
     "query_budget": 200,

@@ -15,9 +15,9 @@ from sointer.base import Explainer
 from sointer.distance import unwarned
 from sointer.explanation import Explanation
 from sointer.groups.fixed import FixedGroups
-from sointer.plain_json import as_finite
 from sointer.serve.question import Question, joined
 from sointer.serve.rows import cells_of, names_in_fit, plain
+from sointer.storage.plain_json import as_finite
 
 MOST_SCORES = 2**24  # numbers that are held at a time while explaining
 COLUMNS = ("sample", "target", "expected", "rank", "feature", "score")

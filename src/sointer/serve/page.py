@@ -11,10 +11,10 @@ import numpy as np
 
 from sointer import containers
 from sointer.base import Explainer
-from sointer.plain_json import as_finite
 from sointer.report.environment import render_template
 from sointer.reporting.samples import names_of_samples
 from sointer.serve.rows import names_in_fit, row_as_json
+from sointer.storage.plain_json import as_finite
 
 MOST_EXAMPLES, MOST_NAMES = 200, 2000
 

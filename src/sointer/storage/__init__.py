@@ -20,8 +20,8 @@ from torch import Tensor
 
 from sointer._version import __version__
 from sointer.errors import InputError, LoadError
-from sointer.files import checked_size, read_file
-from sointer.plain_json import as_finite, content_digest, parse
+from sointer.storage.files import checked_size, read_file
+from sointer.storage.plain_json import as_finite, content_digest, parse
 
 try:
     import fcntl

@@ -21,11 +21,12 @@ from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.interpreter.networks import SaliencyInterpreter
 from sointer.outputs import Outputs
+from sointer.persistence.checks import check_facts
+from sointer.persistence.networks import restore_networks
 from sointer.remembered import Remembered
 from sointer.removal import Background, FunctionRemoval, Removal
-from sointer.saved_checks import check_facts, need
-from sointer.saved_networks import restore_networks
 from sointer.storage import DAMAGE, Storage
+from sointer.storage.weights import need
 from sointer.training.task import Configs
 from sointer.validation import is_integer
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from sointer.config import InterpreterConfig
+from sointer.storage.weights import need
 
 KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch")
 KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
@@ -21,11 +22,6 @@ DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
 MOST_SEGMENTS = 2**16
 MOST_LABEL_ENTRIES = 2**30
-
-
-def need(holds: bool, what: str) -> None:
-    if not holds:
-        raise ValueError(what)
 
 
 def check_facts(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -159,14 +155,6 @@ def check_remembered(outputs: Mapping[str, Any], remembered: Mapping[str, Tensor
         most = np.array([len(one) for one in outputs["classes"]])
         table = codes.numpy()
         need(bool((table >= 0).all() and (table < most).all()), "a remembered answer is no class")
-
-
-def check_shapes(network: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """ValueError if the weights are not those of such a network, which may be one without memory (device "meta")."""
-    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in network.state_dict().items()}
-    found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
-    different = [name for name in sorted(wanted.keys() | found.keys()) if wanted.get(name) != found.get(name)]
-    need(not different, f"weights are not of the size that the settings say: {', '.join(different[:3])}")
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from sointer.explainer import SOInter
 from sointer.interpreter.networks import PaperInterpreter, ResidualNetwork, SaliencyInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.randomness import seeded
-from sointer.saved_checks import check_shapes, need
+from sointer.storage.weights import check_shapes, need
 from sointer.training.energy_steps import build_energy
 from sointer.training.images import build_networks
 from sointer.training.paper_networks import PaperEnergy, paper_energy
