@@ -132,8 +132,8 @@ def page(rows: list[Row], images: Path) -> str:
         f"Explanations of {len(rows)} problems by three explainers: a usual fit, one with far too few queries, and one "
         f"that selects features by lot. `verify()` judges each from ten draws; then {N_FRESH} fresh draws tell whether "
         f"it was right: whether the target keeps its value in at least {LEVEL:.0%} of them. (Bibtex: with words of "
-        "other documents in place of the removed ones. Left empty, as in training, there is nothing to draw.) How many draws "
-        "are made and what share of them must agree was chosen on other samples of these problems.",
+        "other documents in place of the removed ones. Left empty, as in training, there is nothing to draw.) How many "
+        "draws are made and what share of them must agree was chosen on other samples of these problems.",
         verdicts_table(rows),
         "Rows like the training data should not be called far, and others should:",
         table(far),
