@@ -94,7 +94,7 @@ def make(rng: np.random.Generator) -> tuple[str, Callable[[], str]]:
 
 def attempt(arguments: list[str]) -> str:
     """Exit codes and messages as promised, or an error."""
-    out, told = io.StringIO(), io.StringIO()
+    out, told = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     before, sys.argv = sys.argv, ["sointer", *arguments]
     code: Any = 0
     try:

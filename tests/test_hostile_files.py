@@ -124,6 +124,9 @@ def put(place, value):
         ("images", put(["groups"], {"superpixels": {"n_segments": HUGE, "compactness": 1.0},
                                     "image": {"channels": 1, "height": 4, "width": 4}, "pixel_range": "unit"}),
          "too many superpixels"),
+        ("images", put(["groups"], {"superpixels": {"n_segments": 4, "compactness": 1e-300},
+                                    "image": {"channels": 1, "height": 4, "width": 4}, "pixel_range": "unit"}),
+         "compactness"),
         ("images", put(["config", 0, "hidden"], [2**20]), "not of the size"),
     ],
 )  # fmt: skip
@@ -209,6 +212,7 @@ def test_tensors_of_other_sizes_or_types(explainers, tmp_path, little_memory):
         [
             ("shift", torch.zeros(5)),
             ("shift", torch.zeros(2, 2)),
+            ("shift", torch.zeros(4, dtype=torch.complex128)),
             ("removal.rows", torch.zeros(3, 9)),
             ("removal.rows", torch.zeros(0, 4)),
             ("remembered.keys", torch.zeros(3)),

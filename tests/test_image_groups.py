@@ -204,7 +204,7 @@ def test_misuse_of_superpixels_is_explained() -> None:
     for bad in (1, 0, "many"):
         with pytest.raises(InputError, match="n_segments of Superpixels"):
             Superpixels(bad)
-    for bad in (0, -1.0, "much", True, np.inf):
+    for bad in (0, -1.0, "much", True, np.inf, 1e-300):
         with pytest.raises(InputError, match="compactness of Superpixels"):
             Superpixels(5, compactness=bad)
 

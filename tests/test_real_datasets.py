@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import warnings
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +27,7 @@ from sointer.datasets.arff_files import read_arff, read_mulan_labels
 from sointer.datasets.files import RemoteFile
 from sointer.datasets.horses import load_horses
 from sointer.datasets.multilabel import load_multilabel
+from sointer.datasets.npz_files import read_arrays
 from sointer.datasets.records import random_split
 from sointer.datasets.sources import ArffSource, MultiLabelSource
 from sointer.errors import InputError, LoadError, MissingExtraError, SointerWarning
@@ -357,6 +359,16 @@ def test_a_changed_copy_is_refused(tmp_path):
     (tmp_path / "weizmann_horses_32.npz").write_bytes(content)
     with pytest.raises(LoadError, match="damaged or not the published file"):
         datasets.load_weizmann_horses(tmp_path)
+
+
+@pytest.mark.parametrize("header", [b"{'descr': '<f8', 'fortran_order': False, 'shape': (5, 4)0", b"{'descr'\x00"])
+def test_archives_with_headers_that_are_no_python_are_refused(header, tmp_path):
+    """Found by fuzzing: numpy looks for tokens in such a header, and does not catch what goes wrong there."""
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("X.npy", array)
+    with pytest.raises(LoadError, match="cannot be read as a numpy archive"):
+        read_arrays(tmp_path / "a.npz", ["X"])
 
 
 def archive_arrays() -> dict[str, np.ndarray]:

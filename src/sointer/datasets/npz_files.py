@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -14,6 +15,19 @@ from scipy import sparse
 
 from sointer.datasets.records import ByteArray, CsrMatrix, StringArray
 from sointer.errors import LoadError
+
+# What numpy and zipfile raise on archives that were changed.
+DAMAGE = (
+    EOFError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
@@ -39,7 +53,7 @@ def read_arrays(path: Path, required: Sequence[str]) -> Arrays:
             if missing:
                 raise ValueError(f"it lacks the arrays {missing}; it has {sorted(archive.files)}")
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as exc:
+    except DAMAGE as exc:
         raise LoadError(f"{path} cannot be read as a numpy archive: {exc}") from exc
 
 

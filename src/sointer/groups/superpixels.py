@@ -17,6 +17,9 @@ from sointer.validation import check_positive_int
 
 Labels = npt.NDArray[np.int32]
 
+LEAST = 1e-9
+"""Compactness; with hardly any, SLIC divides by nothing and leaves pixels without a segment."""
+
 
 @dataclass(frozen=True)
 class Superpixels:
@@ -40,8 +43,11 @@ class Superpixels:
     def __post_init__(self) -> None:
         check_positive_int(self.n_segments, "n_segments of Superpixels", minimum=2)
         value = self.compactness
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < np.inf:
-            raise InputError(f"compactness of Superpixels must be a number above 0, got {value!r}; 10 is usual.")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not LEAST <= value <= 1 / LEAST:
+            raise InputError(
+                f"compactness of Superpixels must be a number from {LEAST:g} to {1 / LEAST:g}, got {value!r}; "
+                "10 is usual."
+            )
 
     def segment(self, image: npt.NDArray[np.float64]) -> Labels:
         """The superpixel of every pixel of one image (channels, height, width) with values in [0, 1], from 0 up.

@@ -26,7 +26,7 @@ MOST_LABEL_ENTRIES = 2**30
 
 def check_facts(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """ValueError, or another error of wrong types, if facts do not fit together or not to the tensors."""
-    need(tensors["shift"].ndim == 1, "shift is not a row")
+    need(tensors["shift"].ndim == 1 and str(tensors["shift"].dtype) == "torch.float64", "shift is not a row of numbers")
     n_columns = len(tensors["shift"])
     check_input_format(facts["input_format"], n_columns)
     n_features = len(facts["input_format"]["feature_names"])
