@@ -212,7 +212,7 @@ def test_tensors_of_other_sizes_or_types(explainers, tmp_path, little_memory):
         [
             ("shift", torch.zeros(5)),
             ("shift", torch.zeros(2, 2)),
-            ("shift", torch.zeros(4, dtype=torch.complex128)),
+            ("shift", torch.zeros(4, dtype=torch.complex64)),
             ("removal.rows", torch.zeros(3, 9)),
             ("removal.rows", torch.zeros(0, 4)),
             ("remembered.keys", torch.zeros(3)),
