@@ -13,7 +13,7 @@ from sointer.energy.space import OutputSpace
 from sointer.interpreter.networks import SaliencyInterpreter
 from sointer.interpreter.relaxation import hard_top_k
 from sointer.outputs import Outputs
-from sointer.training.energy_steps import EnergyTrainer, build_energy, fit_scaling
+from sointer.training.energy_steps import EnergyTrainer, Quality, build_energy, fit_scaling
 from sointer.training.interpreter_steps import accept_residual, choose_blend, learn_residual, relevance_of
 from sointer.training.path_length import shorten_paths
 from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs
@@ -52,16 +52,14 @@ def train_default(task: Task) -> Trained:
     )
     interrupted = False
     try:
-        alternate(task, interpreter, trainer, whole, torch.tensor(targets), rest)
+        quality = alternate(task, interpreter, trainer, whole, torch.tensor(targets), rest)
     except KeyboardInterrupt:
-        if trainer.n_done < FIRST_SELECTION * trainer.n_steps or trainer.best is None:
+        if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
             raise
         interrupted = True
         task.asker.stop()
-        settle(task, interpreter, trainer, whole, torch.tensor(targets))
+        quality = settle(task, interpreter, trainer, whole, torch.tensor(targets))
     task.history.close()
-    assert trainer.best is not None
-    quality = trainer.best.quality
     return Trained(
         outputs,
         targets,
@@ -115,8 +113,10 @@ def alternate(
     whole: WholeRows,
     targets: Tensor,
     asked: Question,
-) -> None:
+) -> Quality:
     """Learn the energy, in rounds of select, query, learn; then settle what the interpreter does with it.
+
+    Returns how good the energy is in the end.
 
     Every round selects and asks before it takes in the answers to what was asked a round before, so that a slow
     black box always has something to answer. All that does not need the last answers is done before them. Where
@@ -146,22 +146,24 @@ def alternate(
         residual = learn_residual(task, interpreter, targets)
     take_in(trainer.pairs, questions)
     trainer.run_until(1.0, f"round {n_rounds}" if n_rounds else "pre-training")
-    settle(task, interpreter, trainer, whole, targets)
+    quality = settle(task, interpreter, trainer, whole, targets)
     if n_choosing and waits:
         residual = learn_residual(task, interpreter, targets)
     if residual is not None:
         accept_residual(task, interpreter, residual, whole, targets)
     if not interpreter.eliminates:
         shorten_paths(task, interpreter, whole, targets)
+    return quality
 
 
 def settle(
     task: Task, interpreter: SaliencyInterpreter, trainer: EnergyTrainer, whole: WholeRows, targets: Tensor
-) -> None:
-    """The best energy there was, the relevance and the blend that go with it, and no residual."""
-    trainer.finish()
+) -> Quality:
+    """The energy as it is, the relevance and the blend that go with it, and no residual; returns how good it is."""
+    quality = trainer.finish()
     interpreter.residual = None
     blend(task, interpreter, whole, targets)
+    return quality
 
 
 def blend(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, targets: Tensor) -> None:

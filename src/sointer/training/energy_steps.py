@@ -1,8 +1,7 @@
-"""Training an energy on answered queries: minibatch steps, a decaying rate, input sparsity, the best state kept."""
+"""Training an energy on answered queries: minibatch steps, a decaying rate, input sparsity."""
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any, NamedTuple
 
@@ -71,13 +70,6 @@ class Quality(NamedTuple):
     """Outputs of which little was learned."""
 
 
-class Best(NamedTuple):
-    """The state of an energy that did best on held-out answers."""
-
-    quality: Quality
-    state: dict[str, Tensor]
-
-
 class EnergyTrainer:
     """Runs a fixed number of steps, in as many calls as the recipe likes, under one learning-rate schedule."""
 
@@ -95,7 +87,6 @@ class EnergyTrainer:
         self.config, self.n_steps = config, n_steps
         self.generator, self.history = generator, history
         self.n_done = 0
-        self.best: Best | None = None
         self.optimiser = self._optimiser()
 
     def _optimiser(self) -> Adam:
@@ -143,9 +134,6 @@ class EnergyTrainer:
             held_out_loss=quality.loss,
             held_out_agreement=quality.agreement,
         )
-        if self.best is None or quality.loss < self.best.quality.loss:
-            # In one piece, for an interrupt may come at any moment.
-            self.best = Best(quality, copy.deepcopy(self.energy.state_dict()))
 
     def held_out_quality(self) -> Quality:
         """How well the energy predicts answers that it was not trained on."""
@@ -168,11 +156,14 @@ class EnergyTrainer:
         poor = poorly_told(predicted, codes, usual, squared=False)
         return Quality(loss, agreement, skill(predicted, codes, usual, squared=False), poor)
 
-    def finish(self) -> None:
-        """Go back to the state that was best on the held-out queries."""
-        if self.best is not None:
-            self.energy.load_state_dict(self.best.state)
+    def finish(self) -> Quality:
+        """How good the energy is at last, which is not changed any more.
+
+        Earlier states are not gone back to, even if they did better on held-out answers: with few answers those are a
+        poor judge, and features that do not matter are still being weeded out when the held-out loss is least.
+        """
         self.energy.requires_grad_(False)
+        return self.held_out_quality()
 
 
 def skill(predicted: Tensor, codes: Tensor, usual: Tensor, *, squared: bool) -> float:
