@@ -15,7 +15,7 @@ from study import Case, Row, Study
 from tables import all_counts, at, figure, number, sections, table
 
 TEMPERATURES = (0.03, 0.1, 0.3, 1.0, 3.0)
-USUAL = 0.3
+USUAL = 1.0
 QUERY_BUDGET, N_RESIDUAL_STEPS = 15_000, 250
 """Less than by default, for it is fitted five times."""
 

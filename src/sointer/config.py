@@ -183,7 +183,7 @@ class InterpreterConfig(StageConfig):
             "n_residual_steps": 1000,
             "learning_rate": 1e-3,
             "batch_size": 64,
-            "temperature": 0.3,
+            "temperature": 1.0,
         },
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_residual_steps"})
