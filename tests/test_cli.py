@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -158,8 +159,10 @@ def test_evaluate_as_table_and_json(here: Path) -> None:
     ask = ["evaluate", "why", "--model", "newcomers_model:tree", "--data", "X.csv", "--rows", "10"]
     told = run(*ask, "--samples", "100")
     assert told.exit_code == 0, told.stderr
-    for method in ("SOInter", "Random", "Lime", "KernelShap"):
-        assert re.search(rf"^{method} +[01]\.\d+", told.stdout, re.MULTILINE)
+    for method, package in {"SOInter": "sointer", "Random": "sointer", "Lime": "lime", "KernelShap": "shap"}.items():
+        is_shown = re.search(rf"^{method} +[01]\.\d+", told.stdout, re.MULTILINE) is not None
+        assert is_shown == (importlib.util.find_spec(package) is not None)
+        assert is_shown == (f"{method} is left out, for {package} is not installed" not in told.stderr)
     told = run(*ask, "--against", "Random", "--json", "--target", "odd")
     facts = json.loads(told.stdout)
     ours, chance = facts["methods"]

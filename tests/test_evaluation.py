@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from sointer.baselines import Lime, Random
-from sointer.errors import InputError
+from sointer.errors import InputError, MissingExtraError
 from sointer.evaluation import evaluate
 from sointer.evaluation.compare import TARGETS_PER_ROW, choose_questions
 
@@ -118,6 +119,16 @@ def test_any_explainer_of_tables_with_categories_and_some_targets():
     assert [method.name for method in found.methods] == ["Lime", "Random", "Lime", "KernelShap"]
     assert [target.target for target in found.targets] == ["is big"]
     assert found.fidelity == 1.0
+
+
+def test_methods_that_are_not_installed_are_left_out_unless_named(small_explainer, small_data, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lime", None)
+    told: list[str] = []
+    found = evaluate(small_explainer, small_data, n_rows=4, n_samples=20, tell=told.append)
+    assert [method.name for method in found.methods] == ["SOInter", "Random", "KernelShap"]
+    assert told[0] == 'Lime is left out, for lime is not installed (pip install "sointer[baselines]")'
+    with pytest.raises(MissingExtraError, match="lime"):
+        evaluate(small_explainer, small_data, n_rows=4, against=["Lime"])
 
 
 def test_wrong_arguments(small_explainer, small_data, tmp_path):

@@ -31,8 +31,13 @@ def evaluate(
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows, drawn at random.")] = 50,
     k: Size = None,
     against: Annotated[
-        str, typer.Option("--against", metavar="METHODS", help="Random, Lime, KernelShap, or none, between commas.")
-    ] = "Random,Lime,KernelShap",
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="METHODS",
+            help="Random, Lime, KernelShap, between commas; or none. Those that are installed unless told.",
+        ),
+    ] = None,
     samples: Annotated[
         int, typer.Option("--samples", min=10, help="Rows that Lime and KernelShap may ask about, for each row.")
     ] = 1000,
@@ -71,7 +76,7 @@ def evaluate(
             targets=read_targets(target, opened.output_names_, masks=opened.outputs_.shape is not None),
             n_rows=rows,
             k=k,
-            against=[] if against.strip().lower() == "none" else [name.strip() for name in against.split(",")],
+            against=read_names(against),
             n_samples=samples,
             random_state=seed,
             tell=lambda line: console.say(f"{line} ..."),
@@ -82,3 +87,10 @@ def evaluate(
         if at_least is not None and found.fidelity < at_least:
             console.say(f"fidelity {found.fidelity:.3f} is below {at_least:g}")
             raise typer.Exit(UNFAITHFUL)
+
+
+def read_names(text: str | None) -> list[str] | None:
+    """Names between commas; "none" for no name."""
+    if text is None:
+        return None
+    return [] if text.strip().lower() == "none" else [name.strip() for name in text.split(",")]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sointer.base import AUTO_K, Explainer, fitted_targets
 from sointer.errors import InputError
 from sointer.evaluation.result import Evaluation, MethodScore, TargetScore
-from sointer.evaluation.rivals import RIVALS, make_rivals
+from sointer.evaluation.rivals import installed_rivals, make_rivals
 from sointer.explainer import SOInter
 from sointer.explanation import Source
 from sointer.metrics import mean_interval
@@ -50,7 +50,7 @@ def evaluate(
     targets: Sequence[int | str] | None = None,
     n_rows: int = 50,
     k: int | None = None,
-    against: Sequence[str] = RIVALS,
+    against: Sequence[str] | None = None,
     n_samples: int = 1000,
     random_state: int = 0,
     tell: Callable[[str], None] | None = None,
@@ -60,6 +60,7 @@ def evaluate(
     All methods are asked the same questions: up to 8 outputs of each of `n_rows` rows, of which half, where outputs are
     many, are chosen because the model gives them another value than usual. All are told what the model says, and
     the model judges what they select. `k` is how many features are kept (the explainer's own; 10 for k="auto").
+    `against` names the other methods: unless told, Random, Lime and KernelShap, as far as they are installed.
     `n_samples` is the most rows that Lime and KernelShap may ask about each row. `tell` receives a line before every
     step.
 
@@ -79,6 +80,7 @@ def evaluate(
         raise InputError("evaluate: there is no model to ask; load the explainer with its black box.")
     before = explainer.black_box_.n_queries
     rng = np.random.default_rng(check_positive_int(random_state, "random_state", minimum=0))
+    against = installed_rivals(say) if against is None else against
     rivals = make_rivals(against, explainer, check_positive_int(n_samples, "n_samples", minimum=10), random_state)
     rows = explainer._source(X, None)
     some = np.sort(rng.permutation(rows.data.shape[0])[: check_positive_int(n_rows, "n_rows")])

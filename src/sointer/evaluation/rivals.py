@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from sointer.base import Explainer
 from sointer.baselines import KernelShap, Lime, Random
 from sointer.baselines.baseline import Baseline
-from sointer.errors import InputError
+from sointer.errors import InputError, MissingExtraError, require_extra
 
 RIVALS = ("Random", "Lime", "KernelShap")
+PACKAGES = {"Lime": "lime", "KernelShap": "shap"}
 
 SHARED = (
     "black_box_",
@@ -36,6 +37,20 @@ def make_rivals(names: Sequence[str], explainer: Explainer, n_samples: int, seed
         raise InputError(f"there is no method {unknown[0]!r} to compare with; choose among {', '.join(RIVALS)}.")
     chosen = [known[name.lower()] for name in dict.fromkeys(names)]
     return [_beside(explainer, _make(name, explainer, n_samples, seed), seed) for name in chosen]
+
+
+def installed_rivals(tell: Callable[[str], None]) -> list[str]:
+    """Those of all methods whose packages are there; tells which are not."""
+    found = []
+    for name in RIVALS:
+        try:
+            if name in PACKAGES:
+                require_extra(PACKAGES[name], "baselines")
+        except MissingExtraError:
+            tell(f'{name} is left out, for {PACKAGES[name]} is not installed (pip install "sointer[baselines]")')
+        else:
+            found.append(name)
+    return found
 
 
 def _make(name: str, explainer: Explainer, n_samples: int, seed: int) -> Baseline:
