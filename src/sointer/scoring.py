@@ -53,12 +53,13 @@ class RowScorer:
         n_rows, n_columns = source.data.shape
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values, known = self._known_values(source, targets)
+        # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
+        x = torch.zeros(CHUNK_ROWS, n_columns)
         with one_thread(), torch.no_grad():
             for start in range(0, n_rows, CHUNK_ROWS):
                 rows = slice(start, min(start + CHUNK_ROWS, n_rows))
                 n = rows.stop - start
-                # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
-                x = torch.zeros(CHUNK_ROWS, n_columns)
+                x[n:] = 0.0
                 np.subtract(source.rows(rows), self.shift, out=x[:n].numpy(), casting="same_kind")
                 t = torch.zeros(CHUNK_ROWS, dtype=torch.long)
                 t[:n] = torch.from_numpy(targets[rows])

@@ -28,7 +28,7 @@ def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -
 
     Groups that differ from row to row must be those of these rows.
     """
-    return np.asarray(groups.sum_columns(removal.differs(rows).astype(np.float64)) > 0)
+    return np.asarray(groups.sum_columns(removal.differs(rows).astype(np.float32)) > 0)
 
 
 def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int | None = None) -> NDArray[np.int64]:
