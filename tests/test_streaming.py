@@ -59,7 +59,7 @@ def explainer(table):
 
 @pytest.fixture(scope="module")
 def counts():
-    rows = sparse.random_array((N, len(WORDS)), density=0.2, rng=np.random.default_rng(2), format="csr")
+    rows = sparse.csr_array(sparse.random(N, len(WORDS), density=0.2, random_state=np.random.default_rng(2)))
     rows.data = np.ceil(rows.data * 3)
     return sparse.csr_array(rows)
 
