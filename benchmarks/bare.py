@@ -25,7 +25,7 @@ def recorded(explain: Callable[[], object]) -> Calls:
 
     def note(module: Any, inputs: tuple[Any, ...]) -> None:
         if isinstance(module, SaliencyInterpreter):
-            calls.append((module, inputs[:2]))  # the input and the target; without a value it finds that out itself
+            calls.append((module, copied(inputs[:2])))  # the input and the target; the value it finds out itself
 
     hook = register_module_forward_pre_hook(note)
     parts = {name: getattr(ImageInterpreter, name) for name in OF_IMAGES}
@@ -39,13 +39,18 @@ def recorded(explain: Callable[[], object]) -> Calls:
             setattr(ImageInterpreter, name, part)
     if not calls:
         raise RuntimeError("explaining never called the interpreter, so there is no bare forward pass to compare with")
-    # Copies, for tensors that were made in inference mode cannot take part in the gradients that saliency needs.
-    return [(network, tuple(x.clone() if torch.is_tensor(x) else x for x in inputs)) for network, inputs in calls]
+    return calls
+
+
+def copied(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Explaining uses its tensors again, and those made in inference mode know no gradients, which saliency needs."""
+    with torch.inference_mode(False):
+        return tuple(x.clone() if torch.is_tensor(x) else x for x in inputs)
 
 
 def noted(part: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
     def call(self: Any, *inputs: Any) -> Any:
-        calls.append((partial(part, self), inputs))
+        calls.append((partial(part, self), copied(inputs)))
         return part(self, *inputs)
 
     return call

@@ -7,6 +7,8 @@ the next.
 from __future__ import annotations
 
 import importlib
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,23 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FRAME = "experiments/frame"
+PICTURES = re.compile(r"\]\(\.\./images/([^)]+)\)")
+"""The pictures that a page shows."""
+
+
+def run_studies(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command that runs the studies of a folder of this repository."""
+    command = [sys.executable, str(ROOT / folder / "run.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+def run_smoke(folder: str, out: Path, cache: Path) -> Path:
+    """All its studies in their smoke setting, with models kept in `cache`; returns where results and pages are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOINTER_CACHE", str(cache))
+        done = run_studies(folder, "--smoke", "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
 
 
 @contextmanager

@@ -5,18 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from repo_scripts import repo_scripts
+from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke
 
-ROOT = Path(__file__).parents[1]
-BENCHMARKS = ROOT / "benchmarks"
-PICTURES = re.compile(r"\]\(\.\./images/([^)]+)\)")
 STUDIES = ("peers", "scaling", "explain", "slow_black_box", "imports")
 PEERS = (
     "shap KernelExplainer",
@@ -33,11 +28,6 @@ for package in ("matplotlib", "lime", "shap", "captum", "shapiq"):
     pytest.importorskip(package)
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARKS / "run.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-
-
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("cache")
@@ -46,12 +36,7 @@ def cache(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory, cache) -> Path:
     """All studies in their smoke setting, run once, as `make bench` runs them in full."""
-    folder = tmp_path_factory.mktemp("bench")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SOINTER_CACHE", str(cache))
-        done = bench("--smoke", "--out", str(folder))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return run_smoke("benchmarks", tmp_path_factory.mktemp("bench"), cache)
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,20 +10,13 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from repo_scripts import repo_scripts
+from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
 
 for package in ("matplotlib", "shap", "skimage"):
     pytest.importorskip(package)
 
-ROOT = Path(__file__).parents[1]
-HORSES = ROOT / "experiments" / "horses"
+HORSES = "experiments/horses"
 STUDIES = ("fidelity", "noise", "removal", "temperature", "speed", "scale", "paper")
-PICTURES = re.compile(r"\]\(\.\./images/([^)]+)\)")
-
-
-def study(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(HORSES / "run.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +27,7 @@ def cache(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory, cache) -> Path:
     """All studies in their smoke setting, run once, as `make reproduce-horses` runs them in full."""
-    folder = tmp_path_factory.mktemp("horses")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SOINTER_CACHE", str(cache))
-        done = study("--smoke", "--out", str(folder))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return run_smoke(HORSES, tmp_path_factory.mktemp("horses"), cache)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +36,7 @@ def modules(cache):
     names = ("setting", "measures", "explainers", "gradient", "fidelity", "noise", "pictures")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOINTER_CACHE", str(cache))
-        with repo_scripts("experiments/horses", *names) as found:
+        with repo_scripts(HORSES, *names) as found:
             yield found
 
 
@@ -72,7 +57,7 @@ def test_the_page_shows_all_pictures_and_no_others(smoke):
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    listed = study("--list", "--smoke", "--out", str(smoke))
+    listed = run_studies(HORSES, "--list", "--smoke", "--out", str(smoke))
     assert (listed.returncode, listed.stdout) == (0, "")
 
 

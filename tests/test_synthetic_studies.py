@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-RUN = ROOT / "experiments" / "synthetic" / "run.py"
+from repo_scripts import PICTURES, ROOT, run_smoke, run_studies
+
+SYNTHETIC = "experiments/synthetic"
 STUDIES = (
     "accuracy",
     "problems",
@@ -27,21 +28,11 @@ for package in ("matplotlib", "lime", "shap"):
     pytest.importorskip(package)
 
 
-def study(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(RUN), *arguments], capture_output=True, text=True, timeout=600, check=False
-    )
-
-
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory) -> Path:
     """All studies in their smoke setting, run once, as `make reproduce-synthetic` runs them in full."""
     folder = tmp_path_factory.mktemp("studies")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SOINTER_CACHE", str(folder / "cache"))
-        done = study("--smoke", "--out", str(folder))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return run_smoke(SYNTHETIC, folder, folder / "cache")
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -50,13 +41,13 @@ def test_the_smoke_setting_makes_results_page_and_figures(name, smoke):
     assert rows
     page = (smoke / "pages" / f"{name.replace('_', '-')}.md").read_text()
     assert page.startswith("# ")
-    shown = set(re.findall(r"\]\(\.\./images/([^)]+)\)", page))
+    shown = set(PICTURES.findall(page))
     made = {path.name for path in (smoke / "images").glob("*.png")}
     assert shown <= made, "a page shows a picture that was not made"
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    again = study("problems", "sensitivity", "--smoke", "--out", str(smoke))
+    again = run_studies(SYNTHETIC, "problems", "sensitivity", "--smoke", "--out", str(smoke))
     assert again.returncode == 0
     assert again.stdout == ""
 
@@ -67,11 +58,12 @@ def test_a_failing_case_is_shown_and_makes_the_command_fail(tmp_path):
         "def run(number):\n    assert number != 1, 'number one is broken'\n    return {'square': number**2}\n"
         "STUDY = Study('broken', lambda smoke: ({'number': n} for n in range(3)), run, lambda rows, images: '# page')\n"
     )
+    command = str(ROOT / SYNTHETIC / "run.py")
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         f"sys.argv = ['run.py', 'broken', '--out', {str(tmp_path)!r}]\n"
         "import importlib.util as u\n"
-        f"spec = u.spec_from_file_location('studies', {str(RUN)!r}); module = u.module_from_spec(spec)\n"
+        f"spec = u.spec_from_file_location('studies', {command!r}); module = u.module_from_spec(spec)\n"
         "spec.loader.exec_module(module); module.NAMES = ('broken',); sys.exit(module.main())\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -82,8 +74,8 @@ def test_a_failing_case_is_shown_and_makes_the_command_fail(tmp_path):
 
 
 def test_wrong_arguments_are_refused():
-    assert "no study is called 'colour'" in study("colour").stderr
-    assert "--smoke needs --out" in study("accuracy", "--smoke").stderr
+    assert "no study is called 'colour'" in run_studies(SYNTHETIC, "colour").stderr
+    assert "--smoke needs --out" in run_studies(SYNTHETIC, "accuracy", "--smoke").stderr
 
 
 @pytest.mark.parametrize("name", STUDIES)
