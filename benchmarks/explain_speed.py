@@ -21,7 +21,7 @@ import sointer
 from sointer import SOInter
 from sointer.datasets import paper_e1
 from sointer.explainer import CHUNK_ROWS
-from sointer.training.threads import one_thread
+from sointer.threads import one_thread
 
 N_ROWS, N_REPEATS = 10_000, 5
 

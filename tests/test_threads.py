@@ -15,7 +15,7 @@ import torch
 
 import sointer
 from sointer import InterpreterConfig, SOInter, TrainingConfig
-from sointer.training.threads import one_thread
+from sointer.threads import one_thread
 
 # By a mark: warnings.catch_warnings is not for threads.
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")

@@ -39,6 +39,7 @@ from sointer.paths import NoPaths, Trace
 from sointer.refinement import N_DRAWS, refine_ranking
 from sointer.remembered import Remembered
 from sointer.scoring import ImageScorer, RowScorer, Scorer
+from sointer.threads import one_thread
 from sointer.tracing import Tracer
 from sointer.training.default import train_default
 from sointer.training.energy_steps import POOR_SKILL
@@ -46,7 +47,6 @@ from sointer.training.history import History
 from sointer.training.images import train_images
 from sointer.training.paper import train_paper
 from sointer.training.task import Configs, Task, Trained, compact
-from sointer.training.threads import one_thread
 from sointer.validation import _some as some
 from sointer.validation import check_positive_int, is_integer
 

@@ -20,8 +20,8 @@ from sointer.interpreter.sharing import shared_slots
 from sointer.outputs.regions import majority
 from sointer.refinement import Likely
 from sointer.remembered import Remembered
+from sointer.threads import one_thread
 from sointer.training.task import knows
-from sointer.training.threads import one_thread
 
 CHUNK_PIXELS, FEWEST_IMAGES = 2**14, 4
 BLOCK_PIXELS = 2**20
@@ -53,9 +53,9 @@ class RowScorer:
         n_rows, n_columns = source.data.shape
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values, known = self._known_values(source, targets)
-        # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
-        x = torch.zeros(CHUNK_ROWS, n_columns)
         with one_thread(), torch.no_grad():
+            # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
+            x = torch.zeros(CHUNK_ROWS, n_columns)
             for start in range(0, n_rows, CHUNK_ROWS):
                 rows = slice(start, min(start + CHUNK_ROWS, n_rows))
                 n = rows.stop - start

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sointer.groups import Groups
 from sointer.removal import Removal
+from sointer.threads import one_thread
 
 QUICK_SHARE = 16
 """From so many units for each that is wanted it pays to look for the best ones before ranking."""
@@ -42,7 +43,8 @@ def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int |
     if n_units < QUICK_SHARE * n:
         order = _best_first(key, np.arange(n_units), n)
     else:
-        best, found = torch.from_numpy(key).topk(n + 1, dim=1)  # quick, but takes any of equal scores
+        with one_thread():
+            best, found = torch.from_numpy(key).topk(n + 1, dim=1)  # quick, but takes any of equal scores
         order = _best_first(best[:, :n].numpy(), found[:, :n].numpy(), n)
         undecided = (best[:, n - 1] == best[:, n]).numpy()
         order[undecided] = _best_first(key[undecided], np.arange(n_units), n)

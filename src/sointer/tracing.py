@@ -23,9 +23,9 @@ from sointer.paths import Paths, one_to_one
 from sointer.randomness import seeded
 from sointer.remembered import Remembered
 from sointer.selection import first_units
+from sointer.threads import one_thread
 from sointer.training.conditional_steps import learn_target
 from sointer.training.points import Points
-from sointer.training.threads import one_thread
 
 N_POINTS = 4096
 SHARE_WHOLE = 0.25

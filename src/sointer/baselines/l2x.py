@@ -16,8 +16,8 @@ from sointer.errors import InputError
 from sointer.explanation import Source
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
 from sointer.selection import allowed_units
+from sointer.threads import one_thread
 from sointer.training.history import History
-from sointer.training.threads import one_thread
 from sointer.validation import check_positive_int
 
 PAIRS_PER_STEP = 128

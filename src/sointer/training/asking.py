@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from sklearn import config_context, get_config
 
 from sointer.errors import InterruptedFitWarning
-from sointer.training.threads import as_outside
+from sointer.threads import as_outside
 
 Answer = TypeVar("Answer")
 SECONDS_OF_PATIENCE = 2.0
