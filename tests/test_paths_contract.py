@@ -136,6 +136,18 @@ def test_rare_labels_are_not_called_copies():
     assert one_to_one(np.column_stack([three, 2 - three])[:-1]) == []
 
 
+def test_what_only_paths_need_is_left_to_them(plain, monkeypatch):
+    X, explainer = plain
+    explainer._tracer, computed = None, []
+    monkeypatch.setattr(tracing, "output_interactions", lambda energy: computed.append(1) or np.ones((3, 3)))
+    explanation = explainer.explain(X[:10], target="a")
+    assert not computed
+    explanation.paths(n_draws=2)
+    explanation.paths(n_draws=2)
+    assert len(computed) == 1
+    explainer._tracer = None
+
+
 def test_calls_at_the_same_time(plain, monkeypatch, global_random_state_is_left_alone):
     """Two threads learn the same target: one begins while the other is at it, and ends after it."""
     X, explainer = plain

@@ -231,7 +231,7 @@ def test_easy_rows_are_not_asked_again() -> None:
     assert [row for row, _ in source.asked].count(0) == 1
 
 
-@pytest.mark.parametrize("n", [1, 3, 6, 7, None])
+@pytest.mark.parametrize("n", [1, 3, 6, 7, 24, 25, None])
 @pytest.mark.parametrize("n_units", [7, 300])
 def test_a_short_ranking_is_the_beginning_of_the_whole_one(n, n_units):
     rng = np.random.default_rng(0)

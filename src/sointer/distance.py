@@ -25,7 +25,9 @@ BY_CHANCE = 0.02
 """So many far rows may be there by chance, if that happens more often than this; a single row is not."""
 SURELY = 10.0
 """Rows as far as this many times the limit are worth a warning, however few they are."""
-MOST_NEIGHBOURS = 256
+MOST_NEIGHBOURS, MOST_NUMBERS = 256, 2**16
+"""Of all neighbours together: with many columns fewer neighbours do, for they are all about as far."""
+FEWEST_NEIGHBOURS = 64
 CHUNK_ROWS = 256
 SLACK = 1.5  # for the limits of samples too small to tell what one row in a hundred does
 CLOSE = 0.05  # deviations; nearer than this is near enough, also where the training rows are all alike
@@ -80,9 +82,10 @@ class Distance:
         first = np.maximum(away.max(axis=0), floor)
         without_first = np.partition(away, -2, axis=0)[-2] if len(table) > 1 else first
         second = np.where(two_values, first, np.maximum(without_first, floor))
-        neighbours = np.arange(len(table))[:: -(-len(table) // MOST_NEIGHBOURS)]
+        most = min(MOST_NEIGHBOURS, max(FEWEST_NEIGHBOURS, MOST_NUMBERS // table.shape[1]))
+        neighbours = np.arange(len(table))[:: -(-len(table) // most)]
         made = cls(view, center, weight, first, _scaled(table - center, weight)[neighbours], (1.0, 1.0))
-        squares = made._squares(alone - center)
+        squares = made._squares(_scaled(alone - center, weight))
         squares[neighbours, np.arange(len(neighbours))] = np.inf  # a row is no neighbour of its own
         oddest = _ratio(np.abs(alone - center), np.where(away >= first, second, first)).max(axis=1)
         limits = max(_limit(made._nearest(squares)), CLOSE), max(_limit(oddest), 1.0)
@@ -95,16 +98,16 @@ class Distance:
 
     def _of_rows(self, table: FloatArray) -> FloatArray:
         away = table - self.center
-        nearest = self._nearest(self._squares(away))
-        return np.asarray(np.maximum(nearest / self.limits[0], self._oddest(away) / self.limits[1]))
+        scaled = _scaled(away, self.weight)
+        nearest = self._nearest(self._squares(scaled)) / self.limits[0]
+        return np.asarray(np.maximum(nearest, self._oddest(away, scaled) / self.limits[1]))
 
     def _nearest(self, squares: NDArray[np.float32]) -> FloatArray:
         """Root mean square difference to the nearest neighbour over the columns, in deviations."""
         return np.asarray(np.sqrt(np.maximum(squares.min(axis=1), 0.0) / len(self.center)), dtype=np.float64)
 
-    def _squares(self, away: FloatArray) -> NDArray[np.float32]:
+    def _squares(self, scaled: NDArray[np.float32]) -> NDArray[np.float32]:
         """(rows, neighbours) sum of squared differences over the columns, in deviations."""
-        scaled = _scaled(away, self.weight)
         squares: NDArray[np.float32] = scaled @ self.neighbours.T
         squares *= -2
         squares += self._length_of_neighbours
@@ -115,17 +118,20 @@ class Distance:
     def _length_of_neighbours(self) -> NDArray[np.float32]:
         return _length(self.neighbours)
 
-    def _oddest(self, away: FloatArray) -> FloatArray:
+    def _oddest(self, away: FloatArray, scaled: NDArray[np.float32]) -> FloatArray:
         """How far the oddest column is from the middle, of how far training rows get."""
-        one_over_reach, still = self._one_over_reach
-        share = _scaled(away, one_over_reach)
+        of_reach, still = self._deviations_of_reach
+        share = scaled * of_reach
         oddest = np.maximum(share.max(axis=1), -share.min(axis=1)).astype(np.float64)
         return np.where((away[:, still] != 0).any(axis=1), HUGE, oddest)
 
     @cached_property
-    def _one_over_reach(self) -> tuple[FloatArray, NDArray[np.int64]]:
-        """And the columns in which training rows get nowhere."""
-        return _ratio(np.ones_like(self.reach), self.reach) * (self.reach > 0), np.flatnonzero(self.reach == 0)
+    def _deviations_of_reach(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """A deviation as a share of how far training rows get; and the columns in which they get nowhere."""
+        compared = (self.weight > 0) & (self.reach > 0)
+        share = np.zeros(len(compared), dtype=np.float32)
+        share[compared] = 1 / (self.weight[compared] * self.reach[compared])
+        return share, np.flatnonzero(self.reach == 0)
 
 
 @dataclass(frozen=True, eq=False)

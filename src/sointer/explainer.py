@@ -396,7 +396,7 @@ class SOInter(Explainer):
         tracer = self._tracer
         if tracer is None or tracer.energy is not self.energy_:
             likelihood = Likelihood.of(self.config_[0])
-            tracer = Tracer(self.energy_, likelihood, self.shift_, self.output_interactions_, self.remembered_)
+            tracer = Tracer(self.energy_, likelihood, self.shift_, self.remembered_)
             self._tracer = tracer
         return partial(tracer.trace, source, values)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from sointer.groups import Groups
 from sointer.removal import Removal
-from sointer.threads import one_thread
 
-QUICK_SHARE = 16
-"""From so many units for each that is wanted it pays to look for the best ones before ranking."""
+FEW = 24
+"""Up to so many units are quicker found one after the other than by sorting."""
 
 
 class Confirms(Protocol):
@@ -29,7 +27,7 @@ def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -
 
     Groups that differ from row to row must be those of these rows.
     """
-    return np.asarray(groups.sum_columns(removal.differs(rows).astype(np.float32)) > 0)
+    return groups.any_column(removal.differs(rows))
 
 
 def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int | None = None) -> NDArray[np.int64]:
@@ -37,29 +35,30 @@ def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int |
 
     Of equal scores the first comes first, however many are ranked.
     """
-    n_units = scores.shape[1]
+    n = scores.shape[1] if n is None else min(n, scores.shape[1])
     key = np.where(allowed, scores, np.float32(-np.inf))
-    n = n_units if n is None else min(n, n_units)
-    if n_units < QUICK_SHARE * n:
-        order = _best_first(key, np.arange(n_units), n)
-    else:
-        with one_thread():
-            best, found = torch.from_numpy(key).topk(n + 1, dim=1)  # quick, but takes any of equal scores
-        order = _best_first(best[:, :n].numpy(), found[:, :n].numpy(), n)
-        undecided = (best[:, n - 1] == best[:, n]).numpy()
-        order[undecided] = _best_first(key[undecided], np.arange(n_units), n)
-    return np.where(np.take_along_axis(allowed, order, axis=1), order, -1)
+    return _one_by_one(key, n) if n <= FEW else _sorted(key, n)
 
 
-def _best_first(scores: NDArray[np.float32], units: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """The n best of some units in the order of their scores, of equal scores the first unit first."""
+def _one_by_one(scores: NDArray[np.float32], n: int) -> NDArray[np.int64]:
+    rows, nothing = np.arange(len(scores)), np.float32(-np.inf)
+    order = np.empty((len(scores), n), dtype=np.int64)
+    for place in range(n):
+        best = scores.argmax(axis=1)
+        order[:, place] = np.where(scores[rows, best] == nothing, -1, best)
+        scores[rows, best] = nothing
+    return order
+
+
+def _sorted(scores: NDArray[np.float32], n: int) -> NDArray[np.int64]:
     bits = (scores + np.float32(0.0)).view(np.int32)  # no -0.0
     rising = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)  # whole numbers in the order of the scores
-    places = (~rising.astype(np.int64) << 32) | units  # so no two are equal
+    places = (~rising.astype(np.int64) << 32) | np.arange(scores.shape[1])  # so no two are equal
     if n < places.shape[1]:
         places = np.partition(places, n - 1, axis=1)[:, :n]
     places.sort(axis=1)
-    return np.asarray(places & 0xFFFFFFFF)
+    order = places & 0xFFFFFFFF
+    return np.where(np.take_along_axis(scores, order, axis=1) == -np.inf, -1, order)
 
 
 def first_units(ranking: NDArray[np.int64], sizes: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from sointer.containers import csr_array, is_sparse
 from sointer.energy.clamping import outputs_given
 from sointer.energy.conditional import TargetGivenOthers
+from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
@@ -46,9 +48,13 @@ class Tracer:
     energy: VectorEnergy
     likelihood: Likelihood
     shift: NDArray[np.float64]
-    interactions: NDArray[np.float32]
     remembered: Remembered
     learned: dict[int, TargetGivenOthers] = field(default_factory=dict)
+
+    @cached_property
+    def interactions(self) -> NDArray[np.float32]:
+        """How strongly the energy couples each pair of outputs: only paths need it, and it takes a while."""
+        return output_interactions(self.energy)
 
     def trace(
         self,

@@ -98,6 +98,10 @@ class Groups(ABC):
     def sum_columns(self, values: npt.ArrayLike) -> FloatTable:
         """Add up values of columns (n, n_columns) within each unit: (n, n_units), in the same float dtype."""
 
+    def any_column(self, column_mask: BoolArray) -> BoolArray:
+        """A mask over columns (n, n_columns) as one over units with a column in it: (n, n_units)."""
+        return np.asarray(self.sum_columns(column_mask.astype(np.float32)) > 0)
+
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain JSON; superpixels without the rows that they are bound to."""

@@ -74,10 +74,18 @@ class FixedGroups(Groups):
     def unit_of_features(self, n_rows: int) -> npt.NDArray[np.integer[Any]]:
         return np.broadcast_to(self.unit_of_feature, (n_rows, len(self.unit_of_feature)))
 
+    @property
+    def _are_columns(self) -> bool:
+        """Whether every unit is one column, in their order."""
+        return np.array_equal(self.unit_of_column, np.arange(len(self.unit_of_column)))
+
+    def any_column(self, column_mask: BoolArray) -> BoolArray:
+        return column_mask if self._are_columns else super().any_column(column_mask)
+
     def sum_columns(self, values: npt.ArrayLike) -> FloatTable:
         n_columns = len(self.unit_of_column)
         table = check_columns(values, n_columns)
-        if np.array_equal(self.unit_of_column, np.arange(n_columns)):
+        if self._are_columns:
             return np.array(table)
         shape = (self.n_units, n_columns)
         member = containers.csr_array(

@@ -112,7 +112,7 @@ class _Graph(nn.Module):
         if isinstance(removal, FixedRemoval):
             self.reference = torch.as_tensor(removal.reference, dtype=torch.float64)
         elif isinstance(removal, RemovalByRows):
-            units = explainer.groups_.sum_columns(removal.background.varies[None].astype(float))[0] > 0
+            units = explainer.groups_.any_column(removal.background.varies[None])[0]
             self.varies = torch.as_tensor(units)
         unit_of_column = torch.as_tensor(explainer.groups_.unit_of_column)
         self.register_buffer("members", nn.functional.one_hot(unit_of_column, explainer.groups_.n_units).float())
