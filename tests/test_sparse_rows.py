@@ -558,6 +558,20 @@ def test_only_words_of_the_row_are_selected(fitted):
     assert np.isfinite(explanation.scores).all()
 
 
+def test_the_order_of_many_rows_changes_nothing(fitted):
+    """Rows that are ranked by elimination are put together, over many chunks; each gets what it gets alone."""
+    X = sp.vstack([documents(700, seed=7), documents(40)]).tocsr()  # of the last, answers are remembered
+    targets = np.arange(740) % N_TAGS
+    together = fitted.explain(X, target=targets)
+    lot = np.random.default_rng(0).permutation(740)
+    shuffled = fitted.explain(X[lot], target=targets[lot])
+    for name in ("scores", "selected", "expected"):
+        assert np.array_equal(getattr(together, name)[lot], getattr(shuffled, name))
+    for row in (0, 5, 699, 720):
+        alone = fitted.explain(X[[row]], target=targets[row])
+        assert np.array_equal(alone.scores[0], together.scores[row])
+
+
 def test_saved_and_loaded_the_same(fitted, tmp_path):
     fitted.save(tmp_path / "explainer")
     loaded = sointer.load(tmp_path / "explainer", black_box=tags)

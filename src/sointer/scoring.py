@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from sointer.base import CHUNK_ROWS
 from sointer.energy.image import ImageEnergy
 from sointer.energy.likelihood import Likelihood
 from sointer.explanation import Source
+from sointer.interpreter.elimination import is_decided_by_features
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.pixels import PixelUnits, distance_to
 from sointer.interpreter.sharing import shared_slots
@@ -26,6 +28,7 @@ from sointer.training.task import knows
 CHUNK_PIXELS, FEWEST_IMAGES = 2**14, 4
 BLOCK_PIXELS = 2**20
 Targets = NDArray[np.int64]
+Rows = slice | NDArray[np.int64]
 
 
 class Scorer(Protocol):
@@ -50,26 +53,45 @@ class RowScorer:
     takes_values: bool
 
     def scores(self, source: Source, targets: Targets) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        n_rows, n_columns = source.data.shape
+        n_rows = len(targets)
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values, known = self._known_values(source, targets)
+        chunks: list[Rows] = [slice(start, start + CHUNK_ROWS) for start in range(0, n_rows, CHUNK_ROWS)]
         with one_thread(), torch.no_grad():
-            # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
-            x = torch.zeros(CHUNK_ROWS, n_columns)
-            for start in range(0, n_rows, CHUNK_ROWS):
-                rows = slice(start, min(start + CHUNK_ROWS, n_rows))
-                n = rows.stop - start
-                x[n:] = 0.0
-                np.subtract(source.rows(rows), self.shift, out=x[:n].numpy(), casting="same_kind")
-                t = torch.zeros(CHUNK_ROWS, dtype=torch.long)
-                t[:n] = torch.from_numpy(targets[rows])
-                if not known[rows].all():
-                    expected = self._expected(x, t)[:n].numpy()
-                    values[rows] = np.where(known[rows], values[rows], expected)
+            if self.takes_values and self.interpreter.eliminates:
+                for rows, x, t in self._padded(source, targets, chunks):
+                    values[rows] = self._expected(x, t, values[rows], known[rows])
+                chunks, known = self._alike_together(targets, values), np.ones_like(known)
+            for rows, x, t in self._padded(source, targets, chunks):
+                values[rows] = self._expected(x, t, values[rows], known[rows])
                 v = torch.zeros(CHUNK_ROWS, dtype=torch.float32 if values.dtype.kind == "f" else torch.long)
+                n = len(values[rows])
                 v[:n] = torch.from_numpy(values[rows])
                 scores[rows] = self.interpreter(x, t, *([v] if self.takes_values else []))[:n].numpy()
         return scores, values
+
+    def _padded(self, source: Source, targets: Targets, chunks: list[Rows]) -> Iterator[tuple[Rows, Tensor, Tensor]]:
+        """Rows and targets as tensors; all of the same shape, so that no explanation depends on the rows around it."""
+        x, t = torch.zeros(CHUNK_ROWS, source.data.shape[1]), torch.zeros(CHUNK_ROWS, dtype=torch.long)
+        for rows in chunks:
+            n = len(targets[rows])
+            np.subtract(source.rows(rows), self.shift, out=x[:n].numpy(), casting="same_kind")
+            t[:n] = torch.from_numpy(targets[rows])
+            x[n:], t[n:] = 0.0, 0
+            yield rows, x, t
+
+    def _alike_together(self, targets: Targets, values: NDArray[Any]) -> list[Rows]:
+        """Chunks of rows that are ranked by elimination, and of others, for the former are looked at many at once."""
+        decided = is_decided_by_features(self.interpreter, torch.from_numpy(targets), torch.from_numpy(values)).numpy()
+        order = np.argsort(~decided, kind="stable")
+        return list(np.split(order, range(CHUNK_ROWS, len(order), CHUNK_ROWS))) if len(order) else []
+
+    def _expected(self, x: Tensor, targets: Tensor, values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
+        """The values of rows: where they are not known, what the energy expects."""
+        if known.all():
+            return values
+        expected = self.likelihood.predict(self.energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
+        return np.where(known, values, expected[: len(values)].numpy())
 
     def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
         t, v = torch.from_numpy(targets), torch.from_numpy(values)
@@ -83,9 +105,6 @@ class RowScorer:
 
     def _as_tensor(self, rows: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy((rows - self.shift).astype(np.float32))
-
-    def _expected(self, x: Tensor, targets: Tensor) -> Tensor:
-        return self.likelihood.predict(self.energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
 
     def _known_values(self, source: Source, targets: Targets) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """What the black box is known to have said about each row's target, encoded; and for which rows it is."""
