@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ from sointer.remembered import Remembered
 from sointer.threads import one_thread
 from sointer.training.task import knows
 
+CHUNK_NUMBERS, FEWEST_ROWS, MOST_ROWS = 2**19, 64, 512
+"""As many as stay in a processor's cache. More rows at once make single rows slow, fewer make many rows slow."""
 CHUNK_PIXELS, FEWEST_IMAGES = 2**14, 4
 BLOCK_PIXELS = 2**20
 Targets = NDArray[np.int64]
@@ -56,7 +59,8 @@ class RowScorer:
         n_rows = len(targets)
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values, known = self._known_values(source, targets)
-        chunks: list[Rows] = [slice(start, start + CHUNK_ROWS) for start in range(0, n_rows, CHUNK_ROWS)]
+        at_once = self._rows_at_once
+        chunks: list[Rows] = [slice(start, start + at_once) for start in range(0, n_rows, at_once)]
         with one_thread(), torch.no_grad():
             if self.takes_values and self.interpreter.eliminates:
                 for rows, x, t in self._padded(source, targets, chunks):
@@ -64,15 +68,24 @@ class RowScorer:
                 chunks, known = self._alike_together(targets, values), np.ones_like(known)
             for rows, x, t in self._padded(source, targets, chunks):
                 values[rows] = self._expected(x, t, values[rows], known[rows])
-                v = torch.zeros(CHUNK_ROWS, dtype=torch.float32 if values.dtype.kind == "f" else torch.long)
+                v = torch.zeros(at_once, dtype=torch.float32 if values.dtype.kind == "f" else torch.long)
                 n = len(values[rows])
                 v[:n] = torch.from_numpy(values[rows])
                 scores[rows] = self.interpreter(x, t, *([v] if self.takes_values else []))[:n].numpy()
         return scores, values
 
+    @property
+    def _rows_at_once(self) -> int:
+        """The same for all calls, so that no explanation depends on the rows around it."""
+        if not self.takes_values:
+            return CHUNK_ROWS
+        enough = CHUNK_NUMBERS / self.interpreter.numbers_per_row
+        return int(np.clip(2 ** round(math.log2(enough)), FEWEST_ROWS, MOST_ROWS))
+
     def _padded(self, source: Source, targets: Targets, chunks: list[Rows]) -> Iterator[tuple[Rows, Tensor, Tensor]]:
-        """Rows and targets as tensors; all of the same shape, so that no explanation depends on the rows around it."""
-        x, t = torch.zeros(CHUNK_ROWS, source.data.shape[1]), torch.zeros(CHUNK_ROWS, dtype=torch.long)
+        """Rows and targets as tensors, all of the same shape."""
+        at_once = self._rows_at_once
+        x, t = torch.zeros(at_once, source.data.shape[1]), torch.zeros(at_once, dtype=torch.long)
         for rows in chunks:
             n = len(targets[rows])
             np.subtract(source.rows(rows), self.shift, out=x[:n].numpy(), casting="same_kind")
@@ -84,7 +97,7 @@ class RowScorer:
         """Chunks of rows that are ranked by elimination, and of others, for the former are looked at many at once."""
         decided = is_decided_by_features(self.interpreter, torch.from_numpy(targets), torch.from_numpy(values)).numpy()
         order = np.argsort(~decided, kind="stable")
-        return list(np.split(order, range(CHUNK_ROWS, len(order), CHUNK_ROWS))) if len(order) else []
+        return list(np.split(order, range(self._rows_at_once, len(order), self._rows_at_once)))
 
     def _expected(self, x: Tensor, targets: Tensor, values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
         """The values of rows: where they are not known, what the energy expects."""

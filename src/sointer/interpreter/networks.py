@@ -86,6 +86,18 @@ class SaliencyInterpreter(nn.Module):
         self.register_buffer("residual_share", torch.zeros(energy.space.n_outputs))
         self.register_buffer("shrinkage", torch.full((energy.space.n_outputs,), 3.0))
 
+    @property
+    def signed_only(self) -> bool:
+        """Whether no output's scores need the sizes of evidence."""
+        return bool((self.signed == 1.0).all())
+
+    @property
+    def numbers_per_row(self) -> int:
+        """How many numbers scoring a row takes at a time: hidden units, or columns, at every step of a path."""
+        hidden = sum(len(weight) for weight in self.energy.input_weights)
+        n_references, n_columns = self.references.shape
+        return self.n_path_steps * (hidden if self.signed_only and n_references == 1 else max(hidden, n_columns))
+
     def saliency(
         self,
         x: Tensor,
@@ -119,8 +131,7 @@ class SaliencyInterpreter(nn.Module):
         values = self.predicted_values(x, targets) if values is None else values
         signed = self.signed[targets].unsqueeze(1)
         blend = Blend(signed, self.shrinkage[targets].unsqueeze(1))
-        signed_only = bool((self.signed == 1.0).all())
-        saliency = self.saliency(x, targets, values, n_steps=n_steps, signed_only=signed_only)
+        saliency = self.saliency(x, targets, values, n_steps=n_steps, signed_only=self.signed_only)
         return blend(saliency, self.relevance[targets])
 
     def forward(self, x: Tensor, targets: Tensor, values: Tensor | None = None) -> Tensor:
