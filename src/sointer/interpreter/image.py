@@ -12,7 +12,7 @@ from sointer.convolution import UNetwork, channels_last, draw_weights
 from sointer.energy.image import ImageEnergy, stride_for
 
 NEAR = 2.0
-"""Pixels over which the map of nearness falls off."""
+"""Pixels over which the map of nearness falls off; of large images, blocks of pixels, here and below."""
 FAR = 16.0
 """Pixels that make the maps of direction 1."""
 SOME = 4.0
@@ -33,7 +33,8 @@ class ImageInterpreter(nn.Module):
         self.energy = energy
         image, n_maps = energy.image, energy.n_maps
         n_channels = image.channels + 3 * n_maps + 4
-        self.network = UNetwork(n_channels, 1, widths, stride=stride_for(image))
+        self.block = stride_for(image)
+        self.network = UNetwork(n_channels, 1, widths, stride=self.block)
         self.gains = nn.Parameter(torch.tensor([1.0, 0.5]))
         """Of distance, in units of some pixels, and of saliency."""
 
@@ -64,7 +65,7 @@ class ImageInterpreter(nn.Module):
     ) -> Tensor:
         """The same from what the energy says: `salient`, of saliency, and `expected`, of gradients."""
         own = self.network(self._maps(x, region, codes, distance, salient, expected)).flatten(1)
-        scores: Tensor = own - self.gains[0] * distance / SOME + self.gains[1] * salient
+        scores: Tensor = own - self.gains[0] * distance / (SOME * self.block) + self.gains[1] * salient
         return scores
 
     def gradients(self, x: Tensor, regions: Sequence[Tensor], codes: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -111,8 +112,8 @@ class ImageInterpreter(nn.Module):
         value = (told * (share / MARK).unsqueeze(1)).sum(2, keepdim=True).expand(-1, -1, image.n_pixels)
         rows = torch.arange(height, dtype=torch.float32).repeat_interleave(width)
         columns = torch.arange(width, dtype=torch.float32).repeat(height)
-        down = (rows - (share * rows).sum(1, keepdim=True)) / FAR
-        right = (columns - (share * columns).sum(1, keepdim=True)) / FAR
-        near = torch.exp(-distance.square() / (2 * NEAR**2))
+        down = (rows - (share * rows).sum(1, keepdim=True)) / (FAR * self.block)
+        right = (columns - (share * columns).sum(1, keepdim=True)) / (FAR * self.block)
+        near = torch.exp(-distance.square() / (2 * (NEAR * self.block) ** 2))
         flat = torch.cat([told, value, torch.stack([near, down, right, 2 * salient], 1)], 1)
         return torch.cat([self.energy.as_maps(x), expected, flat.view(len(x), -1, height, width)], 1)
