@@ -16,7 +16,7 @@ for package in ("matplotlib", "shap", "skimage"):
     pytest.importorskip(package)
 
 HORSES = "experiments/horses"
-STUDIES = ("fidelity", "noise", "removal", "temperature", "speed", "scale", "paper")
+STUDIES = ("fidelity", "noise", "removal", "settings", "speed", "scale", "paper")
 
 
 @pytest.fixture(scope="module")

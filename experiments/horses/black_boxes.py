@@ -1,4 +1,4 @@
-"""The segmenters that are explained, trained once on the horses of the training and validation splits and kept."""
+"""The segmenters that are explained, trained once and kept."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ UNETS: dict[int, dict[str, Any]] = {
 """Settings by the size of the images."""
 
 
+PARTS = {"train": ("train", "val"), "test": ("test",), "only train": ("train",), "validation": ("val",)}
+"""Splits to learn from and to judge by, 200 and 128 images; and, to choose settings by, 160 and 40 of the former."""
+
+
 def horses(part: str, size: int = 32) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images and masks to learn from ("train": 200) or to judge by ("test": 128)."""
+    """Images and masks of a part."""
     data = load_weizmann_horses(size=size)
-    chosen = (data.split == "test") == (part == "test")
+    chosen = np.isin(data.split, PARTS[part])
     return data.images[chosen], data.masks[chosen]
 
 
-def horse_unet(size: int = 32) -> UNet:
+def horse_unet(size: int = 32, part: str = "train") -> UNet:
     """A U-Net for images of 32 by 32 or 128 by 128 pixels."""
-    return fit_or_load(UNet(**UNETS[size], random_state=0), *horses("train", size), CACHE)
+    return fit_or_load(UNet(**UNETS[size], random_state=0), *horses(part, size), CACHE)
 
 
 def horse_value_network() -> ImageDeepValueNetwork:

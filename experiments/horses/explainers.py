@@ -44,16 +44,18 @@ class Recipe:
     target: tuple[int, int] | None = None
     """The only pixel to be explained; None for all of them."""
     temperature: float | None = None
+    learning_rate: float | None = None
     query_budget: int | None = None
     n_residual_steps: int | None = None
     n_rounds: int | None = None
     n_pretraining_steps: int | None = None
     seed: int = 0
     quick: bool = False
+    judged_by: str = "test"
 
     @property
     def setting(self) -> Setting:
-        return setting(self.black_box, self.size, self.quick)
+        return setting(self.black_box, self.size, self.quick, self.judged_by)
 
     def make(self) -> SOInter:
         """The explainer, not fitted."""
@@ -72,7 +74,11 @@ class Recipe:
             query_budget=QUICK_BUDGET if quick else self.query_budget,
             energy=EnergyConfig(hidden=small, batch_size=few),
             interpreter=InterpreterConfig(
-                hidden=small, n_residual_steps=n_steps, batch_size=few, temperature=self.temperature
+                hidden=small,
+                n_residual_steps=n_steps,
+                batch_size=few,
+                temperature=self.temperature,
+                learning_rate=self.learning_rate,
             ),
             training=TrainingConfig(n_rounds=n_rounds, n_pretraining_steps=n_first),
             random_state=self.seed,

@@ -21,7 +21,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "frame")]
 from command import OnePage, run_studies  # noqa: E402
 from opening import opening  # noqa: E402
 
-NAMES = ("fidelity", "noise", "removal", "temperature", "speed", "scale", "paper")
+NAMES = ("fidelity", "noise", "removal", "settings", "speed", "scale", "paper")
 
 
 def main() -> int:

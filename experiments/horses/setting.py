@@ -84,19 +84,23 @@ class Setting:
 
 
 @cache
-def setting(black_box: str, size: int = 32, quick: bool = False) -> Setting:
-    """The horses and one of the black boxes; quick: made-up pictures, and models trained for a moment."""
-    (train, train_masks), (test, truth) = pictures("train", size, quick), pictures("test", size, quick)
+def setting(black_box: str, size: int = 32, quick: bool = False, judged_by: str = "test") -> Setting:
+    """The horses and one of the black boxes; quick: made-up pictures, and models trained for a moment.
+
+    judged_by : "validation" to choose settings, by images that nothing was trained on and no result is about.
+    """
+    learned_from = "train" if judged_by == "test" else "only train"
+    (train, train_masks), (test, truth) = pictures(learned_from, size, quick), pictures(judged_by, size, quick)
     if quick:
         model = fit_or_load(quick_model(black_box), train, train_masks, CACHE)
         return Setting(model, train, test, truth, FEW_PAIRS)
     if black_box == "dvn":
         return Setting(horse_value_network(), train, test, truth, N_SLOW_PAIRS)
-    return Setting(horse_unet(size), train, test, truth, N_PAIRS)
+    return Setting(horse_unet(size, learned_from), train, test, truth, N_PAIRS)
 
 
 def pictures(part: str, size: int = 32, quick: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images and true masks of the part "train" or "test"; quick: small made-up ones, bright boxes on a dark ground."""
+    """Images and true masks of a part of the horses; quick: small made-up ones, bright boxes on a dark ground."""
     if not quick:
         return horses(part, size)
     size = size // 2 if size == 32 else size // 4
@@ -107,7 +111,7 @@ def pictures(part: str, size: int = 32, quick: bool = False) -> tuple[NDArray[np
         high, wide = rng.integers(size // 4, size // 2, size=2)
         mask[top : top + high, left : left + wide] = 1
     images = (rng.integers(20, 90, size=(24, 3, size, size)) + 120 * masks[:, None]).astype(np.uint8)
-    some = slice(16, None) if part == "test" else slice(16)
+    some = slice(16) if part.endswith("train") else slice(16, None)
     return images[some], masks[some]
 
 
