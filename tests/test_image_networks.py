@@ -303,7 +303,7 @@ def test_half_precision_is_for_numbers_that_survive_it() -> None:
 def steps_for(interpreter: ImageInterpreter | None = None, **settings) -> ImageInterpreterSteps:
     config = InterpreterConfig(**settings).resolve("default", "images")
     interpreter = ImageInterpreter(energy_for(2), (3, 4)).initialise(seeded(1)) if interpreter is None else interpreter
-    return ImageInterpreterSteps(interpreter, config, 10, seeded(7))
+    return ImageInterpreterSteps(interpreter, config, 10, seeded(7), batch_size=config.batch_size)
 
 
 @pytest.mark.parametrize("temperature", [0.01, 0.3, 3.0])

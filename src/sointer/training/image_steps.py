@@ -139,7 +139,13 @@ class ImageInterpreterSteps:
     """Steps down -log p_E(target's value | image reduced to the selection), the selection made by noisy scores."""
 
     def __init__(
-        self, interpreter: ImageInterpreter, config: InterpreterConfig, n_steps: int, generator: torch.Generator
+        self,
+        interpreter: ImageInterpreter,
+        config: InterpreterConfig,
+        n_steps: int,
+        generator: torch.Generator,
+        *,
+        batch_size: int,
     ) -> None:
         self.interpreter, self.config, self.n_steps, self.generator = interpreter, config, n_steps, generator
         self.n_done = 0
@@ -147,7 +153,8 @@ class ImageInterpreterSteps:
         """Mean losses of some steps each."""
         self._recent: list[float] = []
         self.own = [*interpreter.network.parameters(), interpreter.gains]
-        group = Group(self.own, config.learning_rate)
+        # Gradients of fewer images are noisier: steps along them are shorter, or scores grow until nothing is learned.
+        group = Group(self.own, config.learning_rate * min(1.0, batch_size / config.batch_size))
         self.optimiser = Adam([group], largest_gradient=LARGEST_GRADIENT, weight_decay=WEIGHT_DECAY)
         self._train(False)  # it may be asked to select before its first step
 

@@ -134,7 +134,9 @@ def alternate(task: Task, interpreter: ImageInterpreter, pool: ImagePool, exampl
     n_steps = max(20, training.n_epochs * room(task) // energy_config.batch_size)
     n_selecting = config.n_residual_steps
     energy_steps = ImageEnergySteps(interpreter.energy, pool, energy_config, n_steps, task.generator, task.history)
-    interpreter_steps = ImageInterpreterSteps(interpreter, config, n_selecting, task.generator)
+    interpreter_steps = ImageInterpreterSteps(
+        interpreter, config, n_selecting, task.generator, batch_size=batch_size(task)
+    )
     task.history.stage("learning", n_steps)
     energy_steps.run(int(n_steps * (PRETRAINING_SHARE if n_rounds else 1.0)), "pre-training")
     task.history.stage("learning to choose pixels", n_selecting + n_steps - energy_steps.n_done)
