@@ -21,7 +21,7 @@ from sointer import Patches, SOInter, Superpixels
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 
 CACHE = Path(os.environ.get("SOINTER_CACHE", Path.home() / ".cache" / "sointer")) / "explainers"
-RECIPE = 3
+RECIPE = 4
 """To be raised whenever the training of SOInter changes: explainers fitted by an older recipe are then fitted anew."""
 COSTS = "costs.json"
 PATCH, N_SUPERPIXELS = 8, 100

@@ -181,7 +181,7 @@ class InterpreterConfig(StageConfig):
             "hidden": (16, 32, 48, 64),
             "n_path_steps": None,
             "n_residual_steps": 1000,
-            "learning_rate": 8e-3,
+            "learning_rate": 3e-3,
             "batch_size": 64,
             "temperature": 1.0,
         },

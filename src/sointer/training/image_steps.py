@@ -153,8 +153,8 @@ class ImageInterpreterSteps:
         """Mean losses of some steps each."""
         self._recent: list[float] = []
         self.own = [*interpreter.network.parameters(), interpreter.gains]
-        # Gradients of fewer images are noisier: steps along them are shorter, or scores grow until nothing is learned.
-        group = Group(self.own, config.learning_rate * min(1.0, batch_size / config.batch_size))
+        # Gradients of fewer images are noisier, and steps along them must be shorter (the square root is Adam's rule).
+        group = Group(self.own, config.learning_rate * math.sqrt(min(1.0, batch_size / config.batch_size)))
         self.optimiser = Adam([group], largest_gradient=LARGEST_GRADIENT, weight_decay=WEIGHT_DECAY)
         self._train(False)  # it may be asked to select before its first step
 
