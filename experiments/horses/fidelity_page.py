@@ -53,7 +53,21 @@ def page(rows: list[Row], images: Path) -> str:
             "Mean distance of the first K selected pixels from the target, in pixels. The nearest pixels are as near "
             "as K pixels can be; what lies further out was chosen although it is further out.",
         ),
+        distances(rows),
     )
+
+
+def distances(rows: list[Row]) -> str:
+    """The figure's numbers, for the methods that say most about SOInter's."""
+    methods = [method for method in ("SOInter", "NearestPixels", "Random") if any(r["method"] == method for r in rows)]
+    ks = all_counts(rows)
+    lines = [["black box", "method", *(f"K = {k}" for k in ks)]]
+    for box, name in boxes(rows):
+        own = of(rows, box)
+        for method in methods:
+            if method in own:
+                lines.append([name, method, *(number(at(own[method]["distance"], k), 1) for k in ks)])
+    return table(lines)
 
 
 def boxes(rows: list[Row]) -> list[tuple[str, str]]:
