@@ -13,6 +13,7 @@ from setting import BLACK_BOXES, pictures
 from study import Row
 from tables import BARS, all_counts, at, curve, figure, log_counts, number, sections, table
 
+K_FAR, FAR = 30, 0.6
 RIVALS = ("NearestPixels", "gradient x input", "size of gradient x input", "Random")
 
 
@@ -67,7 +68,23 @@ def distances(rows: list[Row]) -> str:
         for method in methods:
             if method in own:
                 lines.append([name, method, *(number(at(own[method]["distance"], k), 1) for k in ks)])
-    return table(lines)
+    return sections(table(lines), *(far_out(name, of(rows, box)) for box, name in boxes(rows))).rstrip()
+
+
+def far_out(name: str, own: dict[str, Row]) -> str:
+    """A warning, where selections lie almost anywhere."""
+    if "SOInter" not in own or "Random" not in own or K_FAR not in all_counts([own["SOInter"], own["Random"]]):
+        return ""
+    ours, by_lot = (at(own[method]["distance"], K_FAR) for method in ("SOInter", "Random"))
+    if ours < FAR * by_lot:
+        return ""
+    return (
+        f"**{name}: much of what is selected is not what a person would point at.** On an image that is black but for "
+        f"a few pixels, patterns far from the target make the black box say the same, and they are found: {K_FAR} "
+        f"selected pixels lie {number(ours, 1)} pixels away on average, {K_FAR} pixels by lot {number(by_lot, 1)}. "
+        "That is true of this black box and of black pixels as what is absent; what it says of horses is another "
+        "question. See the control above."
+    )
 
 
 def boxes(rows: list[Row]) -> list[tuple[str, str]]:
