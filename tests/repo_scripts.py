@@ -7,6 +7,7 @@ the next.
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,19 @@ def run_smoke(folder: str, out: Path, cache: Path) -> Path:
         done = run_studies(folder, "--smoke", "--out", str(out))
     assert done.returncode == 0, done.stdout + done.stderr
     return out
+
+
+def run_apart(folder: str, name: str, **arguments: Any) -> Any:
+    """What `run(**arguments)` of a module gives in a process of its own: from one with many threads, as tests have
+    them in the end, no process can be forked safely."""
+    code = (
+        f"import sys, json; sys.path[:0] = {[str(ROOT / folder), str(ROOT / FRAME)]}; import {name}; "
+        f"print(json.dumps({name}.run(**json.loads(sys.argv[1]))))"
+    )
+    command = [sys.executable, "-c", code, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 import sointer
-from repo_scripts import repo_scripts
+from repo_scripts import run_apart
 from sointer import InterpreterConfig, Patches, SOInter, TrainingConfig
 from sointer.errors import LoadError, SointerWarning
 from sointer.storage.plain_json import content_digest, parse
@@ -317,7 +317,6 @@ def test_links_may_not_lead_out_of_the_directory(explainers, tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 def test_damage_of_all_kinds():
     """A small version of `make faults`."""
-    with repo_scripts("faults", "fuzz_load") as faults:
-        found = faults.fuzz_load.run(part=100, n=60)
+    found = run_apart("faults", "fuzz_load", part=100, n=60)
     assert [found[name] for name in ("crashes", "hangs", "memory", "executions")] == [0, 0, 0, 0], found["worst"]
     assert found["refused"] > 30

@@ -59,9 +59,9 @@ class RowScorer:
         n_rows = len(targets)
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values, known = self._known_values(source, targets)
-        at_once = self._rows_at_once
-        chunks: list[Rows] = [slice(start, start + at_once) for start in range(0, n_rows, at_once)]
         with one_thread(), torch.no_grad():
+            at_once = self._rows_at_once
+            chunks: list[Rows] = [slice(start, start + at_once) for start in range(0, n_rows, at_once)]
             if self.takes_values and self.interpreter.eliminates:
                 for rows, x, t in self._padded(source, targets, chunks):
                     values[rows] = self._expected(x, t, values[rows], known[rows])
