@@ -58,14 +58,19 @@ def f1_of_nothing(setting: Setting, removal: str) -> float:
 # --- the page ----------------------------------------------------------------------------------------------
 
 
+def by_other_code(rows: list[Row]) -> str:
+    codes = {row["fit"].get("code") for row in rows if row.get("fit")}
+    return ", and with an earlier version of the training" if len(codes) > 1 else ""
+
+
 def page(rows: list[Row], images: Path) -> str:
     draw(rows, images / "horses-removal.png")
     return sections(
         "## Fitted with another removal\n\nWhat stands in for removed pixels can be chosen: black (`zero`), a blurred "
         "copy of the image (`blur`), or the mean image (`mean`). Each was fitted, and judged, with its own; others "
-        f"than black with fewer queries ({QUERY_BUDGET:,}) and steps ({N_RESIDUAL_STEPS}) than by default. A blurred "
-        "image may still show where the horse is: K = 0 says how many answers the black box repeats before a single "
-        "pixel is kept.",
+        f"than black with fewer queries ({QUERY_BUDGET:,}) and steps ({N_RESIDUAL_STEPS}) than by default"
+        f"{by_other_code(rows)}. A blurred image may still show where the horse is: K = 0 says how many answers the "
+        "black box repeats before a single pixel is kept.",
         figure(
             images,
             "horses-removal.png",
