@@ -14,7 +14,7 @@ from measures import f1, measure
 from methods import explainer_of
 from setting import Setting
 from study import Case, Row, Study
-from tables import all_counts, at, curve, figure, fit_cost, log_counts, number, sections, table
+from tables import all_counts, at, by_other_code, curve, figure, fit_cost, log_counts, number, sections, table
 
 from sointer.inputs import InputFormat
 from sointer.removal import make_removal
@@ -56,11 +56,6 @@ def f1_of_nothing(setting: Setting, removal: str) -> float:
 
 
 # --- the page ----------------------------------------------------------------------------------------------
-
-
-def by_other_code(rows: list[Row]) -> str:
-    codes = {row["fit"].get("code") for row in rows if row.get("fit")}
-    return ", and with an earlier version of the training" if len(codes) > 1 else ""
 
 
 def page(rows: list[Row], images: Path) -> str:

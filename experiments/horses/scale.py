@@ -14,7 +14,7 @@ from methods import explainer_of
 from pictures import draw_rows, examples
 from setting import pictures
 from study import Case, Row, Study
-from tables import all_counts, at, curve, figure, fit_cost, log_counts, number, sections, table
+from tables import all_counts, at, by_other_code, curve, figure, fit_cost, log_counts, number, sections, table
 
 GROUPS = {"patches": f"patches of {PATCH} by {PATCH} pixels", "superpixels": f"at most {N_SUPERPIXELS} superpixels"}
 METHODS = ("SOInter", "NearestPixels", "Random")
@@ -56,7 +56,8 @@ def page(rows: list[Row], images: Path) -> str:
     shown = {GROUPS[g]: row["examples"] for g in GROUPS for row in pick(rows, g).values() if "examples" in row}
     parts = [
         f"## Larger images\n\nHorses of 128 by 128 pixels, a U-Net (IoU {rows[0]['iou']:.3f}), "
-        f"{rows[0]['n_targets']:,} targets in one fit. Not single pixels but units are kept or made black: patches of "
+        f"{rows[0]['n_targets']:,} targets in one fit{by_other_code(rows)}. Not single pixels "
+        "but units are kept or made black: patches of "
         "a grid, or superpixels, which follow the edges of each image. "
         f"{rows[0]['n_pairs']:,} random pixels of test images.",
         figure(

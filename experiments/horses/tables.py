@@ -71,3 +71,9 @@ def fit_cost(costs: dict[str, Any]) -> str:
 
 def sections(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def by_other_code(rows: list[Row]) -> str:
+    """A word for explainers that were not all fitted by the same code."""
+    codes = {row["fit"].get("code") for row in rows if row.get("fit")}
+    return ", not all with the same version of the training" if len(codes) > 1 else ""
