@@ -24,6 +24,7 @@ from sointer.errors import InputError
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.removal import make_removal
+from sointer.scoring import MOST_ROWS
 from sointer.training import task as task_module
 from sointer.training.points import Points
 from sointer.training.task import Configs, Task, compact, concatenate
@@ -625,7 +626,7 @@ def test_csr_is_never_made_dense_whole(monkeypatch):
     assert 0 < most_rows < 1200
     most_rows = 0
     explainer.explain(X, target=5, predicted=tags(X))
-    assert 0 < most_rows <= 256
+    assert 0 < most_rows <= MOST_ROWS < X.shape[0]
 
 
 def test_csr_with_another_removal_is_learned():

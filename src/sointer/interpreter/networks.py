@@ -96,7 +96,9 @@ class SaliencyInterpreter(nn.Module):
         """How many numbers scoring a row takes at a time: hidden units, or columns, at every step of a path."""
         hidden = sum(len(weight) for weight in self.energy.input_weights)
         n_references, n_columns = self.references.shape
-        return self.n_path_steps * (hidden if self.signed_only and n_references == 1 else max(hidden, n_columns))
+        if self.signed_only and n_references == 1:
+            return max(self.n_path_steps * hidden, n_columns)
+        return self.n_path_steps * max(hidden, n_columns)
 
     def saliency(
         self,
