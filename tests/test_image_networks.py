@@ -306,6 +306,16 @@ def steps_for(interpreter: ImageInterpreter | None = None, **settings) -> ImageI
     return ImageInterpreterSteps(interpreter, config, 10, seeded(7), batch_size=config.batch_size)
 
 
+def test_few_images_at_once_make_shorter_steps() -> None:
+    config, interpreter = InterpreterConfig().resolve("default", "images"), ImageInterpreter(energy_for(2), (3, 4))
+    n = config.batch_size
+    rates = [
+        ImageInterpreterSteps(interpreter, config, 10, seeded(7), batch_size=size).optimiser.groups[0].rate
+        for size in (n // 4, n, 2 * n)
+    ]
+    assert rates == pytest.approx([config.learning_rate / 2, config.learning_rate, config.learning_rate])
+
+
 @pytest.mark.parametrize("temperature", [0.01, 0.3, 3.0])
 def test_as_many_units_are_chosen_as_asked_for(temperature) -> None:
     scores = normal(40, 20).requires_grad_(True)
