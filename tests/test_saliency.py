@@ -120,6 +120,19 @@ def test_opposite_paths_cancel_in_the_sign_but_not_in_the_size() -> None:
     assert saliency.size.tolist() == [[1.0] * 3]
 
 
+@pytest.mark.parametrize("at_once", [1, 30, 10**6])
+def test_saliency_does_not_depend_on_how_many_steps_are_taken_at_once(monkeypatch, at_once) -> None:
+    references, x, positions = rows(5, seed=3), rows(), path_positions(7)
+    monkeypatch.setattr("sointer.interpreter.saliency.AT_ONCE", at_once)
+    found = path_saliency(lambda p: p.pow(3).sum(dim=1), x, references, 7)
+    each = [
+        3 * (start + share * (x - start)).square() * (x - start)
+        for share, start in zip(positions, references.repeat(2, 1), strict=False)
+    ]
+    torch.testing.assert_close(found.signed, torch.stack(each).mean(dim=0))
+    torch.testing.assert_close(found.size, torch.stack(each).abs().mean(dim=0))
+
+
 def test_saliency_works_where_gradients_are_off_and_leaves_no_graph() -> None:
     with torch.no_grad():
         saliency = path_saliency(lambda p: p.square().sum(dim=1), rows(), torch.zeros(1, 3), 4)

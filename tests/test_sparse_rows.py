@@ -313,6 +313,16 @@ def test_points(sparse):
     joined = Points.join([points, points.where(np.arange(7) == 2)])
     assert torch.equal(joined.dense(), torch.cat([expected, expected[[2]]]))
     assert joined.dense().dtype == torch.float32
+    grown, wanted = points.where(np.arange(7) < 3), expected[:3]
+    for size in (1, 7, 2, 0, 30):  # within its room and beyond, more and less than it has
+        more = Points.of((sp.csr_array if sparse else np.asarray)(np.resize(rows, (size, 5))), shift)
+        before = grown.take(slice(0, 3))
+        grown.add(more)
+        wanted = torch.cat([wanted, more.dense()])
+        assert torch.equal(grown.dense(), wanted)
+        assert len(grown) == len(wanted)
+        assert torch.equal(as_dense(before), wanted[:3])
+    assert torch.equal(points.dense(), expected)
 
 
 def test_large_numbers_keep_their_differences():

@@ -137,7 +137,7 @@ class VectorEnergy(nn.Module):
         return result
 
     def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
-        return gradient @ self.first.weight * self.scaling.scale
+        return (gradient @ self.first.weight).mul_(self.scaling.scale)
 
     def unary(self, x: Inputs) -> Tensor:
         return self.unary_of(self.project(x))

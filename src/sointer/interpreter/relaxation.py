@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+N_HALVINGS = 28
+"""Of the range that a threshold lies in: finer than single precision, and a Newton step squares what is left."""
+
 
 def gumbel_noise(u: Tensor) -> Tensor:
     """Eq. 13: g = -log(-log(u)) for u uniform on (0, 1)."""
@@ -41,7 +44,7 @@ def soft_top_k(logits: Tensor, k: int, temperature: float) -> Tensor:
     with torch.no_grad():
         low = scaled.amin(dim=-1, keepdim=True) - 20.0
         high = scaled.amax(dim=-1, keepdim=True) + 20.0
-        for _ in range(40):
+        for _ in range(N_HALVINGS):
             middle = (low + high) / 2
             too_many = torch.sigmoid(scaled - middle).sum(dim=-1, keepdim=True) > k
             low, high = torch.where(too_many, middle, low), torch.where(too_many, high, middle)

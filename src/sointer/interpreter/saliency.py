@@ -12,6 +12,8 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AtProjection, LayeredEnergy
 
 GOLDEN = 0.6180339887498949
+AT_ONCE = 2**18
+"""How many contributions are held at a time: as many as stay in a processor's cache."""
 
 
 def path_positions(n_steps: int) -> Tensor:
@@ -33,6 +35,7 @@ class Saliency:
         return Saliency(zeros.index_add(1, unit_of_column, self.signed), zeros.index_add(1, unit_of_column, self.size))
 
 
+@torch.no_grad()
 def path_saliency(
     evidence: Callable[[Tensor], Tensor],
     x: Tensor,
@@ -63,9 +66,15 @@ def path_saliency(
     if signed_only and len(references) == 1:
         mean = pull_back(gradient.view_as(path).mean(dim=0)) * (x - references)
         return Saliency(mean, mean.abs())
-    difference = x.unsqueeze(0) - references[which].unsqueeze(1)  # (steps, rows, columns)
-    contribution = pull_back(gradient).view_as(difference) * difference
-    return Saliency(contribution.mean(dim=0), contribution.abs().mean(dim=0))
+    signed, size = torch.zeros_like(x), torch.zeros_like(x)
+    n_at_once = max(1, AT_ONCE // x.numel())
+    for some, slopes in zip(which.split(n_at_once), gradient.split(n_at_once * len(x)), strict=True):
+        difference = x.unsqueeze(0) - references[some].unsqueeze(1)  # (steps, rows, columns)
+        contribution = pull_back(slopes).view_as(difference) * difference
+        for of_step in contribution:
+            signed += of_step
+            size += of_step.abs_()
+    return Saliency(signed / n_steps, size / n_steps)
 
 
 def target_saliency(
@@ -87,7 +96,7 @@ def target_saliency(
         return likelihood.target_evidence(behind, points, many_targets, many_values)
 
     def pull_back(gradient: Tensor) -> Tensor:
-        return energy.pull_back(gradient, targets if len(gradient) == len(targets) else many_targets)
+        return energy.pull_back(gradient, many_targets[: len(gradient)])
 
     saliency = path_saliency(
         evidence, x, references, n_steps, project=energy.project, pull_back=pull_back, signed_only=signed_only

@@ -20,6 +20,7 @@ class Points:
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows  # float32: an array, or a csr_array
+        self._room = rows  # an array whose beginning the rows are
 
     @classmethod
     def of(cls, rows: Any, shift: NDArray[np.float64]) -> Points:
@@ -42,6 +43,18 @@ class Points:
     def dense(self) -> Tensor:
         """All rows as one tensor."""
         return torch.from_numpy(self._rows.toarray() if is_sparse(self._rows) else self._rows)
+
+    def add(self, more: Points) -> None:
+        """More rows below these. Dense ones are given room for twice as many, so that few of them are ever copied."""
+        if is_sparse(self._rows):
+            self._rows = sparse.vstack([self._rows, more._rows], format="csr")
+            return
+        n_before, n_rows = len(self), len(self) + len(more)
+        if n_rows > len(self._room):
+            self._room = np.empty((max(n_rows, 2 * n_before), self._rows.shape[1]), dtype=self._rows.dtype)
+            self._room[:n_before] = self._rows
+        self._room[n_before:n_rows] = more._rows
+        self._rows = self._room[:n_rows]
 
     @staticmethod
     def join(parts: Sequence[Points]) -> Points:

@@ -191,6 +191,7 @@ class Pairs:
 
     @classmethod
     def of(cls, outputs: Outputs, replies: Replies, held_out: Tensor) -> Pairs:
+        """A pool that begins with these answers; their points become its own."""
         return cls(outputs, replies.points, as_codes(outputs, replies.raw), held_out)
 
     def add(self, replies: Replies) -> None:
@@ -198,7 +199,7 @@ class Pairs:
         known = knows(self.outputs, replies.raw)
         if not known.any():
             return
-        self.points = Points.join([self.points, replies.points.where(known)])
+        self.points.add(replies.points.where(known))
         self.codes = torch.cat([self.codes, as_codes(self.outputs, replies.raw[known])])
         self.held_out = torch.cat([self.held_out, torch.zeros(int(known.sum()), dtype=torch.bool)])
 
