@@ -10,14 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from sointer.energy import inference
+from sointer.energy import enumeration
+from sointer.energy.enumeration import energy_table, exact_log_marginals, target_log_weights
 from sointer.energy.inference import (
     best_other,
     cheapest_change,
     conditional_log_probabilities,
     conditional_means,
-    energy_table,
-    exact_log_marginals,
     gradient_inference,
     mean_field_log_marginals,
     mean_field_means,
@@ -122,9 +121,32 @@ def test_exact_marginals_equal_enumeration(n_classes: tuple[int, ...], seed: int
 def test_exact_marginals_do_not_depend_on_the_table_size(monkeypatch: pytest.MonkeyPatch) -> None:
     energy, x = random_energy(OutputSpace((2, 3)), 0), rows(50)
     expected = exact_log_marginals(energy, x)
-    monkeypatch.setattr(inference, "TABLE_ENTRIES", 1)
+    monkeypatch.setattr(enumeration, "TABLE_ENTRIES", 1)
     torch.testing.assert_close(exact_log_marginals(energy, x), expected)
     assert exact_log_marginals(energy, x[:0]).shape == (0, 5)
+
+
+def slow_log_weights(energy: LinearEnergy, x: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    here = energy.space.configuration_labels.T.bool()[label]
+    log_weight = -energy_table(energy, energy.unary(x)).double()
+    with_label = torch.logsumexp(log_weight.masked_fill(~here, -torch.inf), dim=1)
+    return with_label, torch.logsumexp(log_weight.masked_fill(here, -torch.inf), dim=1)
+
+
+@pytest.mark.parametrize("table_entries", [1, 2**17])
+@pytest.mark.parametrize("certainty", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("n_classes", [(2, 2, 2), (2, 3, 4), (3, 3)])
+def test_weights_with_a_label_and_without_and_their_slopes(monkeypatch, n_classes, certainty, table_entries) -> None:
+    monkeypatch.setattr(enumeration, "TABLE_ENTRIES", table_entries)
+    energy = random_energy(OutputSpace(n_classes), 1)
+    x = (certainty * rows(40)).requires_grad_(True)
+    label = torch.arange(40) % energy.space.n_labels
+    for found, expected in zip(target_log_weights(energy, x, label), slow_log_weights(energy, x, label), strict=True):
+        torch.testing.assert_close(found.double(), expected, atol=1e-4, rtol=1e-5)
+        slopes = [
+            torch.autograd.grad((side * torch.arange(40)).sum(), x, retain_graph=True)[0] for side in (found, expected)
+        ]
+        torch.testing.assert_close(slopes[0], slopes[1], atol=2e-3, rtol=1e-3)
 
 
 @torch.random.fork_rng(devices=[])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sointer.energy.inference import TABLE_ENTRIES, energy_table, slope_at
+from sointer.energy.enumeration import energy_table, rows_at_once
+from sointer.energy.inference import slope_at
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import Energy
 
@@ -18,7 +19,7 @@ def outputs_given(energy: Energy, likelihood: Likelihood, unary: Tensor, codes: 
     """
     if energy.coupling is None or not likelihood.is_exact(energy):
         return _mean_field(energy, likelihood, unary, codes, held)
-    n_rows = max(16, TABLE_ENTRIES // len(energy.space.configurations))
+    n_rows = rows_at_once(energy.space)
     parts = zip(unary.split(n_rows), codes.split(n_rows), held.split(n_rows), strict=True)
     return torch.cat([_best_configuration(energy, *part) for part in parts])
 

@@ -1,4 +1,4 @@
-"""Inference under an energy: exact, mean-field and by gradient; and the best output other than y."""
+"""Inference where outputs are too many to be listed: mean-field and by gradient; and the best output other than y."""
 
 from __future__ import annotations
 
@@ -6,71 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sointer.energy.enumeration import energy_table
 from sointer.energy.networks import Energy
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import Inputs
-
-SMALLEST_PROBABILITY = 1e-30
-LOG_OF_NOTHING = -1e30
-TABLE_ENTRIES = 2**17
-LEAST_EXPONENT = -80.0
-"""Of what is less, exp is too small for ordinary floats, takes a hundred times as long, and does not count anyway."""
-
-
-def energy_table(energy: Energy, unary: Tensor) -> Tensor:
-    """E(x, y) for every row and every configuration of the outputs: (rows, configurations)."""
-    return unary @ energy.space.configuration_columns.T + coupling_energies(energy)
-
-
-def coupling_energies(energy: Energy) -> Tensor:
-    """The part of E(x, y) that does not depend on x, for every configuration."""
-    y = energy.space.configuration_columns
-    if energy.coupling is None:
-        return torch.zeros(len(y))
-    weight, offset, b = energy.coupling
-    return F.softplus(y @ weight.T + offset) @ b
-
-
-def exact_log_marginals(energy: Energy, x: Inputs) -> Tensor:
-    """log p_E(y_i = c | x) for every label, summed over all configurations: (rows, labels)."""
-    labels = energy.space.configuration_labels
-    # Tables that fit the processor's cache are several times faster than one large table.
-    n_rows = max(16, TABLE_ENTRIES // len(labels))
-    y, couplings = energy.space.configuration_columns.T, coupling_energies(energy)
-    parts = [torch.softmax(-(unary @ y + couplings), dim=1) @ labels for unary in energy.unary(x).split(n_rows)]
-    return torch.cat(parts).clamp_min(SMALLEST_PROBABILITY).log()
-
-
-def target_log_weights(energy: Energy, x: Inputs, label: Tensor) -> tuple[Tensor, Tensor]:
-    """Per row, log of the summed weights exp(-E) of the configurations with the label, and of those without."""
-    labels = energy.space.configuration_labels
-    n_rows = max(16, TABLE_ENTRIES // len(labels))
-    y, couplings = energy.space.configuration_columns.T, coupling_energies(energy)
-    pieces = zip(energy.unary(x).split(n_rows), label.split(n_rows), strict=True)
-    parts = [_log_weights(-(unary @ y + couplings), labels, own) for unary, own in pieces]
-    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
-
-
-def _log_weights(log_weight: Tensor, labels: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    largest = log_weight.detach().amax(dim=1)
-    weight = torch.exp((log_weight - largest.unsqueeze(1)).clamp_min(LEAST_EXPONENT))
-    with_label = (weight @ labels).gather(1, label.unsqueeze(1)).squeeze(1)
-    without = (weight @ (1 - labels)).gather(1, label.unsqueeze(1)).squeeze(1)
-    lost = torch.nonzero(torch.minimum(with_label, without) < SMALLEST_PROBABILITY).squeeze(1)
-    log_with = with_label.clamp_min(SMALLEST_PROBABILITY).log() + largest
-    log_without = without.clamp_min(SMALLEST_PROBABILITY).log() + largest
-    if len(lost):
-        # One side is too small to be seen beside the other: add up its logarithms, more slowly.
-        here = labels.T.bool()[label[lost]]
-        log_with = log_with.index_copy(0, lost, _log_sum(log_weight[lost].masked_fill(~here, LOG_OF_NOTHING)))
-        log_without = log_without.index_copy(0, lost, _log_sum(log_weight[lost].masked_fill(here, LOG_OF_NOTHING)))
-    return log_with, log_without
-
-
-def _log_sum(log_weight: Tensor) -> Tensor:
-    """logsumexp over the last dimension, quick also where most weights are nothing beside the largest."""
-    largest = log_weight.detach().amax(dim=1, keepdim=True)
-    return (log_weight - largest).clamp_min(LEAST_EXPONENT).exp().sum(dim=1).log() + largest.squeeze(1)
 
 
 def label_energies(energy: Energy, unary: Tensor, q: Tensor) -> Tensor:

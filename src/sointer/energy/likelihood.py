@@ -10,14 +10,8 @@ from torch import Tensor
 
 from sointer.config import EnergyConfig
 from sointer.energy import descent, losses
-from sointer.energy.inference import (
-    LOG_OF_NOTHING,
-    exact_log_marginals,
-    mean_field_log_marginals,
-    mean_field_log_odds,
-    mean_field_means,
-    target_log_weights,
-)
+from sointer.energy.enumeration import LOG_OF_NOTHING, exact_log_marginals, target_log_weights
+from sointer.energy.inference import mean_field_log_marginals, mean_field_log_odds, mean_field_means
 from sointer.energy.networks import Energy
 from sointer.energy.paper_image import PaperImageEnergy
 from sointer.energy.sparse import Inputs

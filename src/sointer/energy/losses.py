@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sointer.energy.enumeration import energy_table
 from sointer.energy.inference import (
     conditional_log_probabilities,
     conditional_means,
-    energy_table,
     mean_field_log_marginals,
     mean_field_log_odds,
     mean_field_means,

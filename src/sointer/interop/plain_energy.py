@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sointer.energy.inference import LOG_OF_NOTHING
+from sointer.energy.enumeration import LOG_OF_NOTHING
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 
