@@ -309,7 +309,7 @@ class Explainer(ExplainerMixin, BaseEstimator):
         allowed = np.empty((n_rows, source.groups.n_units), dtype=bool)
         for start in range(0, n_rows, CHUNK_ROWS):
             some = slice(start, min(start + CHUNK_ROWS, n_rows))
-            groups = source.groups.take(np.arange(n_rows)[some])
+            groups = source.groups.take(np.arange(some.start, some.stop))
             allowed[some] = allowed_units(source.removal, groups, source.rows(some))
         return allowed
 
