@@ -20,7 +20,7 @@ from matplotlib import pyplot
 
 from sointer import plot
 from sointer.errors import InputError
-from sointer.explanation import Explanation, Source
+from sointer.explanation import Explanation
 from sointer.groups import Groups, Patches, Superpixels
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
@@ -29,6 +29,7 @@ from sointer.plot.image_view import ImageView
 from sointer.plot.outlines import borders
 from sointer.plot.thumbnails import png
 from sointer.removal import Background, make_removal
+from sointer.source import Source
 
 matplotlib.use("Agg")
 

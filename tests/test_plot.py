@@ -16,12 +16,13 @@ from matplotlib.collections import LineCollection
 from sointer import plot
 from sointer.blackbox import BlackBox
 from sointer.errors import InputError
-from sointer.explanation import Explanation, Source
+from sointer.explanation import Explanation
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
 from sointer.paths import Paths
 from sointer.removal import Background, make_removal
+from sointer.source import Source
 
 matplotlib.use("Agg")
 

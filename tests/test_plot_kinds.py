@@ -19,13 +19,14 @@ from matplotlib.patches import Rectangle
 from sointer import plot
 from sointer.blackbox import BlackBox
 from sointer.errors import InputError
-from sointer.explanation import Explanation, Source
+from sointer.explanation import Explanation
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
 from sointer.plot.canvas import shorten, shorten_all
 from sointer.plot.words import spans
 from sointer.removal import Background, make_removal
+from sointer.source import Source
 
 matplotlib.use("Agg")
 

@@ -24,7 +24,7 @@ from sointer.errors import InputError
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.removal import make_removal
-from sointer.scoring import MOST_ROWS
+from sointer.scoring.rows import MOST_ROWS
 from sointer.training import task as task_module
 from sointer.training.points import Points
 from sointer.training.task import Configs, Task, compact, concatenate

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.baselines.usual import UsualValue
-from sointer.explanation import Source
 from sointer.models import ImageDeepValueNetwork, UNet
 from sointer.models.image_value_network import climb
+from sointer.source import Source
 
 AT_ONCE = 32
 

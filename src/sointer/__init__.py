@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from sointer.blackbox import BlackBox
     from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
     from sointer.explainer import SOInter
-    from sointer.explanation import Explanation, Verification
+    from sointer.explanation import Explanation
     from sointer.groups import Patches, Superpixels
     from sointer.persistence import load
+    from sointer.verification import Verification
 
 __all__ = [
     "BlackBox",
@@ -48,7 +49,7 @@ _HOMES = {
     "SOInter": "sointer.explainer",
     "Superpixels": "sointer.groups",
     "TrainingConfig": "sointer.config",
-    "Verification": "sointer.explanation",
+    "Verification": "sointer.verification",
     "load": "sointer.persistence",
 }
 

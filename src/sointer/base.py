@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,19 +19,21 @@ from sointer.adapters import as_black_box
 from sointer.adapters.text import TextPipeline, is_text
 from sointer.blackbox import BlackBox
 from sointer.blackbox.replies import WRONG, read_reply
+from sointer.concerns import refuse_mixed_outputs, warn_about_constant_features, warn_about_far_rows
 from sointer.containers import is_dask, is_frame, is_sparse, row_labels
-from sointer.distance import Distance, FarRows
-from sointer.errors import BlackBoxError, ConstantFeatureWarning, ConstantOutputWarning, InputError, SointerWarning
+from sointer.distance import Distance
+from sointer.errors import BlackBoxError, InputError
 from sointer.estimator import ExplainerMixin
-from sointer.explanation import Explanation, Source
+from sointer.explanation import Explanation
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
-from sointer.outputs import MOST_CLASSES, Outputs
+from sointer.outputs import Outputs
 from sointer.outputs.regions import NO_REGIONS, outputs_of
 from sointer.outputs.targets import Targets, pixels_of_targets, resolve_mask_targets
 from sointer.paths import NoPaths, Trace
 from sointer.removal import Background, Removal, make_removal
 from sointer.selection import allowed_units, rank_units, smallest_confirmed
+from sointer.source import Source
 from sointer.validation import _some as some
 from sointer.validation import check_k, check_random_state, resolve_targets
 
@@ -114,7 +115,7 @@ class Explainer(ExplainerMixin, BaseEstimator):
         k = check_k(self.k, groups.n_units)
         rng = check_random_state(self.random_state if seed is None else seed)
         made = make_removal(removal, data, input_format, rng=rng)
-        _warn_constant_features(data, input_format)
+        warn_about_constant_features(data, input_format)
         trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
         return Subject(data, self._black_box(), input_format, groups, made, trained_k, rng)
 
@@ -131,7 +132,7 @@ class Explainer(ExplainerMixin, BaseEstimator):
         """What the outputs are, judging by many answers."""
         names, shape = self._names(black_box), black_box.output_shape
         outputs = Outputs.infer(raw, names=names, kind=self.output_kind, tolerance=self.tolerance, shape=shape)
-        _refuse_mixed_outputs(outputs)
+        refuse_mixed_outputs(outputs)
         return outputs
 
     def _check_first(self, raw: NDArray[Any], black_box: BlackBox, targets: Any) -> None:
@@ -376,12 +377,6 @@ class Explainer(ExplainerMixin, BaseEstimator):
         return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
 
 
-def warn_about_far_rows(explanation: Any, *, stacklevel: int) -> None:
-    """Say how many rows are unlike the training data; of the lazy tables of dask collections nothing is known yet."""
-    if isinstance(explanation, Explanation) and explanation.distance is not None:
-        FarRows().add(explanation.distance).warn(stacklevel=stacklevel + 1)
-
-
 def fitted_targets(targets: Any, outputs: Outputs) -> list[int]:
     """The outputs that fit was asked to explain, by number; all of them if it was not told.
 
@@ -397,68 +392,3 @@ def fitted_targets(targets: Any, outputs: Outputs) -> list[int]:
     if not chosen:
         raise InputError("fit: targets is empty; name at least one output, or leave it out for all.")
     return chosen
-
-
-def _refuse_mixed_outputs(outputs: Outputs) -> None:
-    for name, n_classes in zip(outputs.names, outputs.n_classes, strict=True):
-        if outputs.kind == "categorical" and n_classes > MOST_CLASSES:
-            raise InputError(
-                f"output {name!r} has {n_classes} different values, too many for classes (at most {MOST_CLASSES}); "
-                "all outputs must be of one kind. Give a function that returns only the labels, or only the numbers."
-            )
-
-
-def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
-    """Say which outputs never changed, and which look like labels among numbers; stacklevel as for a direct warning."""
-    if outputs.shape is not None:
-        _warn_about_masks(outputs, raw, stacklevel=stacklevel + 1)
-        return
-    if outputs.constant.any():
-        constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
-        warnings.warn(
-            f"{len(constant)} of {outputs.n_outputs} outputs never changed in {len(raw)} answers: "
-            f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
-            "no feature decided them. Give data on which they vary.",
-            ConstantOutputWarning,
-            stacklevel=stacklevel + 1,
-        )
-    if outputs.kind != "continuous":
-        return
-    n_values = np.array([len(np.unique(raw[:, i])) for i in range(raw.shape[1])])
-    like_labels = (n_values == 2) & (n_values.max() > 2)
-    if like_labels.any():
-        names = [outputs.names[i] for i in np.flatnonzero(like_labels)]
-        warnings.warn(
-            f"outputs {', '.join(names[:5])} have two values only, beside others that are numbers; all are treated as "
-            "numbers. For labels, give a function that returns only those, and explain the numbers separately.",
-            SointerWarning,
-            stacklevel=stacklevel + 1,
-        )
-
-
-def _warn_about_masks(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
-    """That some pixels never change is usual, such as the corners of pictures; that none does is not."""
-    if outputs.constant.all():
-        warnings.warn(
-            f"no pixel of the masks ever changed in {len(raw)} answers. Explanations mean little: nothing decided "
-            "them. Give images on which the masks vary.",
-            ConstantOutputWarning,
-            stacklevel=stacklevel + 1,
-        )
-
-
-def _warn_constant_features(data: Any, input_format: InputFormat) -> None:
-    low, high = data.min(axis=0), data.max(axis=0)
-    if is_sparse(data):
-        low, high = low.toarray().ravel(), high.toarray().ravel()
-    varies = np.bincount(input_format.column_feature, weights=(low != high).astype(float)) > 0
-    if input_format.image is not None and varies.any():
-        return  # the corners of pictures are often all alike
-    if not varies.all():
-        names = [input_format.feature_names[i] for i in np.flatnonzero(~varies)]
-        warnings.warn(
-            f"{len(names)} of {input_format.n_features} features are constant in X and can never be selected: "
-            f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}. Drop them, or give data on which they vary.",
-            ConstantFeatureWarning,
-            stacklevel=4,
-        )

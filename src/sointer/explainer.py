@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer.base import Explainer, Subject, fitted_targets, warn_about_far_rows, warn_about_outputs
+from sointer.base import Explainer, Subject, fitted_targets
 from sointer.blackbox import BlackBox
 from sointer.checkpoint import Checkpoint
+from sointer.concerns import warn_about_far_rows, warn_about_outputs
 from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
 from sointer.containers import is_sparse
 from sointer.energy.interactions import output_interactions
@@ -31,7 +32,7 @@ from sointer.errors import (
     LoadError,
     PoorFitWarning,
 )
-from sointer.explanation import Explanation, Source
+from sointer.explanation import Explanation
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.networks import SaliencyInterpreter
 from sointer.outputs import Outputs
@@ -39,6 +40,7 @@ from sointer.paths import NoPaths, Trace
 from sointer.refinement import N_DRAWS, refine_ranking
 from sointer.remembered import Remembered
 from sointer.scoring import ImageScorer, RowScorer, Scorer
+from sointer.source import Source
 from sointer.threads import one_thread
 from sointer.tracing import Tracer
 from sointer.training.default import train_default

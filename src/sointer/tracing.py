@@ -20,11 +20,11 @@ from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
-from sointer.explanation import Source
 from sointer.paths import Paths, one_to_one
 from sointer.randomness import seeded
 from sointer.remembered import Remembered
 from sointer.selection import first_units
+from sointer.source import Source
 from sointer.threads import one_thread
 from sointer.training.conditional_steps import learn_target
 from sointer.training.points import Points

@@ -13,9 +13,9 @@ from sointer.base import CHUNK_ROWS, Subject
 from sointer.baselines.baseline import Answers, Baseline
 from sointer.baselines.l2x_networks import NEVER, Networks, answer_loss
 from sointer.errors import InputError
-from sointer.explanation import Source
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
 from sointer.selection import allowed_units
+from sointer.source import Source
 from sointer.threads import one_thread
 from sointer.training.history import History
 from sointer.validation import check_positive_int

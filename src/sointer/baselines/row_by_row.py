@@ -16,10 +16,10 @@ from sointer.baselines.baseline import Answers, Baseline, row_generator
 from sointer.blackbox.rowkeys import row_keys
 from sointer.containers import csr_array
 from sointer.errors import InputError
-from sointer.explanation import SentRows, Source
 from sointer.groups import Groups
 from sointer.outputs.regions import target_columns
 from sointer.selection import allowed_units
+from sointer.source import SentRows, Source
 from sointer.training.history import History
 from sointer.validation import check_positive_int, is_integer
 

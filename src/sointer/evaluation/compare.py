@@ -15,10 +15,10 @@ from sointer.errors import InputError
 from sointer.evaluation.result import Evaluation, MethodScore, TargetScore
 from sointer.evaluation.rivals import installed_rivals, make_rivals
 from sointer.explainer import SOInter
-from sointer.explanation import Source
 from sointer.metrics import mean_interval
 from sointer.removal import make_removal
 from sointer.selection import first_units, smallest_confirmed
+from sointer.source import Source
 from sointer.validation import check_k, check_positive_int
 
 TARGETS_PER_ROW = 8

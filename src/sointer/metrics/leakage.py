@@ -13,10 +13,11 @@ from sointer.blackbox.replies import stack
 from sointer.blackbox.rowkeys import row_keys
 from sointer.containers import is_sparse
 from sointer.errors import InputError
-from sointer.explanation import ASK_ROWS, Explanation
+from sointer.explanation import Explanation
 from sointer.groups import Superpixels
 from sointer.metrics.intervals import MeanInterval
 from sointer.metrics.reader import Index, MaskedRows, MasksAlone, Reader, any_mask, mask_of_another
+from sointer.source import ASK_ROWS
 
 N_FOLDS = 3
 FEWEST_ROWS = 30

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sointer.plot.canvas import shorten, shorten_all
 
 if TYPE_CHECKING:
-    from sointer.explanation import Verification
     from sointer.paths import Paths
+    from sointer.verification import Verification
 
 MOST_NAMES, MOST_ROWS = 8, 20
 REMOVED = {

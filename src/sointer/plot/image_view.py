@@ -15,7 +15,8 @@ from sointer.plot.canvas import check_row, short
 from sointer.plot.colours import Bytes, label_colours, number_colours, to_rgb
 
 if TYPE_CHECKING:
-    from sointer.explanation import Explanation, Source
+    from sointer.explanation import Explanation
+    from sointer.source import Source
 
 FAINTEST, STRONGEST = 0.22, 0.72
 

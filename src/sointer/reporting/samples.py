@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.containers import is_sparse, n_rows, row_labels
-from sointer.explanation import Source
 from sointer.groups.fixed import FixedGroups
+from sointer.source import Source
 from sointer.validation import check_unique_names
 
 FEW_LOOKED_AT, MOST_COUNTS = 100_000, 200

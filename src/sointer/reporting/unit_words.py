@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from sointer.containers import is_sparse, is_tensor, tensor_to_numpy
-from sointer.explanation import Source
 from sointer.groups.fixed import FixedGroups
+from sointer.source import Source
 
 LONGEST, MOST_MEMBERS = 60, 4
 

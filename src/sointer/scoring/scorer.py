@@ -1,0 +1,29 @@
+"""What an explainer asks of its networks, and what both ways to score share."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer.refinement import Likely
+from sointer.source import Source
+
+Targets = NDArray[np.int64]
+
+
+class Scorer(Protocol):
+    """What an explainer asks its networks."""
+
+    def scores(self, source: Source, targets: Targets) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        """Scores (rows, units), larger is more, and the encoded value of each row's target."""
+
+    def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
+        """How likely the energy holds it that reduced rows keep their target's value."""
+
+
+def reduced(source: Source, rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Encoded rows reduced to some of their units; where removal is random, by one draw that is always the same."""
+    keep = source.groups.take(rows).to_columns(keep_units)
+    return next(source.removal.draws(source.rows(rows), keep, 1, np.random.default_rng(0)))
