@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,27 @@ def test_mediated_xor_from_2000_queries():
     problem, explainer, X = fit("mediated_xor", 20, 0, query_budget=2000)
     assert explainer.n_queries_ <= 2000
     assert worst_match(problem, explainer, X) == 1.0
+
+
+def liar(problem, share: float):
+    """The problem, except that a share of its answers is wrong, always the same ones."""
+
+    def predict(X):
+        Y = np.asarray(problem(X)).copy()
+        lots = np.array([zlib.crc32(row.tobytes()) for row in np.ascontiguousarray(X)])
+        drawn = np.random.default_rng(0).random((1009, Y.shape[1]))[lots % 1009]
+        return np.where(drawn < share, 1 - Y, Y)
+
+    return predict
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_model_of_which_a_tenth_of_the_answers_is_noise(seed):
+    problem = shuffled(ALL_PROBLEMS["e1"](20), seed)
+    model, X = liar(problem, 0.1), problem.sample(2000, random_state=seed)
+    assert 0.05 < np.mean(model(X) != problem(X)) < 0.15
+    explainer = SOInter(model, k=4, query_budget=2000, random_state=seed, verbose=False).fit(X)
+    assert worst_match(problem, explainer, problem.sample(N_TEST_ROWS, random_state=10_000 + seed)) >= 0.95
 
 
 @pytest.mark.parametrize("name", ["mediated_categorical", "mediated_continuous", "mediated_xor_decoys"])

@@ -92,7 +92,8 @@ class EnergyConfig(StageConfig):
     coupling_units: int = OPEN
     """Rows of B in eq. 17-3."""
     input_sparsity: float = OPEN
-    """How strongly the weights of each input column are drawn to zero, in learning rates per step."""
+    """How strongly the weights of each input column are drawn to zero, in learning rates per step; with fewer than
+    5,000 queries more strongly, up to 2.5 times."""
     learning_rate: float = OPEN
     coupling_speed: float = OPEN
     """Learning rate of B and b, as a multiple of the others'."""

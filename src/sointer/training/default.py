@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ FIRST_SELECTION, FIRST_SELECTED_ANSWERS = 0.4, 0.55
 
 Where questions are few, every one of them should be a good one: both are then the latter.
 """
+ENOUGH_ANSWERS, MOST_SPARSITY = 5_000, 2.5
 N_REFERENCES = 64
 N_SPARSE_STEPS = (1_500, 10_000)
 SHARE_OF_SMALLER_SELECTIONS = 0.75
@@ -45,7 +47,7 @@ def train_default(task: Task) -> Trained:
         interpreter.energy,
         interpreter.likelihood,
         pairs,
-        task.configs.energy,
+        replace(task.configs.energy, input_sparsity=input_sparsity(task)),
         number_of_steps(task),
         task.generator,
         task.history,
@@ -206,6 +208,12 @@ def selection_sizes(task: Task, n: int) -> Tensor:
         share = torch.rand(int(smaller.sum()), generator=task.generator)
         sizes[smaller] = (task.k**share).floor().long()
     return sizes
+
+
+def input_sparsity(task: Task) -> float:
+    """How strongly input columns without signal are weeded out: more where answers are few, and so easily memorised."""
+    fewness = float(np.clip(ENOUGH_ANSWERS / max(task.n_queries, 1), 1.0, MOST_SPARSITY))
+    return task.configs.energy.input_sparsity * fewness
 
 
 def number_of_steps(task: Task) -> int:
