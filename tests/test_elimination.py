@@ -13,8 +13,18 @@ from sointer import EnergyConfig, SOInter
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
-from sointer.interpreter.elimination import BLOCK_ROWS, eliminate, is_decided_by_features, ranked_above
+from sointer.energy.sparse import SparseRows
+from sointer.interpreter.elimination import (
+    BLOCK_ROWS,
+    LEAST_ROOM,
+    blocks,
+    eliminate,
+    is_decided_by_features,
+    ranked_above,
+    rows_at_once,
+)
 from sointer.interpreter.networks import SaliencyInterpreter
+from sointer.interpreter.present import PresentUnits
 from sointer.interpreter.relaxation import hard_top_k
 from sointer.interpreter.saliency import path_saliency, target_saliency
 from sointer.training.default import selection_sizes
@@ -49,12 +59,14 @@ def make_energy(kind: str, space: OutputSpace, n_inputs: int = N_COLUMNS, width:
     return energy.requires_grad_(False)
 
 
-def make_interpreter(kind="vector", space=SPACES["binary"], *, reference=None, units=None, width=8):
-    units = torch.arange(N_COLUMNS) if units is None else units
+def make_interpreter(
+    kind="vector", space=SPACES["binary"], *, reference=None, units=None, width=8, n_columns=N_COLUMNS
+):
+    units = torch.arange(n_columns) if units is None else units
     interpreter = SaliencyInterpreter(
-        make_energy(kind, space, width=width),
+        make_energy(kind, space, n_columns, width=width),
         Likelihood(),
-        torch.zeros(1, N_COLUMNS) if reference is None else reference,
+        torch.zeros(1, n_columns) if reference is None else reference,
         units,
         int(units.max()) + 1,
         n_path_steps=4,
@@ -65,9 +77,9 @@ def make_interpreter(kind="vector", space=SPACES["binary"], *, reference=None, u
     return interpreter
 
 
-def make_rows(n: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+def make_rows(n: int, seed: int = 1, n_columns: int = N_COLUMNS) -> tuple[Tensor, Tensor]:
     """Rows with about two thirds of their entries set, and a target for each."""
-    x = torch.randn(n, N_COLUMNS, generator=generator(seed))
+    x = torch.randn(n, n_columns, generator=generator(seed))
     x = x.masked_fill(torch.rand(x.shape, generator=generator(seed + 1)) < 0.33, 0.0)
     return x, torch.randint(3, (n,), generator=generator(seed + 2))
 
@@ -171,7 +183,7 @@ def test_sizes_of_asked_selections(k):
 
 
 def slow_ranking(interpreter, row: Tensor, target: Tensor, value: Tensor) -> tuple[list[int], float]:
-    """One row alone, halved again and again: its units, best first, and the score of the last one."""
+    """One row alone, halved again and again: its units, best first, and the score of the best."""
     reference, unit_of_column = interpreter.references[0], interpreter.unit_of_column.tolist()
 
     def scores_of(kept: list[int]) -> list[float]:
@@ -183,12 +195,13 @@ def slow_ranking(interpreter, row: Tensor, target: Tensor, value: Tensor) -> tup
 
     alive = sorted({unit_of_column[c] for c in range(len(row)) if row[c] != reference[c]})
     scores, below = scores_of(alive), []
-    while len(alive) > 1:
+    while len(alive) > 2:
         by_score = sorted(alive, key=lambda unit: -scores[unit])
         n_kept = -(-len(alive) // 2)
         below = by_score[n_kept:] + below
         alive = by_score[:n_kept]
         scores = scores_of(alive)
+    alive = sorted(alive, key=lambda unit: -scores[unit])
     return alive + below, scores[alive[0]]
 
 
@@ -205,9 +218,11 @@ def test_elimination_equals_its_slow_twin(kind, space, grouped):
     x[0], x[1, 1:] = interpreter.references[0], interpreter.references[0, 1:]  # nothing to rank, and one unit
     values = unusual_values(interpreter, targets)
     prior = interpreter.prior(x, targets, values)
-    final = eliminate(interpreter, x, targets, values, prior)
+    final = eliminate(interpreter, x, targets, values)
     assert torch.isfinite(final).all()
     assert torch.equal(final, interpreter(x, targets, values))
+    if not grouped:
+        assert torch.equal(final, interpreter(SparseRows.of_dense(x), targets, values))
     changed = 0
     for row in range(1, 11):
         expected, last_score = slow_ranking(interpreter, x[row], targets[row], values[row])
@@ -284,11 +299,10 @@ def test_rows_that_nothing_decides_keep_their_scores(space):
     prior = interpreter.prior(x, targets, values)
     decided = is_decided_by_features(interpreter, targets, values)
     assert decided.tolist() == [i % 2 == 1 for i in range(40)]
-    final = eliminate(interpreter, x, targets, values, prior)
-    assert torch.equal(final[::2], prior[::2])
-    assert not torch.equal(final[1::2], prior[1::2])
-    untouched = eliminate(interpreter, x[::2], targets[::2], values[::2], prior[::2])
-    assert torch.equal(untouched, prior[::2])
+    final = eliminate(interpreter, x, targets, values)
+    torch.testing.assert_close(final[::2], prior[::2])
+    assert not torch.allclose(final[1::2], prior[1::2])
+    assert torch.equal(eliminate(interpreter, x[::2], targets[::2], values[::2]), final[::2])
 
 
 def test_numbers_are_always_decided_by_features():
@@ -299,14 +313,71 @@ def test_numbers_are_always_decided_by_features():
 
 @pytest.mark.parametrize("kind", ["vector", "separate"])
 def test_rows_do_not_depend_on_the_rows_around_them(kind):
-    interpreter = make_interpreter(kind, width=64)
-    x, targets = make_rows(BLOCK_ROWS + 9)
+    interpreter = make_interpreter(kind, width=64, n_columns=300)
+    x, targets = make_rows(2 * BLOCK_ROWS + 9, n_columns=300)
+    x[:, 5:] *= torch.rand(len(x), 1, generator=generator(5)) > torch.rand(x[:, 5:].shape, generator=generator(6))
     values = unusual_values(interpreter, targets)
-    scores = torch.randn(len(x), N_COLUMNS, generator=generator(5))
-    together = eliminate(interpreter, x, targets, values, scores)
+    assert len({room for _, room in blocks((x != 0).sum(dim=1), torch.ones(len(x), dtype=torch.bool))}) > 2
+    together = eliminate(interpreter, x, targets, values)
     for rows in (torch.tensor([3]), torch.tensor([40, 3, 17]), torch.arange(len(x)).flip(0)):
-        part = eliminate(interpreter, x[rows], targets[rows], values[rows], scores[rows])
+        part = eliminate(interpreter, x[rows], targets[rows], values[rows])
         assert torch.equal(part, together[rows])
+
+
+def test_every_row_is_in_one_block_with_room_for_all_its_units():
+    n_of_row = torch.cat([torch.arange(200), torch.tensor([1024, 1025, 100_000]), torch.full((100,), 33)])
+    decided = torch.arange(len(n_of_row)) % 3 > 0
+    seen = []
+    for rows, room in blocks(n_of_row, decided):
+        seen += rows.tolist()
+        n_units = n_of_row[rows]
+        assert 0 < len(rows) <= rows_at_once(room)
+        assert (n_units <= room).all()
+        assert room == LEAST_ROOM or (2 * n_units > room).all(), "most of its room is used"
+        assert len(decided[rows].unique()) == 1
+    assert sorted(seen) == list(range(len(n_of_row)))
+
+
+def test_rows_of_which_nothing_is_there():
+    interpreter = make_interpreter()
+    targets, values = torch.tensor([0, 1, 2]), torch.tensor([1, 0, 1])
+    assert torch.equal(eliminate(interpreter, torch.zeros(3, N_COLUMNS), targets, values), torch.zeros(3, N_COLUMNS))
+    nobody = eliminate(interpreter, torch.zeros(0, N_COLUMNS), targets[:0], values[:0])
+    assert nobody.shape == (0, N_COLUMNS)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_units_that_are_present(grouped):
+    units = torch.tensor([2, 0, 0, 1]) if grouped else torch.arange(4)
+    x = torch.tensor([[5.0, 0.0, 7.0, 0.0], [0.0] * 4, [0.0, 1.0, 2.0, 3.0]])
+    present = PresentUnits.of(x, torch.zeros(1, 4), units)
+    assert present.n_of_row.tolist() == ([2, 0, 2] if grouped else [2, 0, 3])
+    there, of_unit = present.table(torch.tensor([2, 0]), 3, 4)
+    assert of_unit.tolist() == (
+        [[0, 1, 3, 3], [0, 2, 3, 3], [3, 3, 3, 3]] if grouped else [[1, 2, 3, 4], [0, 2, 4, 4], [4, 4, 4, 4]]
+    )
+    each = present.differences(there).dense().view(3, 4, 4)
+    assert torch.equal(each.sum(dim=1), torch.stack([x[2], x[0], x[1]]))
+    for row, units_of_row in enumerate(of_unit.tolist()):
+        for place, unit in enumerate(units_of_row):
+            columns = torch.nonzero(each[row, place]).ravel().tolist()
+            assert {int(units[column]) for column in columns} <= {unit}
+
+
+def test_sparse_rows_are_what_dense_ones_are():
+    x, _ = make_rows(9)
+    x[4] = 0.0
+    rows = SparseRows.of_dense(x)
+    assert torch.equal(rows.dense(), x)
+    some = torch.tensor([3, -1, 8, 4, 3, -1])
+    taken = rows.take(some)
+    assert torch.equal(taken.dense(), torch.where(some.unsqueeze(1) < 0, 0.0, x[some]))
+    with_zero = SparseRows(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1]), torch.tensor([0.0, 2.0, 3.0]), 2)
+    assert [part.tolist() for part in with_zero.entries()] == [[0, 1], [1, 1], [2.0, 3.0]]
+    matrix = torch.randn(N_COLUMNS, 3, generator=generator())
+    torch.testing.assert_close(rows.times(matrix), x @ matrix)
+    nothing = rows.take(torch.tensor([-1, 4]))
+    assert torch.equal(nothing.times(matrix), torch.zeros(2, 3))
 
 
 def test_gradients_of_a_row_do_not_depend_on_the_targets_around_it():

@@ -19,7 +19,9 @@ from sointer.energy.inference import (
     conditional_means,
     gradient_inference,
     mean_field_log_marginals,
+    mean_field_log_odds,
     mean_field_means,
+    target_log_odds,
 )
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
@@ -201,6 +203,26 @@ def test_mean_field_is_close_to_exact_for_weak_coupling(n_classes: tuple[int, ..
     error = (mean_field_log_marginals(energy, x).exp() - exact).abs()
     assert error.max() < 0.05
     assert error.mean() < 0.3 * (uncoupled - exact).abs().mean()
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 6])
+@pytest.mark.parametrize("n_outputs", [3, 20])
+def test_log_odds_of_the_target_and_their_slopes(n_outputs, n_steps) -> None:
+    energy = random_energy(OutputSpace((2,) * n_outputs), 2, n_units=18)
+    unary = energy.unary(rows(50)).requires_grad_(True)
+    targets = torch.arange(50) % n_outputs
+    every = mean_field_log_odds(energy, unary, n_steps=n_steps, damping=0.3)
+    expected = every.gather(1, targets.unsqueeze(1)).squeeze(1)
+    found = target_log_odds(energy, unary, targets, n_steps=n_steps, damping=0.3)
+    torch.testing.assert_close(found, expected)
+    slopes = [torch.autograd.grad((side * torch.arange(50)).sum(), unary)[0] for side in (found, expected)]
+    assert slopes[1].abs().gt(1e-3).float().mean() > 0.9, "the target would depend on itself alone"
+    torch.testing.assert_close(slopes[0], slopes[1], atol=1e-4, rtol=1e-4)
+    uncoupled = LinearEnergy(energy.space, energy.A, None)
+    alone = target_log_odds(uncoupled, unary, targets, n_steps=n_steps, damping=0.3)
+    assert torch.equal(alone, -unary.gather(1, targets.unsqueeze(1)).squeeze(1))
+    with torch.no_grad():
+        assert torch.equal(target_log_odds(energy, unary, targets, n_steps=n_steps, damping=0.3), found)
 
 
 @pytest.mark.parametrize("damping", [0.2, 0.5])

@@ -177,7 +177,7 @@ class InterpreterConfig(StageConfig):
         },
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "sparse rows": {"n_residual_steps": 0},
+        "sparse rows": {"n_path_steps": 16, "n_residual_steps": 0},
         "images": {
             "hidden": (16, 32, 48, 64),
             "n_path_steps": None,

@@ -39,7 +39,7 @@ from sointer.outputs import Outputs
 from sointer.paths import NoPaths, Trace
 from sointer.refinement import N_DRAWS, refine_ranking
 from sointer.remembered import Remembered
-from sointer.scoring import ImageScorer, RowScorer, Scorer
+from sointer.scoring import ImageScorer, RowScorer, Scorer, SparseRowScorer
 from sointer.source import Source
 from sointer.threads import one_thread
 from sointer.tracing import Tracer
@@ -366,7 +366,8 @@ class SOInter(Explainer):
             return ImageScorer(folded[1], self.remembered_)
         takes_values = isinstance(self.interpreter_, SaliencyInterpreter)
         likelihood = Likelihood.of(self.config_.energy)
-        return RowScorer(self.energy_, self.interpreter_, likelihood, self.shift_, self.remembered_, takes_values)
+        kind = SparseRowScorer if takes_values and self.interpreter_.eliminates else RowScorer
+        return kind(self.energy_, self.interpreter_, likelihood, self.shift_, self.remembered_, takes_values)
 
     def _refine(
         self,

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sointer.energy.networks import Energy
+from sointer.energy.products import product, product_and
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import Inputs
 
@@ -36,7 +37,7 @@ def coupling_energies(energy: Energy) -> Tensor:
 
 def energy_table(energy: Energy, unary: Tensor) -> Tensor:
     """E(x, y) for every row and every configuration of the outputs: (rows, configurations)."""
-    return unary @ energy.space.configuration_columns.T + coupling_energies(energy)
+    return product_and(coupling_energies(energy), unary, energy.space.configuration_columns.T)
 
 
 def exact_log_marginals(energy: Energy, x: Inputs) -> Tensor:
@@ -44,7 +45,7 @@ def exact_log_marginals(energy: Energy, x: Inputs) -> Tensor:
     space, couplings = energy.space, coupling_energies(energy)
     y, labels = space.configuration_columns.T, space.configuration_labels
     pieces = energy.unary(x).split(rows_at_once(space))
-    parts = [torch.softmax(-(unary @ y + couplings), dim=1) @ labels for unary in pieces]
+    parts = [product(torch.softmax(-product_and(couplings, unary, y), dim=1), labels) for unary in pieces]
     return torch.cat(parts).clamp_min(SMALLEST_PROBABILITY).log()
 
 
@@ -86,12 +87,12 @@ def _sides(unary: Tensor, couplings: Tensor, space: OutputSpace, label: Tensor) 
     n_rows = rows_at_once(space)
     for some, own in zip(unary.split(n_rows), label.split(n_rows), strict=True):
         without = away[own]
-        log_weight = torch.addmm(couplings, some, y.T).neg_()
+        log_weight = product_and(couplings, some, y.T).neg_()
         yield _summed(log_weight + (LOG_OF_NOTHING - without), counted), _summed(log_weight.add_(without), counted)
 
 
 def _summed(log_weight: Tensor, counted: Tensor) -> Tensor:
     """Log of the sum of weights, and the mean of y by these weights; spoils its first argument."""
     largest = log_weight.amax(dim=1, keepdim=True)
-    sums = log_weight.sub_(largest).clamp_min_(LEAST_EXPONENT).exp_() @ counted
+    sums = product(log_weight.sub_(largest).clamp_min_(LEAST_EXPONENT).exp_(), counted)
     return torch.cat([sums[:, :1].log() + largest, sums[:, 1:] / sums[:, :1]], dim=1)

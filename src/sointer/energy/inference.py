@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from sointer.energy.enumeration import energy_table
 from sointer.energy.networks import Energy
+from sointer.energy.products import product, product_and
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import Inputs
+
+sigmoid_backward = torch.ops.aten.sigmoid_backward
+"""From gradients in sigmoid(x), and what that is, to gradients in x."""
 
 
 def label_energies(energy: Energy, unary: Tensor, q: Tensor) -> Tensor:
     """The energy of giving output i class c while the other outputs stay at their mean: (rows, labels)."""
     space = energy.space
-    own = unary @ space.label_columns.T
+    own = product(unary, space.label_columns.T)
     if energy.coupling is None:
         return own
     weight, offset, b = energy.coupling
@@ -37,7 +43,7 @@ def slope_at(energy: Energy, unary: Tensor, y: Tensor) -> Tensor:
     if energy.coupling is None:
         return unary
     weight, offset, b = energy.coupling
-    return unary + (torch.sigmoid(y @ weight.T + offset) * b) @ weight
+    return product_and(unary, torch.sigmoid(product_and(offset, y, weight.T)) * b, weight)
 
 
 def mean_field_log_marginals(energy: Energy, x: Inputs, *, n_steps: int = 6, damping: float = 0.5) -> Tensor:
@@ -50,12 +56,13 @@ def mean_field_log_marginals(energy: Energy, x: Inputs, *, n_steps: int = 6, dam
     unary = energy.unary(x)
     if space.is_binary:
         return space.from_log_odds(mean_field_log_odds(energy, unary, n_steps=n_steps, damping=damping))
-    logits = -unary @ space.label_columns.T
+    logits = product(-unary, space.label_columns.T)
     log_q = space.normalise(logits)
     if energy.coupling is None:
         return log_q
     for _ in range(n_steps):
-        update = -slope_at(energy, unary, log_q.exp() @ space.label_columns) @ space.label_columns.T
+        slope = slope_at(energy, unary, product(log_q.exp(), space.label_columns))
+        update = product(-slope, space.label_columns.T)
         logits = damping * logits + (1 - damping) * update
         log_q = space.normalise(logits)
     return log_q
@@ -66,16 +73,61 @@ def mean_field_log_odds(energy: Energy, unary: Tensor, *, n_steps: int, damping:
 
     They stay -(unary + pull B) throughout, so what is damped is the pull, which is as wide as the coupling has units.
     """
-    log_odds = -unary
+    own = log_odds = -unary
     if energy.coupling is None:
-        return log_odds
+        return own
     weight, offset, b = energy.coupling
-    pull = torch.zeros_like(b)
+    pull, towards = torch.zeros_like(b), (damping - 1) * b
     for _ in range(n_steps):
-        slope = torch.sigmoid(torch.addmm(offset, torch.sigmoid(log_odds), weight.T)) * b
-        pull = damping * pull + (1 - damping) * slope
-        log_odds = torch.addmm(unary, pull, weight, beta=-1, alpha=-1)
+        pull = damping * pull + torch.sigmoid(product_and(offset, torch.sigmoid(log_odds), weight.T)) * towards
+        log_odds = product_and(own, pull, weight)
     return log_odds
+
+
+def target_log_odds(energy: Energy, unary: Tensor, targets: Tensor, *, n_steps: int, damping: float) -> Tensor:
+    """Of these log-odds, that of each row's target, in two thirds of the time: (rows,).
+
+    Gradients reach the unary part, but not what couples the outputs.
+    """
+    if energy.coupling is None:
+        return -unary.gather(1, targets.unsqueeze(1)).squeeze(1)
+    found: Tensor = _TargetLogOdds.apply(unary, energy.coupling, targets, n_steps, damping)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _TargetLogOdds(torch.autograd.Function):
+    """The steps of `mean_field_log_odds`, and the same steps backwards; of the last one, one output is all it takes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, unary: Tensor, coupling: tuple[Tensor, Tensor, Tensor], targets: Tensor, n_steps: int, damping: float
+    ) -> Tensor:
+        weight, offset, b = (part.detach() for part in coupling)
+        pull, towards, of_target = torch.zeros_like(b), (damping - 1) * b, weight.T[targets]
+        own = log_odds = -unary
+        steps: list[tuple[Tensor, Tensor]] = []
+        for number in range(n_steps):
+            share = torch.sigmoid(log_odds)
+            bent = torch.sigmoid(product_and(offset, share, weight.T))
+            steps.append((share, bent))
+            pull = torch.addcmul(damping * pull, bent, towards)
+            if number < n_steps - 1:
+                log_odds = product_and(own, pull, weight)
+        if ctx.needs_input_grad[0]:
+            slope, of_pull = torch.zeros_like(unary), of_target
+            for number, (share, bent) in reversed(list(enumerate(steps))):
+                of_bent = sigmoid_backward(of_pull * towards, bent)
+                of_odds = sigmoid_backward(product(of_bent, weight), share)
+                slope -= of_odds
+                if number:
+                    of_pull = product_and(damping * of_pull, of_odds, weight.T)
+            ctx.save_for_backward(slope.scatter_add_(1, targets.unsqueeze(1), slope.new_full((len(slope), 1), -1.0)))
+        return own.gather(1, targets.unsqueeze(1)).squeeze(1) + (pull * of_target).sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (slope,) = ctx.saved_tensors
+        return gradients[0].unsqueeze(1) * slope, None, None, None, None
 
 
 def conditional_means(energy: Energy, unary: Tensor, y: Tensor, own: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from sointer.config import EnergyConfig
 from sointer.energy import descent, losses
 from sointer.energy.enumeration import LOG_OF_NOTHING, exact_log_marginals, target_log_weights
-from sointer.energy.inference import mean_field_log_marginals, mean_field_log_odds, mean_field_means
+from sointer.energy.inference import mean_field_log_marginals, mean_field_means, target_log_odds
 from sointer.energy.networks import Energy
 from sointer.energy.paper_image import PaperImageEnergy
 from sointer.energy.sparse import Inputs
@@ -94,8 +94,8 @@ class Likelihood:
         if energy.coupling is not None and self.is_exact(energy):
             return target_log_weights(energy, x, label)
         if space.is_binary:
-            log_odds = mean_field_log_odds(energy, energy.unary(x), n_steps=self.n_steps, damping=self.damping)
-            of_value = log_odds.gather(1, targets.unsqueeze(1)).squeeze(1) * (2 * values - 1)
+            log_odds = target_log_odds(energy, energy.unary(x), targets, n_steps=self.n_steps, damping=self.damping)
+            of_value = log_odds * (2 * values - 1)
             return F.logsigmoid(of_value), F.logsigmoid(-of_value)
         marginals = self.log_marginals(energy, x)
         same_output = space.label_output.unsqueeze(0) == targets.unsqueeze(1)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sointer.energy.image import ImageEnergy
 from sointer.energy.paper_image import PaperImageEnergy
+from sointer.energy.products import Linear, product
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import Inputs, SparseRows, linear
 
@@ -51,6 +52,9 @@ class LayeredEnergy(Energy, Protocol):
 
     def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
         """From gradients in project(x) of something said of each row's target to gradients in x."""
+
+    def push(self, difference: SparseRows) -> Tensor:
+        """By how much project(x) differs where x differs by so much: (rows, width)."""
 
 
 class InputScaling(nn.Module):
@@ -106,10 +110,10 @@ class VectorEnergy(nn.Module):
         self.space = space
         self.scaling = InputScaling(n_inputs)
         widths = [n_inputs, *hidden]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
         # Column by column in memory, as products with sparse rows want it.
         self.first.weight.data = self.first.weight.data.T.contiguous().T
-        self.a = nn.Linear(widths[-1], space.n_columns, bias=False)
+        self.a = Linear(widths[-1], space.n_columns, bias=False)
         self.B = nn.Linear(space.n_columns, coupling_units, bias=coupling_offset)
         self.b = nn.Parameter(torch.randn(coupling_units) * 0.1)
         if coupling_spread is not None:
@@ -137,7 +141,10 @@ class VectorEnergy(nn.Module):
         return result
 
     def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
-        return (gradient @ self.first.weight).mul_(self.scaling.scale)
+        return product(gradient, self.first.weight).mul_(self.scaling.scale)
+
+    def push(self, difference: SparseRows) -> Tensor:
+        return difference.scaled(self.scaling.scale).times(self.first.weight.T)
 
     def unary(self, x: Inputs) -> Tensor:
         return self.unary_of(self.project(x))
@@ -228,8 +235,11 @@ class SeparateEnergy(nn.Module):
                 # Always as many rows, so that a row's gradient cannot depend on how many others share its target.
                 padded = torch.zeros(PULLED_ROWS, blocks.shape[2])
                 padded[: len(rows)] = blocks[rows, target]
-                result[rows] = (padded @ weights[target])[: len(rows)]
+                result[rows] = product(padded, weights[target])[: len(rows)]
         return result * self.scaling.scale
+
+    def push(self, difference: SparseRows) -> Tensor:
+        return difference.scaled(self.scaling.scale).times(self.weights[0].flatten(0, 1).T)
 
     def unary(self, x: Inputs) -> Tensor:
         return self.unary_of(self.project(x))

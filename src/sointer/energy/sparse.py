@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sointer import containers
+from sointer.energy import products
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,39 @@ class SparseRows:
             int(matrix.shape[1]),
         )
 
+    @classmethod
+    def of_dense(cls, x: Tensor) -> SparseRows:
+        """From a dense matrix (rows, columns)."""
+        row, column = torch.nonzero(x, as_tuple=True)
+        starts = torch.searchsorted(row, torch.arange(len(x) + 1))
+        return cls(starts, column, x[row, column], x.shape[1])
+
     @property
     def shape(self) -> tuple[int, int]:
         return len(self), self.n_columns
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def entries(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, column and value of all entries that are not zero."""
+        row = torch.repeat_interleave(torch.arange(len(self)), self.starts.diff())
+        there = self.values != 0
+        if bool(there.all()):
+            return row, self.columns, self.values
+        return row[there], self.columns[there], self.values[there]
+
+    def take(self, rows: Tensor) -> SparseRows:
+        """Some rows; -1 stands for one without entries."""
+        n_entries = torch.where(rows < 0, 0, self.starts.diff()[rows]) if len(self) else torch.zeros_like(rows)
+        starts = torch.cat([rows.new_zeros(1), n_entries.cumsum(0)])
+        shift = torch.repeat_interleave(self.starts[rows] - starts[:-1], n_entries)
+        entries = torch.arange(len(shift)) + shift
+        return SparseRows(starts, self.columns[entries], self.values[entries], self.n_columns)
+
+    def dense(self) -> Tensor:
+        row, column, value = self.entries()
+        return torch.zeros(self.shape).index_put_((row, column), value, accumulate=True)
 
     def scaled(self, scale: Tensor) -> SparseRows:
         """Every column multiplied by its scale."""
@@ -76,4 +104,4 @@ def linear(x: Inputs, weight: Tensor, offset: Tensor) -> Tensor:
     if isinstance(x, SparseRows):
         product: Tensor = _SparseLinear.apply(weight, x)  # type: ignore[no-untyped-call]
         return product + offset
-    return F.linear(x, weight, offset)
+    return products.linear(x, weight, offset)

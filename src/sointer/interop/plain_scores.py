@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.interop.plain_energy import EnergyPasses, TargetEvidence
-from sointer.interpreter.elimination import ranked_above
+from sointer.interpreter.elimination import better_half, ranked_above
 from sointer.interpreter.networks import Blend, PaperInterpreter, SaliencyInterpreter
 from sointer.interpreter.saliency import Saliency, path_positions
 
@@ -89,9 +89,9 @@ class PlainScores(nn.Module):
         alive = self._of_units((x != reference).float()) > 0
         prior, final = scores, scores
         n_units = scores.shape[1]
-        for _ in range(math.ceil(math.log2(max(n_units, 2)))):
+        for _ in range(math.ceil(math.log2(max(n_units, 2))) - 1):
             order = scores.masked_fill(~alive, -math.inf).topk(n_units, dim=1).indices
-            n_kept = (alive.sum(dim=1, keepdim=True) + 1) // 2
+            n_kept = better_half(alive.sum(dim=1, keepdim=True))
             first = (torch.arange(n_units).unsqueeze(0) < n_kept).float()
             kept = (torch.zeros_like(scores).scatter(1, order, first) > 0) & alive
             reduced = torch.where(kept if self.members is None else self._columns(kept), x, reference)

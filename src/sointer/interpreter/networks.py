@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
+from sointer.energy.products import Linear
+from sointer.energy.sparse import Inputs, SparseRows
 from sointer.interpreter.elimination import eliminate
 from sointer.interpreter.saliency import Saliency, target_saliency
 
@@ -123,7 +125,7 @@ class SaliencyInterpreter(nn.Module):
         )
         return columns.of_units(self.unit_of_column, self.relevance.shape[1])
 
-    def predicted_values(self, x: Tensor, targets: Tensor) -> Tensor:
+    def predicted_values(self, x: Inputs, targets: Tensor) -> Tensor:
         """What the energy expects the black box to say about each row's target."""
         with torch.no_grad():
             return self.likelihood.predict(self.energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
@@ -136,17 +138,19 @@ class SaliencyInterpreter(nn.Module):
         saliency = self.saliency(x, targets, values, n_steps=n_steps, signed_only=self.signed_only)
         return blend(saliency, self.relevance[targets])
 
-    def forward(self, x: Tensor, targets: Tensor, values: Tensor | None = None) -> Tensor:
+    def forward(self, x: Inputs, targets: Tensor, values: Tensor | None = None) -> Tensor:
+        """Scores of the units of rows: (rows, units). Only an interpreter that eliminates takes sparse ones."""
         values = self.predicted_values(x, targets) if values is None else values
-        prior = self.prior(x, targets, values)
         if self.eliminates:
-            prior = eliminate(self, x, targets, values, prior)
-        return self.with_residual(prior, x, targets)
+            return self.with_residual(eliminate(self, x, targets, values), x, targets)
+        assert isinstance(x, Tensor)
+        return self.with_residual(self.prior(x, targets, values), x, targets)
 
-    def with_residual(self, prior: Tensor, x: Tensor, targets: Tensor) -> Tensor:
+    def with_residual(self, prior: Tensor, x: Inputs, targets: Tensor) -> Tensor:
         """Scores with what was learned on top of them, if anything was."""
         if self.residual is None:
             return prior
+        x = x.dense() if isinstance(x, SparseRows) else x
         share = self.residual_share[targets].unsqueeze(1)
         shift: Tensor = share * row_scale(prior) * self.residual(x, targets)
         return prior + shift
@@ -162,7 +166,7 @@ class ResidualNetwork(nn.Module):
         # The energy owns the input scaling; holding it in a list keeps it out of this module's state.
         self._scaling = [scaling]
         self.embedding = nn.Embedding(n_outputs, hidden[0])
-        self.first = nn.Linear(n_columns, hidden[0])
+        self.first = Linear(n_columns, hidden[0])
         self.rest = multilayer(hidden[0], hidden[1:], n_units)
         last = self.rest[-1]
         assert isinstance(last, nn.Linear)
@@ -184,6 +188,6 @@ def multilayer(n_in: int, hidden: tuple[int, ...], n_out: int) -> nn.Sequential:
     """Fully connected layers with ReLU between them."""
     layers: list[nn.Module] = []
     for width in hidden:
-        layers += [nn.Linear(n_in, width), nn.ReLU()]
+        layers += [Linear(n_in, width), nn.ReLU()]
         n_in = width
-    return nn.Sequential(*layers, nn.Linear(n_in, n_out))
+    return nn.Sequential(*layers, Linear(n_in, n_out))

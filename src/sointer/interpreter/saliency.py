@@ -35,6 +35,18 @@ class Saliency:
         return Saliency(zeros.index_add(1, unit_of_column, self.signed), zeros.index_add(1, unit_of_column, self.size))
 
 
+def slopes_along(evidence: Callable[[Tensor], Tensor], start: Tensor, end: Tensor, n_steps: int) -> Tensor:
+    """Gradients of evidence at points on straight paths: (steps, rows, width).
+
+    Paths lead from `start`, (1, width) or (steps, 1, width), to each row of `end`, (rows, width).
+    """
+    with torch.enable_grad():
+        path = start + path_positions(n_steps).view(n_steps, 1, 1) * (end - start)
+        points = path.reshape(-1, path.shape[2]).detach().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(evidence(points).sum(), points)
+    return gradient.view_as(path)
+
+
 @torch.no_grad()
 def path_saliency(
     evidence: Callable[[Tensor], Tensor],
@@ -56,21 +68,17 @@ def path_saliency(
     gradients back through it: paths then stay straight behind the layer, which is passed once instead of at
     every step. `signed_only` saves the steps' own sizes where there is one reference; size is then that of the mean.
     """
-    positions = path_positions(n_steps).view(n_steps, 1, 1)
     which = torch.arange(n_steps) % len(references)
     start = project(references)[which].unsqueeze(1)  # (steps, 1, width)
-    with torch.enable_grad():
-        path = start + positions * (project(x).unsqueeze(0) - start)
-        points = path.reshape(-1, path.shape[2]).detach().requires_grad_(True)
-        (gradient,) = torch.autograd.grad(evidence(points).sum(), points)
+    gradient = slopes_along(evidence, start, project(x), n_steps)
     if signed_only and len(references) == 1:
-        mean = pull_back(gradient.view_as(path).mean(dim=0)) * (x - references)
+        mean = pull_back(gradient.mean(dim=0)) * (x - references)
         return Saliency(mean, mean.abs())
     signed, size = torch.zeros_like(x), torch.zeros_like(x)
     n_at_once = max(1, AT_ONCE // x.numel())
-    for some, slopes in zip(which.split(n_at_once), gradient.split(n_at_once * len(x)), strict=True):
+    for some, slopes in zip(which.split(n_at_once), gradient.split(n_at_once), strict=True):
         difference = x.unsqueeze(0) - references[some].unsqueeze(1)  # (steps, rows, columns)
-        contribution = pull_back(slopes).view_as(difference) * difference
+        contribution = pull_back(slopes.flatten(0, 1)).view_as(difference) * difference
         for of_step in contribution:
             signed += of_step
             size += of_step.abs_()
@@ -101,10 +109,18 @@ def target_saliency(
     saliency = path_saliency(
         evidence, x, references, n_steps, project=energy.project, pull_back=pull_back, signed_only=signed_only
     )
+    return Saliency(saliency.signed * sign_of_evidence(energy, likelihood, references, targets, values), saliency.size)
+
+
+def sign_of_evidence(
+    energy: LayeredEnergy, likelihood: Likelihood, references: Tensor, targets: Tensor, values: Tensor
+) -> Tensor | float:
+    """1 where what moves a number up speaks for its value, -1 where what moves it down does: (rows, 1).
+
+    Evidence *for* what the model said goes towards the predicted value, away from the usual one.
+    """
     if not energy.space.is_continuous:
-        return saliency
-    # Evidence *for* what the model said: towards the predicted value, away from the usual one.
+        return 1.0
     with torch.no_grad():
         usual = likelihood.log_marginals(energy, references).mean(dim=0)
-    direction = torch.sign(values - usual[targets]).unsqueeze(1)
-    return Saliency(saliency.signed * direction, saliency.size)
+    return torch.sign(values - usual[targets]).unsqueeze(1)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sointer.base import CHUNK_ROWS
 from sointer.energy.likelihood import Likelihood
-from sointer.interpreter.elimination import is_decided_by_features
 from sointer.refinement import Likely
 from sointer.remembered import Remembered
 from sointer.scoring.scorer import Targets, reduced
@@ -23,7 +22,6 @@ from sointer.threads import one_thread
 
 CHUNK_NUMBERS, FEWEST_ROWS, MOST_ROWS = 2**19, 64, 512
 """As many as stay in a processor's cache. More rows at once make single rows slow, fewer make many rows slow."""
-Rows = slice | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,7 @@ class RowScorer:
         values, known = self._known_values(source, targets)
         with one_thread(), torch.no_grad():
             at_once = self._rows_at_once
-            chunks: list[Rows] = [slice(start, start + at_once) for start in range(0, n_rows, at_once)]
-            if self.takes_values and self.interpreter.eliminates:
-                for rows, x, t in self._padded(source, targets, chunks):
-                    values[rows] = self._expected(x, t, values[rows], known[rows])
-                chunks, known = self._alike_together(targets, values), np.ones_like(known)
+            chunks = [slice(start, start + at_once) for start in range(0, n_rows, at_once)]
             for rows, x, t in self._padded(source, targets, chunks):
                 values[rows] = self._expected(x, t, values[rows], known[rows])
                 v = torch.zeros(at_once, dtype=torch.float32 if values.dtype.kind == "f" else torch.long)
@@ -64,7 +58,7 @@ class RowScorer:
         enough = CHUNK_NUMBERS / self.interpreter.numbers_per_row
         return int(np.clip(2 ** round(math.log2(enough)), FEWEST_ROWS, MOST_ROWS))
 
-    def _padded(self, source: Source, targets: Targets, chunks: list[Rows]) -> Iterator[tuple[Rows, Tensor, Tensor]]:
+    def _padded(self, source: Source, targets: Targets, chunks: list[slice]) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows and targets as tensors, all of the same shape."""
         at_once = self._rows_at_once
         x, t = torch.zeros(at_once, source.data.shape[1]), torch.zeros(at_once, dtype=torch.long)
@@ -74,12 +68,6 @@ class RowScorer:
             t[:n] = torch.from_numpy(targets[rows])
             x[n:], t[n:] = 0.0, 0
             yield rows, x, t
-
-    def _alike_together(self, targets: Targets, values: NDArray[Any]) -> list[Rows]:
-        """Chunks of rows that are ranked by elimination, and of others, for the former are looked at many at once."""
-        decided = is_decided_by_features(self.interpreter, torch.from_numpy(targets), torch.from_numpy(values)).numpy()
-        order = np.argsort(~decided, kind="stable")
-        return list(np.split(order, range(self._rows_at_once, len(order), self._rows_at_once)))
 
     def _expected(self, x: Tensor, targets: Tensor, values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
         """The values of rows: where they are not known, what the energy expects."""

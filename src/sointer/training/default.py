@@ -18,7 +18,7 @@ from sointer.training.energy_steps import EnergyTrainer, Quality, build_energy, 
 from sointer.training.interpreter_steps import accept_residual, choose_blend, learn_residual, relevance_of
 from sointer.training.path_length import shorten_paths
 from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs
-from sointer.training.task import Pairs, Question, Task, Trained, n_asked_twice, warn_if_unstable
+from sointer.training.task import Pairs, Question, Task, Trained, concatenate, n_asked_twice, warn_if_unstable
 from sointer.training.trial_scores import priors_in_chunks
 
 MIN_STEPS_PER_EPOCH, MAX_STEPS_PER_EPOCH = 25, 100
@@ -41,7 +41,7 @@ def train_default(task: Task) -> Trained:
     warn_if_unstable(task, outputs, whole_index.numpy(), replies)
     rest = ask_rest()
     pairs = Pairs.of(outputs, replies, some_held_out(task, len(replies), len(rest)))
-    whole = WholeRows(task, whole_index, pairs.codes[: len(whole_index)])
+    whole = WholeRows(task, whole_index, pairs.codes_of(slice(len(whole_index))))
     interpreter = fresh_interpreter(task, outputs)
     trainer = EnergyTrainer(
         interpreter.energy,
@@ -177,10 +177,9 @@ def blend(task: Task, interpreter: SaliencyInterpreter, whole: WholeRows, target
 
 def take_in(pairs: Pairs, questions: Iterable[Question]) -> None:
     """Wait for answers, and learn from them from now on."""
-    for question in questions:
-        answers = question.answers()
-        if answers is not None:
-            pairs.add(answers)
+    parts = [answers for question in questions if (answers := question.answers()) is not None]
+    if parts:
+        pairs.add(concatenate(parts))
 
 
 @torch.no_grad()

@@ -24,6 +24,8 @@ SPARSITY_WARM_UP = 0.25
 MOST_UNITS_ALONE, FEWEST_UNITS_ALONE = 2000, 16
 N_VALIDATIONS = 60
 VALIDATION_CHUNK = 1024
+MOST_VALIDATED = 2048
+"""Of the held-out answers, so many are looked at while training goes on; at its end all of them are."""
 LARGEST_GRADIENT = 10.0
 POOR_SKILL = 0.5
 FEWEST_UNUSUAL = 5
@@ -118,7 +120,7 @@ class EnergyTrainer:
     def _step(self, batch: Tensor) -> float:
         progress = self.n_done / self.n_steps
         pace = 0.5 * (1.0 + math.cos(math.pi * progress))
-        loss = self.likelihood.loss(self.energy, self.pairs.points.take(batch), self.pairs.codes[batch]).mean()
+        loss = self.likelihood.loss(self.energy, self.pairs.points.take(batch), self.pairs.codes_of(batch)).mean()
         told = self.optimiser.step(loss, pace)
         # Interactions between features must be found before weak columns may be shrunk away.
         if self.config.input_sparsity and progress > SPARSITY_WARM_UP:
@@ -126,7 +128,7 @@ class EnergyTrainer:
         return told
 
     def _validate(self, round_name: str, training_loss: float) -> None:
-        quality = self.held_out_quality()
+        quality = self.held_out_quality(MOST_VALIDATED if self.n_done < self.n_steps else None)
         self.history.record(
             stage=round_name,
             step=self.n_done,
@@ -135,15 +137,15 @@ class EnergyTrainer:
             held_out_agreement=quality.agreement,
         )
 
-    def held_out_quality(self) -> Quality:
-        """How well the energy predicts answers that it was not trained on."""
-        index = torch.nonzero(self.pairs.held_out).squeeze(1)
-        codes = self.pairs.codes[index]
+    def held_out_quality(self, most: int | None = None) -> Quality:
+        """How well the energy predicts answers that it was not trained on, or so many of them."""
+        index = torch.nonzero(self.pairs.held_out).squeeze(1)[:most]
+        codes = self.pairs.codes_of(index)
         losses, predictions = [], []
         with torch.no_grad():
-            for chunk in index.split(VALIDATION_CHUNK):
+            for chunk, codes_of_chunk in zip(index.split(VALIDATION_CHUNK), codes.split(VALIDATION_CHUNK), strict=True):
                 x = self.pairs.points.take(chunk)
-                losses.append(self.likelihood.loss(self.energy, x, self.pairs.codes[chunk]))
+                losses.append(self.likelihood.loss(self.energy, x, codes_of_chunk))
                 predictions.append(self.likelihood.predict(self.energy, x))
         loss, predicted = float(torch.cat(losses).mean()), torch.cat(predictions)
         if self.energy.space.is_continuous:

@@ -186,13 +186,19 @@ class Pairs:
 
     outputs: Outputs
     points: Points
-    codes: Tensor
+    kept_codes: Tensor
+    """As small numbers: there may be thousands of outputs to each of many answers."""
     held_out: Tensor
 
     @classmethod
     def of(cls, outputs: Outputs, replies: Replies, held_out: Tensor) -> Pairs:
         """A pool that begins with these answers; their points become its own."""
-        return cls(outputs, replies.points, as_codes(outputs, replies.raw), held_out)
+        return cls(outputs, replies.points, as_small(as_codes(outputs, replies.raw)), held_out)
+
+    def codes_of(self, index: Tensor | slice) -> Tensor:
+        """Class codes, or standardised values, of some answers: (answers, outputs)."""
+        some = self.kept_codes[index]
+        return some if some.dtype.is_floating_point else some.long()
 
     def add(self, replies: Replies) -> None:
         """More answers; rows with a label never seen before cannot be learned from and are left out."""
@@ -200,7 +206,7 @@ class Pairs:
         if not known.any():
             return
         self.points.add(replies.points.where(known))
-        self.codes = torch.cat([self.codes, as_codes(self.outputs, replies.raw[known])])
+        self.kept_codes = torch.cat([self.kept_codes, as_small(as_codes(self.outputs, replies.raw[known]))])
         self.held_out = torch.cat([self.held_out, torch.zeros(int(known.sum()), dtype=torch.bool)])
 
     def __len__(self) -> int:
@@ -225,6 +231,10 @@ def is_mostly_zero(data: Any) -> bool:
 def as_codes(outputs: Outputs, raw: NDArray[Any]) -> Tensor:
     """Raw replies as class codes, or standardised values: (rows, outputs)."""
     return torch.from_numpy(np.ascontiguousarray(outputs.encode(raw)))
+
+
+def as_small(codes: Tensor) -> Tensor:
+    return codes if codes.dtype.is_floating_point else codes.to(torch.int16)
 
 
 def knows(outputs: Outputs, raw: NDArray[Any]) -> NDArray[np.bool_]:
