@@ -317,7 +317,7 @@ def test_rows_do_not_depend_on_the_rows_around_them(kind):
     x, targets = make_rows(2 * BLOCK_ROWS + 9, n_columns=300)
     x[:, 5:] *= torch.rand(len(x), 1, generator=generator(5)) > torch.rand(x[:, 5:].shape, generator=generator(6))
     values = unusual_values(interpreter, targets)
-    assert len({room for _, room in blocks((x != 0).sum(dim=1), torch.ones(len(x), dtype=torch.bool))}) > 2
+    assert len({room for _, room in blocks((x != 0).sum(dim=1))}) > 2
     together = eliminate(interpreter, x, targets, values)
     for rows in (torch.tensor([3]), torch.tensor([40, 3, 17]), torch.arange(len(x)).flip(0)):
         part = eliminate(interpreter, x[rows], targets[rows], values[rows])
@@ -326,15 +326,13 @@ def test_rows_do_not_depend_on_the_rows_around_them(kind):
 
 def test_every_row_is_in_one_block_with_room_for_all_its_units():
     n_of_row = torch.cat([torch.arange(200), torch.tensor([1024, 1025, 100_000]), torch.full((100,), 33)])
-    decided = torch.arange(len(n_of_row)) % 3 > 0
     seen = []
-    for rows, room in blocks(n_of_row, decided):
+    for rows, room in blocks(n_of_row):
         seen += rows.tolist()
         n_units = n_of_row[rows]
         assert 0 < len(rows) <= rows_at_once(room)
         assert (n_units <= room).all()
         assert room == LEAST_ROOM or (2 * n_units > room).all(), "most of its room is used"
-        assert len(decided[rows].unique()) == 1
     assert sorted(seen) == list(range(len(n_of_row)))
 
 
@@ -350,7 +348,7 @@ def test_rows_of_which_nothing_is_there():
 def test_units_that_are_present(grouped):
     units = torch.tensor([2, 0, 0, 1]) if grouped else torch.arange(4)
     x = torch.tensor([[5.0, 0.0, 7.0, 0.0], [0.0] * 4, [0.0, 1.0, 2.0, 3.0]])
-    present = PresentUnits.of(x, torch.zeros(1, 4), units)
+    present = PresentUnits.of(SparseRows.of_dense(x), units)
     assert present.n_of_row.tolist() == ([2, 0, 2] if grouped else [2, 0, 3])
     there, of_unit = present.table(torch.tensor([2, 0]), 3, 4)
     assert of_unit.tolist() == (

@@ -4,8 +4,8 @@ Evidence that a feature gives beside all others says little about what it gives 
 repeat each other share the credit in a whole document, but not in five words of it. So the less important half of a
 row is removed, the rest is scored anew, and so on down to two features.
 
-Only units that differ from the reference take part. What each of them adds behind the energy's first layer, its push,
-is looked up once; after that a row is a few vectors, however many columns it has.
+Only units that differ from the reference take part. What each unit of the better half adds behind the energy's first
+layer, its push, is looked up once; after that a row is a few vectors, however many columns it has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sointer.energy.networks import AtProjection
-from sointer.energy.sparse import Inputs
+from sointer.energy.sparse import Inputs, SparseRows
 from sointer.interpreter.present import PresentUnits
 from sointer.interpreter.saliency import sign_of_evidence, slopes_along
 
@@ -31,20 +31,19 @@ so its scores cannot depend on the rows around it."""
 
 def eliminate(interpreter: SaliencyInterpreter, x: Inputs, targets: Tensor, values: Tensor) -> Tensor:
     """Evidence of every unit (rows, units), made anew by halving in rows where it matters which units are kept."""
-    halved = is_decided_by_features(interpreter, targets, values)
-    present = PresentUnits.of(x, interpreter.references[:1], interpreter.unit_of_column)
-    n_units = interpreter.relevance.shape[1]
-    result = torch.empty(len(x), n_units)
-    for rows, room in blocks(present.n_of_row, halved):
-        n, at_once = len(rows), rows_at_once(room)
-        evidence = Evidence(interpreter, lengthened(targets[rows], at_once), lengthened(values[rows], at_once))
-        there, units = present.table(rows, at_once, room)
-        push = interpreter.energy.push(present.differences(there)).view(at_once, room, -1)
-        ranked = by_halves if halved[rows[0]] else of_whole_rows
-        scores = ranked(evidence, push, there >= 0)
-        absent = scores[:n, room:].expand(-1, n_units + 1).clone()
-        result[rows] = absent.scatter_(1, units[:n], scores[:n, :room])[:, :n_units]
-    return result
+    differences = x if isinstance(x, SparseRows) else SparseRows.of_dense(x - interpreter.references[:1])
+    scores = torch.empty(len(x), interpreter.relevance.shape[1])
+    start = interpreter.energy.project(interpreter.references[:1])
+    for rows in torch.arange(len(x)).split(BLOCK_ROWS):
+        evidence = Evidence(interpreter, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
+        scores[rows] = evidence.of_whole_rows(differences.take(lengthened(BLOCK_ROWS, rows, by=-1)[0]))[: len(rows)]
+    decided = torch.nonzero(is_decided_by_features(interpreter, targets, values)).squeeze(1)
+    present = PresentUnits.of(differences.take(decided), interpreter.unit_of_column)
+    for some, room in blocks(present.n_of_row):
+        rows, n_rows = decided[some], rows_at_once(room)
+        evidence = Evidence(interpreter, start, *lengthened(n_rows, targets[rows], values[rows]))
+        scores[rows] = by_halves(evidence, scores[rows], present, some, n_rows, room)
+    return scores
 
 
 def is_decided_by_features(interpreter: SaliencyInterpreter, targets: Tensor, values: Tensor) -> Tensor:
@@ -55,68 +54,91 @@ def is_decided_by_features(interpreter: SaliencyInterpreter, targets: Tensor, va
     return of_nothing[targets] != values
 
 
-def blocks(n_of_row: Tensor, halved: Tensor) -> Iterator[tuple[Tensor, int]]:
+def blocks(n_of_row: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Rows that are looked at together, which have about as many units, and the room that these are given."""
     # The number of halvings is what counts, not the room, so few kinds of blocks are best.
     room = 2 ** torch.log2(n_of_row.clamp(min=LEAST_ROOM)).ceil().long()
-    kind = 2 * room + halved
-    order = kind.argsort(stable=True)
-    kinds, counts = kind[order].unique_consecutive(return_counts=True)
-    for number, alike in zip(kinds.tolist(), order.split(counts.tolist()), strict=True):
-        for rows in alike.split(rows_at_once(number // 2)):
-            yield rows, number // 2
+    order = room.argsort(stable=True)
+    rooms, counts = room[order].unique_consecutive(return_counts=True)
+    for size, alike in zip(rooms.tolist(), order.split(counts.tolist()), strict=True):
+        for rows in alike.split(rows_at_once(size)):
+            yield rows, size
 
 
 def rows_at_once(room: int) -> int:
     return max(1, min(BLOCK_ROWS, BLOCK_UNITS // room))
 
 
-def lengthened(numbers: Tensor, length: int) -> Tensor:
-    """With zeros at the end."""
-    return torch.cat([numbers, numbers.new_zeros(length - len(numbers))])
+def lengthened(length: int, *lists: Tensor, by: int = 0) -> list[Tensor]:
+    """With so many more at the end of each list that it is as long."""
+    return [torch.cat([numbers, numbers.new_full((length - len(numbers),), by)]) for numbers in lists]
 
 
 class Evidence:
-    """What the units of a block's rows say for the values of its targets, some of them kept and the others removed."""
+    """What the units of a block's rows say for the values of its targets."""
 
-    def __init__(self, interpreter: SaliencyInterpreter, targets: Tensor, values: Tensor) -> None:
-        energy, likelihood, n_steps = interpreter.energy, interpreter.likelihood, interpreter.n_path_steps
-        reference, behind = interpreter.references[:1], AtProjection(energy)
-        many_targets, many_values = targets.repeat(n_steps), values.repeat(n_steps)
-        self._of_points = lambda points: likelihood.target_evidence(behind, points, many_targets, many_values)
-        self._start, self._n_steps = energy.project(reference), n_steps
-        self._sign = sign_of_evidence(energy, likelihood, reference, targets, values)
+    def __init__(self, interpreter: SaliencyInterpreter, start: Tensor, targets: Tensor, values: Tensor) -> None:
+        self._interpreter, self._start, self._targets, self._values = interpreter, start, targets, values
+        energy, reference = interpreter.energy, interpreter.references[:1]
+        self._behind = AtProjection(energy)
+        self._sign = sign_of_evidence(energy, interpreter.likelihood, reference, targets, values)
 
-    def __call__(self, push: Tensor, kept: Tensor) -> Tensor:
-        """Of pushes (rows, units, width) and which of them are kept: (rows, units)."""
-        end = self._start + torch.bmm(kept.float().unsqueeze(1), push).squeeze(1)
-        slope = slopes_along(self._of_points, self._start, end, self._n_steps).mean(dim=0)
+    def of_whole_rows(self, differences: SparseRows) -> Tensor:
+        """Of all units, nothing removed, from how rows differ from the reference: (rows, units)."""
+        energy, unit_of_column = self._interpreter.energy, self._interpreter.unit_of_column
+        slope = energy.pull_back(self._slope(energy.push(differences)), self._targets) * self._sign
+        row, column, value = differences.entries()
+        scores = torch.zeros(len(differences), self._interpreter.relevance.shape[1])
+        return scores.index_put_((row, unit_of_column[column]), slope[row, column] * value, accumulate=True)
+
+    def of_kept(self, push: Tensor, kept: Tensor) -> Tensor:
+        """Of pushes (rows, units, width), all others and those that are not kept being removed: (rows, units)."""
+        slope = self._slope(torch.bmm(kept.float().unsqueeze(1), push).squeeze(1))
         return torch.bmm(push, slope.unsqueeze(2)).squeeze(2) * self._sign
 
+    def _slope(self, push: Tensor) -> Tensor:
+        """Of the evidence, on the way to where rows are pushed: (rows, width)."""
+        likelihood, n_steps = self._interpreter.likelihood, self._interpreter.n_path_steps
+        targets, values = self._targets.repeat(n_steps), self._values.repeat(n_steps)
 
-def of_whole_rows(evidence: Evidence, push: Tensor, alive: Tensor) -> Tensor:
-    """Scores of the units of whole rows, and a last one for all that are absent: (rows, units + 1)."""
-    return torch.cat([evidence(push, alive), torch.zeros(len(push), 1)], dim=1)
+        def of_points(points: Tensor) -> Tensor:
+            return likelihood.target_evidence(self._behind, points, targets, values)
+
+        return slopes_along(of_points, self._start, self._start + push, n_steps).mean(dim=0)
+
+    def push(self, differences: SparseRows) -> Tensor:
+        return self._interpreter.energy.push(differences)
 
 
-def by_halves(evidence: Evidence, push: Tensor, alive: Tensor) -> Tensor:
-    """The same, made anew for the better half of each row, again and again, the others ranking below."""
-    final = of_whole_rows(evidence, push, alive)
-    n_rows, room, width = push.shape
-    scores, number = final[:, :room], torch.arange(room).expand(n_rows, -1)
-    alive_of_all = torch.cat([alive, torch.zeros(n_rows, 1, dtype=torch.bool)], dim=1)
+def by_halves(
+    evidence: Evidence, scores: Tensor, present: PresentUnits, rows: Tensor, n_rows: int, room: int
+) -> Tensor:
+    """Scores (rows, units) made anew for the better half of each row, again and again, the others ranking below."""
+    n, n_units = scores.shape
+    there, units = present.table(rows, n_rows, room)
+    nothing = torch.zeros(n_rows, 1)
+    of_place = torch.zeros(n_rows, room)
+    of_place[:n] = torch.cat([scores, nothing[:n]], dim=1).gather(1, units[:n])
+    final = torch.cat([of_place, nothing], dim=1)  # the last one stands for all units that are absent
+    alive, place = there >= 0, torch.arange(room).expand(n_rows, -1)
+    alive_of_all = torch.cat([alive, nothing.bool()], dim=1)
+    push = None
     while room > 2:
         n_kept, room = better_half(alive.sum(dim=1, keepdim=True)), room // 2
-        best = scores.masked_fill(~alive, -torch.inf).topk(room, dim=1).indices
-        flat = best + torch.arange(n_rows).unsqueeze(1) * push.shape[1]
-        push = push.flatten(0, 1).index_select(0, flat.flatten()).view(n_rows, room, width)
-        alive, number = torch.arange(room) < n_kept, number.gather(1, best)
-        scores = evidence(push, alive)
-        kept_of_all = torch.zeros_like(alive_of_all).scatter_(1, number, alive)
-        new = torch.zeros_like(final).scatter_(1, number, scores)
+        best = of_place.masked_fill(~alive, -torch.inf).topk(room, dim=1).indices
+        alive, place = torch.arange(room) < n_kept, place.gather(1, best)
+        if push is None:
+            push = evidence.push(present.differences(there.gather(1, best))).view(n_rows, room, -1)
+        else:
+            flat = best + torch.arange(n_rows).unsqueeze(1) * push.shape[1]
+            push = push.flatten(0, 1).index_select(0, flat.flatten()).view(n_rows, room, -1)
+        of_place = evidence.of_kept(push, alive)
+        kept_of_all = torch.zeros_like(alive_of_all).scatter_(1, place, alive)
+        new = torch.zeros_like(final).scatter_(1, place, of_place)
         final = ranked_above(new, final, kept_of_all, alive_of_all & ~kept_of_all)
         alive_of_all = kept_of_all
-    return final
+    result = final[:n, -1:].expand(-1, n_units + 1).clone()
+    return result.scatter_(1, units[:n], final[:n, :-1])[:, :n_units]
 
 
 def better_half(n_alive: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sointer.energy.sparse import Inputs, SparseRows
+from sointer.energy.sparse import SparseRows
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,8 @@ class PresentUnits:
     n_units: int
 
     @classmethod
-    def of(cls, x: Inputs, reference: Tensor, unit_of_column: Tensor) -> PresentUnits:
-        """Of dense rows and one reference (1, columns); sparse rows are those whose reference is zero."""
-        differences = x if isinstance(x, SparseRows) else SparseRows.of_dense(x - reference)
+    def of(cls, differences: SparseRows, unit_of_column: Tensor) -> PresentUnits:
+        """Of rows, given by how they differ from the reference."""
         row, column, value = differences.entries()
         n_units = int(unit_of_column.max()) + 1
         key = row * n_units + unit_of_column[column]
