@@ -16,7 +16,8 @@ from tables import sections, table
 
 TORCH = "import torch"
 NEEDED = "import torch, scipy.sparse, sklearn.base"
-STATEMENTS = (TORCH, NEEDED, "import sointer", "from sointer import SOInter")
+OURS = ("import sointer", "from sointer import SOInter")
+STATEMENTS = (TORCH, NEEDED, *OURS)
 """`import sointer` may put off what the last one cannot: loading the libraries that are needed."""
 N_REPEATS = 7
 BAR = 1.3

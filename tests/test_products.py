@@ -7,7 +7,7 @@ import torch
 
 from sointer.energy.products import Linear, linear, product, product_and
 
-SIZES = [1, 2, 3, 5, 7, 9, 10, 11, 16, 31, 150]
+SIZES = [1, 3, 5, 10, 11, 16, 150]
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -32,7 +32,7 @@ def test_products(n_inner, n_columns):
         torch.testing.assert_close(slope, weight @ b.T)
 
 
-@pytest.mark.parametrize("n_rows", [8, 96, 256, 2048])
+@pytest.mark.parametrize("n_rows", [8, 256, 2048])
 @pytest.mark.parametrize("n_inner", SIZES)
 @pytest.mark.parametrize("n_columns", SIZES)
 def test_equal_rows_are_rounded_alike(n_rows, n_inner, n_columns):
