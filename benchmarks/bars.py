@@ -43,7 +43,9 @@ HOW = """every measurement in a process of its own, whose peak memory is that of
 included. Methods that ask the black box about every row were timed on up to 100 rows, or for 8 seconds, and scaled to
 100 and 10,000; SOInter and L2X made all of these. *All outputs* is scaled up from 16 where a method explains several
 outputs in one go, and from one where it does not. Nobody waited for *10 ms per row*: it is each method's own time on
-E1 plus 10 ms for every query, which for SOInter counts nothing as overlapped.
+E1 plus 10 ms for every query, which for SOInter counts nothing as overlapped. The horses, costs against sizes, the slow
+black box, streaming, workers and imports were measured on another, faster machine than the rest, and earlier; nothing
+is compared across the two.
 
 - **shap KernelExplainer** and **PermutationExplainer** with their defaults (the latter with as many evaluations as it
   needs at least, where 500 are too few), **lime** with its defaults (LimeTabularExplainer; for the horses

@@ -16,7 +16,7 @@ from sointer.source import Source
 from sointer.threads import one_thread
 
 CHUNK_NUMBERS, FEWEST_ROWS, MOST_ROWS = 2**21, 64, 4096
-EXPECTED_ROWS = 64
+EXPECTED_ROWS = 256
 """So many at once, always, so that what is expected of a row cannot depend on the rows around it."""
 
 
