@@ -85,7 +85,7 @@ def mean_field_log_odds(energy: Energy, unary: Tensor, *, n_steps: int, damping:
 
 
 def target_log_odds(energy: Energy, unary: Tensor, targets: Tensor, *, n_steps: int, damping: float) -> Tensor:
-    """Of these log-odds, that of each row's target, in two thirds of the time: (rows,).
+    """Of these log-odds, that of each row's target, in less time: (rows,).
 
     Gradients reach the unary part, but not what couples the outputs.
     """

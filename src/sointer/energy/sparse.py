@@ -58,7 +58,7 @@ class SparseRows:
     def take(self, rows: Tensor) -> SparseRows:
         """Some rows; -1 stands for one without entries."""
         n_entries = torch.where(rows < 0, 0, self.starts.diff()[rows]) if len(self) else torch.zeros_like(rows)
-        starts = torch.cat([rows.new_zeros(1), n_entries.cumsum(0)])
+        starts = starts_of(n_entries)
         shift = torch.repeat_interleave(self.starts[rows] - starts[:-1], n_entries)
         entries = torch.arange(len(shift)) + shift
         return SparseRows(starts, self.columns[entries], self.values[entries], self.n_columns)
@@ -81,6 +81,11 @@ class SparseRows:
         return F.embedding_bag(
             self.columns, matrix.contiguous(), self.starts[:-1], mode="sum", per_sample_weights=self.values
         )
+
+
+def starts_of(counts: Tensor) -> Tensor:
+    """Where each of some lists begins that follow each other, and where the last one ends."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 Inputs: TypeAlias = Tensor | SparseRows

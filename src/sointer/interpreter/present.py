@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sointer.energy.sparse import SparseRows
+from sointer.energy.sparse import SparseRows, starts_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,3 @@ class PresentUnits:
     def differences(self, there: Tensor) -> SparseRows:
         """A row for every place of such a table, by how much the columns of its unit differ; none where it is -1."""
         return self.of_unit.take(there.flatten())
-
-
-def starts_of(counts: Tensor) -> Tensor:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

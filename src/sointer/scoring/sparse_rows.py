@@ -1,4 +1,4 @@
-"""Scores of the features of rows that are mostly zero, such as words: only what is there is ever looked at."""
+"""Scores of the features of rows that are mostly zero, such as words, which stay sparse on their way to the network."""
 
 from __future__ import annotations
 

@@ -234,7 +234,10 @@ def as_codes(outputs: Outputs, raw: NDArray[Any]) -> Tensor:
 
 
 def as_small(codes: Tensor) -> Tensor:
-    return codes if codes.dtype.is_floating_point else codes.to(torch.int16)
+    """Class codes in two bytes each, where that is enough."""
+    if codes.dtype.is_floating_point or (len(codes) and int(codes.max()) >= 2**15):
+        return codes
+    return codes.to(torch.int16)
 
 
 def knows(outputs: Outputs, raw: NDArray[Any]) -> NDArray[np.bool_]:
