@@ -27,7 +27,7 @@ from sointer.removal import make_removal
 from sointer.scoring.rows import MOST_ROWS
 from sointer.training import task as task_module
 from sointer.training.points import Points
-from sointer.training.task import Configs, Task, compact, concatenate
+from sointer.training.task import Configs, Task, as_small, compact, concatenate
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),
@@ -641,3 +641,12 @@ def test_csr_is_never_made_dense_whole(monkeypatch):
 
 def test_csr_with_another_removal_is_learned():
     assert fit(documents(), removal="mean", query_budget=2000).held_out_skill_ > 0.3  # dense: 0.6
+
+
+def test_codes_are_kept_small_where_they_fit():
+    few, many = torch.tensor([[0, 2**15 - 1]]), torch.tensor([[3, 2**15]])
+    assert as_small(few).dtype == torch.int16
+    assert torch.equal(as_small(few).long(), few)
+    assert torch.equal(as_small(many), many)
+    assert torch.equal(torch.cat([as_small(few), as_small(many)]), torch.cat([few, many]))
+    assert as_small(torch.tensor([[0.5]])).dtype == torch.float32
