@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sointer.energy.conditional import TargetGivenOthers
-from sointer.training.adam import Adam, Group
+from sointer.training.optim import Adam, Group
 from sointer.training.energy_steps import SPARSITY_WARM_UP, shrink_columns
 from sointer.training.points import Points
 

@@ -15,7 +15,7 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import InputScaling, SeparateEnergy, TrainableEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.randomness import seeded
-from sointer.training.adam import Adam, Group
+from sointer.training.optim import Adam, Group
 from sointer.training.history import History
 from sointer.training.task import Pairs, is_mostly_zero
 
@@ -98,7 +98,7 @@ class EnergyTrainer:
         for name, parameter in self.energy.named_parameters():
             (coupling if name == "b" or name.startswith("B.") else own).append(parameter)
         groups = [Group(own, rate), Group(coupling, rate * speed)]
-        return Adam([group for group in groups if group.parameters], largest_gradient=LARGEST_GRADIENT)
+        return Adam([group for group in groups if group.parameters], max_norm=LARGEST_GRADIENT)
 
     def run_until(self, share: float, round_name: str) -> None:
         """Take the steps up to this share of the schedule, on the pairs there are now."""

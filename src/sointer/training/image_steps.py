@@ -15,7 +15,7 @@ from sointer.energy.image import ImageEnergy
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.pixels import PixelUnits
 from sointer.interpreter.relaxation import gumbel_noise
-from sointer.training.adam import Adam, Group
+from sointer.training.optim import Adam, Group
 from sointer.training.energy_steps import Quality, skill
 from sointer.training.history import History
 from sointer.training.image_pool import ImagePool
@@ -50,7 +50,7 @@ class ImageEnergySteps:
         self.n_done = 0
         self.newest = torch.empty(0, dtype=torch.long)
         group = Group(list(energy.parameters()), config.learning_rate)
-        self.optimiser = Adam([group], largest_gradient=LARGEST_GRADIENT_OF_ENERGY, weight_decay=WEIGHT_DECAY)
+        self.optimiser = Adam([group], max_norm=LARGEST_GRADIENT_OF_ENERGY, weight_decay=WEIGHT_DECAY)
 
     def run(self, n_steps: int, stage: str) -> None:
         """The next n_steps; afterwards the energy is ready to be read."""
@@ -155,7 +155,7 @@ class ImageInterpreterSteps:
         self.own = [*interpreter.network.parameters(), interpreter.gains]
         # Gradients of fewer images are noisier, and steps along them must be shorter (the square root is Adam's rule).
         group = Group(self.own, config.learning_rate * math.sqrt(min(1.0, batch_size / config.batch_size)))
-        self.optimiser = Adam([group], largest_gradient=LARGEST_GRADIENT, weight_decay=WEIGHT_DECAY)
+        self.optimiser = Adam([group], max_norm=LARGEST_GRADIENT, weight_decay=WEIGHT_DECAY)
         self._train(False)  # it may be asked to select before its first step
 
     def step(self, batch: Batch) -> float:

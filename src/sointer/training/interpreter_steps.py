@@ -10,7 +10,7 @@ from torch import Tensor
 from sointer.interpreter.networks import Blend, ResidualNetwork, SaliencyInterpreter, row_scale
 from sointer.interpreter.relaxation import hard_top_k, soft_top_k
 from sointer.randomness import seeded
-from sointer.training.adam import Adam, Group
+from sointer.training.optim import Adam, Group
 from sointer.training.queries import Rows, WholeRows, draw_pairs, imagined_rows
 from sointer.training.search import improve_by_swaps
 from sointer.training.task import Task
