@@ -2,6 +2,8 @@
 
 from sointer.datasets.digits import SEGMENTS, SevenSegmentDigits, load_seven_segment_digits
 from sointer.datasets.horses import load_weizmann_horses
+from sointer.datasets.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
+from sointer.datasets.logistic import LogisticProblem, logistic_regressions
 from sointer.datasets.multilabel import (
     load_bibtex,
     load_emotions,
@@ -12,7 +14,9 @@ from sointer.datasets.multilabel import (
     load_wikimovies,
 )
 from sointer.datasets.problem import Problem
+from sointer.datasets.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
 from sointer.datasets.records import MultiLabelData, SegmentationData
+from sointer.datasets.regression import REGRESSION_PROBLEMS, friedman1, friedman2, mechanics
 from sointer.datasets.structural import (
     STRUCTURAL_PROBLEMS,
     Structural,
@@ -46,21 +50,29 @@ from sointer.datasets.synthetic import (
 
 __all__ = [
     "ALL_PROBLEMS",
+    "INSTANCEWISE_PROBLEMS",
+    "PUBLISHED_PROBLEMS",
+    "REGRESSION_PROBLEMS",
     "SEGMENTS",
     "STRUCTURAL_PROBLEMS",
+    "LogisticProblem",
     "MultiLabelData",
     "Problem",
     "SegmentationData",
     "SevenSegmentDigits",
     "Structural",
     "TruePaths",
+    "clusters",
     "copied_outputs",
     "correlated",
     "direct_alone",
     "direct_shared",
     "energy_e1",
     "energy_e2",
+    "friedman1",
+    "friedman2",
     "instancewise_switch",
+    "l2x",
     "load_bibtex",
     "load_emotions",
     "load_enron",
@@ -70,6 +82,9 @@ __all__ = [
     "load_seven_segment_digits",
     "load_weizmann_horses",
     "load_wikimovies",
+    "logistic_regressions",
+    "lspin",
+    "mechanics",
     "mediated_and",
     "mediated_categorical",
     "mediated_chain",
@@ -84,5 +99,8 @@ __all__ = [
     "paper_e2",
     "partly_mediated",
     "shuffled",
+    "switching",
+    "syn",
+    "syn_model",
     "with_decoys",
 ]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from sointer.errors import require_extra
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -39,7 +44,7 @@ class Problem:
     """For each target, the sorted indices of the features that can change it."""
     output_names: tuple[str, ...]
     output_kind: str
-    """"binary" (0 and 1), "categorical" (class labels as strings) or "continuous"."""
+    """"binary" (0 and 1), "categorical" (class labels as strings), "probability" or "continuous"."""
     paper_relevant: Mapping[int, tuple[int, ...]] | None = None
     """The set that the paper claims, where it differs from the true one."""
     black_box: BlackBoxFunction = field(kw_only=True, repr=False)
@@ -48,10 +53,25 @@ class Problem:
     """Set only where the relevant features differ from row to row."""
     order: tuple[int, ...] | None = field(default=None, kw_only=True, repr=False)
     """Where the features were shuffled: the number that each column had before."""
+    switches: Mapping[int, tuple[int, ...]] = field(default_factory=dict, kw_only=True, repr=False)
+    """For each target whose relevant features differ from row to row: the features that decide which ones they are."""
+    categorical: tuple[int, ...] = field(default=(), kw_only=True, repr=False)
+    """Features whose numbers are codes of categories."""
 
     def sample(self, n_rows: int, random_state: RandomState = None) -> FloatArray:
         """Draw inputs, one row per sample; the same seed gives the same rows."""
         return self.sampler(n_rows, self.n_features, np.random.default_rng(random_state))
+
+    def frame(self, X: npt.ArrayLike) -> pd.DataFrame:
+        """The inputs as a pandas DataFrame with columns x0, x1 ..., in which categorical features are marked as such.
+
+        Problems take such frames as well as arrays.
+        """
+        pandas = require_extra("pandas", "pandas")
+        frame: pd.DataFrame = pandas.DataFrame(self._as_inputs(X), columns=[f"x{i}" for i in range(self.n_features)])
+        for feature in self.categorical:
+            frame[f"x{feature}"] = pandas.Categorical(frame[f"x{feature}"].astype(int))
+        return frame
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
         """The black box: one row of outputs for each row of inputs."""

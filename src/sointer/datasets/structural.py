@@ -53,13 +53,20 @@ class Structural:
         return _solve(inputs, self.equations, held or {})
 
     def true_paths(
-        self, X: FloatArray, selected: npt.NDArray[np.int64], references: FloatArray, *, center: float = 0.0
+        self,
+        X: FloatArray,
+        selected: npt.NDArray[np.int64],
+        references: FloatArray,
+        *,
+        center: float = 0.0,
+        encode: Callable[[Column], Column] | None = None,
     ) -> TruePaths:
         """Effects of the selected features, the others (and each of them in turn) taken from every reference row.
 
         Labels: the change in how often the target is what it is for the whole row. Numbers: the change of its
-        mean, upwards if its value for the whole row is at `center` or above, else downwards; `explanation.paths()`
-        takes the mean over the training answers, `explainer.outputs_.center`, for that.
+        mean, upwards if its value for the whole row is at `center` or above, else downwards. `explanation.paths()`
+        takes the median over the training answers, `explainer.outputs_.center`, for that, and numbers as quantiles:
+        `encode` is then `explainer.outputs_.quantiles[target].encode`.
         """
         whole = self.solve(X)
         clamps: list[list[int]] = [[], list(range(self.target)), *([i] for i in range(self.target))]
@@ -74,14 +81,17 @@ class Structural:
                 reduced = np.where(kept, X, reference)
                 for number, clamp in enumerate(clamps):
                     answer = self.solve(reduced, {i: whole[:, i] for i in clamp})[:, self.target]
-                    support[:, place, number] += self._support(answer, whole[:, self.target], center)
+                    support[:, place, number] += self._support(answer, whole[:, self.target], center, encode)
         effect = (support[:, :1] - support[:, 1:]) / len(references)
         return TruePaths(effect[:, :, 0], effect[:, :, 1], effect[:, :, :1] - effect[:, :, 2:])
 
-    def _support(self, answer: Column, value: Column, center: float) -> FloatArray:
+    def _support(
+        self, answer: Column, value: Column, center: float, encode: Callable[[Column], Column] | None
+    ) -> FloatArray:
         if self.problem.output_kind != "continuous":
             return np.asarray(answer == value, dtype=np.float64)
-        return np.where(value < center, -answer, answer)
+        number = answer if encode is None else encode(answer)
+        return np.where(value < center, -number, number)
 
 
 def _solve(X: FloatArray, equations: Sequence[Equation], held: Mapping[int, Column]) -> npt.NDArray[Any]:

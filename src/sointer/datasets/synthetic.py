@@ -297,6 +297,8 @@ def correlated(problem: Problem, rho: float = 0.7, kind: Literal["equal", "ar1"]
         raise ValueError(f"rho must be at least 0 and below 1, got {rho}")
     if kind not in ("equal", "ar1"):
         raise ValueError(f'kind must be "equal" or "ar1", got {kind!r}')
+    if problem.categorical:
+        raise ValueError(f"{problem.name} has categorical features, which cannot be drawn as correlated numbers")
     draw = _equicorrelated if kind == "equal" else _autoregressive
     return replace(problem, name=f"{problem.name}_correlated", sampler=partial(draw, rho=rho))
 
@@ -344,6 +346,8 @@ def shuffled(problem: Problem, random_state: int) -> Problem:
         sampler=lambda n_rows, n_features, rng: problem.sampler(n_rows, n_features, rng)[:, order],
         row_relevance=None if row_relevance is None else relevance,
         order=tuple(order.tolist()),
+        switches=moved(problem.switches),
+        categorical=tuple(sorted(place[list(problem.categorical)].tolist())),
     )
 
 

@@ -1,0 +1,81 @@
+"""What the studies of tables ask of an explainer, in one place: a ranking, a selection of its own size, signed effects.
+
+Everything here works with explainers that have `explanation.effects` and choose a size without queries, and with
+those that do not yet: see `size_of_fit`, `own_selection` and `effects_of`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sointer.baselines
+from sointer import Explanation, SOInter, TrainingConfig
+
+QUICK = {"training": TrainingConfig(n_epochs=2)}
+"""The smoke setting's training, good for nothing but to see that all of it runs."""
+OURS = {"SOInter": True, "SOInter-1": False}
+"""Our explainers by their names: with and without structure between outputs."""
+PER_ROW = ("ShapleySampling", "KernelShap", "Lime")
+"""Baselines that query the model about every row."""
+LEARNED = ("L2X", "Invase", "HideAndSeek")
+"""Baselines that learn from the model's outputs for whole rows. Those that sointer.baselines lacks are left out."""
+CHOOSE_SIZE = ("Invase", "HideAndSeek")
+"""Baselines that choose how many features to select."""
+N_PER_ROW = 1_000
+"""Queries per row of the baselines that query the model about every row."""
+
+
+def baseline(name: str) -> Any:
+    """A class of sointer.baselines by its name, or None if there is none."""
+    return getattr(sointer.baselines, name, None)
+
+
+def fit_ours(
+    model: Any, X: Any, *, name: str, k: int, seed: int, targets: list[int], budget: int | None, quick: bool
+) -> SOInter:
+    """SOInter or SOInter-1 at its defaults, fitted with this query budget."""
+    settings = QUICK if quick else {}
+    explainer = SOInter(
+        model,
+        **size_of_fit(SOInter, k),
+        structured=OURS[name],
+        query_budget=budget,
+        random_state=seed,
+        verbose=False,
+        **settings,
+    )
+    return explainer.fit(X, targets=targets)
+
+
+def size_of_fit(kind: Any, k: int) -> dict[str, int]:
+    """Nothing for explainers that choose a size per sample by default; for others the largest size needed."""
+    return {} if inspect.signature(kind).parameters["k"].default == "auto" else {"k": k}
+
+
+def ranking_of(explanation: Explanation) -> NDArray[np.int64]:
+    """(rows, k) best first: what was selected, in its order."""
+    return np.asarray(explanation.selected)
+
+
+def own_selection(explanation: Explanation) -> NDArray[np.bool_]:
+    """(rows, features) True for what the explainer says is needed; of one that does not say, what it selected."""
+    needed = getattr(explanation, "needed", None)
+    return np.asarray(explanation.unit_mask if needed is None else needed, dtype=bool)
+
+
+def effects_of(explanation: Explanation) -> NDArray[np.float64]:
+    """(rows, features) signed, towards the value that is explained; of an explainer without effects, its scores."""
+    effects = getattr(explanation, "effects", None)
+    return np.asarray(explanation.scores if effects is None else effects, dtype=np.float64)
+
+
+def first_of(ranking: NDArray[np.int64], sizes: NDArray[np.int64], n_features: int) -> NDArray[np.bool_]:
+    """(rows, features) True for the first of each row's ranking, as many as its size says."""
+    mask = np.zeros((len(ranking), n_features), dtype=bool)
+    row, place = np.nonzero((np.arange(ranking.shape[1]) < sizes[:, None]) & (ranking >= 0))
+    mask[row, ranking[row, place]] = True
+    return mask

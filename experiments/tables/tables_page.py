@@ -1,0 +1,176 @@
+"""The page of the study of real tables: keep and delete, always together, with queries and seconds beside them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from drawing import METHODS, finish, interval, seeds
+from study import Row
+
+TREE_SHAP, ONE_LIST, IMPORTANCES = "TreeShap", "One list", "Importances"
+ORDER = ("SOInter", TREE_SHAP, "ShapleySampling", "KernelShap", "Lime", ONE_LIST, IMPORTANCES, "Random")
+STYLES = {
+    **METHODS,
+    TREE_SHAP: {"color": "#000000", "marker": "*"},
+    ONE_LIST: {"color": "#666666", "marker": "_"},
+    IMPORTANCES: {"color": "#8c6d31", "marker": "|"},
+}
+N_COLUMNS = 4
+Subject = tuple[str, str]
+"""A table and a model of it."""
+
+
+def page(rows: list[Row], images: Path) -> str:
+    found = by_subject_and_method(rows)
+    draw(found, images / "tables.png")
+    n_seeds = seeds(len({row["seed"] for row in same}) for same in found.values())
+    parts = [OPENING.format(seeds=n_seeds), pairs_section(found)]
+    for table in dict.fromkeys(table for (table, _), _ in found):
+        parts += [
+            f"## {table.capitalize()}",
+            *(subject_table(found, one) for one in subjects(found) if one[0] == table),
+        ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+OPENING = """# Models of real tables
+
+Two measures, never one without the other. *Keep*: all features but the best k take the values of a training row; the
+share of predictions that stay. *Delete*: the best k take them instead; the share that change. Means over test rows
+(100; scene 60), all outputs and six draws, which are the same for every method. {seeds}, none of which took part in
+development. Seeds decide the split where there is no official one, the model, the explained rows and the draws. A
+number stays if it moves by at most half a standard deviation. Made by `python experiments/tables/run.py`.
+
+SOInter is used at its defaults. It learns from queries once and then explains any sample of any output with no query
+but the one for its predictions. *TreeShap* looks inside the trees and needs no queries. *ShapleySampling*, *KernelShap*
+and *Lime* spend 1,000 queries on each sample. These four are signed towards what the model predicted (by size for
+numbers). *One list* is one list for all samples of an output, from Shapley values summed over training rows;
+*Importances* is the forest's own list. In wine and breast cancer, measures that were taken out of the inputs serve as
+further outputs, above or below the median; in diabetes, two of the serum measures.
+
+![Predictions that change without the best k features, against those that stay with them alone](../images/tables.png)
+
+*Every line runs from the smallest k, on the left, to the largest. Higher and further to the right is better.*"""
+
+
+def by_subject_and_method(rows: Iterable[Row]) -> dict[tuple[Subject, str], list[Row]]:
+    found: dict[tuple[Subject, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault(((row["table"], row["model"]), row["method"]), []).append(row)
+    return found
+
+
+def subjects(found: Iterable[tuple[Subject, str]]) -> list[Subject]:
+    return list(dict.fromkeys(subject for subject, _ in found))
+
+
+def methods_of(found: Iterable[tuple[Subject, str]], subject: Subject) -> list[str]:
+    present = {method for one, method in found if one == subject}
+    return [method for method in ORDER if method in present]
+
+
+def mean(rows: Sequence[Row], name: str, place: int | None = None) -> float:
+    return float(np.mean([row[name] if place is None else row[name][place] for row in rows]))
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    return "\n".join(
+        [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(line)} |" for line in lines)]
+    )
+
+
+# --- sections --------------------------------------------------------------------------------------------
+
+
+def subject_table(found: dict[tuple[Subject, str], list[Row]], subject: Subject) -> str:
+    """Keep and delete of every method of one model, and their costs."""
+    methods = methods_of(found, subject)
+    first = found[subject, methods[0]][0]
+    lines = []
+    for method in methods:
+        same = found[subject, method]
+        curve = [
+            f"{mean(same, 'keep', place):.3f} / {mean(same, 'delete', place):.3f}"
+            for place in range(len(first["sizes"]))
+        ]
+        lines.append(
+            (
+                method,
+                *curve,
+                f"{mean(same, 'fit_queries'):,.0f}",
+                f"{mean(same, 'row_queries'):,.0f}",
+                f"{np.median([row['fit_seconds'] for row in same]):.1f}",
+                f"{np.median([1e3 * row['explain_seconds'] / row['n_test'] for row in same]):.2f}",
+            )
+        )
+    quality = np.mean([row["quality"] for method in methods for row in found[subject, method]])
+    what = "R squared" if subject[0] == "diabetes" else "accuracy"
+    head = ("method", *(f"k = {k}" for k in first["sizes"]), "queries in fit", "per sample", "fit, s", "per sample, ms")
+    text = (
+        f"{first['n_features']} features, {first['n_targets']} outputs; {what} on test rows {quality:.2f}. "
+        "Keep / delete; queries and time per sample are for all outputs together."
+    )
+    return "\n\n".join([f"### {subject[0]}, {subject[1]}", textwrap.fill(text, 119), markdown(head, lines)])
+
+
+def pairs_section(found: dict[tuple[Subject, str], list[Row]]) -> str:
+    """SOInter minus the strongest baselines at the second k, seed by seed."""
+    lines = []
+    for subject in subjects(found):
+        ours = {row["seed"]: row for row in found.get((subject, "SOInter"), [])}
+        for method in (TREE_SHAP, "ShapleySampling", ONE_LIST):
+            theirs = {row["seed"]: row for row in found.get((subject, method), [])}
+            common = sorted(set(ours) & set(theirs))
+            if common:
+                k = ours[common[0]]["sizes"][1]
+                gaps = [
+                    interval([ours[s][name][1] - theirs[s][name][1] for s in common], low=-1.0)
+                    for name in ("keep", "delete")
+                ]
+                lines.append((", ".join(subject), method, str(k), *gaps))
+    if not lines:
+        return ""
+    text = (
+        "Pair by pair, on the same model, samples and draws; brackets are 95 % intervals over seeds. Below 0 means "
+        "that the other method is ahead."
+    )
+    head = ("model", "SOInter minus", "k", "keep", "delete")
+    return "\n\n".join(["## Differences", textwrap.fill(text, 119), markdown(head, lines)])
+
+
+# --- the figure ------------------------------------------------------------------------------------------
+
+
+def draw(found: dict[tuple[Subject, str], list[Row]], path: Path) -> None:
+    """One panel per model: delete against keep, one line per method, one point per k."""
+    shown = subjects(found)
+    n_lines = -(-len(shown) // N_COLUMNS)
+    figure, axes = plt.subplots(
+        n_lines, N_COLUMNS, figsize=(3.2 * N_COLUMNS, 2.9 * n_lines), squeeze=False, layout="constrained"
+    )
+    handles = {}
+    for ax, subject in zip(axes.flat, shown, strict=False):
+        for method in methods_of(found, subject):
+            same = found[subject, method]
+            places = range(len(same[0]["sizes"]))
+            x, y = ([mean(same, name, place) for place in places] for name in ("keep", "delete"))
+            (handles[method],) = ax.plot(x, y, markersize=5, **STYLES[method])
+        ax.set_title(", ".join(subject))
+        ax.set_xlabel("keep")
+        ax.set_ylabel("delete")
+    for ax in list(axes.flat)[len(shown) :]:
+        ax.set_visible(False)
+    names = [method for method in ORDER if method in handles]
+    figure.legend(
+        [handles[name] for name in names],
+        names,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        ncols=len(names),
+        frameon=False,
+    )
+    finish(figure, path)
