@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint docs bench faults test-wheel test-lowest audit reproduce-synthetic reproduce-text reproduce-horses clean
+.PHONY: help setup demo test test-slow lint docs bench faults test-wheel test-lowest audit reproduce-synthetic reproduce-text reproduce-horses reproduce-instancewise reproduce-tables clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,12 @@ reproduce-text: $(INSTALLED) ## run the text study (hours; trained models are ke
 
 reproduce-horses: $(INSTALLED) ## run the study of segmented horses (hours; trained models are kept) and write its page
 	$(PY) experiments/horses/run.py
+
+reproduce-instancewise: $(INSTALLED) ## run the study of features that differ by sample (hours) and write its page
+	$(PY) experiments/instancewise/run.py
+
+reproduce-tables: $(INSTALLED) ## run the study of models of real tables (hours; needs emotions and scene) and write its page
+	$(PY) experiments/tables/run.py
 
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist out docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

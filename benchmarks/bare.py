@@ -12,8 +12,10 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from sointer.interpreter.image import ImageInterpreter
-from sointer.interpreter.networks import SaliencyInterpreter
+from sointer.interpreter.networks import EliminationInterpreter
+from sointer.interpreter.tables import Shown, TableInterpreter
 
+OF_ROWS = (TableInterpreter, EliminationInterpreter)
 OF_IMAGES = ("gradients", "scores")
 """The parts of the interpreter of images, which explaining calls one by one, so that targets of an image share them."""
 Calls = list[tuple[Any, tuple[Any, ...]]]
@@ -24,8 +26,8 @@ def recorded(explain: Callable[[], object]) -> Calls:
     calls: Calls = []
 
     def note(module: Any, inputs: tuple[Any, ...]) -> None:
-        if isinstance(module, SaliencyInterpreter):
-            calls.append((module, copied(inputs[:2])))  # the input and the target; the value it finds out itself
+        if isinstance(module, OF_ROWS):
+            calls.append((module, copied(inputs)))
 
     hook = register_module_forward_pre_hook(note)
     parts = {name: getattr(ImageInterpreter, name) for name in OF_IMAGES}
@@ -45,7 +47,13 @@ def recorded(explain: Callable[[], object]) -> Calls:
 def copied(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Explaining uses its tensors again, and those made in inference mode know no gradients, which saliency needs."""
     with torch.inference_mode(False):
-        return tuple(x.clone() if torch.is_tensor(x) else x for x in inputs)
+        return tuple(_copied(x) for x in inputs)
+
+
+def _copied(x: Any) -> Any:
+    if torch.is_tensor(x):
+        return x.clone()
+    return type(x)(*(_copied(part) for part in x)) if isinstance(x, Shown) else x
 
 
 def noted(part: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
@@ -59,9 +67,15 @@ def noted(part: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
 def in_one_batch(calls: Calls) -> Calls | None:
     """The same in a single call, where the inputs are dense rows."""
     network = calls[0][0]
-    if not isinstance(network, SaliencyInterpreter) or not all(torch.is_tensor(x) for _, (x, _) in calls):
+    if not isinstance(network, TableInterpreter):
         return None
-    return [(network, tuple(torch.cat(parts) for parts in zip(*(inputs for _, inputs in calls), strict=True)))]
+    return [(network, tuple(_joined(parts) for parts in zip(*(inputs for _, inputs in calls), strict=True)))]
+
+
+def _joined(parts: tuple[Any, ...]) -> Any:
+    if isinstance(parts[0], Shown):
+        return Shown(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    return torch.cat(parts)
 
 
 def replay(calls: Calls) -> None:

@@ -51,8 +51,7 @@ def quick_tables() -> dict[str, Any]:
     return {
         "query_budget": 100,
         "energy": EnergyConfig(hidden=(16,), batch_size=32),
-        "interpreter": InterpreterConfig(n_residual_steps=2, n_path_steps=4),
-        "training": TrainingConfig(n_rounds=1, n_epochs=2),
+        "training": TrainingConfig(n_epochs=2),
     }
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from fuzzing import fuzz, n_tried, section, what_held
 from study import Case, Row, Study
 
-from sointer import InterpreterConfig, SOInter, TrainingConfig
+from sointer import SOInter, TrainingConfig
 from sointer.cli import main
 
 PER_PART, N_PARTS = 500, 20
@@ -23,7 +23,7 @@ PRINTED = 300
 COMMANDS = ("explain", "info", "report", "evaluate", "fit")
 OPTIONS = (
     *("--data", "--out", "--target", "-t", "--k", "--model", "--refine", "--verify", "--method", "--header", "--text"),
-    *("--chunk-rows", "--force", "--json", "--quiet", "--verbose", "--ask", "--seed", "--removal", "--preset"),
+    *("--chunk-rows", "--force", "--json", "--quiet", "--verbose", "--no-query", "--seed", "--removal", "--preset"),
     *("--drop", "--output-names", "--feature-names", "--output-kind", "--batch-size", "--checkpoint", "--at-least"),
     *("--targets", "--n-samples", "--title", "--help", "--version", "-o", "-d", "-k", "-q", "-v", "--", "-x"),
 )
@@ -60,7 +60,7 @@ def furnish(folder: Path) -> None:
     (folder / "text.txt").write_text("hello")
     (folder / "m.onnx").write_bytes(b"not a model")
     (folder / "model.py").write_text(MODEL)
-    quick = {"training": TrainingConfig(n_epochs=1), "interpreter": InterpreterConfig(n_residual_steps=0)}
+    quick = {"training": TrainingConfig(n_epochs=1)}
 
     def predict(X: Any) -> Any:
         return np.column_stack([X[:, 0] > 0, X[:, 1] > 0]).astype(int)

@@ -60,10 +60,7 @@ def cases(smoke: bool) -> Iterator[Case]:
 def saved_explainers(folder: Path) -> dict[str, Path]:
     """A small one of every kind."""
     small = {"k": 2, "query_budget": 120, "random_state": 0, "verbose": False}
-    quick = {
-        "training": TrainingConfig(n_epochs=1, n_rounds=1),
-        "interpreter": InterpreterConfig(n_path_steps=2, n_residual_steps=5),
-    }
+    quick = {"training": TrainingConfig(n_epochs=1)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, (data, model, _, settings) in EXPLAINERS.items():

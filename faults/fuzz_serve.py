@@ -131,7 +131,9 @@ def run(part: int, n: int) -> dict[str, Any]:
 
 def fit(kind: str) -> SOInter:
     data, model, _, settings = EXPLAINERS[kind]
-    quick = {"training": TrainingConfig(n_epochs=1, n_rounds=1), "interpreter": InterpreterConfig(n_residual_steps=5)}
+    quick = {"training": TrainingConfig(n_epochs=1)}
+    if data is IMAGES:
+        quick["interpreter"] = InterpreterConfig(n_residual_steps=5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return SOInter(model, **{"k": 2, "query_budget": 120, "random_state": 0, **quick, **settings}).fit(data)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sointer import EnergyConfig, InterpreterConfig, SOInter, TrainingConfig
+from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.blackbox.journal import Journal
 from sointer.datasets import paper_e1
 
@@ -81,9 +81,8 @@ def fit(problem: str, checkpoint: Path | None, log: Path) -> None:
         batch_size=16,
         random_state=0,
         verbose=False,
-        training=TrainingConfig(n_epochs=1, n_rounds=2),
+        training=TrainingConfig(n_epochs=1),
         energy=EnergyConfig(hidden=(20, 20), coupling_units=8),
-        interpreter=InterpreterConfig(n_path_steps=2, n_residual_steps=10 if problem == "long" else 0),
     )
     explainer.fit(data, checkpoint=checkpoint)
 

@@ -25,7 +25,7 @@ from study import Case, Row, Study
 from tables import sections, table
 
 import sointer
-from sointer import HTTPBlackBox, InterpreterConfig, SOInter, TrainingConfig
+from sointer import HTTPBlackBox, SOInter, TrainingConfig
 from sointer.errors import SointerError
 
 FAULTS = ("none", "refuses", "echoes", "breaks", "nonsense", "redirects", "hangs up")
@@ -135,7 +135,7 @@ def run(fault: str, seed: int) -> dict[str, Any]:
 
 def use(box: HTTPBlackBox, folder: Path) -> None:
     X = np.random.default_rng(0).normal(size=(80, 3))
-    quick = {"training": TrainingConfig(n_epochs=1), "interpreter": InterpreterConfig(n_residual_steps=0)}
+    quick = {"training": TrainingConfig(n_epochs=1)}
     explainer = SOInter(box, k=2, query_budget=100, random_state=0, verbose=True, **quick)
     explainer.fit(X, checkpoint=folder / "checkpoints").save(folder / "saved")
     explanation = sointer.load(folder / "saved", black_box=box).explain(X[:4], target=1, k="auto")

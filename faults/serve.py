@@ -17,7 +17,7 @@ from served import Client, Server, request, serving
 from study import Case, Row, Study
 from tables import sections, table
 
-from sointer import InterpreterConfig, SOInter, TrainingConfig
+from sointer import SOInter, TrainingConfig
 from sointer.datasets import paper_e1
 
 CONCURRENCY, QUEUE = 2, 30
@@ -49,7 +49,7 @@ def run(saturated: int) -> dict[str, Any]:
 def fit() -> tuple[SOInter, Any]:
     problem = paper_e1(8)
     data = problem.sample(300, random_state=0)
-    quick = {"training": TrainingConfig(n_epochs=5), "interpreter": InterpreterConfig(n_residual_steps=20)}
+    quick = {"training": TrainingConfig(n_epochs=5)}
     return SOInter(problem, k=4, random_state=0, query_budget=300, verbose=False, **quick).fit(data), data
 
 
@@ -105,7 +105,7 @@ def is_right(rows: list[dict[str, Any]], explanation: Any) -> bool:
         units = [unit for unit in explanation.selected[i] if unit >= 0]
         scores = np.array([feature["score"] for feature in row["features"]], dtype=np.float32)
         names = [feature["name"] for feature in row["features"]]
-        if names != [explanation.feature_names[unit] for unit in units] or row["expected"] != explanation.expected[i]:
+        if names != [explanation.feature_names[unit] for unit in units] or row["value"] != explanation.value[i]:
             return False
         if scores.tobytes() != explanation.scores[i, units].tobytes():
             return False

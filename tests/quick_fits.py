@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sointer import InterpreterConfig, TrainingConfig
+from sointer import TrainingConfig
 
 QUICK: dict[str, Any] = {
     "k": 2,
     "query_budget": 300,
     "random_state": 0,
     "training": TrainingConfig(n_epochs=5),
-    "interpreter": InterpreterConfig(n_residual_steps=20),
 }

@@ -73,13 +73,13 @@ def fitted(kind: str) -> SOInter:
 
 
 def fit(asked: Any, data: Any, **settings: Any) -> SOInter:
-    steps = {} if data is IMAGES else {"n_path_steps": 2}
+    only_images = {"interpreter": InterpreterConfig(n_residual_steps=5)} if data is IMAGES else {}
     quick = {
         "k": 2,
         "query_budget": 200,
         "random_state": 0,
-        "training": TrainingConfig(n_epochs=2, n_rounds=1),
-        "interpreter": InterpreterConfig(n_residual_steps=5, **steps),
+        "training": TrainingConfig(n_epochs=2),
+        **only_images,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

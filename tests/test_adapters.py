@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,22 +13,39 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from sointer.adapters import as_black_box
 from sointer.adapters.torch import TorchPredict
 from sointer.blackbox import BlackBox
-from sointer.errors import BlackBoxError, InputError
+from sointer.errors import BlackBoxError, InputError, MethodWarning, QueryBudgetExceeded, SointerWarning
 from sointer.inputs import InputFormat
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 4))
 Y = np.column_stack([X[:, 0] > 0, X[:, 1] + X[:, 2] > 0, X[:, 3] > 0.5]).astype(int)
+
+
+class Odd:
+    """Two outputs, of which subclasses give odd probabilities."""
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return X[:, :2] > 0
+
+
+class Moody(Odd):
+    """Probabilities that agree with predict on rows whose first number is positive."""
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.where((X[:, :2] > 0) == (X[:, :1] > 0), 0.75, 0.25)
+
 
 MODELS = {
     "chain": ClassifierChain(LogisticRegression()),
@@ -42,8 +61,9 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_predict_is_the_models_own(name: str) -> None:
     model = clone(MODELS[name]).fit(X, Y)
-    box = as_black_box(model, batch_size=7)
+    box = as_black_box(model, method="predict", batch_size=7)
     np.testing.assert_array_equal(box(X), model.predict(X))
+    assert (box.method, box.declared_kind) == ("predict", None)
     assert box.n_outputs == 3
     assert box.n_queries == 60
     assert box.name == type(model).__name__
@@ -59,6 +79,136 @@ def test_probabilities_are_those_of_the_positive_class(name: str) -> None:
     own = model.predict_proba(X)
     expected = np.column_stack([one[:, 1] for one in own]) if isinstance(own, list) else own
     np.testing.assert_allclose(got, expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_probabilities_are_the_default_where_they_agree_with_predict(name: str) -> None:
+    """A tree grown to the end has none between 0 and 1: its labels say as much."""
+    model = clone(MODELS[name]).fit(X, Y)
+    box = as_black_box(model)
+    assert box.method is None
+    got = box(X)
+    expected = "predict" if name == "tree" else "predict_proba"
+    assert (box.method, box.declared_kind) == (expected, None if name == "tree" else "probability")
+    np.testing.assert_array_equal(got, as_black_box(model, method=expected)(X))
+    assert box.n_queries == 60
+
+
+def test_what_has_no_probabilities_is_predicted_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
+    class Broken(LogisticRegression):
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            raise NotImplementedError
+
+    for model in [
+        MultiOutputClassifier(SVC()).fit(X, Y),
+        make_pipeline(StandardScaler(), SVC()).fit(X, Y[:, 0]),
+        MultiOutputClassifier(Broken()).fit(X, Y),
+        LogisticRegression().fit(X, np.arange(60) % 3),
+        RandomForestClassifier(5, random_state=0).fit(X, np.column_stack([Y[:, 0], np.arange(60) % 3])),
+        RandomForestRegressor(5, random_state=0).fit(X, Y),
+    ]:
+        box = as_black_box(model)
+        np.testing.assert_array_equal(box(X), model.predict(X).reshape(60, -1))
+        assert box.method == "predict"
+    assert not [one for one in recwarn if issubclass(one.category, SointerWarning)]
+
+
+def test_another_threshold_than_one_half_is_said() -> None:
+    model = FixedThresholdClassifier(LogisticRegression(), threshold=0.2).fit(X, Y[:, 0])
+    likely = model.predict_proba(X)[:, 1] > 0.5
+    n_wrong = int((likely != (model.predict(X) == 1)).sum())
+    assert n_wrong > 3
+    box = as_black_box(model)
+    with pytest.warns(MethodWarning, match=rf"disagree: for {n_wrong} of 60 samples.*method='predict_proba'") as told:
+        np.testing.assert_array_equal(box(X)[:, 0], model.predict(X))
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(as_black_box(model, method="predict")(X)[:, 0], model.predict(X))
+        got = as_black_box(model, method="predict_proba")(X)
+    np.testing.assert_allclose(got[:, 0], model.predict_proba(X)[:, 1])
+
+
+def test_probabilities_outside_their_range_are_not_taken_for_any() -> None:
+    class Scores(Odd):
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            return np.clip(X[:, :2], -0.5, 1.5) + 0.5
+
+    with pytest.warns(MethodWarning, match=r"from 0 to 2, outside \[0, 1\].*output_kind='continuous'"):
+        assert as_black_box(Scores())(X).dtype == bool
+
+    class Lost(Odd):
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            return np.where(X[:, :2] > 1, np.nan, 0.3)
+
+    with pytest.warns(MethodWarning, match="NaN"):
+        assert as_black_box(Lost())(X).dtype == bool
+    with pytest.raises(BlackBoxError, match="NaN"):
+        as_black_box(Lost(), method="predict_proba")(X)
+
+    class Rounded(Odd):
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            return np.where(X[:, :2] > 0, 1 + 1e-9, 0.25 - 0.25 * (X[:, :2] < -1) - 1e-9)
+
+    got = as_black_box(Rounded())(X)
+    assert (got.min(), got.max()) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [((0, 1), None), ((False, True), None), ((-1, 1), None), (("no", "yes"), "yes"), ((3, 8), "y0=8")],
+)
+def test_one_binary_classifier_has_one_probability_named_after_its_class(labels: tuple, name: str | None) -> None:
+    model = LogisticRegression().fit(X, np.where(Y[:, 0], labels[1], labels[0]))
+    for method in (None, "predict_proba"):
+        box = as_black_box(model, method=method)
+        np.testing.assert_allclose(box(X), model.predict_proba(X)[:, 1:])
+        assert box.output_names == (None if name is None else [name])
+        assert box.method == "predict_proba"
+    named = as_black_box(model, output_names=["mine"])
+    named(X)
+    assert named.output_names == ["mine"]
+
+
+def test_labels_of_many_outputs_are_in_their_names() -> None:
+    model = RandomForestClassifier(5, random_state=0).fit(X, np.where(Y, "yes", "no"))
+    box = as_black_box(model)
+    got = box(X)
+    assert box.output_names == ["y0=yes", "y1=yes", "y2=yes"]
+    np.testing.assert_array_equal(np.where(got > 0.5, "yes", "no"), model.predict(X))
+
+
+def test_probabilities_of_more_than_two_classes_are_outputs_if_asked_for() -> None:
+    model = LogisticRegression().fit(X, np.array(["red", "green", "blue"])[np.arange(60) % 3])
+    box = as_black_box(model, method="predict_proba")
+    np.testing.assert_allclose(box(X), model.predict_proba(X))
+    assert box.output_names == ["blue", "green", "red"]
+
+
+def test_a_single_class_has_one_certain_probability() -> None:
+    for label, p in [(0, 0.0), (1, 1.0), ("a", 1.0)]:
+        model = RandomForestClassifier(3, random_state=0).fit(X, np.full(60, label))
+        assert as_black_box(model, method="predict_proba")(X).tolist() == [[p]] * 60
+        assert as_black_box(model)(X).tolist() == [[label]] * 60
+
+
+def test_workers_do_not_choose_for_themselves() -> None:
+    """The first rows agree and others do not: the choice of the first holds for all."""
+    box = as_black_box(Moody(), batch_size=5, n_jobs=2)
+    got = box(np.abs(X) * np.sign(np.arange(60) - 30.5)[::-1, None])
+    assert box.method == "predict_proba"
+    assert got.dtype == np.float64
+    np.testing.assert_array_equal(got, 0.75)
+
+
+def test_the_choice_counts_no_query_and_keeps_the_budget() -> None:
+    model = clone(MODELS["forest"]).fit(X, Y)
+    box = as_black_box(model, query_budget=10)
+    with pytest.raises(QueryBudgetExceeded):
+        box(X)
+    assert box.method is None
+    box(X[:10])
+    assert (box.method, box.n_queries) == ("predict_proba", 10)
 
 
 def test_probability_of_an_output_that_never_varied() -> None:
@@ -103,7 +253,8 @@ def test_a_frame_stays_a_frame_through_a_pipeline() -> None:
 @pytest.mark.parametrize("make", [sparse.csr_matrix, sparse.csr_array])
 def test_sparse_rows_reach_the_model_sparse(make: type) -> None:
     model = MultiOutputClassifier(LogisticRegression()).fit(sparse.csr_matrix(X), Y)
-    np.testing.assert_array_equal(as_black_box(model, batch_size=11)(make(X)), model.predict(X))
+    np.testing.assert_array_equal(as_black_box(model, method="predict", batch_size=11)(make(X)), model.predict(X))
+    np.testing.assert_array_equal(as_black_box(model, batch_size=11)(make(X)) > 0.5, model.predict(X) == 1)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -204,3 +355,20 @@ def test_what_cannot_be_a_model() -> None:
         as_black_box(LinearRegression().fit(X, Y), method="predict_proba")
     with pytest.raises(InputError, match="method='predict_proba' was given"):
         as_black_box(np.sign, method="predict_proba")
+
+
+def test_masks_are_predicted_unless_probabilities_are_asked_for() -> None:
+    class Segments:
+        def predict(self, images: np.ndarray) -> np.ndarray:
+            return (images[:, 0] > 0).astype(int)
+
+        def predict_proba(self, images: np.ndarray) -> np.ndarray:
+            return 1 / (1 + np.exp(-images[:, 0]))
+
+    images = rng.normal(size=(5, 1, 4, 4))
+    box = as_black_box(Segments())
+    np.testing.assert_array_equal(box(images), (images[:, 0] > 0).reshape(5, 16))
+    assert box.output_shape == (4, 4)
+    soft = as_black_box(Segments(), method="predict_proba")
+    np.testing.assert_allclose(soft(images), 1 / (1 + np.exp(-images.reshape(5, 16))))
+    assert soft.output_shape == (4, 4)

@@ -16,14 +16,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 
 import sointer
-from sointer import BlackBox, InterpreterConfig, SOInter, TrainingConfig
+from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.errors import (
     BlackBoxError,
     BudgetWarning,
     ConstantFeatureWarning,
     ConstantOutputWarning,
     InputError,
+    MethodWarning,
     PoorFitWarning,
+    QueryBudgetExceeded,
     SointerWarning,
     UnstableBlackBoxWarning,
 )
@@ -32,8 +34,7 @@ pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 
 TINY = {
     "query_budget": 200,
-    "training": TrainingConfig(n_epochs=1, n_rounds=1),
-    "interpreter": InterpreterConfig(n_path_steps=2, n_residual_steps=0),
+    "training": TrainingConfig(n_epochs=1),
     "random_state": 0,
 }
 X = np.random.default_rng(0).normal(size=(100, 4))
@@ -120,11 +121,18 @@ def test_constant_outputs_are_named_and_still_explained():
     assert explainer.explain(X[:5], target=1).selected.shape == (5, 2)
 
 
-def test_labels_beside_numbers_are_refused_or_said():
-    with pytest.raises(InputError, match="of one kind"):
-        tiny(lambda batch: pd.DataFrame({"label": np.where(batch[:, 0] > 0, "x", "y"), "n": batch[:, 2]})).fit(X)
-    with pytest.warns(SointerWarning, match="two values only"):
-        tiny(lambda batch: np.column_stack([batch[:, 0] > 0, batch[:, 2] * 5])).fit(X)
+@pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+def test_labels_beside_numbers_keep_their_kinds():
+    def named(batch):
+        return pd.DataFrame({"label": np.where(batch[:, 0] > 0, "x", "y"), "n": batch[:, 2]})
+
+    assert tiny(named).fit(X).outputs_.kinds == ("binary", "continuous")
+    numbers = tiny(lambda batch: np.column_stack([batch[:, 0] > 0, batch[:, 2] * 5])).fit(X)
+    assert numbers.outputs_.kinds == ("binary", "continuous")
+    with pytest.raises(InputError, match="hold strings"):
+        tiny(named, output_kind={"label": "continuous"}).fit(X)
+    with pytest.raises(InputError, match="'m', which is no output"):
+        tiny(named, output_kind={"m": "continuous"}).fit(X)
 
 
 def test_a_typo_in_targets_costs_almost_no_query():
@@ -237,7 +245,9 @@ def test_a_budget_that_ends_leaves_a_usable_explainer():
     with pytest.warns(BudgetWarning, match="of 5000 planned"):
         explainer = SOInter(box, k=2, **{**TINY, "query_budget": None}).fit(X)
     assert box.n_queries == explainer.n_queries_ + 30 <= 150
-    assert explainer.explain(X, target=0).selected.shape == (100, 2)
+    assert explainer.explain(X, target=0, query=False).selected.shape == (100, 2)
+    with pytest.raises(QueryBudgetExceeded, match="once per sample"):
+        explainer.explain(X, target=0)
 
 
 def test_a_budget_spent_by_others_half_way_is_said():
@@ -252,7 +262,7 @@ def test_a_budget_spent_by_others_half_way_is_said():
     with pytest.warns(BudgetWarning, match="budget ended"):
         explainer = SOInter(box, k=2, removal=hungry, **{**TINY, "query_budget": None}).fit(X)
     assert box.n_queries <= 400
-    assert explainer.explain(X, target=0).selected.shape == (100, 2)
+    assert explainer.explain(X, target=0, query=False).selected.shape == (100, 2)
 
 
 def test_ctrl_c_passes_through():
@@ -315,7 +325,8 @@ def test_verifying_without_a_black_box(small_explainer, small_data, tmp_path):
     with pytest.raises(InputError, match="black_box=model"):
         explanation.verify()
     with pytest.raises(InputError, match="black_box=model"):
-        loaded.explain(small_data[:3], target=0, k="auto")
+        loaded.explain(small_data[:3], target=0, refine=20)
+    assert loaded.explain(small_data[:3], target=0, k="auto").value_source == "expected"
 
 
 # --- everything that fits together ------------------------------------------------------------------------
@@ -370,3 +381,126 @@ def test_any_shape_type_and_kind_of_output(
     every = explainer.explain(given_data, target=n_outputs - 1, k=n_features)
     if kind != "numbers":
         assert every.verify(n_draws=2).fidelity == 1.0, "with every feature kept, nothing changes"
+
+
+# --- probabilities, numbers and models that are not what they seem ------------------------------------------
+
+BRIEF = {"query_budget": 200, "training": TrainingConfig(n_epochs=1), "random_state": 0}
+
+
+def chances(batch):
+    return 1 / (1 + np.exp(-3 * np.asarray(batch)[:, :2]))
+
+
+class Scores:
+    """Its predict_proba returns scores."""
+
+    def predict(self, batch):
+        return two_outputs(batch)
+
+    def predict_proba(self, batch):
+        return np.asarray(batch)[:, :2] + 0.5
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [(lambda batch: np.asarray(batch)[:, :2], {"output_kind": "probability"}), (Scores(), {"method": "predict_proba"})],
+)
+def test_numbers_outside_the_range_of_probabilities(model, settings):
+    with pytest.raises(InputError, match=r"'y0' cannot be a probability.* from -\d.* to \d.*output_kind='continuous'"):
+        SOInter(model, **BRIEF, **settings).fit(X)
+    box = BlackBox(model) if callable(model) else sointer.adapters.as_black_box(model, method="predict_proba")
+    explainer = SOInter(box, output_kind="continuous", **BRIEF).fit(X)
+    assert explainer.explain(X[:3], target=1).value.tolist() == box(X[:3])[:, 1].tolist()
+
+
+def test_scores_in_the_place_of_probabilities_are_left_aside():
+    with pytest.warns(MethodWarning, match=r"from -\d.* to \d.*outside \[0, 1\].*method='predict'"):
+        explainer = SOInter(Scores(), **BRIEF).fit(X)
+    assert explainer.outputs_.kind == "binary"
+
+
+def test_probabilities_that_are_missing():
+    class Lost(Scores):
+        def predict_proba(self, batch):
+            return np.where(np.asarray(batch)[:, :2] > 1.5, np.nan, chances(batch))
+
+    with pytest.raises(BlackBoxError, match=r"NaN or infinite values \(first at row \d+, output \d\)"):
+        SOInter(Lost(), method="predict_proba", **BRIEF).fit(X)
+    with pytest.warns(MethodWarning, match="NaN"):
+        assert SOInter(Lost(), **BRIEF).fit(X).method_ == "predict"
+
+
+@pytest.mark.parametrize("value", [0.25, 7.0, 7.5])
+def test_a_probability_or_number_that_never_changes(value):
+    def model(batch):
+        other = chances(batch)[:, 0] if value < 1 else np.asarray(batch)[:, 0]
+        return np.column_stack([other, np.full(len(batch), value)])
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        explainer = SOInter(model, **BRIEF).fit(X)
+        explanation = explainer.explain(X[:5], target=1)
+    assert {ConstantOutputWarning} <= {one.category for one in told} <= {ConstantOutputWarning, PoorFitWarning}
+    assert explanation.value.tolist() == [value] * 5
+    assert not explanation.needed.any()
+    assert np.abs(explanation.effects).max() < 0.1  # of an energy hardly trained
+    assert np.isnan(explainer.output_skill_[1])
+    assert np.isfinite(explainer.held_out_skill_)
+
+
+@pytest.mark.parametrize(
+    ("later", "words"),
+    [
+        (lambda batch: 20 * chances(batch) - 10, r"range from -\d.* to \d.*on every call"),
+        (lambda batch: np.where(chances(batch) > 0.5, "yes", "no"), "expected numbers as before.*on every call"),
+    ],
+)
+def test_outputs_that_change_their_kind(later, words):
+    class Changing:
+        n_rows = 0
+
+        def __call__(self, batch):
+            self.n_rows += len(batch)
+            return chances(batch) if self.n_rows <= 120 else later(batch)
+
+    with pytest.raises(BlackBoxError, match=words):
+        SOInter(Changing(), batch_size=10, **BRIEF).fit(X)
+
+
+@pytest.mark.parametrize("share", [0.004, 0.03])
+def test_a_few_enormous_numbers_do_not_drown_the_others(share):
+    rows = np.random.default_rng(1).normal(size=(1000, 4))
+    rare = np.quantile(np.abs(rows[:, 3]), 1 - share)
+
+    def model(batch):
+        clean = 2 * batch[:, 0] + batch[:, 1]
+        return np.column_stack([np.where(np.abs(batch[:, 3]) > rare, 1e6 * clean, clean), batch[:, 2]])
+
+    settings = {"query_budget": 1500, "training": TrainingConfig(n_epochs=8), "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        explainer = SOInter(model, k=2, **settings).fit(rows)
+    assert explainer.output_skill_[1] > 0.9
+    assert explainer.output_skill_[0] > 0.1  # of enormous numbers not even the sign is easy
+    assert 1.5 < explainer.outputs_.scale[0] < 6
+    usual = rows[np.abs(rows[:, 3]) < 1][:50]
+    explanation = explainer.explain(usual, target=0)
+    np.testing.assert_array_equal(explanation.value, model(usual)[:, 0])
+    assert explanation.mask[:, 0].mean() > 0.7
+    assert np.abs(explanation.effects).max() < 100
+    enormous = explainer.explain(rows[np.abs(rows[:, 3]) > rare][:3], target=0)
+    assert np.abs(enormous.value.astype(float)).max() > 1e5
+
+
+@pytest.mark.parametrize("noise", ["labels", "probabilities", "numbers"])
+def test_a_model_that_draws_its_outputs_at_random(noise):
+    draws = np.random.default_rng(0)
+
+    def model(batch):
+        p = chances(batch) + draws.normal(0, 0.3, (len(batch), 2))
+        return p > 0.5 if noise == "labels" else np.clip(p, 0, 1) if noise == "probabilities" else 10 * p
+
+    with pytest.warns(UnstableBlackBoxWarning, match="asked twice.*fix its seed"):
+        explainer = SOInter(model, **BRIEF).fit(X)
+    assert np.isfinite(explainer.explain(X[:5], target=0).scores).all()

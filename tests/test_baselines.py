@@ -118,7 +118,7 @@ def test_l2x_finds_the_one_feature_that_decides():
     for target, feature in ((0, 4), (1, 2)):
         explanation = explainer.explain(rows[:200], target=target)
         assert np.mean(explanation.selected == feature) >= 0.95
-        assert np.mean(explanation.expected == model(rows[:200])[:, target]) >= 0.9
+        assert np.mean(explanation.value == model(rows[:200])[:, target]) >= 0.9
     losses = [row["loss"] for row in explainer.history_]
     assert losses[-1] < losses[0]
 

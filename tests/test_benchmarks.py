@@ -120,10 +120,11 @@ def test_queries_of_an_explanation(method, n_queries, rows):
 
 
 @pytest.mark.parametrize("black_box", ["e1-20", "bibtex", "horses"])
-def test_sointer_asks_in_fit_and_never_again(black_box, rows):
+def test_sointer_queries_in_fit_and_then_at_most_once_per_sample(black_box, rows):
     row = rows[black_box, "SOInter"]
-    assert row["fit"]["queries"] == (60 if black_box == "horses" else 100)
-    assert row["each"]["queries"] == row["all_outputs"]["queries"] == 0
+    assert 50 <= row["fit"]["queries"] <= (60 if black_box == "horses" else 100)
+    assert 0 < row["each"]["queries"] <= 1
+    assert row["all_outputs"]["queries"] <= 1
     assert row["bare"]["seconds"] > 0
 
 
@@ -131,7 +132,7 @@ def test_sointer_asks_in_fit_and_never_again(black_box, rows):
 def test_our_other_explainers_are_counted(method, rows):
     row = rows["e1-20", method]
     assert row["fit"]["queries"] == 300
-    assert (row["each"]["queries"] > 0) == (method != "L2X")
+    assert (row["each"]["queries"] > 1) == (method != "L2X")
 
 
 def test_several_outputs_in_one_go_cost_no_more_queries(rows):
@@ -204,7 +205,7 @@ def test_the_bare_pass_computes_the_scores_of_explain(small_explainer, small_pro
     calls = modules.bare.recorded(lambda: kept.append(small_explainer.explain(X, target=1)))
     for some in (calls, modules.bare.in_one_batch(calls)):
         with torch.no_grad():
-            scores = torch.cat([network(*inputs) for network, inputs in some]).numpy()[:300]
+            scores = torch.cat([network(*inputs).relevance for network, inputs in some]).numpy()[:300]
         np.testing.assert_allclose(scores, kept[0].scores, rtol=1e-3, atol=1e-4)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import resource
@@ -52,8 +53,7 @@ def make(model, **changes):
         "k": 2,
         "query_budget": N_QUERIES,
         "random_state": 0,
-        "training": TrainingConfig(n_epochs=1, n_rounds=1),
-        "interpreter": InterpreterConfig(n_path_steps=2, n_residual_steps=10),
+        "training": TrainingConfig(n_epochs=1),
     }
     return SOInter(BlackBox(model, batch_size=16, retries=0), **{**settings, **changes})
 
@@ -65,9 +65,17 @@ def fit(explainer, data=X, **more):
 
 
 def same(one, two, data=X):
-    a, b = one.explain(data, target=0), two.explain(data, target=0)
+    a, b = (explainer.explain(data, target=0, query=False) for explainer in (one, two))
     weights = [one.energy_.state_dict(), two.energy_.state_dict()]
     return np.array_equal(a.scores, b.scores) and all(bool((weights[0][n] == weights[1][n]).all()) for n in weights[0])
+
+
+@functools.cache
+def n_asked() -> int:
+    """How many rows a fit that nothing disturbed asks about: the budget, but for checks that are not needed."""
+    n = fit(make(Model())).n_queries_
+    assert 0.9 * N_QUERIES < n <= N_QUERIES
+    return n
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +100,7 @@ def test_a_checkpoint_changes_nothing(peace, tmp_path):
     kept = fit(make(model), checkpoint=tmp_path / "fit")
     assert same(explainer, kept)
     assert model.asked == asked
-    assert (kept.n_queries_, kept.n_queries_replayed_) == (N_QUERIES, 0)
+    assert (kept.n_queries_, kept.n_queries_replayed_) == (n_asked(), 0)
 
 
 def test_a_fit_that_failed_goes_on_where_it_was(peace, tmp_path):
@@ -107,7 +115,7 @@ def test_a_fit_that_failed_goes_on_where_it_was(peace, tmp_path):
     assert sorted(first.asked + second.asked + last.asked) == sorted(asked)
     assert kept.n_queries_ == len(last.asked) > 0
     assert kept.n_queries_replayed_ == len(first.asked) + len(second.asked) > 60
-    assert Journal(tmp_path / "fit" / "journal.bin").n_known == N_QUERIES
+    assert Journal(tmp_path / "fit" / "journal.bin").n_known == n_asked()
 
 
 def test_a_finished_fit_is_not_done_again(peace, tmp_path):
@@ -115,11 +123,11 @@ def test_a_finished_fit_is_not_done_again(peace, tmp_path):
     model = Model(stops_after=0)
     again = fit(make(model), checkpoint=tmp_path / "fit")
     assert same(peace[0], again)
-    assert (again.n_queries_, again.n_queries_replayed_, model.asked) == (0, N_QUERIES, [])
+    assert (again.n_queries_, again.n_queries_replayed_, model.asked) == (0, n_asked(), [])
     model.stops_after = None
     assert again.explain(X[:3], target=1).verify().n_queries > 0  # it has its black box
     loaded = sointer.load(tmp_path / "fit" / "explainer")
-    assert loaded.n_queries_ == N_QUERIES
+    assert loaded.n_queries_ == n_asked()
 
 
 @pytest.mark.parametrize("damage", ["half saved", "damaged"])
@@ -136,14 +144,14 @@ def test_a_finished_explainer_that_is_not_whole_is_made_again_from_the_answers(d
         again.fit(X, checkpoint=tmp_path / "fit")
     assert same(peace[0], again)
     assert model.asked == []
-    assert sointer.load(facts.parent).n_queries_ == N_QUERIES
+    assert sointer.load(facts.parent).n_queries_ == n_asked()
 
 
 def test_without_a_seed_the_first_one_is_kept(tmp_path):
     stopped(tmp_path / "fit", 90, random_state=None)
     model = Model()
     fit(make(model, random_state=None), checkpoint=tmp_path / "fit")
-    assert len(model.asked) <= N_QUERIES - 60  # another seed would ask other questions
+    assert len(model.asked) <= n_asked() - 60  # another seed would ask other questions
     other = Model()
     fit(make(other, random_state=None), checkpoint=tmp_path / "other")
     assert not set(other.asked) >= set(model.asked)
@@ -153,7 +161,7 @@ def test_a_generator_counts_by_its_state(tmp_path):
     stopped(tmp_path / "fit", 90, random_state=np.random.default_rng(3))
     model = Model()
     fit(make(model, random_state=np.random.default_rng(3)), checkpoint=tmp_path / "fit")
-    assert len(model.asked) <= N_QUERIES - 60
+    assert len(model.asked) <= n_asked() - 60
     with pytest.raises(CheckpointError, match="random_state"):
         fit(make(Model(), random_state=np.random.default_rng(4)), checkpoint=tmp_path / "fit")
 
@@ -200,7 +208,7 @@ def test_all_kinds_of_questions_and_answers(data, reply, target, changes, tmp_pa
     assert len(first.asked) >= 48
     one, two = explainer.explain(data, target), kept.explain(data, target)
     assert np.array_equal(one.scores, two.scores)
-    assert list(one.expected) == list(two.expected)
+    assert list(one.value) == list(two.value)
     assert kept.output_names_ == explainer.output_names_
 
 
@@ -240,7 +248,7 @@ def test_a_cache_and_a_budget_of_the_black_box_hold_as_without(tmp_path):
         ({"query_budget": 150}, X, "query_budget was 200, is 150"),
         ({"random_state": 1}, X, "random_state was 0, is 1"),
         ({"removal": "mean"}, X, "removal differ"),
-        ({"training": TrainingConfig(n_epochs=2, n_rounds=1)}, X, "TrainingConfig.n_epochs was 1, is 2"),
+        ({"training": TrainingConfig(n_epochs=2)}, X, "TrainingConfig.n_epochs was 1, is 2"),
         ({}, X[:-1], "data differ"),
         ({}, X + 1e-12, "data differ"),
         ({"feature_names": ["a", "b", "c", "d"]}, X, "features differ"),
@@ -260,7 +268,7 @@ def test_what_decides_nothing_may_change(peace, tmp_path):
     box = BlackBox(model, batch_size=7)
     kept = fit(make(model, verbose=False).set_params(model=box), checkpoint=tmp_path / "fit")
     assert same(peace[0], kept)
-    assert len(model.asked) <= N_QUERIES - 60
+    assert len(model.asked) <= n_asked() - 60
 
 
 def test_places_that_are_no_checkpoint(tmp_path):
@@ -338,7 +346,7 @@ def test_a_full_disk_stops_the_fit_and_loses_nothing(peace, tmp_path):
     model = Model()
     kept = fit(make(model), checkpoint=tmp_path / "fit")
     assert same(peace[0], kept)
-    assert kept.n_queries_replayed_ + len(model.asked) == N_QUERIES
+    assert kept.n_queries_replayed_ + len(model.asked) == n_asked()
     assert kept.n_queries_replayed_ >= 32
 
 
@@ -359,7 +367,7 @@ def test_an_interrupt_leaves_no_finished_explainer(peace, tmp_path):
     assert n_known >= 100
     rest = Model()
     assert same(peace[0], fit(make(rest), checkpoint=tmp_path / "fit"))
-    assert len(rest.asked) == N_QUERIES - n_known
+    assert len(rest.asked) == n_asked() - n_known
 
 
 @pytest.mark.skipif(not hasattr(os, "fork") or not Path("/proc/self/stat").exists(), reason="needs Linux")

@@ -119,7 +119,8 @@ def one_line(result: Result) -> str:
 def test_fit_says_what_it_did_and_what_to_do_next(project: Path) -> None:
     told, aside = (project / "fit.out").read_text(), (project / "fit.err").read_text()
     assert told.startswith("wrote why: explains 3 outputs, by 2 of 6 features\n")
-    assert "600 rows" in told
+    n_queries = int(re.search(r"asked the model about (\d+) rows", told)[1])
+    assert 500 < n_queries <= 600  # what was kept for checks may not be needed
     assert "400 rows of 6 columns in X.csv; not used: id, truth" in aside
     assert "sointer explain why --data FILE --target 'warm'" in aside
     assert "\r" not in aside  # no progress bars without a terminal
@@ -136,7 +137,18 @@ def test_the_path_of_a_newcomer(here: Path) -> None:
     assert explained.exit_code == 0, explained.stderr
     assert "explained 400 rows" in explained.stdout
     records = pd.read_parquet("odd.parquet")
-    assert list(records.columns) == ["sample", "target", "expected", "rank", "feature", "score"]
+    assert list(records.columns) == [
+        "sample",
+        "target",
+        "value",
+        "value_source",
+        "rank",
+        "feature",
+        "score",
+        "needed",
+        "effect",
+        "locality",
+    ]
     assert set(records["feature"]) == TRUTH["odd"]
     own = sointer.load("why").explain(pd.read_csv("X.csv")[FEATURES], "odd").to_frame()
     assert records["feature"].tolist() == own["feature"].tolist()
@@ -163,9 +175,14 @@ def test_evaluate_as_table_and_json(here: Path) -> None:
         is_shown = re.search(rf"^{method} +[01]\.\d+", told.stdout, re.MULTILINE) is not None
         assert is_shown == (importlib.util.find_spec(package) is not None)
         assert is_shown == (f"{method} is left out, for {package} is not installed" not in told.stderr)
-    told = run(*ask, "--against", "Random", "--json", "--target", "odd")
+    assert re.search(r"^keep/delete +k=1 +k=2", told.stdout, re.MULTILINE)
+    assert re.search(r"^GlobalList +[01]\.\d\d/[01]\.\d\d", told.stdout, re.MULTILINE)
+    assert "Invase is left out" in told.stderr
+    told = run(*ask, "--against", "Random", "--json", "--target", "odd", "--ks", "1,2")
     facts = json.loads(told.stdout)
     ours, chance = facts["methods"]
+    assert facts["ks"] == [1, 2]
+    assert len(ours["keep"]) == len(ours["delete"]) == 2
     assert ours["fidelity"]["mean"] > 0.95 > chance["fidelity"]["mean"]
     assert [target["target"] for target in facts["targets"]] == ["odd"]
     assert run(*ask, "--against", "none", "--k", "1", "--target", "odd", "--at-least", "0.99").exit_code == 3
@@ -175,38 +192,83 @@ def test_evaluate_as_table_and_json(here: Path) -> None:
 def test_standard_output_carries_the_records_only(here: Path) -> None:
     told = run("explain", "why", "--data", "X.csv", "-t", "wet", "-k", "1", "--out", "-", "--chunk-rows", "100")
     header, *lines = told.stdout.splitlines()
-    assert header == '"sample","target","expected","rank","feature","score"'
+    assert header == '"sample","target","value","value_source","rank","feature","score","needed","effect","locality"'
     assert len(lines) == 400
     assert [int(line.split(",")[0]) for line in lines] == list(range(400))
-    assert sum(line.split(",")[4] == '"f1"' for line in lines) > 380
+    assert sum(line.split(",")[5] == '"f1"' for line in lines) > 380
     told = run("explain", "why", "--data", "X.csv", "-t", "wet", "-k", "1", "--out", "-", "--json")
     records = [json.loads(line) for line in told.stdout.splitlines()]
     assert len(records) == 400
     assert records[7]["sample"] == 7
 
 
+def test_by_default_and_without_the_model_those_that_matter_are_selected(here: Path) -> None:
+    told = run("explain", "why", "--data", "X.csv", "-t", "wet", "--k", "auto", "--out", "-", "--quiet")
+    assert told.exit_code == 0, told.output
+    opened = sointer.load("why")
+    frame = opened.explain(pd.read_csv("X.csv")[FEATURES], "wet", k="auto").to_frame()
+    assert len(told.stdout.splitlines()) == len(frame) + 1
+    model = [argument for argument in FIT if argument not in ("--k", "2")]
+    made = run(*model, "--query-budget", "100", "--out", "automatic", "--json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["k"] == "auto"
+    assert "those that matter of 6 features" in run("info", "automatic").stdout
+
+
 def test_json_of_every_command_is_json_and_nothing_else(here: Path) -> None:
     facts = json.loads(run("info", "why", "--json").stdout)
     assert (facts["features"], facts["outputs"], facts["k"]) == (FEATURES, ["warm", "wet", "odd"], 2)
-    assert facts["n_queries"] == 600
-    assert set(json.loads(run("reproduce", "--json").stdout)) == {"smoke", "synthetic", "text", "horses"}
+    assert 500 < facts["n_queries"] <= 600
+    assert set(json.loads(run("reproduce", "--json").stdout)) == {
+        "smoke",
+        "synthetic",
+        "text",
+        "horses",
+        "instancewise",
+        "tables",
+    }
 
 
 def test_with_the_model_at_hand_its_answers_are_explained_and_checked(here: Path) -> None:
     told = run(
         *("explain", "why", "--data", "X.csv", "-t", "odd", "--model", "newcomers_model:predict"),
-        *("--ask", "--refine", "10", "--verify", "50", "--out", "asked.parquet", "--json"),
+        *("--refine", "10", "--verify", "50", "--out", "asked.parquet", "--json"),
     )
     assert told.exit_code == 0, told.stderr
     facts = json.loads(told.stdout)
-    assert facts["n_queries"] > 0
+    assert facts["n_queries"] > 400
     assert facts["fidelity"] > 0.95
+    assert "expected" not in told.stderr
+
+
+def test_the_value_is_what_the_model_predicts(here: Path) -> None:
+    rows = pd.read_csv("X.csv")[FEATURES]
+    ask = ["explain", "why", "--data", "X.csv", "-t", "odd", "-t", "wet", "-k", "1", "--force", "--out", "v.csv"]
+    told = run(*ask, "--model", "newcomers_model:tree", "--json")
+    assert told.exit_code == 0, told.stderr
+    assert json.loads(told.stdout)["n_queries"] == 400  # once per row, for both targets
+    assert "expected" not in told.stderr
+    records = pd.read_csv("v.csv")
+    assert set(records["value_source"]) == {"model"}
+    model = sointer.load("why", black_box=importlib.import_module("newcomers_model").tree).black_box_
+    said = model(rows)
+    for place, name in ((2, "odd"), (1, "wet")):
+        assert records[records["target"] == name]["value"].tolist() == said[:, place].tolist()
+    for more in ([], ["--model", "newcomers_model:tree", "--no-query"]):
+        told = run(*ask, *more, "--json")
+        assert told.exit_code == 0, told.stderr
+        assert json.loads(told.stdout)["n_queries"] == 0
+        assert "values are expected ones: the model was not queried" in told.stderr
+        assert ("--model" if not more else "--no-query") in told.stderr
+        assert set(pd.read_csv("v.csv")["value_source"]) == {"expected"}
+    assert run(*ask, "--quiet").stderr == ""
 
 
 def test_verbose_tells_the_stages_beside_json(here: Path) -> None:
     loud = run(*FIT[:-1], "300", "--target", "2", "--out", "loud", "--json", "-v")
     told = json.loads(loud.stdout)  # although the module prints when it is imported
-    assert (told["explainer"], told["n_features"], told["n_queries"]) == ("loud", 6, 300)
+    assert (told["explainer"], told["n_features"]) == ("loud", 6)
+    assert 250 < told["n_queries"] <= 300
     assert told["warnings"] == [
         line.removeprefix("warning: ") for line in loud.stderr.splitlines() if "warning" in line
     ]
@@ -263,6 +325,7 @@ def test_nothing_is_overwritten_unless_forced(here: Path) -> None:
         (["fit", *FIT[1:5], "--output-names", "a,b", "--out", "x"], "must hold 3 names, got 2"),
         (["fit", *FIT[1:5], "--target", "odd", "--out", "x"], "unknown output: 'odd'"),
         (["evaluate", "why", *FIT[1:5], "--against", "Shap"], "no method 'Shap'"),
+        (["evaluate", "why", *FIT[1:5], "--ks", "1;2"], "--ks must be whole numbers"),
         (["reproduce", "horse"], "Did you mean 'horses'?"),
         (["reproduce", "horses"], "needs a checkout"),
     ],

@@ -8,20 +8,31 @@ import math
 import numpy as np
 import pytest
 
+from sointer import SOInter
 from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, StageConfig, TrainingConfig
 from sointer.errors import InputError
 
 STAGES = [EnergyConfig, InterpreterConfig, TrainingConfig]
+KINDS = ["table", "sparse rows", "images"]
+
+
+def used_by(stage: type[StageConfig], preset: str, data: str) -> dict[str, object]:
+    """Settings of a preset with some data: those of tables, changed, added and (None) taken away."""
+    used = dict(stage.presets[preset])
+    if preset == "default" and data != "table":
+        used.update(stage.other_data[data])
+    return {name: value for name, value in used.items() if value is not None}
 
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_fills_in_all_it_uses_and_nothing_else(stage: type[StageConfig], preset: str) -> None:
-    resolved = stage().resolve(preset)
-    used = stage.presets[preset]
+@pytest.mark.parametrize("data", KINDS)
+def test_a_preset_fills_in_all_it_uses_and_nothing_else(stage: type[StageConfig], preset: str, data: str) -> None:
+    resolved = stage().resolve(preset, data)
+    used = used_by(stage, preset, data)
     for field in dataclasses.fields(resolved):
         assert getattr(resolved, field.name) == used.get(field.name)
-    assert resolved.resolve(preset) == resolved
+    assert resolved.resolve(preset, data) == resolved
     assert stage() == stage()  # the open configuration is left as it was
 
 
@@ -29,7 +40,7 @@ def test_every_preset_is_known_to_every_stage() -> None:
     for stage in STAGES:
         assert set(stage.presets) == set(PRESETS)
         names = {field.name for field in dataclasses.fields(stage)}
-        used = set().union(*(stage.presets[preset] for preset in PRESETS))
+        used = set().union(*(used_by(stage, preset, data) for preset in PRESETS for data in KINDS))
         assert used == names  # no setting without an effect somewhere, no default without a setting
 
 
@@ -48,6 +59,9 @@ def test_what_is_set_stays() -> None:
 @pytest.mark.parametrize(
     ("config", "preset", "name"),
     [
+        (InterpreterConfig(n_path_steps=3), "default", "InterpreterConfig.n_path_steps=3"),
+        (InterpreterConfig(temperature=0.5), "default", "InterpreterConfig.temperature=0.5"),
+        (TrainingConfig(n_rounds=3), "default", "TrainingConfig.n_rounds=3"),
         (EnergyConfig(input_sparsity=1.0), "paper", "EnergyConfig.input_sparsity=1.0"),
         (EnergyConfig(coupling_speed=3.0), "paper", "EnergyConfig.coupling_speed=3.0"),
         (InterpreterConfig(n_path_steps=3), "paper", "InterpreterConfig.n_path_steps=3"),
@@ -93,13 +107,14 @@ def test_values_out_of_range_are_refused(config: StageConfig) -> None:
     "config",
     [
         EnergyConfig(input_sparsity=0.0),
+        EnergyConfig(weight_decay=0.0),
         InterpreterConfig(n_residual_steps=0),
         TrainingConfig(n_rounds=0),
         TrainingConfig(on_policy_share=0.0),
     ],
 )
 def test_zero_is_fine_where_it_switches_something_off(config: StageConfig) -> None:
-    resolved = config.resolve("default")
+    resolved = config.resolve("default", "table" if isinstance(config, EnergyConfig) else "images")
     given = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if getattr(config, f.name) == 0}
     assert given
     assert all(getattr(resolved, name) == 0 for name in given)
@@ -138,3 +153,43 @@ def test_settings_cannot_be_misspelt_or_changed() -> None:
         EnergyConfig(learning_rat=1.0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         EnergyConfig().hidden = (3,)
+
+
+@pytest.mark.parametrize(
+    ("config", "preset"),
+    [
+        (InterpreterConfig(n_path_steps=3), "default"),  # sparse rows
+        (InterpreterConfig(n_residual_steps=3, temperature=2.0), "default"),  # images
+        (TrainingConfig(n_rounds=3, on_policy_share=0.2), "default"),
+        (EnergyConfig(input_sparsity=0.5, coupling_speed=2.0), "default"),  # not images
+        (TrainingConfig(margin=0.5), "paper"),
+    ],
+)
+def test_settings_of_any_data_pass_before_the_data_are_known(config: StageConfig, preset: str) -> None:
+    config.check_for(preset)
+
+
+@pytest.mark.parametrize(
+    ("config", "preset", "words"),
+    [
+        (InterpreterConfig(n_path_steps=3), "paper", "n_path_steps=3 has no effect with preset='paper'"),
+        (TrainingConfig(margin=2.0), "default", "margin=2.0 has no effect with preset='default'"),
+        (InterpreterConfig(n_path_steps=3, n_residual_steps=3), "default", "has no effect"),  # never both
+        (InterpreterConfig(n_path_steps=0), "default", "n_path_steps must be a positive whole number"),
+    ],
+)
+def test_settings_that_no_data_can_use_are_refused_before_data_are_read(config, preset, words) -> None:
+    with pytest.raises(InputError, match=words):
+        config.check_for(preset)
+    name = {InterpreterConfig: "interpreter", TrainingConfig: "training"}[type(config)]
+    with pytest.raises(InputError, match=words):
+        SOInter(None, preset=preset, **{name: config}).fit("no data at all")
+
+
+def test_a_setting_for_other_data_is_refused_once_the_data_are_known() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    asked = []
+    explainer = SOInter(lambda X: asked.append(1) or X > 0, interpreter=InterpreterConfig(n_path_steps=3))
+    with pytest.raises(InputError, match="n_path_steps=3 has no effect with preset='default'"):
+        explainer.fit(X)
+    assert not asked

@@ -25,10 +25,14 @@ QUICK = {
     "k": 2,
     "query_budget": 200,
     "random_state": 0,
-    "training": TrainingConfig(n_epochs=1, n_rounds=1),
-    "interpreter": InterpreterConfig(n_path_steps=2, n_residual_steps=10),
+    "training": TrainingConfig(n_epochs=1),
 }
-WITHOUT_PATHS = {**QUICK, "query_budget": 100, "interpreter": InterpreterConfig(n_residual_steps=5)}
+QUICK_IMAGES = {
+    **QUICK,
+    "query_budget": 100,
+    "training": TrainingConfig(n_epochs=1, n_rounds=1),
+    "interpreter": InterpreterConfig(n_residual_steps=5),
+}
 
 
 def model(batch):
@@ -78,7 +82,7 @@ def explainer():
         (TABLE, model, QUICK, 1),
         (WORDS, model, {**QUICK, "energy": EnergyConfig(hidden=(20,))}, 1),
         (WIDE, model, {**QUICK, "query_budget": 100}, 1),
-        (IMAGES, masks, WITHOUT_PATHS, (2, 3)),
+        (IMAGES, masks, QUICK_IMAGES, (2, 3)),
     ],
     ids=["table", "words", "wide", "images"],
 )
@@ -167,7 +171,6 @@ def test_no_global_generator_is_touched(tmp_path):
         settings={
             **QUICK,
             "preset": "paper",
-            "interpreter": None,
             "training": TrainingConfig(n_rounds=1, n_pretraining_steps=10),
         },
     )

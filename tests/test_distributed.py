@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 
 from sointer import BlackBox, SOInter
 from sointer.baselines import KernelShap, Random, ShapleySampling
-from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import EnergyConfig, TrainingConfig
 from sointer.distributed import fit_groups
 from sointer.distributed.groups import SomeOutputs
 from sointer.errors import InputError, PoorFitWarning, SointerWarning
@@ -30,8 +30,7 @@ from sointer.errors import InputError, PoorFitWarning, SointerWarning
 N = 90
 TINY = {
     "energy": EnergyConfig(hidden=(4, 4), batch_size=8),
-    "interpreter": InterpreterConfig(hidden=(4, 4), n_residual_steps=4, batch_size=8),
-    "training": TrainingConfig(n_rounds=2, n_epochs=1),
+    "training": TrainingConfig(n_epochs=1),
     "query_budget": 100,
     "random_state": 0,
 }
@@ -64,6 +63,16 @@ def table():
 
 @pytest.fixture(scope="module")
 def explainer(table):
+    """Its model goes to the workers."""
+
+    def model(X):
+        return (np.asarray(X)[:, :3] > 0).astype(int)
+
+    return quiet(SOInter(model, k=3, output_names=["sun", "rain", "wind"], **TINY).fit, table)
+
+
+@pytest.fixture(scope="module")
+def homebound(table):
     """Its model cannot be pickled: it must stay at home."""
     lock = joblib.parallel.threading.Lock()
 
@@ -100,6 +109,33 @@ def test_collections_are_explained_as_if_given_at_once(client, explainer, table)
         assert isinstance(lazy, dd.DataFrame)
         assert lazy.npartitions == (X.npartitions if isinstance(X, dd.DataFrame) else len(X.chunks[0]))
         assert_same_records(lazy, whole)
+
+
+def test_values_are_what_the_model_predicts_unless_told_otherwise(client, explainer, homebound, table) -> None:
+    X = dd.from_pandas(table, npartitions=3)
+    found = explainer.explain(X, ["sun", "rain"]).compute()
+    assert set(found["value_source"]) == {"model"}
+    for place, name in enumerate(["sun", "rain"]):
+        own = found[found["target"] == name].drop_duplicates("sample")
+        assert own["value"].tolist() == signs(table)[:, place].tolist()
+    said = X.map_partitions(lambda part: pd.DataFrame(1 - (part.to_numpy()[:, :3] > 0)), meta={0: int, 1: int, 2: int})
+    for one in (explainer, homebound):  # without the model
+        before = one.black_box_.n_queries
+        assert_same_records(one.explain(X, 1, query=False), one.explain(table, 1, query=False).to_frame())
+        given = one.explain(X, 1, predicted=said)
+        assert_same_records(given, one.explain(table, 1, predicted=1 - signs(table)).to_frame())
+        assert set(given.compute()["value_source"]) == {"given"}
+        assert one.black_box_.n_queries == before
+    with pytest.raises(InputError, match=r"cannot be pickled .* predicted=.* query=False"):
+        homebound.explain(X, 1)
+    explainer.black_box_.reset_budget(10_000)
+    try:
+        with pytest.raises(InputError, match=r"query budget.*reset_budget\(None\)"):
+            explainer.explain(X, 1)
+    finally:
+        explainer.black_box_.reset_budget(None)
+    with pytest.raises(InputError, match="query must be True"):
+        explainer.explain(X, 1, query="no")
 
 
 def test_partitions_without_rows_do_no_harm(client, explainer, table) -> None:
@@ -182,8 +218,7 @@ def test_what_needs_the_model_or_cannot_be_is_refused_at_once(explainer, table) 
     with pytest.raises(InputError, match=r"fit: X is a dask DataFrame.*X.sample"):
         SOInter(signs).fit(X)
     wrong = [
-        ({"k": "auto"}, "k='auto' asks the black box"),
-        ({"refine": 2}, "refine= asks the black box"),
+        ({"refine": 2}, "refine= queries the model"),
         ({"target": "snow"}, "unknown output"),
         ({"target": [0] * N}, "names an output twice"),
         ({"X": X[["a", "b"]]}, "lacks 3 of the 5 features"),
@@ -193,9 +228,13 @@ def test_what_needs_the_model_or_cannot_be_is_refused_at_once(explainer, table) 
     for change, complaint in wrong:
         with pytest.raises(InputError, match=complaint):
             explainer.explain(**{"X": X, "target": 0, **change})
-    with pytest.raises(InputError, match="ShapleySampling asks the black box"):
+    with pytest.raises(InputError, match="ShapleySampling queries the model"):
         ShapleySampling(signs, k=2).fit(table).explain(X, 0)
-    assert len(Random(signs, k=2, random_state=0).fit(table).explain(X, 0).compute()) == 2 * N
+    by_chance = Random(signs, k=2, random_state=0).fit(table)
+    assert len(by_chance.explain(X, 0).compute()) == 2 * N
+    with pytest.raises(InputError, match="k='auto' queries the model"):
+        by_chance.explain(X, 0, k="auto")
+    assert_same_records(explainer.explain(X, 0, k="auto"), explainer.explain(table, 0, k="auto").to_frame())
 
 
 # --- joblib ---------------------------------------------------------------------------------------------------
@@ -230,8 +269,8 @@ def test_groups_alone_see_their_own_outputs_only(table) -> None:
     first, second = quiet(fit_groups, SOInter(signs, k=1, batch_size=50, **TINY), table, [["y2", 0], [1]], alone=True)
     assert (first.output_names_, second.output_names_) == (["y2", "y0"], ["y1"])
     explanation = first.explain(table, "y2", predicted=signs(table)[:, [2, 0]])
-    assert (explanation.expected == signs(table)[:, 2]).all()
-    assert (explanation.source.asked == signs(table)[:, [2, 0]]).all()
+    assert (explanation.value == signs(table)[:, 2]).all()
+    assert (explanation.source.predicted == signs(table)[:, [2, 0]]).all()
     box = BlackBox(signs)
     np.testing.assert_array_equal(SomeOutputs(box, np.array([1]))(table), signs(table)[:, [1]])
 

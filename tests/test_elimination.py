@@ -1,4 +1,4 @@
-"""From saliency to a ranking by elimination: slow twins, a planted row of synonyms, and what must hold of any row."""
+"""From evidence to a ranking by elimination: slow twins, a planted row of synonyms, and what must hold of any row."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from sointer.interpreter.elimination import (
     ranked_above,
     rows_at_once,
 )
-from sointer.interpreter.networks import SaliencyInterpreter
+from sointer.interpreter.gradients import path_positions
+from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.present import PresentUnits
 from sointer.interpreter.relaxation import hard_top_k
-from sointer.interpreter.saliency import path_saliency, target_saliency
-from sointer.training.default import selection_sizes
+from sointer.training.sparse_rows import selection_sizes
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 
 SPACES = {
     "binary": OutputSpace((2, 2, 2)),
     "categorical": OutputSpace((3, 2, 4)),
-    "continuous": OutputSpace((1, 1, 1), is_continuous=True),
 }
 N_COLUMNS = 12
 
@@ -54,8 +53,8 @@ def make_energy(kind: str, space: OutputSpace, n_inputs: int = N_COLUMNS, width:
         energy = SeparateEnergy(n_inputs, space, hidden=(width,))
         torch.nn.init.normal_(energy.a)
     torch.nn.init.normal_(energy.input_weights[0])
-    energy.scaling.shift.copy_(0.3 * torch.randn(n_inputs))
-    energy.scaling.scale.copy_(torch.rand(n_inputs) + 0.5)
+    energy.encoding.shift.copy_(0.3 * torch.randn(n_inputs))
+    energy.encoding.scale.copy_(torch.rand(n_inputs) + 0.5)
     return energy.requires_grad_(False)
 
 
@@ -63,18 +62,14 @@ def make_interpreter(
     kind="vector", space=SPACES["binary"], *, reference=None, units=None, width=8, n_columns=N_COLUMNS
 ):
     units = torch.arange(n_columns) if units is None else units
-    interpreter = SaliencyInterpreter(
+    return EliminationInterpreter(
         make_energy(kind, space, n_columns, width=width),
         Likelihood(),
         torch.zeros(1, n_columns) if reference is None else reference,
         units,
         int(units.max()) + 1,
         n_path_steps=4,
-        eliminates=True,
     )
-    interpreter.signed.fill_(1.0)
-    interpreter.shrinkage.fill_(0.0)
-    return interpreter
 
 
 def make_rows(n: int, seed: int = 1, n_columns: int = N_COLUMNS) -> tuple[Tensor, Tensor]:
@@ -86,64 +81,22 @@ def make_rows(n: int, seed: int = 1, n_columns: int = N_COLUMNS) -> tuple[Tensor
 
 def unusual_values(interpreter, targets: Tensor) -> Tensor:
     """Values that the target does not have when everything is removed, so that features decide."""
-    if interpreter.energy.space.is_continuous:
-        return torch.randn(len(targets), generator=generator(9))
     of_nothing = interpreter.likelihood.predict(interpreter.energy, interpreter.references)[0]
     n_classes = torch.tensor(interpreter.energy.space.n_classes)
     return (of_nothing[targets] + 1) % n_classes[targets]
 
 
-# --- saliency through a first layer ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_references", [1, 3])
-@pytest.mark.parametrize("signed_only", [False, True])
-def test_paths_behind_a_linear_layer_are_the_same_paths(n_references, signed_only):
-    weight = torch.randn(4, 3, generator=generator())
-    offset = torch.randn(4, generator=generator(1))
-    x, references = torch.randn(5, 3, generator=generator(2)), torch.randn(n_references, 3, generator=generator(3))
-
-    def rest(z: Tensor) -> Tensor:
-        return torch.sin(z).sum(dim=1) + z[:, 0] * z[:, 1]
-
-    plain = path_saliency(lambda points: rest(points @ weight.T + offset), x, references, 6)
-    behind = path_saliency(
-        rest,
-        x,
-        references,
-        6,
-        project=lambda points: points @ weight.T + offset,
-        pull_back=lambda gradient: gradient @ weight,
-        signed_only=signed_only,
-    )
-    torch.testing.assert_close(behind.signed, plain.signed)
-    if signed_only and n_references == 1:
-        torch.testing.assert_close(behind.size, plain.signed.abs())
-    else:
-        torch.testing.assert_close(behind.size, plain.size)
-
-
-@pytest.mark.parametrize("kind", ["vector", "separate"])
-@pytest.mark.parametrize("space", list(SPACES))
-@pytest.mark.parametrize("signed_only", [False, True])
-def test_target_saliency_equals_the_plain_path(kind, space, signed_only):
-    energy, likelihood = make_energy(kind, SPACES[space]), Likelihood()
-    x, targets = make_rows(7)
-    values = torch.randn(7, generator=generator(4)) if space == "continuous" else torch.ones(7, dtype=torch.long)
-    reference, n_steps = torch.full((1, N_COLUMNS), 0.2), 5
-
-    def evidence(points: Tensor) -> Tensor:
-        return likelihood.target_evidence(energy, points, targets.repeat(n_steps), values.repeat(n_steps))
-
-    plain = path_saliency(evidence, x, reference, n_steps)
-    found = target_saliency(energy, likelihood, x, targets, values, reference, n_steps, signed_only=signed_only)
-    signed = plain.signed
-    if space == "continuous":
-        usual = likelihood.log_marginals(energy, reference)[0]
-        signed = signed * torch.sign(values - usual[targets]).unsqueeze(1)
-    assert signed.abs().max() > 0.01
-    torch.testing.assert_close(found.signed, signed, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found.size, signed.abs() if signed_only else plain.size, rtol=1e-4, atol=1e-5)
+def slow_evidence(interpreter, x: Tensor, targets: Tensor, values: Tensor) -> Tensor:
+    """By its definition, in the inputs themselves: the mean slope on the path from the reference, times the way."""
+    reference, energy, likelihood = interpreter.references[0], interpreter.energy, interpreter.likelihood
+    slope = torch.zeros_like(x)
+    for share in path_positions(interpreter.n_path_steps).tolist():
+        point = (reference + share * (x - reference)).requires_grad_(True)
+        with torch.enable_grad():
+            evidence = likelihood.target_evidence(energy, point, targets, values)
+            slope += torch.autograd.grad(evidence.sum(), point)[0] / interpreter.n_path_steps
+    by_column = slope * (x - reference)
+    return torch.zeros(len(x), interpreter.n_units).index_add_(1, interpreter.unit_of_column, by_column)
 
 
 # --- choosing ----------------------------------------------------------------------------------------------
@@ -167,15 +120,13 @@ def test_hard_top_k_with_a_size_for_each_row(limited):
 
 @pytest.mark.parametrize("k", [1, 2, 10])
 def test_sizes_of_asked_selections(k):
-    task = SimpleNamespace(k=k, is_sparse=False, generator=generator())
-    assert selection_sizes(task, 50).tolist() == [k] * 50
-    task.is_sparse = True
+    task = SimpleNamespace(k=k, generator=generator())
     sizes = selection_sizes(task, 4000)
     assert sizes.dtype == torch.long
     assert set(range(1, k + 1)) == set(sizes.tolist()), "every shorter list must be right too"
     if k > 1:
         assert 0.7 < (sizes < k).float().mean().item() < 0.8
-    again = SimpleNamespace(k=k, is_sparse=True, generator=generator())
+    again = SimpleNamespace(k=k, generator=generator())
     assert torch.equal(selection_sizes(again, 4000), sizes)
 
 
@@ -191,7 +142,7 @@ def slow_ranking(interpreter, row: Tensor, target: Tensor, value: Tensor) -> tup
         for column, unit in enumerate(unit_of_column):
             if unit not in kept:
                 reduced[column] = reference[column]
-        return interpreter.prior(reduced[None], target[None], value[None])[0].tolist()
+        return slow_evidence(interpreter, reduced[None], target[None], value[None])[0].tolist()
 
     alive = sorted({unit_of_column[c] for c in range(len(row)) if row[c] != reference[c]})
     scores, below = scores_of(alive), []
@@ -217,7 +168,7 @@ def test_elimination_equals_its_slow_twin(kind, space, grouped):
         x = torch.where(x == 0, reference, x)
     x[0], x[1, 1:] = interpreter.references[0], interpreter.references[0, 1:]  # nothing to rank, and one unit
     values = unusual_values(interpreter, targets)
-    prior = interpreter.prior(x, targets, values)
+    prior = slow_evidence(interpreter, x, targets, values)
     final = eliminate(interpreter, x, targets, values)
     assert torch.isfinite(final).all()
     assert torch.equal(final, interpreter(x, targets, values))
@@ -256,7 +207,7 @@ def test_units_kept_longer_rank_above():
 # --- what it is for ----------------------------------------------------------------------------------------
 
 
-def synonyms() -> SaliencyInterpreter:
+def synonyms() -> EliminationInterpreter:
     """One yes or no: log-odds of yes = 4 min(1, number of synonyms) + 1.5 other - 2, over four synonyms and another."""
     energy = VectorEnergy(5, OutputSpace((2,)), hidden=(4,), coupling_units=1)
     sharp = 40.0
@@ -265,12 +216,9 @@ def synonyms() -> SaliencyInterpreter:
     energy.first.bias.data.copy_(torch.tensor([0.0, -sharp, 0.0, 30.0]))
     energy.a.weight.data.copy_(-torch.tensor([[4 / sharp, -4 / sharp, 1.5 / sharp, -2 / 30.0]]))
     energy.b.data.zero_()
-    interpreter = SaliencyInterpreter(
+    return EliminationInterpreter(
         energy.requires_grad_(False), Likelihood(), torch.zeros(1, 5), torch.arange(5), 5, n_path_steps=64
     )
-    interpreter.signed.fill_(1.0)
-    interpreter.shrinkage.fill_(0.0)
-    return interpreter
 
 
 def test_words_that_repeat_each_other_do_not_lose_to_a_weaker_one():
@@ -280,9 +228,8 @@ def test_words_that_repeat_each_other_do_not_lose_to_a_weaker_one():
     alone = torch.eye(5)
     says_yes = interpreter.likelihood.predict(interpreter.energy, alone).ravel().tolist()
     assert says_yes == [1, 1, 1, 1, 0], "any synonym alone suffices, the other word does not"
-    at_once = interpreter(x, target, yes)[0]
+    at_once = slow_evidence(interpreter, x, target, yes)[0]
     assert int(at_once.argmax()) == 4  # in the whole row the synonyms share the credit
-    interpreter.eliminates = True
     by_elimination = interpreter(x, target, yes)[0]
     assert int(by_elimination.argmax()) in (0, 1, 2, 3)
     no = interpreter(torch.zeros(1, 5), target, torch.tensor([0]))
@@ -296,19 +243,13 @@ def test_rows_that_nothing_decides_keep_their_scores(space):
     of_nothing = interpreter.likelihood.predict(interpreter.energy, torch.zeros(1, N_COLUMNS))[0]
     values = unusual_values(interpreter, targets)
     values[::2] = of_nothing[targets[::2]]
-    prior = interpreter.prior(x, targets, values)
+    prior = slow_evidence(interpreter, x, targets, values)
     decided = is_decided_by_features(interpreter, targets, values)
     assert decided.tolist() == [i % 2 == 1 for i in range(40)]
     final = eliminate(interpreter, x, targets, values)
     torch.testing.assert_close(final[::2], prior[::2])
     assert not torch.allclose(final[1::2], prior[1::2])
     assert torch.equal(eliminate(interpreter, x[::2], targets[::2], values[::2]), final[::2])
-
-
-def test_numbers_are_always_decided_by_features():
-    interpreter = make_interpreter(space=SPACES["continuous"])
-    _, targets = make_rows(5)
-    assert is_decided_by_features(interpreter, targets, torch.zeros(5)).all()
 
 
 @pytest.mark.parametrize("kind", ["vector", "separate"])
@@ -403,7 +344,7 @@ def test_continuous_outputs_of_wide_sparse_rows():
         output_kind="continuous",
         energy=EnergyConfig(hidden=(40,), coupling_units=4, batch_size=64),
     ).fit(X)
-    assert explainer.interpreter_.eliminates
+    assert isinstance(explainer.interpreter_, EliminationInterpreter)
     some = X[X[:, :8].sum(axis=1) == 2][:40]
     explanation = explainer.explain(some, target=0, predicted=some @ worth + 0.5)
     assert len(some) >= 20

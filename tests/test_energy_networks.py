@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from sointer.energy.networks import InputScaling, SeparateEnergy, VectorEnergy, energy_of
+from sointer.energy.encoding import InputScaling, PiecewiseLinear
+from sointer.energy.networks import AtProjection, SeparateEnergy, VectorEnergy, energy_of
 from sointer.energy.space import OutputSpace
 
 SPACES = {
     "binary": OutputSpace((2, 2, 2)),
     "categorical": OutputSpace((3, 2, 4)),
     "constant": OutputSpace((1, 2, 3)),
-    "continuous": OutputSpace((1, 1, 1), is_continuous=True),
 }
 Rows = list[list[float]]
 
@@ -55,8 +55,8 @@ def vector_energy(space: OutputSpace, *, offset: bool = True, seed: int = 0) -> 
     torch.manual_seed(seed)
     energy = VectorEnergy(4, space, hidden=(5, 3), coupling_units=6, coupling_offset=offset)
     torch.nn.init.normal_(energy.b)
-    energy.scaling.shift.copy_(torch.randn(4))
-    energy.scaling.scale.copy_(torch.rand(4) + 0.5)
+    energy.encoding.shift.copy_(torch.randn(4))
+    energy.encoding.scale.copy_(torch.rand(4) + 0.5)
     return energy
 
 
@@ -64,8 +64,8 @@ def vector_energy(space: OutputSpace, *, offset: bool = True, seed: int = 0) -> 
 def separate_energy(space: OutputSpace, seed: int = 0) -> SeparateEnergy:
     torch.manual_seed(seed)
     energy = SeparateEnergy(4, space, hidden=(5, 3))
-    energy.scaling.shift.copy_(torch.randn(4))
-    energy.scaling.scale.copy_(torch.rand(4) + 0.5)
+    energy.encoding.shift.copy_(torch.randn(4))
+    energy.encoding.scale.copy_(torch.rand(4) + 0.5)
     return energy
 
 
@@ -73,14 +73,12 @@ def separate_energy(space: OutputSpace, seed: int = 0) -> SeparateEnergy:
 def some_rows(space: OutputSpace, n: int = 6) -> tuple[Tensor, Tensor]:
     torch.manual_seed(1)
     x = torch.randn(n, 4)
-    if space.is_continuous:
-        return x, torch.randn(n, space.n_outputs)
     codes = torch.stack([torch.randint(c, (n,)) for c in space.n_classes], dim=1)
     return x, space.encode(codes)
 
 
 def scaled_rows(energy: VectorEnergy | SeparateEnergy, x: Tensor) -> Rows:
-    shift, scale = energy.scaling.shift.tolist(), energy.scaling.scale.tolist()
+    shift, scale = energy.encoding.shift.tolist(), energy.encoding.scale.tolist()
     return [[(v - s) * f for v, s, f in zip(row, shift, scale, strict=True)] for row in x.tolist()]
 
 
@@ -101,7 +99,7 @@ def test_vector_energy_equals_the_paper_by_loops(kind: str, offset: bool) -> Non
         value = slow_energy(
             features, out, energy.a.weight.tolist(), energy.B.weight.tolist(), shifts, energy.b.tolist()
         )
-        expected.append(value + (0.5 * sum(v * v for v in out) if kind == "continuous" else 0.0))
+        expected.append(value)
     assert energy(x, y).tolist() == pytest.approx(expected, abs=1e-4)
 
 
@@ -124,14 +122,6 @@ def test_empty_output_leaves_the_coupling_only() -> None:
     x, y = some_rows(energy.space)
     expected = sum(b * softplus(c) for b, c in zip(energy.b.tolist(), energy.B.bias.tolist(), strict=True))
     assert energy(x, torch.zeros_like(y)).tolist() == pytest.approx([expected] * len(x), abs=1e-5)
-
-
-def test_continuous_energy_curves_upwards_without_coupling() -> None:
-    energy = vector_energy(SPACES["continuous"])
-    torch.nn.init.zeros_(energy.b)
-    x, y = some_rows(energy.space)
-    second = energy(x, 2 * y) - 2 * energy(x, y) + energy(x, 0 * y)
-    torch.testing.assert_close(second, y.square().sum(dim=1), atol=1e-4, rtol=1e-4)
 
 
 @torch.random.fork_rng(devices=[])
@@ -173,16 +163,16 @@ def test_without_its_input_weights_a_column_has_no_effect(make) -> None:
 def test_scaling_is_the_same_as_scaled_inputs(make) -> None:
     energy = make(SPACES["binary"])
     x, y = some_rows(energy.space)
-    scaled = (x - energy.scaling.shift) * energy.scaling.scale
+    scaled = (x - energy.encoding.shift) * energy.encoding.scale
     expected = energy(x, y)
-    energy.scaling.load_state_dict(InputScaling(4).state_dict())
+    energy.encoding.load_state_dict(InputScaling(4).state_dict())
     torch.testing.assert_close(energy(scaled, y), expected)
 
 
 def test_scaling_is_saved_but_not_learned() -> None:
     energy = vector_energy(SPACES["binary"])
-    assert {"scaling.shift", "scaling.scale"} <= set(energy.state_dict())
-    assert not any(name.startswith("scaling") for name, _ in energy.named_parameters())
+    assert {"encoding.shift", "encoding.scale"} <= set(energy.state_dict())
+    assert not any(name.startswith("encoding") for name, _ in energy.named_parameters())
 
 
 # --- SeparateEnergy --------------------------------------------------------------------------------------
@@ -207,7 +197,6 @@ def test_separate_energy_equals_one_network_per_output(kind: str) -> None:
             ]
             features = slow_layers(row, layers)
             total += value * sum(a * f for a, f in zip(energy.a[column].tolist(), features, strict=True))
-            total += 0.5 * value * value if kind == "continuous" else 0.0
         expected.append(total)
     assert energy(x, y).tolist() == pytest.approx(expected, abs=1e-4)
 
@@ -233,3 +222,59 @@ def test_separate_energy_is_not_coupled() -> None:
     x, _ = some_rows(energy.space)
     singles = sum(energy(x, row.expand(len(x), -1)) for row in torch.eye(3))
     torch.testing.assert_close(energy(x, torch.ones(len(x), 3)), singles)
+
+
+# --- tables: piecewise linear inputs, SiLU, offsets --------------------------------------------------------
+
+
+def silu(z: float) -> float:
+    return z / (1.0 + math.exp(-z))
+
+
+@torch.random.fork_rng(devices=[])
+@pytest.mark.parametrize("kind", [VectorEnergy, SeparateEnergy])
+def test_the_energy_of_tables_by_loops(kind: type) -> None:
+    torch.manual_seed(0)
+    space, data = SPACES["categorical"], torch.randn(50, 4)
+    encoding = PiecewiseLinear.of(data.double().numpy(), torch.zeros(4).double().numpy())
+    energy = kind(encoding, space, hidden=(5, 3), activation="silu", output_offset=True)
+    offset = energy.a.bias if kind is VectorEnergy else energy.output_offset
+    torch.nn.init.normal_(offset)
+    x = data[:6]
+    if kind is VectorEnergy:
+        per_output = [[(layer.weight, layer.bias) for layer in energy.layers]] * space.n_outputs
+        a = energy.a.weight.tolist()
+    else:
+        per_output = [
+            [(w[own], o[own][0]) for w, o in zip(energy.weights, energy.offsets, strict=True)]
+            for own in range(space.n_outputs)
+        ]
+        a = energy.a.tolist()
+    for row, found in zip(encoding(x).tolist(), energy.unary(x).tolist(), strict=True):
+        for column, own in enumerate(space.column_output.tolist()):
+            features = row
+            for weight, shift in per_output[own]:
+                features = [
+                    silu(sum(w * v for w, v in zip(line, features, strict=True)) + s)
+                    for line, s in zip(weight.tolist(), shift.tolist(), strict=True)
+                ]
+            expected = sum(w * v for w, v in zip(a[column], features, strict=True)) + offset[column].item()
+            assert found[column] == pytest.approx(expected, abs=1e-4)
+
+
+@torch.random.fork_rng(devices=[])
+@pytest.mark.parametrize("kind", [VectorEnergy, SeparateEnergy])
+def test_behind_the_first_layer_an_energy_is_the_same(kind: type) -> None:
+    torch.manual_seed(0)
+    data = torch.randn(30, 4)
+    encoding = PiecewiseLinear.of(data.double().numpy(), torch.zeros(4).double().numpy())
+    energy = kind(encoding, SPACES["binary"], hidden=(5, 3), activation="silu", output_offset=True)
+    projected = energy.project(data)
+    assert projected.shape == (30, energy.projection_width)
+    torch.testing.assert_close(energy.project_encoded(encoding(data)), projected)
+    torch.testing.assert_close(AtProjection(energy).unary(projected), energy.unary(data))
+    # The first layer is linear: what it does to differences is what the weights say.
+    moved = energy.project_encoded(encoding(data) + 1.0)
+    torch.testing.assert_close(
+        moved - projected, energy.projection_weight.sum(dim=1).expand(30, -1), atol=1e-4, rtol=1e-4
+    )

@@ -8,14 +8,19 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 
-from sointer.baselines import Lime, Random
+from sointer.baselines import KernelShap, Lime, Random
+from sointer.baselines.invase import DEFAULTS
 from sointer.errors import InputError, MissingExtraError
 from sointer.evaluation import evaluate
-from sointer.evaluation.compare import TARGETS_PER_ROW, choose_questions
+from sointer.evaluation.compare import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_questions
+from sointer.metrics import keep_and_delete
 
 pytest.importorskip("lime")
 pytest.importorskip("shap")
+
+METHODS = ["SOInter", "Random", "GlobalList", "Lime", "KernelShap", "HideAndSeek"]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +30,7 @@ def found(small_explainer, small_data):
 
 def test_who_knows_the_truth_wins(found):
     scores = {method.name: method for method in found.methods}
-    assert list(scores) == ["SOInter", "Random", "Lime", "KernelShap"]
+    assert list(scores) == METHODS
     ours, chance = scores["SOInter"], scores["Random"]
     assert ours.fidelity.mean > 0.97
     assert ours.fidelity.low > chance.fidelity.high
@@ -36,12 +41,62 @@ def test_who_knows_the_truth_wins(found):
     assert (found.fidelity, found.k, found.removal, found.other_removal) == (ours.fidelity.mean, 4, "marginal", "mean")
 
 
+def test_keep_and_delete_stand_side_by_side(found):
+    scores = {method.name: method for method in found.methods}
+    assert found.ks == [1, 3, 4]
+    for method in found.methods:
+        assert len(method.keep) == len(method.delete) == 3
+        assert all(0 <= share <= 1 for share in [*method.keep, *method.delete])
+    ours, chance = scores["SOInter"], scores["Random"]
+    for place in (1, 2):
+        assert ours.keep[place] > chance.keep[place]
+        assert ours.delete[place] > chance.delete[place]
+    assert ours.keep[2] > 0.97
+    lines = found.table().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("keep/delete"))
+    assert lines[start].split() == ["keep/delete", "k=1", "k=3", "k=4", "fit", "asked", "fit", "s"]
+    shown = f"{ours.keep[2]:.2f}/{ours.delete[2]:.2f}"
+    assert lines[start + 1].split()[:4][-1] == shown
+    assert [line.split()[0] for line in lines[start + 1 : start + 7]] == METHODS
+
+
+def test_keep_and_delete_are_those_of_the_metric(small_problem, small_data):
+    explainer = Random(small_problem, k=5, random_state=0).fit(small_data)
+    rows = small_data[:25]
+    found = evaluate(explainer, rows, n_rows=25, against=[], ks=[2, 6])
+    every = explainer.explain(np.repeat(rows, 2, axis=0), [0, 1] * 25, k=8)
+    measured = keep_and_delete(every, ks=[2, 6], n_draws=N_PAIRED_DRAWS)
+    assert found.ks == [2, 6]
+    assert found.methods[0].keep == pytest.approx(measured.keep.tolist())
+    assert found.methods[0].delete == pytest.approx(measured.delete.tolist())
+
+
+def test_one_list_for_all_rows_is_a_control_that_rows_that_differ_beat():
+    """Which of two features counts depends on a third: no single list is right everywhere."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 8))
+
+    def model(X):
+        return np.where(X[:, 0] > 0, X[:, 1], X[:, 2])[:, None] > 0
+
+    explainer = KernelShap(model, k=2, n_samples=500, random_state=0).fit(X)
+    found = evaluate(explainer, X, n_rows=60, ks=[2], against=["GlobalList", "Random"])
+    scores = {method.name: method for method in found.methods}
+    assert scores["KernelShap"].keep[0] > scores["GlobalList"].keep[0] + 0.03
+    assert scores["GlobalList"].keep[0] > scores["Random"].keep[0]
+    assert scores["GlobalList"].stability == 1.0
+
+
 def test_queries_are_counted(found, small_explainer):
     asked = {method.name: method.queries_per_row for method in found.methods}
     assert (asked["SOInter"], asked["Random"]) == (0, 0)
     assert 100 < asked["Lime"] <= 200
     assert 100 < asked["KernelShap"] <= 200
-    assert found.methods[0].n_fit_queries == small_explainer.n_queries_
+    fitting = {method.name: method.n_fit_queries for method in found.methods}
+    assert fitting["SOInter"] == fitting["HideAndSeek"] == small_explainer.n_queries_
+    assert fitting["Random"] == fitting["GlobalList"] == fitting["Lime"] == 0
+    assert np.isnan(found.methods[0].fit_seconds)
+    assert found.methods[-1].fit_seconds > 0
     assert found.n_queries > 20 * (asked["Lime"] + asked["KernelShap"])
 
 
@@ -65,7 +120,7 @@ def test_the_same_seed_gives_the_same_result(small_explainer, small_data):
     first, second = (evaluate(small_explainer, small_data, **ask).to_json() for _ in range(2))
     for facts in (first, second):
         for method in facts["methods"]:
-            del method["ms_per_row"]
+            del method["ms_per_row"], method["fit_seconds"]
     assert first == second
     other = evaluate(small_explainer, small_data, n_rows=5, against=["Random"], random_state=4).to_json()
     assert other["methods"][1]["fidelity"] != first["methods"][1]["fidelity"]
@@ -79,7 +134,7 @@ def test_global_random_state_is_left_alone(small_explainer, small_data):
 def test_the_table_has_a_line_for_every_method_and_output(found):
     lines = found.table().splitlines()
     assert lines[0] == "20 rows, 40 questions, 4 features kept, the others removed: marginal"
-    assert [line.split()[0] for line in lines[3:7]] == ["SOInter", "Random", "Lime", "KernelShap"]
+    assert [line.split()[0] for line in lines[3:9]] == METHODS
     assert {line.split()[0] for line in lines[-2:]} == {"y0", "y1"}
     assert max(map(len, lines)) <= 105
 
@@ -116,7 +171,14 @@ def test_any_explainer_of_tables_with_categories_and_some_targets():
 
     explainer = Lime(model, k=1, n_samples=50, random_state=0).fit(X)
     found = evaluate(explainer, X, n_rows=10, targets=["is big"], n_samples=50)
-    assert [method.name for method in found.methods] == ["Lime", "Random", "Lime", "KernelShap"]
+    assert [method.name for method in found.methods] == [
+        "Lime",
+        "Random",
+        "GlobalList",
+        "Lime",
+        "KernelShap",
+        "HideAndSeek",
+    ]
     assert [target.target for target in found.targets] == ["is big"]
     assert found.fidelity == 1.0
 
@@ -125,10 +187,53 @@ def test_methods_that_are_not_installed_are_left_out_unless_named(small_explaine
     monkeypatch.setitem(sys.modules, "lime", None)
     told: list[str] = []
     found = evaluate(small_explainer, small_data, n_rows=4, n_samples=20, tell=told.append)
-    assert [method.name for method in found.methods] == ["SOInter", "Random", "KernelShap"]
+    assert [method.name for method in found.methods] == [name for name in METHODS if name != "Lime"]
     assert told[0] == 'Lime is left out, for lime is not installed (pip install "sointer[baselines]")'
     with pytest.raises(MissingExtraError, match="lime"):
         evaluate(small_explainer, small_data, n_rows=4, against=["Lime"])
+
+
+def test_trees_are_looked_into_and_trained_rivals_named(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5))
+    forest = RandomForestClassifier(10, random_state=0).fit(X, (X[:, [0, 3]] > 0).astype(int))
+    explainer = Random(forest, k=1, random_state=0).fit(X)
+    told: list[str] = []
+    found = evaluate(explainer, X, n_rows=10, n_samples=20, ks=[1], tell=told.append)
+    assert [method.name for method in found.methods] == ["Random", *METHODS[1:5], "TreeShap", "HideAndSeek"]
+    scores = {method.name: method for method in found.methods}
+    assert scores["TreeShap"].keep[0] > 0.9 > scores["Random"].keep[0]
+    assert scores["TreeShap"].queries_per_row == scores["TreeShap"].n_fit_queries == 0
+    assert "Invase is left out, for it trains for minutes; name it to include it" in told
+    assert "training HideAndSeek with 200 queries, once for each of 2 outputs" in told
+    pytest.importorskip("invase")
+    monkeypatch.setattr("sointer.baselines.invase_networks.ESTIMATOR_STEPS", 200)
+    monkeypatch.setitem(DEFAULTS["package"], "n_steps", 10)
+    named = evaluate(explainer, X, n_rows=10, n_samples=20, ks=[1], against=["all"])
+    assert [method.name for method in named.methods] == [*(method.name for method in found.methods), "Invase"]
+    assert named.methods[-1].n_fit_queries == 200
+    assert named.methods[-1].keep[0] > scores["Random"].keep[0]
+
+
+def test_images_have_no_keep_and_delete_and_fewer_rivals():
+    images = np.random.default_rng(0).random((40, 1, 3, 3))
+    explainer = Random(lambda X: X[:, 0] > 0.5, k=1, random_state=0).fit(images)
+    told: list[str] = []
+    found = evaluate(explainer, images, n_rows=3, n_samples=20, tell=told.append)
+    assert [method.name for method in found.methods] == ["Random", "Random", "Lime", "KernelShap"]
+    assert found.ks == found.methods[0].keep == []
+    assert "keep/delete" not in found.table()
+    assert "GlobalList is left out, for it does not explain images" in told
+    with pytest.raises(InputError, match="not for images"):
+        evaluate(explainer, images, n_rows=3, ks=[1], against=[])
+
+
+def test_many_outputs_are_not_trained_for_unless_named():
+    X = np.random.default_rng(0).normal(size=(100, 10))
+    explainer = Random(lambda X: (X > 0).astype(int), k=1, random_state=0).fit(X)
+    told: list[str] = []
+    evaluate(explainer, X, n_rows=2, n_samples=10, tell=told.append)
+    assert "HideAndSeek is left out, for it would train 10 times, once per output; name it to include it" in told
 
 
 def test_wrong_arguments(small_explainer, small_data, tmp_path):
@@ -140,6 +245,10 @@ def test_wrong_arguments(small_explainer, small_data, tmp_path):
         evaluate(small_explainer, small_data, targets=["nothing"])
     with pytest.raises(InputError, match="k must be from 1 to 8"):
         evaluate(small_explainer, small_data, k=9, n_rows=1)
+    with pytest.raises(InputError, match="ks must be from 1 to 8"):
+        evaluate(small_explainer, small_data, ks=[9], n_rows=1, against=[])
+    with pytest.raises(InputError, match="TreeShap looks inside tree models"):
+        evaluate(small_explainer, small_data, n_rows=1, against=["TreeShap"])
     with pytest.raises(InputError, match="n_rows must be"):
         evaluate(small_explainer, small_data, n_rows=0)
     small_explainer.save(tmp_path / "why")

@@ -15,11 +15,11 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.tree import DecisionTreeRegressor
 
 import sointer
-from sointer import BlackBox, EnergyConfig, InterpreterConfig, SOInter, TrainingConfig
+from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 
-QUICK = {"query_budget": 600, "training": TrainingConfig(n_epochs=2), "interpreter": InterpreterConfig(n_path_steps=4)}
+QUICK = {"query_budget": 600, "training": TrainingConfig(n_epochs=2)}
 VARIANTS = {
     "default": QUICK,
     "target alone": {**QUICK, "structured": False},
@@ -72,17 +72,24 @@ def test_shapes_and_meaning(fitted, small_data):
 def test_the_same_seed_gives_the_same_explainer(fitted, small_problem, small_data):
     with _any_warnings():
         again = clone(fitted).fit(small_data[:300])
-    one, two = fitted.explain(small_data, target=0), again.explain(small_data, target=0)
-    assert np.array_equal(one.scores, two.scores)
+    assert_same_rows(again.explain(small_data, target=0), fitted.explain(small_data, target=0), slice(None))
 
 
 def test_a_row_is_explained_the_same_alone_shuffled_and_in_any_batch(fitted, small_data):
     whole = fitted.explain(small_data, target=1)
     order = np.random.default_rng(0).permutation(len(small_data))
-    assert np.array_equal(fitted.explain(small_data[order], target=1).scores, whole.scores[order])
-    for row in (0, 17, 599):
-        assert np.array_equal(fitted.explain(small_data[[row]], target=1).scores[0], whole.scores[row])
+    assert_same_rows(fitted.explain(small_data[order], target=1), whole, order)
+    for row in (0, 17, 255, 256, 599):
+        assert_same_rows(fitted.explain(small_data[[row]], target=1), whole, [row])
     assert np.array_equal(fitted.explain(small_data[:37], target=1).selected, whole.selected[:37])
+
+
+def assert_same_rows(explanation, whole, rows):
+    """Bit for bit what was said of these rows of another explanation."""
+    for name in ("scores", "selected", "effects", "base_value", "needed", "locality"):
+        one, other = getattr(explanation, name), getattr(whole, name)
+        assert (one is None) == (other is None), name
+        assert one is None or np.array_equal(one, other[rows]), name
 
 
 def test_one_target_per_row_equals_one_call_per_target(fitted, small_data):
@@ -90,16 +97,17 @@ def test_one_target_per_row_equals_one_call_per_target(fitted, small_data):
     mixed = fitted.explain(small_data[:40], target=targets)
     for target in (0, 1):
         rows = targets == target
-        assert np.array_equal(mixed.scores[rows], fitted.explain(small_data[:40][rows], target=target).scores)
+        assert_same_rows(fitted.explain(small_data[:40][rows], target=target), mixed, rows)
 
 
 def test_save_and_load_give_identical_selections(fitted, small_data, tmp_path, small_problem):
     fitted.save(tmp_path / "explainer")
     loaded = sointer.load(tmp_path / "explainer", black_box=small_problem)
     one, two = fitted.explain(small_data, target=1), loaded.explain(small_data, target=1)
-    assert np.array_equal(one.scores, two.scores)
-    assert np.array_equal(one.selected, two.selected)
-    assert list(one.expected) == list(two.expected)
+    assert_same_rows(two, one, slice(None))
+    assert list(one.value) == list(two.value)
+    if fitted.preset == "default":
+        assert loaded.localities(1) == fitted.localities(1)
     assert loaded.get_params()["k"] == 3
     assert loaded.n_queries_ == fitted.n_queries_
     assert np.allclose(loaded.output_interactions_, fitted.output_interactions_)
@@ -107,10 +115,13 @@ def test_save_and_load_give_identical_selections(fitted, small_data, tmp_path, s
     assert loaded.history_ == fitted.history_
 
 
-def test_explaining_asks_the_black_box_nothing(fitted, small_data):
+def test_explaining_queries_the_model_once_per_sample(fitted, small_data):
     before = fitted.black_box_.n_queries
-    fitted.explain(small_data, target=0)
-    assert fitted.black_box_.n_queries == before
+    explanation = fitted.explain(small_data, target=0)
+    assert fitted.black_box_.n_queries == before + len(small_data)
+    assert fitted.explain(small_data, target=0, query=False).value_source == "expected"
+    assert fitted.explain(small_data, target=0, predicted=explanation.source.predicted).value_source == "given"
+    assert fitted.black_box_.n_queries == before + len(small_data)
 
 
 def test_the_budget_is_kept(fitted):
@@ -122,13 +133,20 @@ def test_k_can_be_overridden_and_prefixes_agree(fitted, small_data):
     assert np.array_equal(few.selected, many.selected[:, :2])
 
 
-def test_automatic_k_is_the_smallest_confirmed_prefix(fitted, small_data):
-    rows = small_data[:25]
+def test_automatic_k_costs_no_query_but_the_predictions(fitted, small_data):
+    rows, before = small_data[:25], fitted.black_box_.n_queries
     explanation = fitted.explain(rows, target=1, k="auto")
+    assert fitted.black_box_.n_queries == before + 25
     assert explanation.selected.shape[1] == explanation.n_selected.max()
-    keeps = explanation.unit_mask
-    agreement = explanation.source.agreement(keeps, explanation.target, rows=np.arange(25), n_draws=5, seed=0)
-    assert (agreement == 1.0).all()
+    ranked = fitted.explain(rows, target=1, k=8)
+    for row, n in enumerate(explanation.n_selected):
+        assert np.array_equal(explanation.selected[row, :n], ranked.selected[row, :n])
+    fitted.explain(rows, target=1, k="auto", query=False)
+    assert fitted.black_box_.n_queries == before + 50
+
+
+def test_automatic_k_is_the_default(small_problem):
+    assert SOInter(small_problem).k == "auto"
 
 
 def test_fitted_attributes(fitted):
@@ -161,7 +179,8 @@ def test_a_classifier_chain_given_a_data_frame_sees_a_data_frame():
         explainer = SOInter(model, k=2, output_names=["a", "b", "c"], random_state=0, **QUICK).fit(frame)
         explanation = explainer.explain(frame[:10], target="b")
     table = explanation.to_frame()
-    assert set(table.columns) == {"sample", "target", "expected", "rank", "feature", "score"}
+    known = {"sample", "target", "value", "value_source", "rank", "feature", "score", "needed", "effect", "locality"}
+    assert set(table.columns) == known
     assert set(table["target"]) == {"b"}
     assert set(table["feature"]) <= set(frame.columns)
     assert explanation.verify().agreement.shape == (10,)
@@ -212,14 +231,16 @@ def test_regression_trees_agree_within_the_stated_tolerance():
     assert explainer.explain(X[:200], target=0, k=1).verify().fidelity < 0.9, "one of two summands is not enough"
 
 
-def test_probabilities_are_thresholded_for_structure_and_kept_for_scoring():
+def test_probabilities_stay_probabilities():
     X, Y = make_multilabel_classification(300, n_features=6, n_classes=3, random_state=0)
     forest = RandomForestClassifier(20, random_state=0).fit(X, Y)
     box = sointer.adapters.as_black_box(forest, method="predict_proba")
     with _any_warnings():
         explainer = SOInter(box, k=3, random_state=0, **QUICK).fit(X)
     assert explainer.outputs_.kind == "probability"
-    check = explainer.explain(X[:20], target=0).verify()
+    explanation = explainer.explain(X[:20], target=0)
+    assert explanation.value.tolist() == box(X[:20])[:, 0].tolist()
+    check = explanation.verify()
     assert ((check.difference > 0) & (check.difference < 1)).any()
 
 
@@ -235,7 +256,7 @@ def test_string_classes_of_each_output():
     with _any_warnings():
         explainer = SOInter(predict, k=1, output_names=["colour", "size"], random_state=0, query_budget=1500).fit(X)
     explanation = explainer.explain(X[:50], target="colour")
-    assert set(explanation.expected) <= {"red", "green", "blue"}
+    assert set(explanation.value) <= {"red", "green", "blue"}
     assert (explanation.selected[:, 0] == 0).all()
 
 
@@ -323,4 +344,6 @@ def test_a_black_box_can_be_shared_and_keeps_its_own_budget(small_problem, small
         explainer = SOInter(box, k=3, random_state=0).fit(small_data)
     assert box.n_queries <= 400
     assert explainer.n_queries_ == box.n_queries
-    explainer.explain(small_data[:3], target=0)
+    explainer.explain(small_data[:3], target=0, query=False)
+    box.reset_budget(3)
+    assert explainer.explain(small_data[:3], target=0).value_source == "model"

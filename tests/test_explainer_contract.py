@@ -10,10 +10,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.base import clone
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.exceptions import NotFittedError
 
-from sointer import BlackBox, EnergyConfig, Explanation, InterpreterConfig, SOInter, TrainingConfig
-from sointer.baselines import L2X, KernelShap, Lime, Random, ShapleySampling
+from sointer import BlackBox, EnergyConfig, Explanation, SOInter, TrainingConfig
+from sointer.adapters import as_black_box
+from sointer.baselines import L2X, HideAndSeek, Invase, KernelShap, Lime, Random, ShapleySampling, TreeShap
 from sointer.errors import InputError
 
 pytestmark = [
@@ -24,8 +26,7 @@ pytestmark = [
 QUICK = {
     "query_budget": 150,
     "energy": EnergyConfig(hidden=(8,), coupling_units=4),
-    "training": TrainingConfig(n_epochs=1, n_rounds=1),
-    "interpreter": InterpreterConfig(n_path_steps=1, n_residual_steps=2),
+    "training": TrainingConfig(n_epochs=1),
 }
 EXPLAINERS = {
     "SOInter": (SOInter, QUICK),
@@ -37,8 +38,14 @@ EXPLAINERS = {
     "ShapleySampling": (ShapleySampling, {"n_samples": 60}),
     "L2X": (L2X, {"n_steps": 20}),
     "Random": (Random, {}),
+    "TreeShap": (TreeShap, {"method": "predict"}),  # nothing is sent to compare with probabilities
+    "HideAndSeek": (HideAndSeek, {"n_epochs": 20}),
+    "Invase, paper": (Invase, {"n_steps": 20, "setting": "paper"}),
+    "Invase, package": (Invase, {"n_steps": 2}),
 }
-ASKS_TO_EXPLAIN = (Lime, KernelShap, ShapleySampling)
+ASKS_ABOUT_MASKED = (Lime, KernelShap, ShapleySampling)
+ASKS_TO_EXPLAIN = (*ASKS_ABOUT_MASKED, TreeShap)
+OWN_SIZE = (SOInter, HideAndSeek, Invase)
 
 
 class Counting:
@@ -55,12 +62,50 @@ class Counting:
 X_NORMAL = np.random.default_rng(0).normal(size=(80, 6))
 
 
+class CountingTrees(ExtraTreesClassifier):
+    """Trees that count in `counter.n_rows` the rows that they are asked about."""
+
+    def predict(self, X):
+        self.counter.n_rows += len(X)
+        return super().predict(X)
+
+
+def grown(model):
+    """Trees that say what the model says of X_NORMAL, for the explainer that looks inside; a BlackBox gets them too."""
+    if isinstance(model, BlackBox):
+        model.predict = as_black_box(grown(model.predict)).predict
+        return model
+    try:
+        Y = np.asarray((Counting() if isinstance(model, Counting) else model)(X_NORMAL))
+    except Exception:  # it wants another container
+        pytest.skip("trees of scikit-learn take numbers only; tests/test_tree_shap.py has what else they take")
+    if isinstance(model, Counting):
+        trees = CountingTrees(5, random_state=0).fit(X_NORMAL, Y)
+        trees.counter = model
+        return trees
+    kind = ExtraTreesRegressor if Y.dtype.kind == "f" else ExtraTreesClassifier
+    return kind(5, random_state=0).fit(X_NORMAL, Y)
+
+
+@pytest.fixture(scope="module")
+def estimators_learn_little():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sointer.baselines.invase_networks.ESTIMATOR_STEPS", 20)
+        yield
+
+
 @pytest.fixture(scope="module", params=list(EXPLAINERS))
 def make(request):
     kind, settings = EXPLAINERS[request.param]
+    if request.param == "Invase, package":
+        pytest.importorskip("invase")
+        request.getfixturevalue("estimators_learn_little")
 
     def build(model, **more):
-        return kind(model, **{"random_state": 3, **settings, **more})
+        own = settings
+        if kind is TreeShap:
+            model, own = grown(model), {} if isinstance(model, BlackBox) else settings
+        return kind(model, **{"random_state": 3, **own, **more})
 
     return build
 
@@ -87,7 +132,7 @@ def test_shapes_and_meaning(fitted):
         assert len(set(chosen)) == 3
         assert (np.diff(explanation.scores[row, chosen]) <= 0).all()
         assert explanation.scores[row, chosen].min() >= np.delete(explanation.scores[row], chosen).max()
-    assert set(explanation.expected) <= {0, 1}
+    assert set(explanation.value) <= {0, 1}
     assert 0 <= explanation.verify(n_draws=2).fidelity <= 1
 
 
@@ -125,7 +170,7 @@ def test_the_same_seed_gives_the_same_explanations(fitted):
     one, two = fitted.explain(X_NORMAL[:5], target=0), again.explain(X_NORMAL[:5], target=0)
     assert np.array_equal(one.scores, two.scores)
     assert np.array_equal(one.selected, two.selected)
-    assert list(one.expected) == list(two.expected)
+    assert list(one.value) == list(two.value)
     assert again.model is fitted.model
 
 
@@ -149,17 +194,21 @@ def test_every_query_is_counted(make):
     for _ in range(2):
         explainer.explain(X_NORMAL[:3], target=0)
     assert explainer.n_explain_queries_ == model.n_rows - in_fit
-    assert (explainer.n_explain_queries_ > 0) == isinstance(explainer, ASKS_TO_EXPLAIN)
+    assert explainer.n_explain_queries_ >= 6
+    # The others query only for values.
+    assert (explainer.n_explain_queries_ > 6) == isinstance(explainer, ASKS_ABOUT_MASKED)
     explainer.fit(X_NORMAL)
     assert explainer.n_explain_queries_ == 0
 
 
-def test_automatic_k_asks_and_is_counted(make):
+def test_automatic_k_asks_only_without_an_own_size_and_is_counted(make):
     model = Counting()
     explainer = make(model, k="auto").fit(X_NORMAL)
     before = model.n_rows
     explainer.explain(X_NORMAL[:3], target=0)
-    assert explainer.n_explain_queries_ == model.n_rows - before > 0
+    assert explainer.n_explain_queries_ == model.n_rows - before
+    assert (explainer.n_explain_queries_ == 3) == isinstance(explainer, OWN_SIZE)  # then for values only
+    assert explainer.asks_for_sizes != isinstance(explainer, OWN_SIZE)
 
 
 def test_a_black_box_of_the_users_own(make):
@@ -259,13 +308,21 @@ def test_every_kind_of_output(make, kind):
     explanation = explainer.explain(X_NORMAL[:6], target=[0, 1] * 3)
     assert (explanation.n_selected == 2).all()
     said = KINDS[kind](X_NORMAL[:6])[np.arange(6), explanation.target]
-    if isinstance(explainer, ASKS_TO_EXPLAIN):  # they know; the others guess
-        known = (said > 0.5).astype(int) if kind == "probability" else said
-        assert all(one == pytest.approx(other) for one, other in zip(explanation.expected, known, strict=True))
-    elif kind == "continuous":
-        assert np.isfinite(explanation.expected.astype(float)).all()
+    if isinstance(explainer, TreeShap) and kind == "continuous":  # trees average, and so round
+        assert explanation.value.tolist() == pytest.approx(said.tolist(), rel=1e-12)
     else:
-        assert set(explanation.expected) <= ({0, 1} if kind == "probability" else set(np.unique(KINDS[kind](X_NORMAL))))
+        assert explanation.value.tolist() == said.tolist()
+    assert explanation.value_source == "model"
+    if isinstance(explainer, ASKS_TO_EXPLAIN):
+        return
+    expected = explainer.explain(X_NORMAL[:6], target=[0, 1] * 3, query=False)  # the others can guess
+    assert expected.value_source == "expected"
+    if kind == "continuous":
+        assert np.isfinite(expected.value.astype(float)).all()
+    elif kind == "probability":
+        assert all(0 <= value <= 1 for value in expected.value)
+    else:
+        assert set(expected.value) <= set(np.unique(KINDS[kind](X_NORMAL)))
 
 
 # --- bad input ----------------------------------------------------------------------------------------------
@@ -342,6 +399,6 @@ def test_what_the_model_said_can_be_told(make):
     said = Counting()(X_NORMAL[:6])
     told = explainer.explain(X_NORMAL[:6], target=[0, 1] * 3, predicted=said)
     assert explainer.n_explain_queries_ - for_plain == max(0, for_plain - 6)
-    if isinstance(explainer, ASKS_TO_EXPLAIN):
-        assert np.array_equal(told.scores, plain.scores)
-        assert told.expected.tolist() == said[np.arange(6), told.target].tolist()
+    assert np.array_equal(told.scores, plain.scores)
+    assert told.value.tolist() == plain.value.tolist() == said[np.arange(6), told.target].tolist()
+    assert (plain.value_source, told.value_source) == ("model", "given")

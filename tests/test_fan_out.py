@@ -171,7 +171,7 @@ def test_fit_asks_the_cluster_and_learns_the_same(client: Any) -> None:
     there = SOInter(box, **QUICK).fit(X).explain(X, target=1)
     here = SOInter(slow_model, **QUICK).fit(X).explain(X, target=1)
     np.testing.assert_array_equal(there.scores, here.scores)
-    assert box.n_queries == 300
+    assert 280 <= box.n_queries - len(X) <= 300
 
 
 def test_joblib_finds_the_cluster_too(client: Any, tmp_path: Path) -> None:

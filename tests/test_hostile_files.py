@@ -39,8 +39,7 @@ def fitted(data, model=two_outputs, **changes):
         "k": 2,
         "query_budget": 100,
         "random_state": 0,
-        "training": TrainingConfig(n_epochs=1, n_rounds=1),
-        "interpreter": InterpreterConfig(n_residual_steps=5),
+        "training": TrainingConfig(n_epochs=1),
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SointerWarning)
@@ -49,8 +48,10 @@ def fitted(data, model=two_outputs, **changes):
 
 @pytest.fixture(scope="module")
 def explainers():
-    masks = fitted(IMAGES, lambda batch: (batch[:, 0] > 0.5).astype(int), groups=Patches(2))
-    return {"table": fitted(TABLE), "words": fitted(WORDS), "images": masks}
+    brief = {"interpreter": InterpreterConfig(n_residual_steps=5), "training": TrainingConfig(n_epochs=1, n_rounds=1)}
+    masks = fitted(IMAGES, lambda batch: (batch[:, 0] > 0.5).astype(int), groups=Patches(2), **brief)
+    numbers = fitted(TABLE, lambda batch: np.asarray(batch)[:, :2] * 3.5)
+    return {"table": fitted(TABLE), "words": fitted(WORDS), "images": masks, "numbers": numbers}
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def put(place, value):
         ("table", put(["config", 0, "hidden"], [150] * 2000), "not of the size"),
         ("table", put(["config", 0, "coupling_units"], HUGE), "not of the size"),
         ("table", put(["config", 0, "exact_limit"], 2**62), "up to 65536"),
-        ("table", put(["n_path_steps"], HUGE), "far too many steps"),
+        ("words", put(["config", 1, "n_path_steps"], HUGE), "up to 256"),
         ("table", put(["input_format", "image"], [HUGE, HUGE, HUGE]), "shape of images"),
         ("table", put(["input_format", "feature_names"], ["a"] * 4), "not names"),
         ("table", put(["input_format", "dtype"], "object"), "dtype"),
@@ -113,6 +114,17 @@ def put(place, value):
         ("table", put(["groups"], {"superpixels": {"n_segments": HUGE}, "image": {}}), "whole explainer"),
         ("table", put(["outputs", "shape"], [HUGE, HUGE]), "masks of other size"),
         ("table", put(["outputs", "classes"], [[0, 1], list(range(10**5))]), "too many labels|two classes"),
+        ("table", put(["outputs", "kinds"], ["binary", "continuous"]), "numbers have no classes"),
+        ("table", put(["outputs", "kinds"], ["binary"]), "another size"),
+        ("table", put(["outputs", "kinds"], ["binary", "complex"]), "kind of outputs is not known"),
+        ("table", put(["outputs", "quantiles"], []), "quantiles of another size"),
+        ("numbers", put(["outputs", "quantiles"], [None, None]), "numbers, and they alone"),
+        ("numbers", put(["outputs", "quantiles", 0, "values"], [3.0, 2.0]), "whole explainer|rising"),
+        ("numbers", put(["outputs", "quantiles", 0, "levels"], [0.5] * 65), "whole explainer|rising"),
+        ("numbers", put(["outputs", "quantiles", 0, "deviation"], -1.0), "whole explainer|rising"),
+        ("numbers", put(["outputs", "quantiles", 1], {"values": [], "levels": [], "deviation": 1.0}),
+         "whole explainer|rising"),
+        ("numbers", put(["outputs", "tolerance"], -1.0), "tolerance"),
         ("table", put(["removal", "shape"], [HUGE, HUGE]), "background"),
         ("table", put(["targets"], [0, 7]), "targets"),
         ("table", put(["parameters", "energy"], {"__class__": "x"}), "parameters that are not known"),
@@ -195,8 +207,17 @@ def with_tensors(saved, change):
         ("words", "background.indices", 10**6, "in no column"),
         ("words", "background.indices", -1, "in no column"),
         ("words", "background.indptr", 10**6, "another number|do not fit"),
-        ("table", "remembered.codes", 77, "no class"),
-        ("table", "interpreter.unit_of_column", 10**6, "other units"),
+        ("table", "training_codes", 77, "no class"),
+        ("words", "interpreter.unit_of_column", 10**6, "other units"),
+        ("table", "interpreter.effects.unit_of_encoded", 10**6, "other units"),
+        ("table", "energy.encoding.column", 10**6, "columns that are none"),
+        ("table", "energy.encoding.column", -1, "columns that are none"),
+        ("table", "interpreter.localities.root", 10**6, "not there"),
+        ("table", "interpreter.localities.root", -1, "not there"),
+        ("table", "interpreter.localities.condition", 0, "no trees"),
+        ("table", "interpreter.localities.condition", 10**6, "no trees|not there"),
+        ("table", "interpreter.localities.left", 0, "no trees"),
+        ("table", "interpreter.localities.right", 10**6, "no trees"),
     ],
 )
 def test_places_outside_of_their_tables(kind, name, value, words, explainers, tmp_path):
@@ -215,9 +236,23 @@ def test_tensors_of_other_sizes_or_types(explainers, tmp_path, little_memory):
             ("shift", torch.zeros(4, dtype=torch.complex64)),
             ("removal.rows", torch.zeros(3, 9)),
             ("removal.rows", torch.zeros(0, 4)),
-            ("remembered.keys", torch.zeros(3)),
+            ("training_codes", torch.zeros(3)),
+            ("training_codes", torch.zeros(3, 9, dtype=torch.int16)),
             ("energy.b", torch.zeros(3, dtype=torch.bfloat16)),
-            ("interpreter.references", torch.zeros(2, 1)),
+            ("interpreter.localities.needed", torch.zeros(2, 1, dtype=torch.bool)),
+            ("interpreter.localities.condition", torch.full((10**6,), -1)),
+            ("interpreter.localities.condition", torch.zeros(0, dtype=torch.long)),
+            ("interpreter.localities.threshold", torch.zeros(1, 1)),
+            ("interpreter.effects.projections", torch.zeros(0, 150)),
+            ("interpreter.effects.projections", torch.zeros(5000, 150)),
+            ("interpreter.effects.base", torch.zeros(9)),
+            ("interpreter.effects.mean_encoding", torch.zeros(1)),
+            ("interpreter.effects.output_units.levels", torch.zeros(2, 1000)),
+            ("interpreter.effects.output_units.is_number", torch.zeros(5, dtype=torch.bool)),
+            ("interpreter.effects.network.weight", torch.zeros(1, 1, 1)),
+            ("interpreter.effects.network.first.weight", torch.zeros(5000, 150)),
+            ("energy.encoding.column", torch.zeros(0, dtype=torch.long)),
+            ("energy.encoding.low", torch.zeros(3)),
             ("energy.more", torch.zeros(1)),
         ]
     ):
@@ -225,6 +260,29 @@ def test_tensors_of_other_sizes_or_types(explainers, tmp_path, little_memory):
         explainers["table"].save(saved)
         with_tensors(saved, lambda tensors, name=name, value=value: tensors.update({name: value}))
         refused(saved, "does not hold a whole explainer")
+
+
+def test_a_circle_of_localities(explainers, tmp_path):
+    """Two nodes, each below the other: whoever follows them would never arrive."""
+    import torch
+
+    explainers["table"].save(tmp_path / "why")
+
+    def change(tensors):
+        names = [name for name in tensors if name.startswith("interpreter.localities.")]
+        n_nodes = len(tensors["interpreter.localities.condition"])
+        for name in names:
+            if len(tensors[name]) == n_nodes and "root" not in name and "is_sparse" not in name:
+                rest = tensors[name][:1].clone()
+                tensors[name] = torch.cat([rest] * max(2, n_nodes))
+        condition = tensors["interpreter.localities.condition"]
+        condition.zero_()
+        for side in ("left", "right"):
+            tensors[f"interpreter.localities.{side}"] = torch.arange(len(condition)).roll(1)
+        tensors["interpreter.localities.root"].zero_()
+
+    with_tensors(tmp_path / "why", change)
+    refused(tmp_path / "why", "whole explainer")
 
 
 def header(entries):

@@ -137,7 +137,7 @@ def test_the_pixel_that_decides_is_found_for_all_targets(shift_explainer) -> Non
     images = random_images(64, seed=1)
     targets = pixels_that_are(shifted(images))
     explanation = shift_explainer.explain(images, target=targets)
-    assert (explanation.expected == 1).mean() > 0.95
+    assert (explanation.value == 1).mean() > 0.95
     assert (explanation.pixels[:, 0] == targets - [0, AWAY]).all(1).mean() > 0.9
     assert explanation.verify().fidelity > 0.9
     nearest = NearestPixels(shifted, k=1, random_state=0).fit(images)
@@ -164,7 +164,7 @@ def test_a_region_with_one_far_cause(far_explainer) -> None:
     explanation = far_explainer.explain(images, target=np.s_[7:8, 2:6])
     assert (explanation.pixels[:, 0] < 2).all(1).mean() > 0.9
     assert explanation.verify().fidelity > 0.9
-    assert set(explanation.expected) == {1}
+    assert set(explanation.value) == {1}
 
 
 def test_classes_of_coloured_bytes(colour_explainer) -> None:
@@ -172,8 +172,8 @@ def test_classes_of_coloured_bytes(colour_explainer) -> None:
     mask = strongest_channel(images)
     targets = pixels_that_are(mask)
     explanation = colour_explainer.explain(images, target=targets)
-    assert (explanation.expected == mask[np.arange(64), targets[:, 0], targets[:, 1]]).mean() > 0.95
-    assert set(explanation.expected) >= {1, 2}
+    assert (explanation.value == mask[np.arange(64), targets[:, 0], targets[:, 1]]).mean() > 0.95
+    assert set(explanation.value) >= {1, 2}
     assert (explanation.pixels[:, 0] == targets).all(1).mean() > 0.9
     assert explanation.verify().fidelity > 0.9
 
@@ -264,7 +264,8 @@ def test_all_kinds_of_masks_say_the_same(tiny_explainer, model, value) -> None:
     images = random_images(12)
     plain, other = tiny_explainer.explain(images, target=(3, 3)), tiny(model, images).explain(images, target=(3, 3))
     assert np.array_equal(plain.scores, other.scores)
-    assert np.array_equal(other.expected == value, plain.expected == 1)
+    said = other.value > 0.5 if other.source.outputs.graded.all() else other.value == value
+    assert np.array_equal(said, plain.value == 1)
     assert np.array_equal(plain.verify().agreement, other.verify().agreement)
 
 
@@ -272,7 +273,7 @@ def test_masks_that_never_change() -> None:
     with pytest.warns(ConstantOutputWarning):
         explainer = tiny(lambda X: np.full((len(X), SIDE, SIDE), 2), random_images(8))
     explanation = explainer.explain(random_images(2), target=(1, 1))
-    assert explanation.expected.tolist() == [2, 2]
+    assert explanation.value.tolist() == [2, 2]
     assert explanation.verify().fidelity == 1.0
 
 
@@ -299,10 +300,12 @@ def test_a_class_that_was_not_seen_in_fit() -> None:
     images[:, :, 0, 0] = 0.5
     explainer = tiny(sometimes_new, images, removal="mean")
     images[:2, :, 0, 0] = 0.0
-    for asked in ({"k": "auto"}, {"refine": 3}):
+    for asked in ({}, {"k": "auto"}, {"refine": 3}):
         explanation = explainer.explain(images, target=(3, 3), **asked)
-        assert np.isin(explanation.expected[:2], [0, 1]).all(), "the energy's best guess"
-        assert (explanation.expected[2:] == bright(images)[2:, 3, 3]).all()
+        assert explanation.value.tolist() == sometimes_new(images)[:, 3, 3].tolist()
+        assert (explanation.value[:2] == 2).all(), "what the model said"
+    guessed = explainer.explain(images, target=(3, 3), query=False)
+    assert np.isin(guessed.value, [0, 1]).all(), "the energy's best guess"
     assert len(explainer.explain(images[:2], target=(3, 3), refine=2)) == 2
 
 
@@ -335,18 +338,24 @@ def test_what_was_predicted_is_what_is_explained(shift_explainer) -> None:
     wrong = 1 - shifted(images)
     n_before = shift_explainer.black_box_.n_queries
     told = shift_explainer.explain(images, target=(3, 5), predicted=wrong)
-    assert told.expected.tolist() == wrong[:, 3, 5].tolist()
+    assert told.value.tolist() == wrong[:, 3, 5].tolist()
     right = shift_explainer.explain(images, target=(3, 5), predicted=shifted(images)[:, None])
-    assert right.expected.tolist() == shifted(images)[:, 3, 5].tolist()
+    assert right.value.tolist() == shifted(images)[:, 3, 5].tolist()
     assert not np.array_equal(told.scores, right.scores)
     assert shift_explainer.black_box_.n_queries == n_before
     with pytest.raises(InputError, match="8 x 8"):
         shift_explainer.explain(images, target=(3, 5), predicted=wrong[:, :5])
 
 
-def test_an_image_seen_in_fit_is_remembered(tiny_explainer) -> None:
+def test_the_mask_that_the_model_predicts_is_explained(tiny_explainer) -> None:
     images = random_images(12)
-    assert tiny_explainer.explain(images, target=(4, 4)).expected.tolist() == bright(images)[:, 4, 4].tolist()
+    n_before = tiny_explainer.black_box_.n_queries
+    explanation = tiny_explainer.explain(images, target=(4, 4))
+    assert explanation.value.tolist() == bright(images)[:, 4, 4].tolist()
+    assert explanation.value_source == "model"
+    assert tiny_explainer.black_box_.n_queries == n_before + 12
+    assert tiny_explainer.explain(images, target=(4, 4), query=False).value_source == "expected"
+    assert tiny_explainer.black_box_.n_queries == n_before + 12
 
 
 # --- removals and groups -------------------------------------------------------------------------------------
@@ -427,8 +436,10 @@ def test_tiny_budgets_are_kept(budget) -> None:
         explainer = tiny(counted, random_images(12), query_budget=budget)
     assert sum(asked) == explainer.n_queries_ <= budget
     assert sum(asked) >= budget - 1
-    assert len(explainer.explain(random_images(3), target=(1, 1))) == 3
-    assert sum(asked) <= budget, "explaining asks nothing"
+    assert len(explainer.explain(random_images(3), target=(1, 1), query=False)) == 3
+    assert sum(asked) <= budget, "query=False asks nothing"
+    explainer.explain(random_images(3), target=(1, 1))
+    assert sum(asked) == explainer.n_queries_ + 3
 
 
 def test_a_black_box_with_too_small_a_budget_of_its_own() -> None:
@@ -550,10 +561,10 @@ def test_saved_and_loaded_it_explains_the_same(case, tmp_path, colour_explainer)
     explainer.save(tmp_path / "saved")
     loaded = sointer.load(tmp_path / "saved", **({"removal": half} if case == "function" else {}))
     for target in ((2, 3), np.s_[1:3, 2:6]):
-        before, after = (one.explain(images, target=target, k=2) for one in (explainer, loaded))
+        before, after = (one.explain(images, target=target, k=2, query=False) for one in (explainer, loaded))
         assert np.array_equal(before.scores, after.scores)
         assert np.array_equal(before.selected, after.selected)
-        assert np.array_equal(before.expected, after.expected)
+        assert np.array_equal(before.value, after.value)
     with pytest.raises(InputError, match="no black box"):
         after.verify()
     assert np.array_equal(explainer.output_interactions_, loaded.output_interactions_)

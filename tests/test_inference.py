@@ -16,23 +16,20 @@ from sointer.energy.inference import (
     best_other,
     cheapest_change,
     conditional_log_probabilities,
-    conditional_means,
     gradient_inference,
     mean_field_log_marginals,
     mean_field_log_odds,
-    mean_field_means,
     target_log_odds,
 )
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
 
 SPACES = [(2, 2, 2), (2, 3, 4), (3, 3), (1, 2, 3)]
-CONTINUOUS = OutputSpace((1, 1, 1), is_continuous=True)
 
 
 @dataclass
 class LinearEnergy:
-    """E(x, y) = y' A x + b' softplus(B y + c), and half the squared length of y if continuous."""
+    """E(x, y) = y' A x + b' softplus(B y + c)."""
 
     space: OutputSpace
     A: Tensor
@@ -50,7 +47,7 @@ class LinearEnergy:
         if self.parts is not None:
             weight, offset, b = self.parts
             total = total + torch.log1p(torch.exp(y @ weight.T + offset)) @ b
-        return total + 0.5 * y.square().sum(dim=1) if self.space.is_continuous else total
+        return total
 
 
 def random_energy(space: OutputSpace, seed: int, *, strength: float = 1.0, n_units: int = 5) -> LinearEnergy:
@@ -280,59 +277,6 @@ def test_gradients_of_marginals_equal_finite_differences(marginals) -> None:
         with torch.no_grad():
             slope = (marginals(energy, x + step) - marginals(energy, x - step))[0, 3] / (2 * h)
         assert gradient[0, j].item() == pytest.approx(slope.item(), abs=2e-3)
-
-
-# --- continuous outputs ----------------------------------------------------------------------------------
-
-
-def slope_in_y(energy: LinearEnergy, x: Tensor, y: Tensor) -> Tensor:
-    y = y.detach().requires_grad_(True)
-    return torch.autograd.grad(energy(x, y).sum(), y)[0]
-
-
-def test_mean_field_means_are_where_the_energy_is_flat() -> None:
-    energy, x = random_energy(CONTINUOUS, 0, strength=0.3), rows()
-    mean = mean_field_means(energy, x, n_steps=80)
-    torch.testing.assert_close(slope_in_y(energy, x, mean), torch.zeros(5, 3), atol=1e-4, rtol=0)
-    few = slope_in_y(energy, x, mean_field_means(energy, x))
-    none = slope_in_y(energy, x, mean_field_means(energy, x, n_steps=0))
-    assert few.abs().mean() < 0.2 * none.abs().mean()
-
-
-@pytest.mark.parametrize("damping", [0.0, 0.3, 0.9])
-def test_mean_field_steps_do_not_leave_the_flat_point(damping: float) -> None:
-    energy, x = random_energy(CONTINUOUS, 0, strength=0.3), rows()
-    settled = mean_field_means(energy, x, n_steps=400, damping=damping)
-    torch.testing.assert_close(settled, mean_field_means(energy, x, n_steps=80), atol=1e-4, rtol=0)
-
-
-def test_conditional_means_are_where_the_energy_in_one_output_is_flat() -> None:
-    energy, x = random_energy(CONTINUOUS, 1, strength=0.3), rows()
-    y, own = torch.randn(5, 3, generator=torch.Generator().manual_seed(2)), torch.zeros(5, 3)
-    for _ in range(80):
-        own = conditional_means(energy, energy.unary(x), y, own)
-    for i in range(3):
-        moved = y.clone()
-        moved[:, i] = own[:, i]
-        assert slope_in_y(energy, x, moved)[:, i].abs().max() < 1e-4
-
-
-def test_one_conditional_step_is_a_gradient_step() -> None:
-    energy, x = random_energy(CONTINUOUS, 1), rows()
-    y, own = rows(5, seed=3), rows(5, seed=4)
-    result = conditional_means(energy, energy.unary(x), y, own)
-    for i in range(3):
-        moved = y.clone()
-        moved[:, i] = own[:, i]
-        expected = own[:, i] - slope_in_y(energy, x, moved)[:, i]
-        torch.testing.assert_close(result[:, i], expected, atol=1e-4, rtol=1e-4)
-
-
-def test_uncoupled_means_are_minus_the_unary_part() -> None:
-    energy, x = LinearEnergy(CONTINUOUS, torch.eye(3), None), rows()
-    torch.testing.assert_close(mean_field_means(energy, x), -x)
-    torch.testing.assert_close(conditional_means(energy, energy.unary(x), x, x), -x)
-    assert slope_in_y(energy, x, -x).abs().max() == 0
 
 
 # --- the least energy ------------------------------------------------------------------------------------

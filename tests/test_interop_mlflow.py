@@ -16,7 +16,7 @@ pytest.importorskip("mlflow")
 import mlflow
 from sklearn.exceptions import NotFittedError
 
-from sointer import EnergyConfig, InterpreterConfig, SOInter, TrainingConfig
+from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import InputError
 from sointer.interop import mlflow as bridge
 
@@ -27,14 +27,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
-LAYOUT = ["sample", "target", "expected", "rank", "feature", "score"]
+LAYOUT = ["sample", "target", "value", "value_source", "rank", "feature", "score", "needed", "effect", "locality"]
 QUICK: dict[str, Any] = {
     "k": 2,
     "random_state": 0,
     "query_budget": 200,
     "energy": EnergyConfig(hidden=(16,)),
-    "interpreter": InterpreterConfig(n_residual_steps=0, n_path_steps=8),
-    "training": TrainingConfig(n_epochs=4, n_rounds=0),
+    "training": TrainingConfig(n_epochs=4),
 }
 
 
@@ -70,9 +69,9 @@ def test_saved_models_load_as_pyfunc_and_say_the_same(explainer: SOInter, tmp_pa
     loaded = mlflow.pyfunc.load_model(str(tmp_path / "model"))
     table = loaded.predict(X, params={"target": "warm", "k": 3})
     assert list(table.columns) == LAYOUT
-    pd.testing.assert_frame_equal(table, explainer.explain(X, "warm", k=3).to_frame())
+    pd.testing.assert_frame_equal(table, explainer.explain(X, "warm", k=3, query=False).to_frame())
     usual = loaded.predict(X, params={"target": "wet"})
-    pd.testing.assert_frame_equal(usual, explainer.explain(X, "wet").to_frame())
+    pd.testing.assert_frame_equal(usual, explainer.explain(X, "wet", query=False).to_frame())
     assert loaded.metadata.metadata == {"about": "weather"}
     assert isinstance(loaded.get_raw_model(), SOInter)
     suffixes = {file.suffix for file in (tmp_path / "model").rglob("*") if file.is_file()}
@@ -80,16 +79,25 @@ def test_saved_models_load_as_pyfunc_and_say_the_same(explainer: SOInter, tmp_pa
     assert "sointer==" in (tmp_path / "model" / "requirements.txt").read_text()
 
 
+def test_an_open_size_stays_open(tmp_path: Path) -> None:
+    automatic = SOInter(model, output_names=["wet", "warm"], **QUICK | {"k": "auto"}).fit(frame(150, 0))
+    bridge.save_model(automatic, tmp_path / "model")
+    loaded, X = mlflow.pyfunc.load_model(str(tmp_path / "model")), frame(6, 1)
+    wanted = automatic.explain(X, "warm", query=False).to_frame()
+    pd.testing.assert_frame_equal(loaded.predict(X, params={"target": "warm"}), wanted)
+    assert len(loaded.predict(X, params={"target": "warm", "k": 3})) == 18
+
+
 def test_logged_models_load_back(explainer: SOInter, store: Path) -> None:
     with mlflow.start_run():
         info = bridge.log_model(explainer, "why")
     X = frame(5, 1)
-    wanted = explainer.explain(X, "warm").to_frame()
+    wanted = explainer.explain(X, "warm", query=False).to_frame()
     pd.testing.assert_frame_equal(
         mlflow.pyfunc.load_model(info.model_uri).predict(X, params={"target": "warm"}), wanted
     )
     back = bridge.load_model(info.model_uri, black_box=model)
-    pd.testing.assert_frame_equal(back.explain(X, "warm").to_frame(), wanted)
+    pd.testing.assert_frame_equal(back.explain(X, "warm", query=False).to_frame(), wanted)
     assert back.explain(X, "warm").verify().fidelity >= 0.0
     assert (store / "files").exists()
 
@@ -106,7 +114,7 @@ def test_a_scoring_request(explainer: SOInter, tmp_path: Path) -> None:
     reply = client.post("/invocations", content=json.dumps(asked), headers={"Content-Type": "application/json"})
     assert reply.status_code == 200, reply.text
     answer = pd.DataFrame(reply.json()["predictions"])
-    wanted = explainer.explain(X, "warm", k=1).to_frame()
+    wanted = explainer.explain(X, "warm", k=1, query=False).to_frame()
     assert answer["feature"].tolist() == wanted["feature"].tolist()
     np.testing.assert_allclose(answer["score"], wanted["score"], rtol=1e-5)
     asked["params"]["target"] = "cold"  # type: ignore[index]

@@ -286,8 +286,7 @@ def test_queries_are_counted_and_explained_rows_are_not_learnt_from() -> None:
     explanation = explanation_of(box, X, X[:120], None, 0)
     before = box.n_queries
     found = leakage(explanation)
-    assert found.n_queries == box.n_queries - before == 120 + 180
-    assert leakage(explanation).n_queries == 180, "what is known about explained rows is not asked again"
+    assert found.n_queries == box.n_queries - before == 180, "what is known about explained rows is not asked again"
     assert leakage(explanation, np.vstack([X[:150], normal(50, 5, 9)])).n_queries == 30 + 50
 
 

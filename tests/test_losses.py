@@ -10,8 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from sointer.energy import losses
+from sointer.energy.enumeration import exact_log_marginals
 from sointer.energy.inference import mean_field_log_marginals
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
@@ -166,51 +168,56 @@ def test_all_likelihoods_agree_without_coupling() -> None:
     torch.nn.init.zeros_(energy.b)
     exact = losses.negative_log_likelihood(energy, x, codes)
     torch.testing.assert_close(losses.negative_pseudo_log_likelihood(energy, x, codes), exact)
-    torch.testing.assert_close(losses.negative_mean_field_likelihood(energy, x, codes, 6, 0.5), exact)
-
-
-def test_mean_field_likelihood_adds_up_the_chosen_labels() -> None:
-    energy, x, codes = network(OutputSpace((2, 3))), rows(), torch.tensor([[1, 2], [0, 0], [1, 0], [0, 1]])
-    log_q = mean_field_log_marginals(energy, x, n_steps=3, damping=0.2).tolist()
-    expected = [-(q[y[0]] + q[2 + y[1]]) for q, y in zip(log_q, codes.tolist(), strict=True)]
-    result = losses.negative_mean_field_likelihood(energy, x, codes, 3, 0.2)
-    assert result.tolist() == pytest.approx(expected, abs=1e-5)
-
-
-@torch.random.fork_rng(devices=[])
-def test_squared_errors_vanish_at_the_joint_fixed_point_only() -> None:
-    energy = network(OutputSpace((1, 1), is_continuous=True))
-    with torch.no_grad():
-        energy.b.mul_(0.1)
-    x = rows()
-    y = Likelihood(n_steps=60).predict(energy, x)
-    assert losses.squared_errors(energy, x, y, 60, 0.5).max() < 1e-6
-    moved = y + torch.tensor([0.5, 0.0])
-    # Both parts count: the joint error alone would be 0.25.
-    result = losses.squared_errors(energy, x, moved, 60, 0.5)
-    assert (result > 0.35).all()
-    assert (result < 0.75).all()
-    separate = SeparateEnergy(3, energy.space, hidden=(4,))
-    y = -separate.unary(x)
-    assert losses.squared_errors(separate, x, y + 1.0, 6, 0.5).tolist() == pytest.approx([2.0] * 4, abs=1e-5)
-
-
-def test_squared_errors_equal_the_joint_and_the_conditional_part() -> None:
-    energy = network(OutputSpace((1, 1, 1), is_continuous=True))
-    x, y = rows(), rows(5)[1:] * 2
-    joint = Likelihood(n_steps=3, damping=0.2).predict(energy, x).detach()
-    expected = (y - joint).square().sum(dim=1)
-    for i in range(3):
-        # Where output i goes from its joint value, the others held at their true ones.
-        point = y.clone()
-        point[:, i] = joint[:, i]
-        point.requires_grad_(True)
-        (slope,) = torch.autograd.grad(energy(x, point).sum(), point)
-        expected = expected + (y[:, i] - (joint[:, i] - slope[:, i])).square()
-    torch.testing.assert_close(losses.squared_errors(energy, x, y, 3, 0.2), expected, atol=1e-4, rtol=1e-4)
+    for exact_limit in (4096, 1):
+        likelihood = Likelihood(exact_limit, is_joint=False)
+        torch.testing.assert_close(likelihood.loss(energy, x, codes), exact)
 
 
 # --- which loss serves which space -----------------------------------------------------------------------
+
+
+def slow_cross_entropy(log_p: Tensor, codes: list[list[float]], n_classes: tuple[int, ...]) -> list[float]:
+    """-sum over labels of their probability by the code times their log-probability by the energy."""
+    totals = []
+    for log_q, row in zip(log_p.tolist(), codes, strict=True):
+        total, label = 0.0, 0
+        for code, n in zip(row, n_classes, strict=True):
+            for c in range(n):
+                share = (code if c == 1 else 1 - code) if n == 2 else float(code == c)
+                total -= share * log_q[label]
+                label += 1
+        totals.append(total)
+    return totals
+
+
+GRADED = [[0.3, 2.0], [0.0, 0.0], [1.0, 1.0], [0.9, 1.0]]
+"""Codes of a probability and a class."""
+
+
+def test_the_loss_of_graded_outputs_is_the_soft_cross_entropy_of_marginals() -> None:
+    energy, x, codes = network(OutputSpace((2, 3))), rows(), torch.tensor(GRADED)
+    exact = slow_cross_entropy(exact_log_marginals(energy, x), GRADED, (2, 3))
+    steps = slow_cross_entropy(mean_field_log_marginals(energy, x), GRADED, (2, 3))
+    assert exact != pytest.approx(steps, abs=1e-3)
+    for is_joint in (True, False):
+        assert Likelihood(6, is_joint=is_joint).loss(energy, x, codes).tolist() == pytest.approx(exact, abs=1e-4)
+        assert Likelihood(5, is_joint=is_joint).loss(energy, x, codes).tolist() == pytest.approx(steps, abs=1e-4)
+
+
+def test_the_loss_is_least_where_probabilities_are_those_of_the_codes() -> None:
+    """Not where they are certain, as it would be if codes were rounded to labels."""
+    space, codes = OutputSpace((2,)), torch.tensor([[0.3]])
+
+    class Constant:
+        def __init__(self, p: float) -> None:
+            self.space, self.coupling, self.p = space, None, p
+
+        def unary(self, x: Tensor) -> Tensor:
+            return torch.full((len(x), 1), -math.log(self.p / (1 - self.p)))
+
+    found = {p: Likelihood().loss(Constant(p), rows(1), codes).item() for p in (0.01, 0.1, 0.25, 0.3, 0.35, 0.5, 0.9)}
+    assert min(found, key=found.__getitem__) == 0.3
+    assert found[0.3] == pytest.approx(-(0.3 * math.log(0.3) + 0.7 * math.log(0.7)), abs=1e-5)
 
 
 @torch.random.fork_rng(devices=[])
@@ -218,9 +225,14 @@ def test_training_loss_is_exact_while_outputs_can_be_listed() -> None:
     energy, x, codes = network(OutputSpace((2, 3))), rows(), torch.tensor([[1, 2], [0, 0], [1, 0], [0, 1]])
     exact = losses.negative_log_likelihood(energy, x, codes)
     pseudo = losses.negative_pseudo_log_likelihood(energy, x, codes)
-    joint = losses.negative_mean_field_likelihood(energy, x, codes, 6, 0.5)
+    by_marginals = [
+        torch.tensor(slow_cross_entropy(log_p, codes.tolist(), (2, 3)))
+        for log_p in (mean_field_log_marginals(energy, x), exact_log_marginals(energy, x))
+    ]
     torch.testing.assert_close(Likelihood(exact_limit=6).loss(energy, x, codes), exact)
-    torch.testing.assert_close(Likelihood(exact_limit=5).loss(energy, x, codes), joint + pseudo)
+    torch.testing.assert_close(Likelihood(exact_limit=5).loss(energy, x, codes), by_marginals[0] + pseudo)
+    torch.testing.assert_close(Likelihood(5, is_joint=False).loss(energy, x, codes), by_marginals[0])
+    torch.testing.assert_close(Likelihood(6, is_joint=False).loss(energy, x, codes), by_marginals[1])
     torch.manual_seed(0)
     separate = SeparateEnergy(3, OutputSpace((2, 3)), hidden=(4,))
     torch.testing.assert_close(
@@ -231,11 +243,8 @@ def test_training_loss_is_exact_while_outputs_can_be_listed() -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 1000))
 def test_training_loss_falls_along_its_gradient(seed: int) -> None:
-    for space, codes in [
-        (OutputSpace((2, 3)), torch.tensor([[1, 2], [0, 0], [1, 0], [0, 1]])),
-        (OutputSpace((1, 1), is_continuous=True), torch.tensor([[1.0, -1.0]] * 4)),
-    ]:
-        energy, x, likelihood = network(space, seed), rows(), Likelihood()
+    for codes in (torch.tensor([[1, 2], [0, 0], [1, 0], [0, 1]]), torch.tensor(GRADED)):
+        energy, x, likelihood = network(OutputSpace((2, 3)), seed), rows(), Likelihood()
         before = likelihood.loss(energy, x, codes).mean()
         before.backward()
         with torch.no_grad():

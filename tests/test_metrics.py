@@ -12,12 +12,17 @@ from sointer.metrics import (
     agreement,
     exact_match,
     f1,
+    false_discovery_rates,
     mean_interval,
     median_rank,
     post_hoc_f1,
     recall_at_k,
+    sign_accuracy,
+    switch_accuracy,
     target_columns,
     top_k,
+    top_of_sizes,
+    true_positive_rates,
 )
 
 # --- ground truth --------------------------------------------------------------------------------------
@@ -102,6 +107,67 @@ def test_ground_truth_measures_refuse_nonsense() -> None:
         top_k([[np.nan, 1.0]], 1, 0)
     with pytest.raises(ValueError, match="between"):
         top_k([[0.0, 1.0]], 3, 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rates_switches_and_signs_equal_slow_twins(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    chosen, truth = rng.random((60, 7)) < 0.4, rng.random((60, 7)) < 0.4
+    truth[:, 2] = True
+    chosen[0] = False
+    sets = [
+        (set(np.flatnonzero(a).tolist()), set(np.flatnonzero(b).tolist())) for a, b in zip(chosen, truth, strict=True)
+    ]
+    tpr = [len(s & t) / len(t) for s, t in sets]
+    fdr = [len(s - t) / len(s) if s else 0.0 for s, t in sets]
+    np.testing.assert_allclose(true_positive_rates(chosen, truth), tpr)
+    np.testing.assert_allclose(false_discovery_rates(chosen, truth), fdr)
+    assert false_discovery_rates(chosen, truth)[0] == 0.0
+    found = sum(all(f in s for f in (2, 5) if f in t) for s, t in sets) / len(sets)
+    assert switch_accuracy(chosen, truth, (2, 5)) == pytest.approx(found)
+    effects, true = rng.normal(size=(60, 7)), np.where(truth, rng.normal(size=(60, 7)), 0.0)
+    effects[:, 3] = 0.0
+    for quantile in (0.0, 0.5, 0.9):
+        sizes = sorted(abs(float(c)) for c in true.ravel() if c != 0)
+        cut = float(np.quantile(sizes, quantile))
+        pairs = [(e, c) for e, c in zip(effects.ravel(), true.ravel(), strict=True) if c != 0 and abs(c) >= cut]
+        right = sum(e * c > 0 for e, c in pairs) / len(pairs)
+        assert sign_accuracy(effects, true, quantile) == pytest.approx(right)
+    assert sign_accuracy(true, true) == 1.0
+    assert sign_accuracy(-true, true) == 0.0
+
+
+def test_the_best_of_each_row_in_its_own_number_with_ties_at_random() -> None:
+    scores = np.array([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0], [3.0, 1.0, 2.0], [0.5, 0.0, 0.1]])
+    expected = [[False] * 3, [True, False, False], [True, False, True], [True] * 3]
+    assert top_of_sizes(scores, [0, 1, 2, 3], 0).tolist() == expected
+    tied = top_of_sizes(np.zeros((6000, 3)), np.full(6000, 2), 0)
+    assert (tied.sum(axis=1) == 2).all()
+    np.testing.assert_allclose(tied.mean(axis=0), np.full(3, 2 / 3), atol=0.03)
+    np.testing.assert_array_equal(tied, top_of_sizes(np.zeros((6000, 3)), np.full(6000, 2), 0))
+    truth = scores > 1.5
+    truth[3, 0] = True
+    assert exact_match(top_of_sizes(scores, truth.sum(axis=1), 0), truth) == 1.0
+
+
+def test_measures_by_sample_refuse_nonsense() -> None:
+    mask = np.array([[True, False]])
+    with pytest.raises(ValueError, match="undefined"):
+        true_positive_rates(mask, np.array([[False, False]]))
+    with pytest.raises(ValueError, match="at least one feature"):
+        switch_accuracy(mask, mask, [])
+    with pytest.raises(ValueError, match="only 2"):
+        switch_accuracy(mask, mask, [2])
+    with pytest.raises(ValueError, match="same two axes"):
+        sign_accuracy([[1.0]], [[1.0, 2.0]])
+    with pytest.raises(ValueError, match="other than 0"):
+        sign_accuracy([[1.0]], [[0.0]])
+    with pytest.raises(ValueError, match="quantile"):
+        sign_accuracy([[1.0]], [[1.0]], 1.0)
+    with pytest.raises(ValueError, match="one size"):
+        top_of_sizes([[1.0, 2.0]], 1, 0)
+    with pytest.raises(ValueError, match="between 0 and 2"):
+        top_of_sizes([[1.0, 2.0]], [3], 0)
 
 
 # --- faithfulness --------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from sointer import SOInter, Verification
+from sointer.localities import Localities, Locality
 from sointer.paths import Paths
 
 EVIL = "<script>alert('$')</script>"
@@ -27,7 +29,7 @@ def test_paths_are_escaped_and_name_what_carries_the_effect() -> None:
         through=np.array([[[0.375]]]),
         outputs=np.array([[1]]),
         target=np.array([0]),
-        expected=np.array([1]),
+        value=np.array([1]),
         feature_names=[EVIL],
         output_names=["cat", EVIL],
         indistinguishable=[["cat", EVIL]],
@@ -47,12 +49,52 @@ def test_an_explainer_before_and_after_fit(small_explainer: SOInter) -> None:
     assert fitted["text/plain"] == repr(small_explainer)
     card = fitted["text/html"]
     assert f"{small_explainer.held_out_agreement_:.1%}" in card
-    assert f"{small_explainer.n_queries_:,} rows in fit" in card
+    assert f"{small_explainer.n_queries_:,} rows" in card
+    worst = np.nanargmin(small_explainer.output_skill_)
+    skill = f"{max(small_explainer.output_skill_[worst], 0):.0%}"
+    assert f"{small_explainer.output_names_[worst]} ({skill} skill)" in card
     assert "4 of 8 features: " in card
     assert small_explainer.output_names_[0] in card
     raw = SOInter(small_explainer.model, k=4)._repr_html_()
     assert "SOInter" in raw
     assert "fitted</b>" not in raw
+
+
+def test_localities_are_a_map_of_where_what_matters() -> None:
+    found = Localities(
+        EVIL,
+        True,
+        (Locality(2, (f"{EVIL} > 1",), 0.75, (EVIL, "b"), (0.5, 0.25)), Locality(1, (), 0.25, (), ())),
+        (EVIL, "b"),
+    )
+    card = found._repr_html_()
+    assert "<script" not in card
+    rows = [
+        [re.sub("<[^>]*>", "", cell).strip() for cell in re.findall("<td.*?</td>", row)] for row in card.split("<tr>")
+    ]
+    assert [row[1] for row in rows if row] == ["75%", "25%"]
+    assert rows[-1][0] == "everywhere"
+    assert rows[-1][2] == "nothing"
+    assert rows[-2][2].endswith(" b")
+    assert 'title="relevance 0.25"' in card
+
+
+def test_chips_say_relevance_by_grey_and_effects_by_an_arrow(small_explainer: SOInter, small_data: np.ndarray) -> None:
+    explanation = small_explainer.explain(small_data[:3], 0)
+    assert explanation.effects is not None
+    assert explanation.needed is not None
+    table = explanation._repr_html_()
+    shown = explanation.selected[0][explanation.selected[0] >= 0]
+    for unit in shown:
+        effect = explanation.effects[0, unit]
+        assert f"</span> {effect:+.3g}".replace("-", "−") in table
+    n_hollow = int((explanation.unit_mask & ~explanation.needed).sum())
+    assert table.count(": not needed, selected only because k asked for as many") == n_hollow
+    assert ("Hollow ones are not needed" in table) == (n_hollow > 0)
+    plain = replace(explanation, effects=None, needed=None)._repr_html_()
+    assert "▲" not in plain
+    assert "▼" not in plain
+    assert "not needed" not in plain
 
 
 def test_names_in_the_card_are_escaped(small_explainer: SOInter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,13 +88,40 @@ def test_most_likely_looks_at_each_output_alone() -> None:
     assert space.most_likely(torch.tensor([[0.2, 0.5, 0.3, 9.0, 8.0]])).tolist() == [[1, 0]]
 
 
-def test_continuous_outputs_enter_as_they_are() -> None:
-    space = OutputSpace((1, 1), is_continuous=True)
-    values = torch.tensor([[0.5, -2.0]], dtype=torch.float64)
-    assert space.encode(values).tolist() == [[0.5, -2.0]]
-    assert space.encode(values).dtype == torch.float32
-    assert space.n_configurations == math.inf
-    assert (space.n_columns, space.column_output.tolist()) == (2, [0, 1])
+def slow_probabilities(codes: list[float], n_classes: tuple[int, ...]) -> list[float]:
+    """A code of an output with two labels is the probability of the second; of any other, the class itself."""
+    return [
+        p
+        for code, n in zip(codes, n_classes, strict=True)
+        for p in ([1 - code, code] if n == 2 else [float(code == c) for c in range(n)])
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(class_counts, st.integers(0, 10_000))
+def test_graded_codes_enter_as_probabilities(n_classes: tuple[int, ...], seed: int) -> None:
+    space, draws = OutputSpace(n_classes), np.random.default_rng(seed)
+    codes = [[float(draws.random() if n == 2 else draws.integers(n)) for n in n_classes] for _ in range(4)]
+    expected = torch.tensor([slow_probabilities(row, n_classes) for row in codes])
+    given_codes = torch.tensor(codes)
+    torch.testing.assert_close(space.probabilities(given_codes), expected)
+    torch.testing.assert_close(space.encode(given_codes), expected @ space.label_columns)
+    labels = [[int(c > 0.5) if n == 2 else int(c) for c, n in zip(row, n_classes, strict=True)] for row in codes]
+    assert space.labels(given_codes).tolist() == labels
+    assert space.labels(torch.tensor(labels)).tolist() == labels
+
+
+@settings(max_examples=40, deadline=None)
+@given(class_counts, st.integers(0, 10_000))
+def test_codes_come_back_from_their_probabilities(n_classes: tuple[int, ...], seed: int) -> None:
+    space, draws = OutputSpace(n_classes), np.random.default_rng(seed)
+    graded = np.array([n == 2 and bool(draws.random() < 0.5) for n in n_classes])
+    codes = torch.tensor(
+        [[float(draws.random() if g else draws.integers(n)) for n, g in zip(n_classes, graded, strict=True)]] * 3
+    )
+    back = space.codes(space.probabilities(codes).clamp_min(1e-30).log(), graded)
+    assert back.dtype.is_floating_point == graded.any()
+    torch.testing.assert_close(back.float(), codes, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +130,8 @@ def test_continuous_outputs_enter_as_they_are() -> None:
         ([[0, 1], [1, 0]], OutputSpace((2, 2))),
         ([["a", "u"], ["b", "v"], ["c", "u"]], OutputSpace((3, 2))),
         ([[0.1, 0.9], [0.7, 0.2]], OutputSpace((2, 2))),
-        ([[0.1, 9.5], [-7.3, 0.2]], OutputSpace((1, 1), is_continuous=True)),
+        ([[0.1, 9.5], [-7.3, 0.2]], OutputSpace((2, 2))),
+        ([[0, 9.5], [1, 0.2], [2, 0.3], [0, 0.1], [1, 0.1], [2, 0.1], [1, 0.3]], OutputSpace((3, 2))),
     ],
 )
 def test_space_follows_the_outputs(replies: list, expected: OutputSpace) -> None:

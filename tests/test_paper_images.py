@@ -218,7 +218,6 @@ def test_energies_of_single_pixels_stand_side_by_side() -> None:
     [
         OutputSpace((2,) * 29),
         OutputSpace((2,) * 29 + (3,)),
-        OutputSpace((1,) * 30, is_continuous=True),
     ],
 )
 def test_masks_that_do_not_fit_the_image_are_refused(space: OutputSpace) -> None:
@@ -435,7 +434,7 @@ def test_one_pixel_of_a_mask_is_explained(structured: bool, fitted_on_shares: SO
     assert explanation.selected.shape == (5, 4)
     assert (np.sort(explanation.selected, axis=1)[:, 1:] > np.sort(explanation.selected, axis=1)[:, :-1]).all()
     assert np.isfinite(explanation.scores).all()
-    assert explanation.expected.tolist() == bright(images[:5])[:, 2, 3].tolist()
+    assert explanation.value.tolist() == bright(images[:5])[:, 2, 3].tolist()
     with pytest.raises(InputError):
         fitted.explain(images[:5], target=(2, 4))
 

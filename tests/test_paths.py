@@ -7,14 +7,13 @@ import pytest
 import torch
 
 from sointer import SOInter
-from sointer.config import InterpreterConfig, TrainingConfig
+from sointer.config import TrainingConfig
 from sointer.datasets import STRUCTURAL_PROBLEMS, copied_outputs, mixed_continuous, mixed_sum
 from sointer.energy.clamping import outputs_given
 from sointer.training import conditional_steps
 
 HASTY = {
-    "training": TrainingConfig(n_epochs=4, n_rounds=1),
-    "interpreter": InterpreterConfig(n_residual_steps=5, n_path_steps=4),
+    "training": TrainingConfig(n_epochs=4),
     "random_state": 0,
 }
 
@@ -84,11 +83,12 @@ def test_numbers():
     X, explanation = explained(structural, explainer)
     paths = explanation.paths()
     total, direct, through = truth(structural, explainer, X, paths)
-    assert paths.unit == "standard deviations"
-    assert np.abs(paths.total - total).mean() < 0.1
-    assert np.abs(paths.direct - direct).mean() < 0.06
+    assert paths.unit == "probability"  # of numbers, by how much their quantile rises
+    assert np.abs(paths.total).max() <= 1
     y0 = paths.outputs[0].tolist().index(0)
-    assert np.abs(paths.through[:, :, y0] - through[:, :, 0]).mean() < 0.1
+    bars = ((paths.total, total, 0.85), (paths.direct, direct, 0.85), (paths.through[:, :, y0], through[:, :, 0], 0.7))
+    for found, true, least in bars:
+        assert np.corrcoef(found.ravel(), true.ravel())[0, 1] > least
 
 
 def test_copies_are_reported_and_share_their_number():
@@ -118,7 +118,7 @@ def test_a_copy_of_the_target_is_no_way_to_it(quick_nets):
     assert paths.outputs.tolist() == [[2, -1]] * 5
     assert np.isnan(paths.through[:, :, 1]).all()
     assert f"cannot be told apart (one-to-one in all {paths.n_answers} answers about whole rows)" in repr(paths)
-    assert paths.n_answers == len(explainer.remembered_.codes)
+    assert paths.n_answers == len(explainer.training_codes_)
     assert set(paths.to_frame()["path"]) == {"direct", "other"}
 
 
@@ -200,55 +200,86 @@ def random_energy(space, seed=0):
     return energy.requires_grad_(False)
 
 
-def test_outputs_given_is_the_best_configuration_by_enumeration():
+def slow_outputs_given(energy, x, codes, held, graded):
+    """By enumeration: held outputs as probable as their codes say, the free ones given each of their values."""
     from itertools import product
 
+    space = energy.space
+    sizes = space.n_classes
+    every = list(product(*map(range, sizes)))
+    found = []
+    for row, said in zip(x, codes.tolist(), strict=True):
+        weight = {y: np.exp(-float(energy(row[None], space.encode(torch.tensor([y]))))) for y in every}
+        p = dict.fromkeys(every, 0.0)
+        for y in every:
+            chance = 1.0
+            for i in np.flatnonzero(held):
+                share = said[i] if y[i] == 1 else 1 - said[i]
+                chance *= share if sizes[i] == 2 else float(said[i] == y[i])
+            same = sum(w for z, w in weight.items() if all(z[i] == y[i] for i in np.flatnonzero(held)))
+            p[y] = chance * weight[y] / same
+        marginals = [[sum(q for y, q in p.items() if y[i] == c) for c in range(n)] for i, n in enumerate(sizes)]
+        found.append(
+            [
+                said[i] if held[i] else marginals[i][1] if graded[i] else float(np.argmax(marginals[i]))
+                for i in range(len(sizes))
+            ]
+        )
+    return torch.tensor(found, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("held", [[], [0], [1], [0, 2], [0, 1, 2]])
+@pytest.mark.parametrize("graded", [[], [0], [0, 2]])
+def test_outputs_given_equals_enumeration(held, graded):
     from sointer.energy.likelihood import Likelihood
     from sointer.energy.space import OutputSpace
 
     space = OutputSpace((2, 3, 2))
     energy = random_energy(space)
     rng = np.random.default_rng(0)
-    x = torch.from_numpy(rng.normal(size=(40, 3)).astype(np.float32))
-    codes = torch.from_numpy(np.column_stack([rng.integers(c, size=40) for c in space.n_classes]))
-    held = torch.from_numpy(rng.random((40, 3)) < 0.5)
-    found = outputs_given(energy, Likelihood(), energy.unary(x), codes, held)
-    for row in range(40):
-        possible = [
-            y
-            for y in product(*map(range, space.n_classes))
-            if all(y[i] == codes[row, i] for i in range(3) if held[row, i])
-        ]
-        costs = [float(energy(x[row : row + 1], space.encode(torch.tensor([y])))) for y in possible]
-        assert tuple(found[row].tolist()) == possible[int(np.argmin(costs))]
+    x = torch.from_numpy(rng.normal(size=(12, 3)).astype(np.float32))
+    is_held, is_graded = np.isin(np.arange(3), held), np.isin(np.arange(3), graded)
+    codes = np.column_stack([rng.integers(c, size=12) for c in space.n_classes]).astype(np.float32)
+    codes[:, is_graded] = rng.random((12, len(graded)))
+    given = torch.from_numpy(codes) if graded else torch.from_numpy(codes).long()
+    found = outputs_given(energy, Likelihood(), energy.unary(x), given, torch.from_numpy(is_held), is_graded)
+    assert found.dtype == given.dtype
+    expected = slow_outputs_given(energy, x, torch.from_numpy(codes), is_held, is_graded)
+    torch.testing.assert_close(found.float(), expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("classes", [(2, 2, 2), (2, 3, 2), None])
-def test_mean_field_with_outputs_held(classes):
+@pytest.mark.parametrize("classes", [(2, 2, 2), (2, 3, 2)])
+@pytest.mark.parametrize("graded", [False, True])
+def test_mean_field_with_outputs_held(classes, graded):
     from sointer.energy.likelihood import Likelihood
     from sointer.energy.space import OutputSpace
 
-    space = OutputSpace(classes) if classes else OutputSpace((1, 1, 1), is_continuous=True)
+    space = OutputSpace(classes)
     energy, likelihood = random_energy(space, seed=1), Likelihood(exact_limit=0)
     rng = np.random.default_rng(1)
     x = torch.from_numpy(rng.normal(size=(20, 3)).astype(np.float32))
-    nothing = torch.zeros(20, 3, dtype=torch.bool)
+    is_graded = np.array([graded, False, graded])
+    nothing = torch.zeros(3, dtype=torch.bool)
     codes = torch.from_numpy(np.column_stack([rng.integers(c, size=20) for c in space.n_classes]))
-    codes = codes.float() + 0.5 if space.is_continuous else codes
+    codes = codes.float() if graded else codes
     unary = energy.unary(x)
-    free = outputs_given(energy, likelihood, unary, codes, nothing)
-    torch.testing.assert_close(free, likelihood.predict(energy, x))
-    held = nothing.clone()
-    held[:, 1] = True
-    one_held = outputs_given(energy, likelihood, unary, codes, held)
+    free = outputs_given(energy, likelihood, unary, codes, nothing, is_graded)
+    expected = space.codes(likelihood.log_marginals(energy, x), is_graded)
+    torch.testing.assert_close(free, expected, atol=1e-4, rtol=1e-4)
+    held = torch.tensor([False, True, False])
+    one_held = outputs_given(energy, likelihood, unary, codes, held, is_graded)
     assert torch.equal(one_held[:, 1], codes[:, 1])
-    if space.is_continuous:  # the damped steps, written out
+    if graded:  # the damped steps, written out
         weight, offset, b = (part.numpy() for part in energy.coupling)
-        mean, u = -unary.numpy(), unary.numpy()
+        columns, u = space.label_columns.numpy(), unary.numpy()
+        known, clamped = space.encode(codes).numpy(), space.column_output.numpy() == 1
+        logits = -u @ columns.T
         for _ in range(likelihood.n_steps):
-            y = mean.copy()
-            y[:, 1] = codes[:, 1]
+            y = np.where(clamped, known, space.normalise(torch.from_numpy(logits)).exp().numpy() @ columns)
             slope = u + (b / (1 + np.exp(-(y @ weight.T + offset)))) @ weight
-            mean = 0.5 * mean - 0.5 * slope
-        np.testing.assert_allclose(one_held[:, [0, 2]], mean[:, [0, 2]], rtol=1e-4, atol=1e-5)
-    assert torch.equal(outputs_given(energy, likelihood, unary, codes, ~nothing), codes)
+            logits = 0.5 * logits - 0.5 * slope @ columns.T
+        p = space.normalise(torch.from_numpy(logits)).exp()
+        np.testing.assert_allclose(one_held[:, 0], p[:, 1], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(one_held[:, 2], p[:, -1], rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(one_held[:, 0], free[:, 0], atol=1e-3), "holding an output changed nothing"
+    assert torch.equal(outputs_given(energy, likelihood, unary, codes, ~nothing, is_graded), codes)

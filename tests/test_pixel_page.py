@@ -296,7 +296,7 @@ def test_a_click_on_the_mask_lights_the_pixels_that_made_it_so(page: Page) -> No
         assert len(page.lit) == n_lit
         assert page.lit == page.selected(0, row, column)
         answer = str(page.content.answers[0, row, column])
-        assert page.find("answer").text == f"The model says that pixel ({row}, {column}) is {answer}."
+        assert page.find("answer").text == f"The model predicts that pixel ({row}, {column}) is {answer}."
         assert page.content.confirmed is not None
         confirmed = page.content.confirmed[0, row * WIDTH + column]
         assert page.state("confirmed") == ("yes" if confirmed else "no")

@@ -40,7 +40,8 @@ def test_e1_with_20_features():
 
 def test_an_explainer_that_learned_nothing_fails_these_tests():
     problem, explainer, X = fit("e1", 20, 0, query_budget=100, training=TrainingConfig(n_epochs=1))
-    explainer.interpreter_.relevance.zero_()
+    for part in (explainer.interpreter_.localities.key, explainer.interpreter_.localities.needed):
+        part.zero_()
     for parameter in explainer.energy_.parameters():
         parameter.zero_()
     assert worst_match(problem, explainer, X) == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
+from sointer.localities import Localities, Locality
 from sointer.outputs import Outputs
 from sointer.paths import Paths
 from sointer.removal import Background, make_removal
+from sointer.selection import Scored
 from sointer.source import Source
 
 matplotlib.use("Agg")
@@ -36,7 +39,15 @@ def _close_figures() -> Iterator[None]:
     pyplot.close("all")
 
 
-def explanation(targets: tuple[int, ...] = (1, 1, 1, 1)) -> Explanation:
+EFFECTS = np.tile(np.array([-0.1, 0.02, 0.3, 0.0, 0.05, 0.01], dtype=np.float32), (4, 1))
+BASE = np.full(4, 0.4, dtype=np.float32)
+NEEDED = np.zeros((4, 6), dtype=bool)
+NEEDED[:, 2] = True
+NEEDED[3, 5] = True
+
+
+def explanation(targets: tuple[int, ...] = (1, 1, 1, 1), **known: Any) -> Explanation:
+    """`known` are effects, base, needed and locality, where there are any."""
     names = [f"f{i}" for i in range(6)]
     input_format = InputFormat.infer(X, feature_names=names)
     raw = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
@@ -50,7 +61,8 @@ def explanation(targets: tuple[int, ...] = (1, 1, 1, 1)) -> Explanation:
         data=X,
     )
     scores = np.tile(np.array([0.5, 0.25, 2.0, 0.0, 0.0, 0.125], dtype=np.float32), (4, 1))
-    return Explanation.of(SELECTED, np.full(4, 2), scores, np.array(targets), np.array([1, 0, 0, 1]), source)
+    scored = Scored(scores, np.array([1, 0, 0, 1]), **known)
+    return Explanation.of(SELECTED, np.full(4, 2), scored, np.array(targets), source)
 
 
 def bars(ax: object) -> list[tuple[str, float]]:
@@ -61,7 +73,7 @@ def bars(ax: object) -> list[tuple[str, float]]:
 def test_bar_of_a_row_shows_its_selected_features_best_first() -> None:
     ax = plot.bar(explanation(), row=0)
     assert bars(ax) == [("f2", 2.0), ("f0", 0.5)]
-    assert ax.get_title() == "what decides dog (expected 1), row 0"
+    assert ax.get_title() == "what decides dog (expected: 1), row 0"
     assert ax.get_ylim()[0] > ax.get_ylim()[1], "the best is on top"
 
 
@@ -77,13 +89,98 @@ def test_bar_wants_one_target_or_a_row() -> None:
         plot.bar(explanation((0, 1, 1, 1)))
     with pytest.raises(InputError, match="row is 4, expected 0 to 3"):
         plot.bar(explanation(), row=4)
-    assert plot.bar(explanation(), row=-1).get_title() == "what decides dog (expected 1), row 3"
+    assert plot.bar(explanation(), row=-1).get_title() == "what decides dog (expected: 1), row 3"
 
 
 def test_explanation_plot_is_bar_on_the_given_axes() -> None:
     _, ax = pyplot.subplots()
     assert explanation().plot(row=1, ax=ax) is ax
     assert [name for name, _ in bars(ax)] == ["f2", "f1"]
+
+
+def test_relevance_has_one_colour_and_effects_have_one_for_each_sign() -> None:
+    left = explanation(effects=EFFECTS, base=BASE).plot(0)
+    right = left.figure.axes[1]
+    assert [patch.get_width() for patch in left.patches] == [2.0, 0.5]
+    assert len({patch.get_facecolor() for patch in left.patches}) == 1, "relevance has no sign"
+    labels = [label.get_text() for label in left.get_yticklabels()]
+    assert labels == ["f2", "f0", "all others"]
+    np.testing.assert_allclose([patch.get_width() for patch in right.patches], [0.3, -0.1, 0.08], atol=1e-6)
+    up, down, rest = (patch.get_facecolor() for patch in right.patches)
+    assert up == rest != down, "by sign"
+    assert down != left.patches[0].get_facecolor() != up
+    assert [text.get_text() for text in right.texts] == ["+0.3", "−0.1", "+0.08"]
+    assert right.get_xlabel() == (
+        "pushes the probability that dog is 1 up (+) or down (−)\n0.4 where all is at its mean, 0.68 with all effects"
+    )
+    assert left.figure.get_suptitle() == "what decides dog (expected: 1), row 0"
+
+
+def test_without_effects_nothing_is_coloured_by_sign() -> None:
+    ax = explanation().plot(0)
+    assert len(ax.figure.axes) == 1
+    assert len({patch.get_facecolor() for patch in ax.patches}) == 1
+    assert plot.kinds(explanation()) == ["bar", "summary", "heatmap"]
+    with pytest.raises(InputError, match="signs are not known"):
+        plot.effects(explanation(), 0)
+
+
+def test_effects_can_be_drawn_on_any_axes() -> None:
+    _, ax = pyplot.subplots()
+    known = explanation(effects=EFFECTS, base=BASE)
+    assert known.plot(0, kind="effects", n=1, ax=ax) is ax
+    assert [name for name, _ in bars(ax)] == ["f2", "all others"]
+    np.testing.assert_allclose([width for _, width in bars(ax)], [0.3, -0.02], atol=1e-6)
+    _, given = pyplot.subplots()
+    assert len(known.plot(0, ax=given).patches) == 2, "on an ax of the caller, relevance alone"
+    with pytest.raises(InputError, match="about one row"):
+        known.plot(kind="effects")
+
+
+def test_what_is_not_needed_is_hollow_and_not_counted() -> None:
+    padded = explanation(needed=NEEDED)
+    ax = padded.plot(0)
+    first, second = (patch.get_facecolor() for patch in ax.patches)
+    assert first[3] == 1.0
+    assert second[3] == 0.0, "hollow"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["not needed"]
+    assert explanation().plot(0).get_legend() is None
+    ax = plot.bar(padded)
+    assert bars(ax) == [("f2", 0.75), ("f5", 0.25)]
+    assert ax.get_xlabel() == "share of rows that need it"
+    assert padded.summary() == {"dog": [("f2", 0.75), ("f5", 0.25)]}
+    assert plot.bar(explanation()).get_xlabel() == "share of rows that selected it"
+    table = np.asarray(padded.plot(kind="heatmap").images[0].get_array())
+    np.testing.assert_array_equal(table, [[0.75, 0.25]])
+
+
+def test_the_frame_says_what_is_known() -> None:
+    plain = ["sample", "target", "value", "value_source", "rank", "feature", "score"]
+    assert list(explanation().to_frame()) == plain
+    known = explanation(needed=NEEDED, effects=EFFECTS, base=BASE, locality=np.array([3, 3, 5, 5])).to_frame()
+    assert list(known) == [*plain, "needed", "effect", "locality"]
+    assert known.needed.tolist() == [True, False, True, False, True, False, False, True]
+    np.testing.assert_allclose(known.effect, EFFECTS[0, SELECTED.ravel()])
+    assert known.locality.tolist() == [3, 3, 3, 3, 5, 5, 5, 5]
+
+
+def test_a_map_of_localities_has_a_row_for_each_and_is_empty_where_nothing_matters() -> None:
+    found = Localities(
+        "dog",
+        True,
+        (
+            Locality(4, ("f0 > 1", "f1 <= 2"), 0.75, ("f2",), (0.5,)),
+            Locality(2, (), 0.25, ("f3", "f2"), (0.4, 0.1)),
+        ),
+        ("f0", "f1", "f2", "f3"),
+    )
+    ax = found.plot()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["f0 > 1 and f1 <= 2 (75%)", "everywhere (25%)"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["f2", "f3"]
+    values = np.ma.filled(ax.images[0].get_array(), np.nan)
+    np.testing.assert_allclose(values, [[0.5, np.nan], [0.1, 0.4]])
+    assert sorted(text.get_text() for text in ax.texts) == ["0.1", "0.4", "0.5"]
+    assert ax.get_title() == "where which features decide dog"
 
 
 def test_history_draws_loss_and_agreement_over_steps() -> None:
@@ -141,7 +238,7 @@ def paths(selected: list[list[int]], total: list[list[float]]) -> Paths:
         through=np.where(np.isnan(effects), np.nan, 0.0)[:, :, None],
         outputs=np.zeros((n, 1), dtype=np.int64),
         target=np.ones(n, dtype=np.int64),
-        expected=np.ones(n, dtype=np.int64),
+        value=np.ones(n, dtype=np.int64),
         feature_names=["rare", "common", "slight"],
         output_names=["cat", "dog"],
         indistinguishable=[["cat", "dog"]],

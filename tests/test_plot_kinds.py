@@ -26,6 +26,7 @@ from sointer.outputs import Outputs
 from sointer.plot.canvas import shorten, shorten_all
 from sointer.plot.words import spans
 from sointer.removal import Background, make_removal
+from sointer.selection import Scored
 from sointer.source import Source
 
 matplotlib.use("Agg")
@@ -46,8 +47,9 @@ def explain(
     outputs: tuple[str, ...] = ("cat", "dog"),
     texts: list[str] | None = None,
     continuous: bool = False,
+    signed: bool = False,
 ) -> Explanation:
-    """Scores fall with the place in `selected`; every second one of a row is negative."""
+    """Scores fall with the place in `selected`; every second one of a row has a negative effect."""
     chosen = np.array(selected)
     n_features = len(names) if names else int(chosen.max()) + 1
     names = names or [f"f{i}" for i in range(n_features)]
@@ -64,13 +66,16 @@ def explain(
         data=X,
         texts=texts,
     )
-    scores = np.zeros(X.shape, dtype=np.float32)
+    scores, effects = np.zeros(X.shape, dtype=np.float32), np.zeros(X.shape, dtype=np.float32)
     for row, units in enumerate(selected):
         for place, unit in enumerate(unit for unit in units if unit >= 0):
-            scores[row, unit] = (10 - place) * (-1) ** place
+            scores[row, unit] = 10 - place
+            effects[row, unit] = (10 - place) * (-1) ** place / 100
     targets = targets or [0] * len(chosen)
     codes = np.array(values if values is not None else [1] * len(chosen))
-    return Explanation.of(chosen, np.full(len(chosen), chosen.shape[1]), scores, np.array(targets), codes, source)
+    known = {"effects": effects, "base": np.full(len(chosen), 0.5, dtype=np.float32)} if signed else {}
+    sizes = np.full(len(chosen), chosen.shape[1])
+    return Explanation.of(chosen, sizes, Scored(scores, codes, **known), np.array(targets), source)
 
 
 def labels(axis: Any) -> list[str]:
@@ -84,10 +89,10 @@ def overlapping(axis: Any) -> int:
     return sum(a.overlaps(b) for a, b in pairwise(boxes))
 
 
-def test_bars_against_the_value_point_the_other_way_in_another_colour() -> None:
-    ax = explain([[2, 0]]).plot(0, kind="bar")
-    first, second = ax.patches
-    assert (first.get_width(), second.get_width()) == (10, -9)
+def test_effects_that_push_down_point_the_other_way_in_another_colour() -> None:
+    ax = explain([[2, 0]], signed=True).plot(0, kind="effects")
+    first, second, others = ax.patches
+    np.testing.assert_allclose([first.get_width(), second.get_width(), others.get_width()], [0.1, -0.09, 0], atol=1e-7)
     assert first.get_facecolor() != second.get_facecolor()
 
 
@@ -139,7 +144,7 @@ def test_heatmap_shows_targets_by_features() -> None:
 def test_words_are_marked_where_they_stand() -> None:
     names = ["song", "new york", "york", "$5"]
     text = "A SONG of New  York; songs cost <b> $5"
-    explanation = explain([[0, 1]], names=names, texts=[text])
+    explanation = explain([[0, 1]], names=names, texts=[text], signed=True)
     ax = explanation.plot(0)
     marks = {patch.get_gid(): patch for patch in ax.patches if isinstance(patch, Rectangle)}
     assert set(marks) == {"song", "new york"}
@@ -147,10 +152,13 @@ def test_words_are_marked_where_they_stand() -> None:
     for name, written in (("song", "SONG"), ("new york", "New York")):
         assert marks[name].get_x() == line.index(written)
         assert marks[name].get_width() == len(written)
-    assert marks["song"].get_facecolor()[:3] != marks["new york"].get_facecolor()[:3], "one speaks for, one against"
+    assert marks["song"].get_facecolor()[:3] != marks["new york"].get_facecolor()[:3], "one pushes up, one down"
+    assert any("blue pushes up, orange pushes down" in note.get_text() for note in ax.texts)
+    plain = explain([[0, 1]], names=names, texts=[text]).plot(0)
+    assert len({patch.get_facecolor()[:3] for patch in plain.patches}) == 1, "no sign is known, so none is shown"
     written_at = {t.get_text(): t.get_position()[0] for t in ax.texts}
     assert written_at["songs"] == line.index("songs"), "the text stands where its marks do"
-    assert ax.get_title() == "what decides cat (expected 1), row 0"
+    assert ax.get_title() == "what decides cat (expected: 1), row 0"
     ax.figure.canvas.draw()
 
 
@@ -196,21 +204,24 @@ def test_kinds_that_do_not_suit_are_refused_with_those_that_do() -> None:
     with pytest.raises(InputError, match="row is 'first', expected a whole number from 0 to 0"):
         table.plot("first")  # type: ignore[arg-type]
     assert plot.kinds(texts) == ["bar", "summary", "heatmap", "words"]
+    assert plot.kinds(explain([[0]], signed=True)) == ["bar", "effects", "summary", "heatmap"]
 
 
-@pytest.mark.parametrize("kind", ["bar", "summary", "heatmap"])
+@pytest.mark.parametrize("kind", ["bar", "effects", "summary", "heatmap"])
 @pytest.mark.parametrize("n_features", [1, 200])
 @pytest.mark.parametrize("given", [True, False])
 def test_labels_never_lie_on_each_other(kind: str, n_features: int, given: bool) -> None:
-    explanation = explain([list(range(n_features))] * 2, names=[f"feature {i}" for i in range(n_features)])
+    names = [f"feature {i}" for i in range(n_features)]
+    explanation = explain([list(range(n_features))] * 2, names=names, signed=True)
     ax = pyplot.subplots(figsize=(5, 4), layout="constrained")[1] if given else None
-    drawn = explanation.plot(0 if kind == "bar" else None, kind=kind, n=n_features, ax=ax)
+    drawn = explanation.plot(0 if kind in ("bar", "effects") else None, kind=kind, n=n_features, ax=ax)
     assert ax is None or drawn is ax
     assert overlapping(drawn.yaxis) == 0
     shown = labels(drawn.yaxis if kind != "heatmap" else drawn.xaxis)
     assert shown[0].startswith("feature ")
     if n_features == 200 and not given:
-        assert len(shown) == (200 if kind != "heatmap" else len(shown)), "an own figure has room for all"
+        n_lines = 200 if kind == "summary" else 201  # and all others
+        assert len(shown) == (n_lines if kind != "heatmap" else len(shown)), "an own figure has room for all"
 
 
 def test_names_are_short_on_one_line_and_stay_different() -> None:

@@ -17,7 +17,7 @@ from browsing import browser, requested
 
 pytest.importorskip("jinja2")
 
-from sointer.report import Card, ReportContent, TargetWays, Way, render_report
+from sointer.report import Card, Place, Pushes, ReportContent, TargetPlaces, TargetWays, Way, render_report
 from sointer.report.environment import TEMPLATES
 
 HOSTILE = "<script>alert(1)</script>"
@@ -53,7 +53,7 @@ def content(**changes: Any) -> ReportContent:
         "codes": codes,
         "numbers": None,
         "selected": selected,
-        "scores": np.sort(rng.normal(1.0, 1.0, selected.shape), axis=2)[:, :, ::-1],
+        "scores": np.sort(rng.random(selected.shape), axis=2)[:, :, ::-1],
         "agreement": agreement,
         "unit_values": [{unit: f"{HOSTILE}{unit}" for unit in range(N_UNITS)} for _ in range(N_SAMPLES)],
         "outputs": TARGETS,
@@ -61,6 +61,23 @@ def content(**changes: Any) -> ReportContent:
         "ways": {0: TargetWays([way], 12, "probability", "")},
     }
     return ReportContent(**{**values, **changes})
+
+
+def known() -> dict[str, Any]:
+    """What a report on a table says besides: every second feature is not needed, and every third one pushes down."""
+    rng = np.random.default_rng(1)
+    shape = (N_TARGETS, N_SAMPLES, K)
+    effects = rng.random(shape) * np.where(np.arange(K) % 3 == 2, -1, 1)
+    base = np.full(shape[:2], 0.25)
+    places = [Place(f"{HOSTILE} > 1", 0.7, [(0, 0.5), (3, 0.125)]), Place("word2 <= 1", 0.3, [(5, 0.25)])]
+    return {
+        "needed": np.broadcast_to(np.arange(K) % 2 == 0, shape),
+        "pushes": Pushes(effects, base, base + effects.sum(axis=2) + 0.5),
+        "n_more": np.where(np.arange(N_SAMPLES) == 9, 3, 0) * np.ones((N_TARGETS, 1), dtype=int),
+        "places": [TargetPlaces(True, places)] * (N_TARGETS - 1) + [TargetPlaces(False, places[:1])],
+        "place": np.array([np.arange(N_SAMPLES) % 2] * (N_TARGETS - 1) + [np.zeros(N_SAMPLES, dtype=int)]),
+        "quality": [(0.95, 0.9)] * (N_TARGETS - 1) + [(1.0, np.nan)],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +132,7 @@ class Page:
         """Names and values of the features on display."""
         return [
             tuple(li.find_element("class name", part).get_attribute("textContent") for part in ("name", "value"))
-            for li in self.all("#record .bars li")
+            for li in self.all("#record .bars li:not(.head):not(.rest)")
         ]
 
     def wanted(self, target: int, sample: int) -> list[tuple[str, str]]:
@@ -170,13 +187,70 @@ def test_every_target_and_sample_shows_what_was_selected_for_it(page: Page) -> N
         assert page.shown() == page.wanted(target, sample)
         code = page.content.codes[target, sample]
         who, said = page.content.samples[sample], page.content.values[code]
-        answer = f"Sample {who}: the model says that {TARGETS[target]} is {said}."
+        answer = f"Sample {who}: the model predicts that {TARGETS[target]} is {said}."
         assert page.driver.find_element("css selector", "#record .answer").text == answer
     lengths = [float(bar.value_of_css_property("width")[:-2]) for bar in page.all("#record .bar")]
-    scores = np.abs(page.content.scores[5, 17])
+    scores = page.content.scores[5, 17]
     np.testing.assert_allclose(np.array(lengths) / max(lengths), scores / scores.max(), atol=0.01)
-    against = [bar.get_attribute("class") == "bar against" for bar in page.all("#record .bar")]
-    assert against == (page.content.scores[5, 17] < 0).tolist()
+    colours = {bar.value_of_css_property("background-color") for bar in page.all("#record .bar")}
+    assert len(colours) == 1, "relevance has no sign"
+    assert page.all("#record .push, #record .up, #record .down, #record .where") == [], "no effect is known"
+    assert not page.find("places-card").is_displayed()
+
+
+def test_effects_are_coloured_by_sign_and_what_is_not_needed_is_hollow(driver: Any, tmp_path: Path) -> None:
+    page = Page(driver, content(**known()), tmp_path / "report.html", "#target=games&sample=s9")
+    pushes = page.content.pushes
+    assert pushes is not None
+    effects = pushes.effects[0, 9]
+    texts = [node.text for node in page.all("#record .bars li:not(.rest) .effect")]
+    assert [float(text.replace("−", "-")) for text in texts] == pytest.approx(effects, rel=0.01)
+    sides = [node.get_attribute("class") for node in page.all("#record li:not(.rest) .push i")]
+    assert sides == ["down" if effect < 0 else "up" for effect in effects]
+    up, down = (page.all(f"#record .effect.{side}")[0].value_of_css_property("color") for side in ("up", "down"))
+    assert up != down
+    assert page.driver.find_element("css selector", "#record .rest .effect").text == "+0.5"
+    lines = page.all("#record .bars li:not(.head):not(.rest)")
+    assert [line.get_attribute("class") == "idle" for line in lines] == [False, True, False, True]
+    clear = "rgba(0, 0, 0, 0)"
+    backgrounds = [line.find_element("class name", "bar").value_of_css_property("background-color") for line in lines]
+    assert [background == clear for background in backgrounds] == [False, True, False, True]
+    told = page.find("record").text
+    assert "pushes the probability that games is no up or down by" in told
+    assert f"The probability that games is no is 0.25 on average; all effects lead to {pushes.total[0, 9]:.3g}." in told
+    assert "Hollow: not needed (2)" in told
+    assert "3 more are needed that are not listed." in told
+    assert "Locality: word2 <= 1 (30 % of samples)." in told
+    assert driver.get_log("browser") == []
+
+
+def test_counts_leave_out_what_is_not_needed(driver: Any, tmp_path: Path) -> None:
+    page = Page(driver, content(**known()), tmp_path / "report.html", "#feature=word3")
+    counts = (page.content.counted == 3).any(axis=2).sum(axis=1)
+    shown = {line.find_element("class name", "name").text: line for line in page.all("#uses li")}
+    assert set(shown) == {TARGETS[i] for i in np.flatnonzero(counts)}
+    for name, line in shown.items():
+        assert int(line.find_element("class name", "value").text) == counts[TARGETS.index(name)]
+
+
+def test_localities_are_a_map_and_outputs_have_their_own_quality(driver: Any, tmp_path: Path) -> None:
+    page = Page(driver, content(**known()), tmp_path / "report.html", "#target=games")
+    assert page.find("places-name").text == "Where which features matter"
+    rows = [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all(".places tr")]
+    assert rows == [
+        ["where", "samples", HOSTILE, "word3", "word5"],
+        [f"{HOSTILE} > 1", "70 %", "0.5", "0.125", ""],
+        ["word2 <= 1", "30 %", "", "", "0.25"],
+    ]
+    assert (
+        "The explainer predicts 95 % of its held-out outputs correctly (skill 90 %)." in page.find("target-facts").text
+    )
+    page.go("target=constant")
+    assert "Many features contribute a little" in page.find("places").text
+    page.go("overview")
+    cells = [row.find_elements("tag name", "td")[3].text for row in page.all("#outputs tr")]
+    assert cells == ["90 %"] * 5 + ["–"]
+    assert driver.get_log("browser") == []
 
 
 def test_samples_are_picked_by_click_and_by_keys_and_stop_at_the_ends(page: Page) -> None:
@@ -213,7 +287,7 @@ def test_samples_can_be_filtered_by_value_and_failure(page: Page) -> None:
     assert page.driver.find_element("css selector", "#record .check").text.startswith("✗ Not confirmed")
     page.go("target=physics&sample=s5")
     assert len(page.all("#list li")) == N_SAMPLES, "another target begins with all samples"
-    assert page.driver.find_element("css selector", "#record .check").text.startswith("○ The model was not asked")
+    assert page.driver.find_element("css selector", "#record .check").text.startswith("○ The model was not queried")
     assert page.find("failing").text.startswith("Not known")
 
 
@@ -306,6 +380,8 @@ def test_words_are_marked_where_they_stand_in_the_text(driver: Any, tmp_path: Pa
     selected = np.tile([0, 1, 3, 10], (N_TARGETS, N_SAMPLES, 1))
     some = content(units=units, selected=selected, thing="word", texts=[text] * N_SAMPLES)
     page = Page(driver, some, tmp_path / "report.html", "#target=games")
+    colours = {mark.value_of_css_property("background-color").rsplit(",", 1)[0] for mark in page.all("#record mark")}
+    assert len(colours) == 1, "no effect is known"
     marks = [mark.text for mark in page.all("#record mark")]
     assert marks == ["New\nYork", "new york", "c++", "c++", "Äpfel"]
     assert page.driver.find_element("css selector", "#record .document").get_attribute("textContent") == text
@@ -328,6 +404,12 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
     assert page.driver.find_element("css selector", "#record .answer").text.endswith(
         f"is 0 (probability {numbers[0, 9]:.3g})."
     )
+    effects = known()
+    some = content(kind="continuous", values=["low", "high"], numbers=numbers, **effects)
+    page = Page(driver, some, tmp_path / "e.html", link)
+    total = effects["pushes"].total[0, 9]
+    told = f"games is 0.25 on average; all effects lead to {total:.3g}; the model predicts {numbers[0, 9]:.3g}."
+    assert told in page.find("record").text
     page = Page(driver, content(kind="continuous", values=["low", "high"], numbers=numbers), tmp_path / "c.html", link)
     assert page.driver.find_element("css selector", "#record .answer").text.endswith(f"is {numbers[0, 9]:.3g}.")
     assert driver.get_log("browser") == []
@@ -368,8 +450,8 @@ def test_one_explanation_can_be_drawn_on_any_page_from_a_plain_record(driver: An
     record = {
         "sample": HOSTILE,
         "target": "games",
-        "expected": "1",
-        "features": [{"name": HOSTILE, "value": 3.5, "score": 2.0}, {"name": "b", "value": None, "score": -1.0}],
+        "value": "1",
+        "features": [{"name": HOSTILE, "value": 3.5, "score": 2.0}, {"name": "b", "value": None, "score": 1.0}],
         "confirmed": False,
         "agreement": 0.3,
     }
@@ -379,14 +461,15 @@ def test_one_explanation_can_be_drawn_on_any_page_from_a_plain_record(driver: An
     driver.get(path.as_uri())
     driver.execute_script("sointerExplanation.render(document.getElementById('here'), arguments[0])", record)
     lines = driver.find_element("id", "here").text.split("\n")
-    assert lines[0] == f"Sample {HOSTILE}: the model says that games is 1."
-    assert lines[1] == "✗ Not confirmed: shown nothing else, the model says something else in 70 % of draws."
+    assert lines[0] == f"Sample {HOSTILE}: the model predicts that games is 1."
+    assert lines[1] == "✗ Not confirmed: shown nothing else, the model predicts something else in 70 % of draws."
     values = [node.text for node in driver.find_elements("class name", "value")]
     assert values == ["= 3.5", ""]
     assert driver.get_log("browser") == []
 
 
-def test_it_fits_a_telephone(page: Page) -> None:
+def test_it_fits_a_telephone(driver: Any, tmp_path: Path) -> None:
+    page = Page(driver, content(**known()), tmp_path / "report.html")
     metrics = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,19 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from sointer import BlackBox, EnergyConfig, InterpreterConfig, SOInter, TrainingConfig
-from sointer.baselines import Random
-from sointer.errors import InputError
+from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig, load
+from sointer.adapters import as_black_box
+from sointer.baselines import L2X, HideAndSeek, Invase, KernelShap, Lime, Random, ShapleySampling
+from sointer.errors import CheckpointError, InputError, MethodWarning
 from sointer.estimator import MOST_SCORED_TARGETS
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
@@ -28,8 +32,7 @@ QUICK: dict[str, Any] = {
     "random_state": 0,
     "query_budget": 300,
     "energy": EnergyConfig(hidden=(24,)),
-    "interpreter": InterpreterConfig(n_residual_steps=0, n_path_steps=8),
-    "training": TrainingConfig(n_epochs=10, n_rounds=0),
+    "training": TrainingConfig(n_epochs=10),
 }
 X = np.random.default_rng(0).normal(size=(150, 5))
 
@@ -60,8 +63,7 @@ def test_scikit_learn_checks_it() -> None:
     quick = QUICK | {
         "query_budget": 40,
         "energy": EnergyConfig(hidden=(8,)),
-        "interpreter": InterpreterConfig(n_residual_steps=0, n_path_steps=4),
-        "training": TrainingConfig(n_epochs=1, n_rounds=0),
+        "training": TrainingConfig(n_epochs=1),
     }
     results = check_estimator(
         SOInter(first_feature, k=1, **quick), expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None
@@ -159,3 +161,120 @@ def test_clones_keep_the_model_and_forget_the_rest(fitted: SOInter) -> None:
     assert copy.model is fitted.model
     assert not hasattr(copy, "interpreter_")
     assert copy.get_params(deep=False)["k"] == 2
+
+
+# --- probabilities or labels -------------------------------------------------------------------------------
+
+BRIEF: dict[str, Any] = {"k": 1, "query_budget": 200, "training": TrainingConfig(n_epochs=1), "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def forest() -> RandomForestClassifier:
+    return RandomForestClassifier(8, random_state=0).fit(X, model(X))
+
+
+def positive(forest: RandomForestClassifier, rows: np.ndarray) -> np.ndarray:
+    return np.column_stack([p[:, 1] for p in forest.predict_proba(rows)])
+
+
+def test_probabilities_of_a_classifier_are_explained_by_default(forest: RandomForestClassifier) -> None:
+    explainer = SOInter(forest, **BRIEF).fit(X)
+    assert explainer.method_ == "predict_proba"
+    assert explainer.outputs_.kinds == ("probability", "probability")
+    p = positive(forest, X[:6])
+    assert len(np.unique(p)) > 2
+    assert explainer.explain(X[:6], target=1).value.tolist() == p[:, 1].tolist()
+    for given in (p, forest.predict_proba(X[:6])):
+        explanation = explainer.explain(X[:6], target=1, predicted=given)
+        assert (explanation.value.tolist(), explanation.value_source) == (p[:, 1].tolist(), "given")
+    with pytest.raises(InputError, match=r"Pass model\.predict_proba\(X\)"):
+        explainer.explain(X[:6], target=1, predicted=forest.predict_proba(X[:5]))
+
+
+@pytest.mark.parametrize("settings", [{"method": "predict"}, {"output_kind": "binary"}])
+def test_labels_are_explained_where_that_is_asked_for(forest: RandomForestClassifier, settings: dict) -> None:
+    explainer = SOInter(forest, **BRIEF, **settings).fit(X)
+    assert (explainer.method_, explainer.outputs_.kind) == ("predict", "binary")
+    assert explainer.explain(X[:6], target=1).value.tolist() == forest.predict(X[:6])[:, 1].tolist()
+
+
+@pytest.mark.parametrize("method", [None, "predict", "function"])
+def test_a_loaded_explainer_asks_for_what_fit_asked_for(
+    forest: RandomForestClassifier, method: str | None, tmp_path: Path
+) -> None:
+    given = {"model": forest.predict} if method == "function" else {"model": forest, "method": method}
+    fitted = SOInter(**given, **BRIEF).fit(X)
+    fitted.save(tmp_path / "first")
+    load(tmp_path / "first").save(tmp_path / "second")
+    expected = fitted.explain(X[:6], target=1).value.tolist()
+    for path in ("first", "second"):
+        for black_box in (forest, as_black_box(forest)):
+            loaded = load(tmp_path / path, black_box)
+            assert loaded.explain(X[:6], target=1).value.tolist() == expected
+            assert loaded.black_box_.method == ("predict_proba" if method is None else "predict")
+    assert load(tmp_path / "first", forest).method == loaded.black_box_.method
+    assert load(tmp_path / "first", lambda rows: positive(forest, rows)).method is None
+
+
+def test_a_fit_that_goes_on_from_a_checkpoint_has_the_method_it_began_with(
+    forest: RandomForestClassifier, tmp_path: Path
+) -> None:
+    class Stops(RandomForestClassifier):
+        """A copy of the forest that is interrupted after some calls."""
+
+        n_calls, most_calls = 0, 3
+
+        def predict_proba(self, rows: Any) -> Any:
+            self.n_calls += 1
+            if self.n_calls > self.most_calls:
+                raise KeyboardInterrupt
+            return forest.predict_proba(rows)
+
+        def predict(self, rows: Any) -> Any:
+            return forest.predict(rows)
+
+    stops = Stops(1).fit(X, model(X))
+    with pytest.raises(KeyboardInterrupt):
+        SOInter(stops, batch_size=30, **BRIEF).fit(X, checkpoint=tmp_path / "kept")
+    resumed = SOInter(forest, batch_size=30, **BRIEF).fit(X, checkpoint=tmp_path / "kept")
+    assert resumed.n_queries_replayed_ > 0
+    assert resumed.outputs_.kind == "probability"
+    again = SOInter(forest, batch_size=30, **BRIEF).fit(X)
+    np.testing.assert_array_equal(resumed.explain(X[:6], target=1).scores, again.explain(X[:6], target=1).scores)
+    with pytest.raises(CheckpointError, match="method was 'predict_proba', is 'predict'"):
+        SOInter(forest, batch_size=30, method="predict", **BRIEF).fit(X, checkpoint=tmp_path / "kept")
+
+
+def test_every_baseline_takes_the_method(forest: RandomForestClassifier) -> None:
+    for kind in (Random, Lime, KernelShap, ShapleySampling, L2X, Invase, HideAndSeek):
+        assert clone(kind(forest, method="predict")).method == "predict"
+        assert kind(forest).method is None
+    for method, expected in [(None, "probability"), ("predict", "binary")]:
+        assert Random(forest, k=1, method=method, random_state=0).fit(X).outputs_.kind == expected
+
+
+def test_a_method_that_would_be_ignored_is_refused(forest: RandomForestClassifier) -> None:
+    for given in (as_black_box(forest), model):
+        with pytest.raises(InputError, match="method"):
+            SOInter(given, method="predict", **BRIEF).fit(X)
+
+
+def test_pipelines_of_texts_explain_probabilities_too() -> None:
+    texts = [f"{'good' if i % 2 else 'bad'} film number {i % 7}" for i in range(120)]
+    labels = np.array([["yes" if "good" in text else "no"] for text in texts]).ravel()
+    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, labels)
+    explainer = SOInter(pipeline, **BRIEF).fit(texts)
+    assert (explainer.method_, explainer.output_names_) == ("predict_proba", ["yes"])
+    explanation = explainer.explain(texts[:4], target="yes")
+    np.testing.assert_allclose(explanation.value.astype(float), pipeline.predict_proba(texts[:4])[:, 1])
+    explainer = SOInter(pipeline, method="predict", **BRIEF).fit(texts)
+    assert explainer.explain(texts[:4]).value.tolist() == labels[:4].tolist()
+
+
+@pytest.mark.filterwarnings("default::sointer.errors.MethodWarning")
+def test_fit_says_that_predict_and_probabilities_disagree() -> None:
+    strict = FixedThresholdClassifier(LogisticRegression(), threshold=0.9).fit(X, X[:, 0] + X[:, 1] > 0)
+    with pytest.warns(MethodWarning, match=r"disagree: for \d+ of 64 samples") as told:
+        explainer = SOInter(strict, **BRIEF).fit(X)
+    assert [one.filename for one in told if one.category is MethodWarning] == [__file__]
+    assert explainer.outputs_.kind == "binary"

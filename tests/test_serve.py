@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ pytest.importorskip("fastapi")
 
 import httpx
 
+import sointer
 from model_server import serve
 from serving import FRAME, IMAGES, SPARSE, TABLE, TEXTS, command, fit, fitted, model
 from sointer.errors import InputError
@@ -59,7 +61,8 @@ def assert_same(reply, explanation):
         scores = np.array([feature["score"] for feature in row["features"]], dtype=np.float32)
         assert scores.tobytes() == explanation.scores[i, units].tobytes()
         assert row["target"] == explanation.output_names[explanation.target[i]]
-        assert row["expected"] == explanation.expected[i]
+        assert row["value"] == explanation.value[i]
+        assert row["value_source"] == explanation.value_source
         assert row["sample"] == i
         assert row["far"] == explanation.far[i]
 
@@ -190,7 +193,7 @@ def test_open_inference(table):
     assert np.array_equal(outputs["selected"], expected.selected)
     best = np.take_along_axis(expected.scores, expected.selected, axis=1)
     assert outputs["scores"].astype(np.float32).tobytes() == best.tobytes()
-    assert outputs["expected"].tolist() == expected.expected.tolist()
+    assert outputs["value"].tolist() == expected.value.tolist()
     assert set(outputs["target"].tolist()) == {"y1"}
     each = {"inputs": [tensor("rows", TABLE[:2]), tensor("target", [2, 0], "INT64")], "outputs": [{"name": "target"}]}
     assert table.post("/v2/models/explainer/infer", json=each).json()["outputs"] == [
@@ -215,7 +218,7 @@ def test_open_inference_with_a_tensor_for_each_column():
         outputs = {output["name"]: output["data"] for output in reply["outputs"]}
         expected = fitted("frame").explain(FRAME.iloc[:4], "big")
         assert outputs["selected"] == expected.selected.ravel().tolist()
-        assert outputs["expected"] == expected.expected.tolist()
+        assert outputs["value"] == expected.value.tolist()
 
 
 @pytest.mark.parametrize(
@@ -455,7 +458,94 @@ def test_a_model_that_fails_is_502_and_its_words_stay_here():
     with serve(create_app(explainer)) as url, httpx.Client(base_url=url, timeout=60) as client:
         assert "secret" not in error_of(ask(client, TABLE[:1].tolist(), target=1, verify=True), 502)
         assert "secret" not in error_of(ask(client, TABLE[:1].tolist(), target=1, k="auto"), 502)
-        assert_same(ask(client, TABLE[:1].tolist(), target=1), explainer.explain(TABLE[:1], 1))
+        assert "secret" not in error_of(ask(client, TABLE[:1].tolist(), target=1), 502)
+        expected = explainer.explain(TABLE[:1], 1, query=False)
+        assert_same(ask(client, TABLE[:1].tolist(), target=1, query=False), expected)
+
+
+def test_sizes_are_open_also_without_a_model():
+    explainer = copy(fitted("table"))
+    explainer.black_box_ = None
+    expected = explainer.explain(TABLE[:6], 1, k="auto")
+    with serve(create_app(explainer)) as url, httpx.Client(base_url=url, timeout=60) as client:
+        assert_same(ask(client, TABLE[:6].tolist(), target=1, k="auto"), expected)
+        assert_same(ask(client, TABLE[:6].tolist(), target=1, k=2), explainer.explain(TABLE[:6], 1, k=2))
+
+
+# --- what the model predicts -----------------------------------------------------------------------------------
+
+
+def infer(client, rows, **parameters):
+    tensors = [{"name": "rows", "shape": list(rows.shape), "datatype": "FP64", "data": rows.ravel().tolist()}]
+    if (given := parameters.pop("predicted", None)) is not None:
+        given = np.asarray(given).astype(int)
+        tensors.append(
+            {"name": "predicted", "shape": list(given.shape), "datatype": "INT64", "data": given.ravel().tolist()}
+        )
+    reply = client.post("/v2/models/explainer/infer", json={"inputs": tensors, "parameters": parameters})
+    assert reply.status_code == 200, reply.text
+    return {tensor["name"]: tensor["data"] for tensor in reply.json()["outputs"]}
+
+
+def test_the_model_is_queried_once_per_row_unless_told_otherwise():
+    box = sointer.BlackBox(model)
+    explainer = fit(box, TABLE)
+    said, rows = model(TABLE[:6]), TABLE[:6].tolist()
+    before = box.n_queries
+    with serve(create_app(explainer)) as url, httpx.Client(base_url=url, timeout=60) as client:
+        reply = ask(client, rows, target=1).json()["rows"]
+        assert [row["value"] for row in reply] == said[:, 1].tolist()
+        assert {row["value_source"] for row in reply} == {"model"}
+        assert box.n_queries == before + 6
+        found = infer(client, TABLE[:6], target=1)
+        assert found["value"] == said[:, 1].astype(float).tolist()
+        assert found["value_source"] == ["model"] * 6
+        assert box.n_queries == before + 12
+        for more in (
+            {"query": False},
+            {"predicted": said.tolist()},
+            {"predicted": (1 - said).tolist(), "query": False},
+        ):
+            reply = ask(client, rows, target=1, **more)
+            given = more.get("predicted")
+            arguments = {"query": False} if given is None else {"predicted": np.array(given)}
+            assert_same(reply, explainer.explain(TABLE[:6], 1, **arguments))
+            found = infer(client, TABLE[:6], target=1, **more)
+            assert set(found["value_source"]) == {"expected" if given is None else "given"}
+        named = [{f"y{i}": value for i, value in enumerate(row)} for row in said.tolist()]
+        assert_same(ask(client, rows, target=1, predicted=named), explainer.explain(TABLE[:6], 1, predicted=said))
+        assert box.n_queries == before + 12
+        table = ask(client, rows, target=1, format="table").json()["table"]
+        assert {line["value_source"] for line in table} == {"model"}
+        assert "true or false" in error_of(ask(client, rows, target=1, query="no"), 422)
+        assert "6 rows of 3 outputs" in error_of(ask(client, rows, target=1, predicted=said[:2].tolist()), 422)
+        assert "predicted must be a list" in error_of(ask(client, rows, target=1, predicted="yes"), 422)
+        assert "names the outputs" in error_of(ask(client, rows, target=1, predicted=[{"y0": 1}] * 6), 422)
+
+
+def test_without_a_model_values_are_expected(tmp_path):
+    fitted("table").save(tmp_path / "why")
+    alone = sointer.load(tmp_path / "why")
+    with serve(create_app(alone)) as url, httpx.Client(base_url=url, timeout=60) as client:
+        reply = ask(client, TABLE[:3].tolist(), target=1)
+        assert_same(reply, alone.explain(TABLE[:3], 1))
+        assert {row["value_source"] for row in reply.json()["rows"]} == {"expected"}
+        assert "no model is attached" in client.get("/").text
+        given = ask(client, TABLE[:3].tolist(), target=1, predicted=model(TABLE[:3]).tolist()).json()["rows"]
+        assert [row["value"] for row in given] == model(TABLE[:3])[:, 1].tolist()
+
+
+def test_a_budget_that_ends_says_what_to_do():
+    box = sointer.BlackBox(model)
+    explainer = fit(box, TABLE)
+    box.reset_budget(4)
+    with serve(create_app(explainer)) as url, httpx.Client(base_url=url, timeout=60) as client:
+        assert ask(client, TABLE[:3].tolist(), target=1).status_code == 200
+        why = error_of(ask(client, TABLE[:3].tolist(), target=1), 503)
+        assert "predicted" in why
+        assert "query: false" in why
+        assert ask(client, TABLE[:3].tolist(), target=1, query=False).status_code == 200
+        assert box.remaining == 1
 
 
 def test_overload_gives_answers_or_429_and_nothing_else():

@@ -98,7 +98,17 @@ def test_pick_a_sample_and_a_target(driver, hostile):
         assert page.texts("#target option") == [HOSTILE, "y1", "y 2"]
         assert page.texts("#example option") == [HOSTILE, *"pqrst"]
         page.explain()
-        assert page.features() == names_of(hostile.explain(EXAMPLES.iloc[:1], 0))
+        first = hostile.explain(EXAMPLES.iloc[:1], 0)
+        assert page.features() == names_of(first)
+        assert first.effects is not None
+        wanted = first.effects[0, first.selected[0]]
+        shown = [float(text.replace("−", "-")) for text in page.texts("#record li:not(.rest) .effect")]
+        assert shown == pytest.approx(wanted, rel=0.01)
+        assert page.texts("#record .head .push") == [
+            f"pushes the probability that {HOSTILE} is {first.value[0]} up or down by"
+        ]
+        needed = first.needed[0, first.selected[0]]
+        assert len(page.texts("#record .idle")) == (~needed).sum()
         assert HOSTILE in page.find("#record .answer").text
         page.choose("#example", "q")
         page.done()
@@ -106,11 +116,11 @@ def test_pick_a_sample_and_a_target(driver, hostile):
         page.choose("#target", "y 2")  # asks again by itself once something was asked
         page.explain()
         assert page.features() == names_of(hostile.explain(EXAMPLES.iloc[2:3], "y 2"))
-        assert "Sample q: the model says that y 2 is " in page.find("#record .answer").text
+        assert "Sample q: the model predicts that y 2 is " in page.find("#record .answer").text
         page.find("#verify").click()
         page.explain()
         assert "onfirmed" in page.find("#record .check").text
-        assert "not asked" not in page.find("#record .check").text
+        assert "not queried" not in page.find("#record .check").text
         assert "curl " in page.texts("#command")[0]
         page.find("#theme").click()
         assert page.find("html").get_attribute("data-theme") in ("light", "dark")

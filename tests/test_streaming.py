@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 import sointer
 from sointer import SOInter
 from sointer.baselines import Random
-from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import InputError, LoadError, SointerWarning
 from sointer.streaming import csv_files, read_chunks, read_table, stream_explain, write_sparse_parquet, writer
 
@@ -29,8 +29,7 @@ pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 N, WORDS = 70, [f"word {i}" for i in range(30)]
 TINY = {
     "energy": EnergyConfig(hidden=(4, 4), batch_size=8),
-    "interpreter": InterpreterConfig(hidden=(4, 4), n_residual_steps=4, batch_size=8),
-    "training": TrainingConfig(n_rounds=2, n_epochs=1),
+    "training": TrainingConfig(n_epochs=1),
     "query_budget": 100,
     "random_state": 0,
 }
@@ -73,7 +72,9 @@ def reader(counts):
 def assert_same_records(path, frame) -> None:
     """The file holds what `to_frame()` gives, up to the width of the numbers."""
     found = pd.read_parquet(path)
-    assert list(found.columns) == ["sample", "target", "expected", "rank", "feature", "score"]
+    plain = ["sample", "target", "value", "value_source", "rank", "feature", "score"]
+    assert list(found.columns)[: len(plain)] == plain
+    assert set(found.columns) - set(plain) in ({"needed", "effect", "locality"}, {"effect"}, set())
     pd.testing.assert_frame_equal(found, frame.reset_index(drop=True), check_dtype=False)
 
 
@@ -104,7 +105,7 @@ def test_every_source_is_explained_as_if_given_at_once(explainer, table, tmp_pat
     assert whole["sample"].max() == N - 1
     for source in sources(table, tmp_path):
         result = stream_explain(explainer, source, tmp_path / "why.parquet", target="rain", chunk_rows=9)
-        assert (result.n_rows, result.n_records, result.n_queries) == (N, len(whole), 0), source
+        assert (result.n_rows, result.n_records, result.n_queries) == (N, len(whole), N), source
         assert_same_records(result.path, whole)
     assert not list(tmp_path.glob(".*")), "drafts are left behind"
 
@@ -241,10 +242,29 @@ def test_the_file_says_what_it_holds_and_has_row_groups(explainer, table, tmp_pa
     assert pq.ParquetFile(path).num_row_groups == 5
 
 
+def test_the_model_is_queried_once_per_row_unless_told_otherwise(explainer, table, tmp_path) -> None:
+    before = explainer.black_box_.n_queries
+    done = stream_explain(explainer, table, tmp_path / "why.parquet", target="all", chunk_rows=9)
+    assert done.n_queries == explainer.black_box_.n_queries - before == N
+    found = pd.read_parquet(done.path)
+    assert set(found["value_source"]) == {"model"}
+    for place, name in enumerate(explainer.output_names_):
+        own = found[found["target"] == name].drop_duplicates("sample")
+        assert own["value"].tolist() == signs(table)[:, place].tolist()
+    done = stream_explain(explainer, table, tmp_path / "why.parquet", target=1, query=False)
+    assert done.n_queries == 0
+    assert_same_records(done.path, explainer.explain(table, 1, query=False).to_frame())
+    assert set(pd.read_parquet(done.path)["value_source"]) == {"expected"}
+    done = stream_explain(explainer, table, tmp_path / "why.parquet", target=1, predicted=signs, query=False)
+    assert (done.n_queries, set(pd.read_parquet(done.path)["value_source"])) == (0, {"given"})
+    with pytest.raises(InputError, match="query must be True"):
+        stream_explain(explainer, table, tmp_path / "no.parquet", target=1, query="no")
+
+
 def test_what_the_model_said_can_be_a_function_a_table_or_a_file(explainer, table, tmp_path) -> None:
     said = 1 - signs(table)  # not what the energy would guess
     whole = explainer.explain(table, 1, predicted=said).to_frame()
-    assert (whole.drop_duplicates("sample")["expected"] == said[:, 1]).all()
+    assert (whole.drop_duplicates("sample")["value"] == said[:, 1]).all()
     pd.DataFrame(said, columns=explainer.output_names_).to_csv(tmp_path / "said.csv", index=False)
     for predicted in (lambda X: 1 - signs(X), said, tmp_path / "said.csv"):
         path = stream_explain(
@@ -267,7 +287,7 @@ def test_queries_of_refined_explanations_are_counted(explainer, table, tmp_path)
     result = stream_explain(explainer, table[:12], tmp_path / "why.parquet", target=0, refine=3, chunk_rows=5)
     assert 12 <= result.n_queries <= 36
     sizes = stream_explain(explainer, table[:12], tmp_path / "why.parquet", target=0, k="auto", chunk_rows=5)
-    assert sizes.n_queries > 12
+    assert sizes.n_queries == 12  # for what is predicted only
 
 
 def test_texts_come_from_a_column(tmp_path) -> None:
@@ -348,7 +368,7 @@ def test_labels_of_several_kinds_are_written_as_text(table, tmp_path) -> None:
 
     explainer = Random(model, k=1, random_state=0).fit(table)
     stream_explain(explainer, table, tmp_path / "why.parquet", target="all")
-    found = pd.read_parquet(tmp_path / "why.parquet")["expected"]
+    found = pd.read_parquet(tmp_path / "why.parquet")["value"]
     assert found.map(type).eq(str).all()
     assert set(found) <= {"high", "low", "0", "1"}
 
@@ -356,7 +376,7 @@ def test_labels_of_several_kinds_are_written_as_text(table, tmp_path) -> None:
 def test_numbers_and_probabilities_are_written_as_numbers(table, tmp_path) -> None:
     explainer = tiny(lambda X: np.asarray(X)[:, :2] * 3, table)
     stream_explain(explainer, table, tmp_path / "why.parquet", target=1)
-    assert_same_records(tmp_path / "why.parquet", explainer.explain(table, 1).to_frame().astype({"expected": float}))
+    assert_same_records(tmp_path / "why.parquet", explainer.explain(table, 1).to_frame().astype({"value": float}))
 
 
 def test_columns_of_csv_keep_their_dtypes(tmp_path, monkeypatch) -> None:

@@ -121,8 +121,7 @@ def test_nothing_talks_over_the_network(tmp_path):
                 pass
         X = np.random.default_rng(0).normal(size=(200, 4))
         model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 1] > 0])
-        quick = sointer.TrainingConfig(n_epochs=1), sointer.InterpreterConfig(n_residual_steps=0)
-        settings = {"k": 2, "query_budget": 200, "training": quick[0], "interpreter": quick[1]}
+        settings = {"k": 2, "query_budget": 200, "training": sointer.TrainingConfig(n_epochs=1)}
         explainer = sointer.SOInter(model, random_state=0, **settings)
         explanation = explainer.fit(X, checkpoint="kept").explain(X[:5], target=1)
         explanation.verify()

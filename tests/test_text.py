@@ -129,9 +129,9 @@ def test_an_unfitted_pipeline_and_another_vocabulary(explainer, tmp_path) -> Non
 def test_a_summary_of_the_reasons_for_a_topic(explainer, pipeline) -> None:
     texts, _ = documents(60, seed=10)
     explanation = explainer.explain(texts, target="music", predicted=pipeline.predict(texts))
-    reasons = [word for word, _ in explanation.summary(10, expected=1)["music"]]
+    reasons = [word for word, _ in explanation.summary(10, value=1)["music"]]
     assert reasons == [word for word in reasons if word in CLUES["music"]]
-    assert explanation.summary(expected="no such value") == {}
+    assert explanation.summary(value="no such value") == {}
 
 
 def test_texts_need_a_pipeline_that_begins_with_a_vectoriser() -> None:
@@ -139,12 +139,16 @@ def test_texts_need_a_pipeline_that_begins_with_a_vectoriser() -> None:
         SOInter(lambda X: np.zeros((len(X), 2))).fit(["one text", "another"])
 
 
-def test_words_are_shown_with_their_weights_and_escaped(explainer) -> None:
+def test_words_are_shown_with_their_effects_and_escaped(explainer) -> None:
     texts, _ = documents(5, seed=8)
     explanation = explainer.explain(texts, target="music")
     page = explanation.to_html()
-    for i, unit in enumerate(explanation.selected[:, 0]):
-        assert f"{explainer.feature_names_in_[unit]} <small>{explanation.scores[i, unit]:.3g}</small>" in page
+    chosen = [(i, unit) for i, unit in enumerate(explanation.selected[:, 0].tolist()) if unit >= 0]
+    assert len(chosen) > 1
+    for i, unit in chosen:
+        effect = f"{explanation.effects[i, unit]:+.3g}".replace("-", "−")
+        assert f'title="{explainer.feature_names_in_[unit]}' in page
+        assert f"</span> {effect}</small>" in page
 
 
 @pytest.mark.parametrize(

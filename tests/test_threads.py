@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import sointer
-from sointer import InterpreterConfig, SOInter, TrainingConfig
+from sointer import SOInter, TrainingConfig
 from sointer.threads import one_thread
 
 # By a mark: warnings.catch_warnings is not for threads.
@@ -36,8 +36,7 @@ def fit(data, seed=0):
         k=2,
         query_budget=200,
         random_state=seed,
-        training=TrainingConfig(n_epochs=1, n_rounds=1),
-        interpreter=InterpreterConfig(n_path_steps=2, n_residual_steps=10),
+        training=TrainingConfig(n_epochs=1),
     )
     return explainer.fit(data)
 
@@ -118,7 +117,7 @@ def test_loading_at_once_leaves_the_global_generator_alone(table, tmp_path):
     loaded = at_once(lambda number: sointer.load(tmp_path / "why"))
     assert torch.equal(before, torch.random.get_rng_state())
     for one in loaded:
-        assert np.array_equal(one.explain(TABLE, 1).scores, table.explain(TABLE, 1).scores)
+        assert np.array_equal(one.explain(TABLE, 1).scores, table.explain(TABLE, 1, query=False).scores)
 
 
 def test_the_number_of_threads_is_given_back(table):
@@ -200,7 +199,7 @@ def test_a_fresh_process_gives_the_same_answers(table, tmp_path):
     np.save(tmp_path / "data.npy", TABLE)
     arguments = [tmp_path / "why", tmp_path / "data.npy", tmp_path / "scores.npy"]
     subprocess.run([sys.executable, "-c", FRESH, *map(str, arguments)], check=True, timeout=300)
-    assert np.array_equal(np.load(tmp_path / "scores.npy"), table.explain(TABLE, 1).scores)
+    assert np.array_equal(np.load(tmp_path / "scores.npy"), table.explain(TABLE, 1, query=False).scores)
 
 
 # --- numbers too small for full precision ------------------------------------------------------------------------
@@ -223,7 +222,7 @@ def test_our_networks_do_without_denormals_and_the_black_box_and_the_caller_keep
         with one_thread():
             pass
         inside.append(sees_denormals())
-    explainer = SOInter(asking, k=2, query_budget=200, random_state=0, training=TrainingConfig(n_epochs=1, n_rounds=1))
+    explainer = SOInter(asking, k=2, query_budget=200, random_state=0, training=TrainingConfig(n_epochs=1))
     explainer.fit(TABLE).explain(TABLE[:5], 1)
     assert inside == [False, False]
     assert set(seen) == {True}

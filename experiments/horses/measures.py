@@ -78,7 +78,7 @@ def measure(
     for some in questions.parts(part):
         explanation = explain(explainer, some, max(ks), tell)
         selected.append(explanation.selected)
-        expected.append(explanation.expected)
+        expected.append(explanation.value)
         for removal in removals:
             for k in ks:
                 replies[removal][k].append(reply(explanation, k, removal))
@@ -92,7 +92,9 @@ def explain(explainer: Any, questions: Questions, k: int, tell: Tell = "said") -
         at = (np.arange(len(questions)), *questions.pixel.T)
         masks[at] = 1 - masks[at]
     predicted = None if tell == "nothing" else masks
-    explanation: Explanation = explainer.explain(images, target=questions.pixel, k=k, predicted=predicted)
+    explanation: Explanation = explainer.explain(
+        images, target=questions.pixel, k=k, predicted=predicted, query=tell != "nothing"
+    )
     return explanation
 
 

@@ -12,7 +12,7 @@ from accuracy_page import SIZES, page
 from black_boxes import agreement, changes_by_feature, planted, with_spen
 from study import Case, Study
 
-from sointer import InterpreterConfig, SOInter, TrainingConfig
+from sointer import SOInter, TrainingConfig
 from sointer.baselines import L2X, KernelShap, Lime, Random, ShapleySampling
 from sointer.datasets import Problem
 from sointer.metrics import exact_match, median_rank
@@ -26,7 +26,7 @@ N_PACKAGED = 30
 """Rows explained by KernelShap as packaged, which asks some 200,000 times about each."""
 ROW_BY_ROW = ("KernelShap", "Lime", "ShapleySampling", "KernelShap, as packaged", "Lime, as packaged")
 QUICK: dict[str, dict[str, Any]] = {
-    "default": {"training": TrainingConfig(n_epochs=4), "interpreter": InterpreterConfig(n_residual_steps=10)},
+    "default": {"training": TrainingConfig(n_epochs=4)},
     "paper": {"training": TrainingConfig(n_rounds=2, n_pretraining_steps=20)},
 }
 """The smoke setting's training, good for nothing but to see that all of it runs."""

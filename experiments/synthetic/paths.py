@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from study import Case, Row, Study
 
 from sointer import SOInter
-from sointer.config import InterpreterConfig, TrainingConfig
+from sointer.config import TrainingConfig
 from sointer.datasets import STRUCTURAL_PROBLEMS
 from sointer.metrics import mean_interval
 from sointer.paths import Paths
@@ -55,16 +55,15 @@ def run(problem: str, n_features: int, n_queries: int, seed: int, n_epochs: int)
         query_budget=n_queries,
         output_names=black_box.output_names,
         training=TrainingConfig(n_epochs=n_epochs),
-        interpreter=InterpreterConfig(n_residual_steps=5 * n_epochs),
     ).fit(black_box.sample(3000, random_state=seed), targets=[target])
     X = black_box.sample(N_EXPLAINED, random_state=seed + 10_000)
     explanation = explainer.explain(X, target=target, predicted=black_box(X))
     paths = explanation.paths(n_draws=N_DRAWS, random_state=0)
     # The very draws that the estimate sees, so that only its ways are judged and not the luck of the draw.
     references = explainer.removal_.references(N_DRAWS, np.random.default_rng(0))
-    center, scale = _center_and_scale(explainer, target)
-    true_paths = structural.true_paths(X, paths.selected, references, center=center)
-    total, direct, through = (part / scale for part in true_paths)
+    center, quantiles = float(explainer.outputs_.center[target]), explainer.outputs_.quantiles[target]
+    encode = None if quantiles is None else quantiles.encode
+    total, direct, through = structural.true_paths(X, paths.selected, references, center=center, encode=encode)
     outputs = paths.outputs[0]
     through = _copies_as_one(through, paths)[:, :, outputs]
     true = np.concatenate([total[:, :, None], direct[:, :, None], through], axis=2)
@@ -80,12 +79,6 @@ def run(problem: str, n_features: int, n_queries: int, seed: int, n_epochs: int)
         "indistinguishable": paths.indistinguishable,
         "features": _by_feature(paths.selected, found, true, black_box.order or ()),
     }
-
-
-def _center_and_scale(explainer: SOInter, target: int) -> tuple[float, float]:
-    """How the explainer encodes a continuous target; (0, 1) for labels."""
-    center, scale = explainer.outputs_.center, explainer.outputs_.scale
-    return (0.0, 1.0) if center is None or scale is None else (float(center[target]), float(scale[target]))
 
 
 def _copies_as_one(through: NDArray[np.float64], paths: Paths) -> NDArray[np.float64]:
@@ -301,7 +294,7 @@ def _draw_flow(row: Row, path: Path) -> None:
         through=found[:, :, 2:],
         outputs=np.arange(len(outputs))[None],
         target=np.array([len(outputs)]),
-        expected=np.array([""], dtype=object),
+        value=np.array([""], dtype=object),
         feature_names=[feature["name"] for feature in features],
         output_names=[*outputs, row["target"]],
         indistinguishable=row["indistinguishable"],

@@ -12,7 +12,7 @@ from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from study import Case, Study
 
 from sointer import SOInter
-from sointer.config import InterpreterConfig, TrainingConfig
+from sointer.config import TrainingConfig
 from sointer.datasets import Problem, correlated, mediated_xor, paper_e1, shuffled, with_decoys
 from sointer.inputs import InputFormat
 from sointer.metrics import exact_match
@@ -80,7 +80,6 @@ def what_is_found(setting: Setting, removal: str, seed: int, quick: bool) -> dic
         removal=removal,
         query_budget=300 if quick else None,
         training=TrainingConfig(n_epochs=3) if quick else None,
-        interpreter=InterpreterConfig(n_residual_steps=0) if quick else None,
         output_names=setting.problem.output_names,
         random_state=seed,
         verbose=False,

@@ -18,7 +18,7 @@ N_TEST_ROWS = 500
 TEMPERATURES = (0.01, 0.1, 1.0, 10.0, 100.0)
 N_ROWS = (100, 300, 1000, 2000, 10_000)
 BUDGETS = (250, 500, 1000, 2000, 5000, 20_000)
-VARIED = ("nothing", "budget", "temperature, paper preset", "k", "n_rows", "layers", "temperature")
+VARIED = ("nothing", "budget", "temperature, paper preset", "k", "n_rows", "layers")
 
 
 def cases(smoke: bool) -> Iterator[Case]:
@@ -51,7 +51,6 @@ def values(varied: str, n_features: int, n_relevant: int) -> list[Any]:
             "budget": BUDGETS,
             "n_rows": N_ROWS,
             "layers": [list(widths) for widths in LAYERS],
-            "temperature": TEMPERATURES,
             "temperature, paper preset": TEMPERATURES,
         }[varied]
     )

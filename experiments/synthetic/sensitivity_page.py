@@ -20,7 +20,7 @@ PROBLEMS = {
     "chain of 3 outputs": ("mediated_chain_3", 20),
 }
 LAYERS = ((50,), (150,), (50, 50), (150, 150), (300, 300), (150, 150, 150))
-USUAL = {"budget": 5000, "n_rows": 2000, "layers": [150, 150], "temperature": 0.1}
+USUAL = {"budget": 5000, "n_rows": 2000, "layers": [150, 150]}
 """What the default setting is, which is run once for all ("nothing" is varied)."""
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7")
 STYLES = {name: {"color": c, "marker": m} for (name, c, m) in zip(PROBLEMS, COLOURS, "osv^DX", strict=True)}
@@ -28,7 +28,6 @@ AXES = {
     "budget": "black-box rows in fit",
     "n_rows": "rows of data",
     "layers": "layers of F",
-    "temperature": "temperature, default preset",
     "temperature, paper preset": "temperature, paper preset",
 }
 

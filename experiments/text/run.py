@@ -131,7 +131,7 @@ def soi(study: Study, seed: int, **settings: Any) -> SOInter:
 
 def without_prediction(explainer: Any) -> Callable[..., Explanation]:
     def explain(X: Any, *, target: Any, predicted: Any) -> Explanation:
-        return explainer.explain(X, target=target)
+        return explainer.explain(X, target=target, query=False)
 
     return explain
 

@@ -18,8 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 from sointer.adapters import as_black_box
 from sointer.adapters.text import TextPipeline, is_text
 from sointer.blackbox import BlackBox
+from sointer.blackbox.box import N_COMPARED
 from sointer.blackbox.replies import WRONG, read_reply
-from sointer.concerns import refuse_mixed_outputs, warn_about_constant_features, warn_about_far_rows
+from sointer.concerns import (
+    refuse_too_many_classes,
+    warn_about_constant_features,
+    warn_about_far_rows,
+    warn_about_unseen_labels,
+)
 from sointer.containers import is_dask, is_frame, is_sparse, row_labels
 from sointer.distance import Distance
 from sointer.errors import BlackBoxError, InputError
@@ -32,14 +38,16 @@ from sointer.outputs.regions import NO_REGIONS, outputs_of
 from sointer.outputs.targets import Targets, pixels_of_targets, resolve_mask_targets
 from sointer.paths import NoPaths, Trace
 from sointer.removal import Background, Removal, make_removal
-from sointer.selection import allowed_units, rank_units, smallest_confirmed
-from sointer.source import Source
+from sointer.selection import Scored, allowed_units, rank_units, smallest_confirmed
+from sointer.source import Queried, Source
 from sointer.validation import _some as some
 from sointer.validation import check_k, check_random_state, resolve_targets
 
 _counting = threading.Lock()
 AUTO_K = 10
 CHUNK_ROWS = 256
+N_IMAGES = 8
+"""Images by which an estimator chooses its method."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +84,16 @@ class Explainer(ExplainerMixin, BaseEstimator):
     output_kind: str | None
     tolerance: float | None
     groups: Any
+    method: str | None
     batch_size: int | None
     random_state: Any
 
+    method_: str | None = None
+    """Of an estimator, the method that is explained: "predict" or "predict_proba"."""
     asks_to_explain: ClassVar[bool] = False
     """Whether every explanation asks the black box."""
+    asks_for_sizes: ClassVar[bool] = True
+    """Whether k="auto" queries the model about masked samples."""
     text_: TextPipeline | None = None
     """The way from raw texts to words, where fit was given texts."""
     n_explain_queries_: int = 0
@@ -117,34 +130,60 @@ class Explainer(ExplainerMixin, BaseEstimator):
         made = make_removal(removal, data, input_format, rng=rng)
         warn_about_constant_features(data, input_format)
         trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
-        return Subject(data, self._black_box(), input_format, groups, made, trained_k, rng)
+        black_box = self._black_box(self.method or self._method_for_kind())
+        some = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
+        black_box.prepare(input_format.decode(data[some.astype(np.int64)]), stacklevel=3)
+        return Subject(data, black_box, input_format, groups, made, trained_k, rng)
 
-    def _black_box(self) -> BlackBox:
+    def _method_for_kind(self) -> str | None:
+        """The method of an estimator that returns outputs of the kind that the user wants, if that says it."""
+        is_estimator = hasattr(self.model, "predict_proba") and not isinstance(self.model, BlackBox)
+        if not is_estimator or not isinstance(self.output_kind, str):
+            return None
+        return "predict_proba" if self.output_kind == "probability" else "predict"
+
+    def _black_box(self, method: str | None) -> BlackBox:
         if isinstance(self.model, BlackBox) and self.batch_size is not None:
             raise InputError(
                 f"batch_size={self.batch_size!r} was given together with a BlackBox, which has its own "
                 f"({self.model.batch_size}); set it there."
             )
         model = self.model if self.text_ is None else self.text_.rest
-        return as_black_box(model, batch_size=self.batch_size)
+        return as_black_box(model, method=method, batch_size=self.batch_size)
+
+    def _black_box_again(self) -> BlackBox:
+        """The model of a fitted explainer as a black box, asked for what fit asked for: labels or probabilities."""
+        of_kind = "predict_proba" if self.outputs_.kind == "probability" else "predict"
+        method = self.method_ or of_kind
+        if not isinstance(self.model, BlackBox) and callable(getattr(self.model, "predict_proba", None)):
+            return self._black_box(method)
+        black_box = self._black_box(None)
+        black_box.settle_method(method)
+        return black_box
 
     def _outputs(self, raw: NDArray[Any], black_box: BlackBox) -> Outputs:
         """What the outputs are, judging by many answers."""
         names, shape = self._names(black_box), black_box.output_shape
-        outputs = Outputs.infer(raw, names=names, kind=self.output_kind, tolerance=self.tolerance, shape=shape)
-        refuse_mixed_outputs(outputs)
+        kind = self._kind_of(black_box)
+        outputs = Outputs.infer(raw, names=names, kind=kind, tolerance=self.tolerance, shape=shape)
+        refuse_too_many_classes(outputs)
         return outputs
 
     def _check_first(self, raw: NDArray[Any], black_box: BlackBox, targets: Any) -> None:
         """Refuse wrong names and targets; a few answers say too little about the outputs to refuse more."""
         names, shape = self._names(black_box), black_box.output_shape
-        fitted_targets(targets, Outputs.infer(raw, names=names, kind=self.output_kind, shape=shape))
+        fitted_targets(targets, Outputs.infer(raw, names=names, kind=self._kind_of(black_box), shape=shape))
+
+    def _kind_of(self, black_box: BlackBox) -> Any:
+        """The kind of the outputs as the user says, else as the model does; None where neither does."""
+        return black_box.declared_kind if self.output_kind is None else self.output_kind
 
     def _names(self, black_box: BlackBox) -> Sequence[str] | None:
         return self.output_names if self.output_names is not None else black_box.output_names
 
     def _adopt_subject(self, subject: Subject, outputs: Outputs, targets: list[int]) -> None:
         self.black_box_: BlackBox | None = subject.black_box
+        self.method_ = subject.black_box.method
         self.input_format_: InputFormat = subject.input_format
         self.groups_: Groups = subject.groups
         self.removal_: Removal = subject.removal
@@ -160,19 +199,40 @@ class Explainer(ExplainerMixin, BaseEstimator):
     # --- explaining --------------------------------------------------------------------------------------
 
     def explain(
-        self, X: Any, target: Any = None, *, k: int | Literal["auto"] | None = None, predicted: Any = None
+        self,
+        X: Any,
+        target: Any = None,
+        *,
+        k: int | Literal["auto"] | None = None,
+        predicted: Any = None,
+        query: bool = True,
+        refine: int = 0,
     ) -> Explanation:
-        """The features that decide the target of every row.
+        """The features that decide what the model predicts for the target of every sample.
 
-        `target` is an output's name or number, or one per row; it may be left out where there is one
-        output. For masks it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or
-        one of these per image. `k` overrides the constructor's; k="auto" asks the black box to confirm each selection.
-        `predicted` is what the model said about X, all outputs of every row: what is explained is then surely
-        what it said, and it need not be asked again.
+        Parameters
+        ----------
+        target : an output's name or number, or one per sample; it may be left out where there is one output. For masks
+            it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of these per
+            image.
+        k : overrides the constructor's; k="auto" queries the model to confirm each selection.
+        predicted : the model's predictions for X, all outputs of every sample. They are explained as given, and the
+            model is not queried for them.
+        query : query the model once per sample, so that what it predicts is what is explained. With query=False, or
+            where there is no model and no `predicted`, what the explainer expects it to predict is explained;
+            `explanation.value_source` says so.
+        refine : for SOInter only.
         """
-        explanation = self._explain(X, target, k, predicted, refine=0)
+        if refine:
+            raise InputError(f"refine={refine!r} is for SOInter; {type(self).__name__} cannot refine, leave it out.")
+        explanation = self._explain(X, target, k, predicted, query=query, refine=0)
         warn_about_far_rows(explanation, stacklevel=2)
         return explanation
+
+    @property
+    def known_columns(self) -> tuple[str, ...]:
+        """What `explanation.to_frame()` says besides ranks and scores: of "needed", "effect" and "locality"."""
+        return ()
 
     def distance(self, X: Any) -> NDArray[np.float64]:
         """For each row, how far it lies from the training data: above 1 it is far, as at most 1 % of those were.
@@ -189,32 +249,79 @@ class Explainer(ExplainerMixin, BaseEstimator):
         return known[1](data)
 
     def _explain(
-        self, X: Any, target: Any, k: int | Literal["auto"] | None, predicted: Any, *, refine: int
+        self, X: Any, target: Any, k: int | Literal["auto"] | None, predicted: Any, *, query: bool, refine: int
     ) -> Explanation:
         check_is_fitted(self, "outputs_")
+        if not isinstance(query, bool | np.bool_):
+            raise InputError(
+                f"query must be True (the model is queried once per sample, default) or False (it is not), got "
+                f"{query!r}. To give its predictions yourself, use predicted=."
+            )
         if is_dask(X):
             from sointer.distributed import explain
 
             # Not an Explanation but a lazy table of many, which only those who give dask collections see.
-            return explain(self, X, target, k=k, predicted=predicted, refine=refine)  # type: ignore[no-any-return]
+            return explain(  # type: ignore[no-any-return]
+                self, X, target, k=k, predicted=predicted, query=bool(query), refine=refine
+            )
         source, targets = self._with_targets(self._source(X, predicted), target)
-        n_rows = len(targets)
         size = check_k(self.k if k is None else k, source.groups.n_units)
-        if (refine or size == "auto") and source.known_answers is None:
-            _, refine = source.answers, max(0, refine - 1)
-        scores, values = self._scores(source, targets)
-        if source.known_answers is not None:
-            told, known = self.outputs_.encode_targets(source.known_answers, targets, source.regions)
-            values = np.where(known, told, values)
+        try:
+            return self._explain_source(self._with_predictions(source, bool(query)), targets, size, refine)
+        finally:
+            with _counting:
+                self.n_explain_queries_ += source.sent.n
+
+    def _with_predictions(self, source: Source, query: bool) -> Source:
+        """The source with what the model predicts, queried unless it was given or must not be."""
+        if source.predicted is not None:
+            return source
+        if query and source.black_box is not None:
+            return source.queried()
+        if self.asks_to_explain:
+            why = "query=False was given" if source.black_box is not None else "it has no model"
+            raise InputError(
+                f"{type(self).__name__} explains what the model predicts for each sample, but {why}; leave query=False "
+                "out, or pass the model's predictions as predicted=."
+            )
+        return source
+
+    def _explain_source(
+        self, source: Source, targets: NDArray[np.int64], size: int | Literal["auto"], refine: int
+    ) -> Explanation:
+        scored = self._scored(source, targets)
+        values = scored.values
+        if source.predicted is None:
+            source = replace(source, expected=self.outputs_.label_targets(values, targets, source.regions))
+        else:
+            codes, known = self.outputs_.encode_targets(source.predicted, targets, source.regions)
+            values = np.where(known, codes, values)
+            warn_about_unseen_labels(source, targets, known, stacklevel=4)
+        allowed = self._allowed(source)
+        needed = scored.needed
+        if needed is not None:  # nothing decides an output that never changed in fit
+            needed = needed & allowed & ~self.outputs_.constant[targets, None]
         n_ranked = source.groups.n_units if refine or size == "auto" else size
-        ranking = self._rank(scores, self._allowed(source), source, n_ranked)
+        ranking = self._rank(scored.ranked_by, allowed, source, n_ranked)
         if refine and size != "auto":
-            ranking = self._refine(source, ranking, scores, values, targets, size, refine)
-        sizes = smallest_confirmed(source, ranking, targets) if size == "auto" else np.full(n_rows, size)
-        with _counting:
-            self.n_explain_queries_ += source.sent.n
+            key = scored.scores if scored.key is None else scored.key
+            ranking = self._refine(source, ranking, key, values, targets, size, refine)
+        sizes = np.full(len(targets), size)
+        if size == "auto":
+            sizes = self._sizes(source, ranking, targets, values) if needed is None else needed.sum(axis=1)
         trace, distance = self._trace(source, values), self._distance_of(source.data)
-        return Explanation.of(ranking, sizes, scores, targets, values, source, trace, distance)
+        scored = replace(scored, values=values, needed=needed)
+        return Explanation.of(ranking, sizes, scored, targets, source, trace, distance)
+
+    def _scored(self, source: Source, targets: NDArray[np.int64]) -> Scored:
+        """What is known of the units of rows, by explainers that know more than scores."""
+        return Scored(*self._scores(source, targets))
+
+    def _sizes(
+        self, source: Source, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
+    ) -> NDArray[np.int64]:
+        """How many of the best units each row needs, for k="auto": as few as the black box confirms."""
+        return smallest_confirmed(source, ranking, targets)
 
     def _refine(
         self,
@@ -243,7 +350,11 @@ class Explainer(ExplainerMixin, BaseEstimator):
                 )
             X, texts = self.text_.count(X), list(X)
         data = self.input_format_.encode(X, caller="explain")
-        told = None if predicted is None else self._read_predicted(predicted, data.shape[0])
+        from_model = isinstance(predicted, Queried)
+        if isinstance(predicted, Queried):
+            predicted = predicted.outputs
+        elif predicted is not None:
+            predicted = self._read_predicted(predicted, data.shape[0])
         return Source(
             self.black_box_,
             self.input_format_,
@@ -252,27 +363,31 @@ class Explainer(ExplainerMixin, BaseEstimator):
             self.groups_.bind(data),
             self.background_,
             data,
-            told,
+            predicted,
             index=labels,
             texts=texts,
+            from_model=from_model,
         )
 
     def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
         shape = self.outputs_.shape
         each = f"rows of {self.n_outputs_} outputs" if shape is None else f"masks of {shape[0]} x {shape[1]} pixels"
-        wanted = f"explain: predicted must be what the model says about X, {n_rows} {each}"
+        wanted = f"explain: predicted must be what the model predicts for X, {n_rows} {each}"
         if is_frame(predicted):
             names = [str(column) for column in predicted.columns]
             if sorted(names) == sorted(self.output_names_):
                 predicted = predicted.iloc[:, [names.index(name) for name in self.output_names_]]
             elif any(isinstance(column, str) for column in predicted.columns):
                 raise InputError(f"{wanted}, got the columns {some(names)}; name them {some(self.output_names_)}.")
+        if self.outputs_.kind == "probability":
+            predicted = _of_second_class(predicted, self.n_outputs_)
         try:
             table = read_reply(predicted, n_rows, self.n_outputs_, shape)
             self.outputs_.encode(table)
         except BlackBoxError as error:
             got = str(error).removeprefix(WRONG).split(". ")[0]
-            raise InputError(f"{wanted}; {got}. Pass model.predict(X), whole and in the order of X.") from error
+            call = self.method_ or "predict"
+            raise InputError(f"{wanted}; {got}. Pass model.{call}(X), whole and in the order of X.") from error
         return table
 
     def _with_targets(self, source: Source, target: Any) -> tuple[Source, NDArray[np.int64]]:
@@ -346,8 +461,7 @@ class Explainer(ExplainerMixin, BaseEstimator):
             where the file would exceed 5 MB.
         targets : outputs to show, by name or number; all that fit was asked for, unless told.
         k : how many features are shown, at most; the explainer's own unless told; if that is "auto", 10, of pixels 50.
-        predicted : what the model says about X; without it the black box, if there is one, is asked once about every
-            sample.
+        predicted : the model's predictions for X; without it the model, if there is one, is queried once per sample.
         verify : how many questions the black box may be asked to confirm explanations: a number, True for as many as it
             takes, False for none; None for at most as many as fit asked.
         sample_names : one name per row of X; otherwise the labels of a DataFrame, or row numbers.
@@ -375,6 +489,16 @@ class Explainer(ExplainerMixin, BaseEstimator):
         params = self.get_params(deep=False)
         model = params.pop("model")
         return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
+
+
+def _of_second_class(predicted: Any, n_outputs: int) -> Any:
+    """What predict_proba returned as one column per output: a table (samples, 2) of each, or the only one."""
+    if isinstance(predicted, list) and len(predicted) == n_outputs and all(np.ndim(p) == 2 for p in predicted):
+        tables = [np.asarray(one) for one in predicted]
+        return np.column_stack([one[:, 1] for one in tables]) if all(one.shape[1] == 2 for one in tables) else predicted
+    if n_outputs == 1 and isinstance(predicted, np.ndarray) and predicted.ndim == 2 and predicted.shape[1] == 2:
+        return predicted[:, 1]
+    return predicted
 
 
 def fitted_targets(targets: Any, outputs: Outputs) -> list[int]:

@@ -14,19 +14,22 @@ from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputE
 from sointer.explanation import Explanation
 from sointer.inputs import InputFormat
 from sointer.outputs import MOST_CLASSES, Outputs
+from sointer.source import Source
+from sointer.validation import _some as some
+from sointer.values import target_values
 
 
-def refuse_mixed_outputs(outputs: Outputs) -> None:
-    for name, n_classes in zip(outputs.names, outputs.n_classes, strict=True):
-        if outputs.kind == "categorical" and n_classes > MOST_CLASSES:
+def refuse_too_many_classes(outputs: Outputs) -> None:
+    for name, kind, n_classes in zip(outputs.names, outputs.kinds, outputs.n_classes, strict=True):
+        if kind == "categorical" and n_classes > MOST_CLASSES:
             raise InputError(
-                f"output {name!r} has {n_classes} different values, too many for classes (at most {MOST_CLASSES}); "
-                "all outputs must be of one kind. Give a function that returns only the labels, or only the numbers."
+                f"output {name!r} has {n_classes} different values, too many for classes (at most {MOST_CLASSES}). "
+                "Give a function that leaves it out or, if its values are numbers, set output_kind='continuous' for it."
             )
 
 
 def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
-    """Say which outputs never changed, and which look like labels among numbers; stacklevel as for a direct warning."""
+    """Say which outputs never changed; stacklevel as for a direct warning."""
     if outputs.shape is not None:
         _warn_about_masks(outputs, raw, stacklevel=stacklevel + 1)
         return
@@ -37,18 +40,6 @@ def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) 
             f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
             "no feature decided them. Give data on which they vary.",
             ConstantOutputWarning,
-            stacklevel=stacklevel + 1,
-        )
-    if outputs.kind != "continuous":
-        return
-    n_values = np.array([len(np.unique(raw[:, i])) for i in range(raw.shape[1])])
-    like_labels = (n_values == 2) & (n_values.max() > 2)
-    if like_labels.any():
-        names = [outputs.names[i] for i in np.flatnonzero(like_labels)]
-        warnings.warn(
-            f"outputs {', '.join(names[:5])} have two values only, beside others that are numbers; all are treated as "
-            "numbers. For labels, give a function that returns only those, and explain the numbers separately.",
-            SointerWarning,
             stacklevel=stacklevel + 1,
         )
 
@@ -79,6 +70,25 @@ def warn_about_constant_features(data: Any, input_format: InputFormat) -> None:
             ConstantFeatureWarning,
             stacklevel=4,
         )
+
+
+def warn_about_unseen_labels(
+    source: Source, targets: NDArray[np.int64], known: NDArray[np.bool_], *, stacklevel: int
+) -> None:
+    """Say which labels the model predicts that it never did during fit: nothing was learned about them."""
+    if known.all() or source.predicted is None:
+        return
+    new = np.flatnonzero(~known)
+    unseen = source.take(new)
+    assert unseen.predicted is not None
+    labels = target_values(source.outputs, unseen.predicted, targets[new], source.regions)
+    warnings.warn(
+        f"for {len(new)} of {len(known)} samples the model predicts labels that it never did during fit: "
+        f"{some(sorted(set(labels.tolist()), key=str))}. `value` is what it predicts, but the features shown are those "
+        "for the label that the explainer expects. Fit on data where every label occurs.",
+        SointerWarning,
+        stacklevel=stacklevel + 1,
+    )
 
 
 def warn_about_far_rows(explanation: Any, *, stacklevel: int) -> None:

@@ -37,20 +37,33 @@ class StageConfig:
 
     def resolve(self: Config, preset: str, data: DataKind = "table") -> Config:
         """This configuration with every open setting filled in from the preset."""
+        self.check()
         otherwise = self.other_data.get(data, {}) if preset == "default" else {}
         known = {name: value for name, value in {**self.presets[preset], **otherwise}.items() if value is not None}
         for field in fields(self):
             given = getattr(self, field.name)
             if given is not None and field.name not in known:
                 on = "" if data == "table" else f" on {data}"
+                used = ", ".join(known) or "none of these"
                 raise InputError(
                     f"{type(self).__name__}.{field.name}={given!r} has no effect with preset={preset!r}{on}; "
-                    f"that preset uses: {', '.join(known)}. Remove the setting or choose another preset."
+                    f"that preset uses: {used}. Remove the setting or choose another preset."
                 )
         filled = {name: value for name, value in known.items() if getattr(self, name) is None}
-        resolved = replace(self, **filled)
-        resolved.check()
-        return resolved
+        return replace(self, **filled)
+
+    def check_for(self, preset: str) -> None:
+        """Raise InputError for a value that is wrong, or that the preset does not use, whatever the data are."""
+        kinds: tuple[DataKind, ...] = ("table", "sparse rows", "images")
+        problems = []
+        for data in kinds if preset == "default" else kinds[:1]:
+            try:
+                self.resolve(preset, data)
+            except InputError as error:
+                problems.append(error)
+            else:
+                return
+        raise problems[0]
 
     def check(self) -> None:
         """Raise InputError for a value of the wrong type or out of range."""
@@ -64,7 +77,8 @@ class StageConfig:
 
     def _wanted(self, name: str, value: Any) -> str | None:
         """What the setting must be, if the value is not that."""
-        example = next(preset[name] for preset in self.presets.values() if name in preset)
+        known = (*self.presets.values(), *self.other_data.values())
+        example = next(settings[name] for settings in known if settings.get(name) is not None)
         zero = name in self.may_be_zero
         if isinstance(example, tuple):
             fits = isinstance(value, tuple) and len(value) > 0 and all(_is_count(v) and v > 0 for v in value)
@@ -92,11 +106,13 @@ class EnergyConfig(StageConfig):
     coupling_units: int = OPEN
     """Rows of B in eq. 17-3."""
     input_sparsity: float = OPEN
-    """How strongly the weights of each input column are drawn to zero, in learning rates per step; with fewer than
+    """How strongly the weights of each unit are drawn to zero together, in learning rates per step; with fewer than
     5,000 queries more strongly, up to 2.5 times."""
     learning_rate: float = OPEN
     coupling_speed: float = OPEN
     """Learning rate of B and b, as a multiple of the others'."""
+    weight_decay: float = OPEN
+    """By how much all weights are drawn to zero, in learning rates per step."""
     batch_size: int = OPEN
     exact_limit: int = OPEN
     """Largest number of output configurations over which inference is exact."""
@@ -107,8 +123,9 @@ class EnergyConfig(StageConfig):
             "hidden": (150, 150),
             "coupling_units": 64,
             "input_sparsity": 1.0,
-            "learning_rate": 1e-2,
+            "learning_rate": 3e-3,
             "coupling_speed": 3.0,
+            "weight_decay": 1e-2,
             "batch_size": 128,
             "exact_limit": 4096,
             "mean_field_steps": 6,
@@ -128,6 +145,7 @@ class EnergyConfig(StageConfig):
             "input_sparsity": 0.0,
             "learning_rate": 3e-3,
             "coupling_speed": 1.0,
+            "weight_decay": 0.0,
             "batch_size": 512,
         },
         "images": {
@@ -136,12 +154,13 @@ class EnergyConfig(StageConfig):
             "input_sparsity": None,
             "learning_rate": 2e-3,
             "coupling_speed": None,
+            "weight_decay": None,
             "batch_size": 64,
             "exact_limit": None,
             "mean_field_steps": 2,
         },
     }
-    may_be_zero: ClassVar[frozenset[str]] = frozenset({"input_sparsity"})
+    may_be_zero: ClassVar[frozenset[str]] = frozenset({"input_sparsity", "weight_decay"})
     at_most: ClassVar[Mapping[str, int]] = {"exact_limit": 2**16, "mean_field_steps": 1000}
 
 
@@ -150,25 +169,18 @@ class InterpreterConfig(StageConfig):
     """The interpreter and how it is trained."""
 
     hidden: tuple[int, ...] = OPEN
-    """Widths of the hidden layers (of the residual network in the default preset, of W in the paper's)."""
+    """Widths of the hidden layers: of W in the paper's preset; for images, channels at full size and after halvings."""
     n_path_steps: int = OPEN
-    """Points on the paths along which the energy's saliency is averaged; a quarter if the reference is fixed."""
+    """Of sparse rows: points on the paths along which the energy's gradient is averaged."""
     n_residual_steps: int = OPEN
-    """Training steps of the learned residual, for images of the whole interpreter; 0 leaves saliency alone."""
+    """Of images: training steps of the interpreter; 0 leaves the energy's gradient alone."""
     learning_rate: float = OPEN
     batch_size: int = OPEN
     temperature: float = OPEN
     """tau of the relaxation of "choose k"."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {
-            "hidden": (128, 128),
-            "n_path_steps": 32,
-            "n_residual_steps": 300,
-            "learning_rate": 1e-3,
-            "batch_size": 128,
-            "temperature": 0.1,
-        },
+        "default": {},
         "paper": {
             "hidden": (100, 100, 100),
             "learning_rate": 1e-3,
@@ -177,10 +189,9 @@ class InterpreterConfig(StageConfig):
         },
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "sparse rows": {"n_path_steps": 16, "n_residual_steps": 0},
+        "sparse rows": {"n_path_steps": 4},
         "images": {
             "hidden": (16, 32, 48, 64),
-            "n_path_steps": None,
             "n_residual_steps": 1000,
             "learning_rate": 3e-3,
             "batch_size": 64,
@@ -211,7 +222,7 @@ class TrainingConfig(StageConfig):
     """Relative change of the penalty under which the rounds stop."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"n_rounds": 3, "on_policy_share": 0.4, "validation_share": 0.1, "n_epochs": 60},
+        "default": {"validation_share": 0.1, "n_epochs": 60},
         "paper": {
             "n_rounds": 100,
             "margin": 1.0,
@@ -220,7 +231,7 @@ class TrainingConfig(StageConfig):
         },
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "sparse rows": {"n_epochs": 6, "on_policy_share": 0.5},
-        "images": {"n_rounds": 200, "n_epochs": 3},
+        "sparse rows": {"n_rounds": 3, "n_epochs": 6, "on_policy_share": 0.5},
+        "images": {"n_rounds": 200, "n_epochs": 3, "on_policy_share": 0.4},
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 
-from sointer.config import InterpreterConfig
 from sointer.datasets import load_seven_segment_digits
 from sointer.datasets.digits import SEGMENTS, SevenSegmentDigits
 from sointer.errors import ConstantFeatureWarning, InputError, require_extra
@@ -42,11 +41,10 @@ class Size:
     n_trees: int
     n_train: int | None = None
     n_test: int | None = None
-    interpreter: InterpreterConfig | None = None
 
 
 FULL = Size(query_budget=8000, n_trees=100)
-QUICK = Size(1500, 30, 600, 60, InterpreterConfig(n_residual_steps=0, n_path_steps=8))
+QUICK = Size(1500, 30, 600, 60)
 
 
 @dataclass(frozen=True)
@@ -192,7 +190,6 @@ def fit(
         output_names=data.output_names,
         query_budget=size.query_budget,
         random_state=random_state,
-        interpreter=size.interpreter,
         verbose=progress,
     )
     started = time.perf_counter()

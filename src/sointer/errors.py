@@ -46,6 +46,10 @@ class ConstantFeatureWarning(SointerWarning):
     """A feature never changes on the data, so it cannot be chosen."""
 
 
+class MethodWarning(SointerWarning):
+    """An estimator's predict_proba cannot stand for its predict, so labels are explained."""
+
+
 class UnstableBlackBoxWarning(SointerWarning):
     """The black box answers the same row differently from call to call."""
 

@@ -10,6 +10,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sointer.errors import InputError
+from sointer.source import Queried
 from sointer.validation import _some as some
 
 MOST_SCORED_TARGETS = 16
@@ -36,7 +37,7 @@ class ExplainerMixin(TransformerMixin):
             shift = row if len(targets) > n_scored else 0  # so that all targets have their rows
             target = targets[(place * len(targets) // n_scored + shift) % len(targets)]
             of_rows = np.broadcast_to(target, row.shape).astype(np.int64)
-            explanation = explainer.explain(X, of_rows, predicted=source.asked)
+            explanation = explainer.explain(X, of_rows, predicted=Queried(source.answers))
             checked = explanation.source.agreement
             agreement.append(checked(explanation.unit_mask, of_rows, rows=row, n_draws=SCORE_DRAWS, seed=0))
         return float(np.mean(agreement))

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sointer.base import Explainer, Subject, fitted_targets
 from sointer.blackbox import BlackBox
+from sointer.blackbox.rowkeys import distinct_rows
 from sointer.checkpoint import Checkpoint
 from sointer.concerns import warn_about_far_rows, warn_about_outputs
 from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
@@ -34,20 +35,24 @@ from sointer.errors import (
 )
 from sointer.explanation import Explanation
 from sointer.interpreter.image import ImageInterpreter
-from sointer.interpreter.networks import SaliencyInterpreter
+from sointer.interpreter.networks import EliminationInterpreter
+from sointer.interpreter.tables import TableInterpreter
+from sointer.localities import Localities
 from sointer.outputs import Outputs
 from sointer.paths import NoPaths, Trace
 from sointer.refinement import N_DRAWS, refine_ranking
-from sointer.remembered import Remembered
-from sointer.scoring import ImageScorer, RowScorer, Scorer, SparseRowScorer
+from sointer.scoring import ImageScorer, RowScorer, Scorer, SparseRowScorer, TableScorer
+from sointer.scoring.places import describe_localities
+from sointer.selection import EnergyConfirms, Scored, smallest_confirmed
 from sointer.source import Source
 from sointer.threads import one_thread
 from sointer.tracing import Tracer
-from sointer.training.default import train_default
-from sointer.training.energy_steps import POOR_SKILL
 from sointer.training.history import History
 from sointer.training.images import train_images
 from sointer.training.paper import train_paper
+from sointer.training.quality import POOR_SKILL
+from sointer.training.sparse_rows import train_sparse_rows
+from sointer.training.tables import train_tables
 from sointer.training.task import Configs, Task, Trained, compact
 from sointer.validation import _some as some
 from sointer.validation import check_positive_int, is_integer
@@ -63,15 +68,17 @@ class SOInter(Explainer):
     Parameters
     ----------
     model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox.
-    k : how many features to select, or "auto": per row, as few of the best as the black box confirms.
+    k : how many features to select, or "auto": those that matter for each row, without any query.
     removal : what "absent" means: "zero", "mean", "marginal" (another row's values), "conditional" (those of a row
         that is alike in what is kept), an array, a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero
         data, else marginal).
     structured : let features act through other outputs; False explains each output alone (SOInter-1).
     preset : "default" (what works best) or "paper" (SOInter as published).
     feature_names, output_names : names, where the data or the model bring none.
-    output_kind : "binary", "categorical", "probability" or "continuous", for all outputs; None reads it off the
-        model's answers.
+    output_kind : "binary", "categorical", "probability" or "continuous", for all outputs; or a list with one for each,
+        or a dictionary by name. What is left open is read off the model's predictions.
+    method : of an estimator, what is explained: "predict" or "predict_proba"; None takes the probabilities where their
+        most probable labels are those that predict returns, else (and for more than two classes) predict.
     tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
     groups : features that stand or fall together, as {name: features}.
     query_budget : most rows sent to the black box during fit.
@@ -91,6 +98,7 @@ class SOInter(Explainer):
     [0, 1]
     """
 
+    asks_for_sizes = False
     n_queries_replayed_: int = 0
     """Answers that fit took from its checkpoint; `n_queries_` counts those that it asked for itself."""
     _tracer: Tracer | None = None
@@ -102,13 +110,14 @@ class SOInter(Explainer):
         self,
         model: Any,
         *,
-        k: int | Literal["auto"] = 10,
+        k: int | Literal["auto"] = "auto",
         removal: Any = "auto",
         structured: bool = True,
         preset: Preset = "default",
         feature_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         output_kind: str | None = None,
+        method: str | None = None,
         tolerance: float | None = None,
         groups: Any = None,
         query_budget: int | None = None,
@@ -127,6 +136,7 @@ class SOInter(Explainer):
         self.feature_names = feature_names
         self.output_names = output_names
         self.output_kind = output_kind
+        self.method = method
         self.tolerance = tolerance
         self.groups = groups
         self.query_budget = query_budget
@@ -157,7 +167,9 @@ class SOInter(Explainer):
             raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
         if not isinstance(self.structured, bool):
             raise InputError(f"structured must be True or False, got {self.structured!r}.")
-        self._configs("table")  # wrong settings must come to light before data are read
+        for config in (self.energy, self.interpreter, self.training):
+            if config is not None:
+                config.check_for(self.preset)  # wrong settings must come to light before data are read
         wants_auto = isinstance(self.removal, str) and self.removal == "auto"
         removal = "zero" if wants_auto and self.preset == "paper" else self.removal
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
@@ -166,8 +178,8 @@ class SOInter(Explainer):
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
                 return self
             task, plan = self._task(subject, black_box, targets)
-            has_images = subject.input_format.image is not None
-            recipe = train_paper if self.preset == "paper" else train_images if has_images else train_default
+            recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
+            recipe = train_paper if self.preset == "paper" else recipes[self._kind(subject)[0]]
             queries_before = subject.black_box.n_queries
             try:
                 with black_box.budget(self.query_budget), one_thread():
@@ -178,7 +190,7 @@ class SOInter(Explainer):
             self._adopt_subject(subject, trained.outputs, trained.targets)
             self._adopt(trained, task)
             asked, codes = trained.whole
-            self.remembered_ = Remembered.of(subject.data[asked], codes)
+            self.training_codes_ = _distinct_codes(subject.data[asked], codes)
             self.n_queries_ = subject.black_box.n_queries - queries_before
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None and not trained.interrupted:
@@ -231,6 +243,7 @@ class SOInter(Explainer):
         """Everything but the data that decides what fit asks, by name."""
         names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
         settings = {name: getattr(self, name) for name in names} | {"targets": targets}
+        settings["method"] = subject.black_box.method
         for config in self._configs(self._kind(subject)[0]):
             settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}
         return settings
@@ -271,8 +284,9 @@ class SOInter(Explainer):
         self.energy_ = trained.energy
         self.interpreter_ = trained.interpreter.eval()
         self.config_ = task.configs
-        self.held_out_agreement_ = trained.agreement
-        self.held_out_skill_ = trained.skill
+        self.held_out_agreement_ = float(trained.quality.agreement.mean())
+        self.held_out_skill_ = trained.quality.mean_skill()
+        self.output_agreement_, self.output_skill_ = trained.quality.agreement, trained.quality.skill
         self.history_: list[dict[str, Any]] = task.history.rows
         self._interactions = None
 
@@ -285,11 +299,12 @@ class SOInter(Explainer):
         return self._interactions
 
     def _warn_about(self, task: Task, trained: Trained, plan: int) -> None:
+        agreement = f"{self.held_out_agreement_:.0%}"
         if trained.interrupted:
             warnings.warn(
                 f"fit was interrupted after {self.n_queries_ + self.n_queries_replayed_} of {task.n_queries} planned "
-                f"queries; the explainer is usable and agrees with the black box on {trained.agreement:.0%} of the "
-                "outputs it was checked on. Fit again, without interrupting, for better explanations.",
+                f"queries; the explainer is usable and agrees with the black box on {agreement} of the outputs it was "
+                "checked on. Fit again, without interrupting, for better explanations.",
                 InterruptedFitWarning,
                 stacklevel=3,
             )
@@ -297,18 +312,19 @@ class SOInter(Explainer):
             n_answers = self.n_queries_ + self.n_queries_replayed_
             warnings.warn(
                 f"the black box's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
-                f"usable and agrees with the black box on {trained.agreement:.0%} of the outputs it was checked on. "
+                f"usable and agrees with the black box on {agreement} of the outputs it was checked on. "
                 "Raise the budget for better explanations.",
                 BudgetWarning,
                 stacklevel=3,
             )
-        poor = [self.output_names_[t] for t in trained.poorly_told if t in set(trained.targets)]
-        if self.preset == "default" and (trained.skill < POOR_SKILL or poor):
+        poor = [self.output_names_[t] for t in trained.quality.poor if t in set(trained.targets)]
+        skill = self.held_out_skill_
+        if self.preset == "default" and (skill < POOR_SKILL or poor):
             learned = (
                 f"the energy has learned little of this black box: on held-out answers it avoids only "
-                f"{max(trained.skill, 0):.0%} of the errors of always guessing the usual value (below {POOR_SKILL:.0%})"
+                f"{max(skill, 0):.0%} of the errors of always guessing the usual value (below {POOR_SKILL:.0%})"
             )
-            if trained.skill >= POOR_SKILL:
+            if skill >= POOR_SKILL:
                 learned = (
                     f"the energy has learned little of {len(poor)} of {len(trained.targets)} outputs: {some(poor)}; on "
                     f"held-out answers it avoids less than {POOR_SKILL:.0%} of the errors of always guessing their "
@@ -316,7 +332,7 @@ class SOInter(Explainer):
                 )
             warnings.warn(
                 f"{learned}, so explanations may be wrong. Check them with explanation.verify(); raise "
-                "query_budget or give more data; explain with predicted=, and with refine= where it matters.",
+                "query_budget or give more data; explain with refine= where it matters.",
                 PoorFitWarning,
                 stacklevel=3,
             )
@@ -330,32 +346,58 @@ class SOInter(Explainer):
         *,
         k: int | Literal["auto"] | None = None,
         predicted: Any = None,
+        query: bool = True,
         refine: int = 0,
     ) -> Explanation:
-        """The features that decide the target of every row: network passes only, no query to the black box.
+        """The features that decide what the model predicts for the target of every sample.
 
-        Only k="auto" and refine ask it. A dask array or dataframe gives a lazy dask DataFrame like `to_frame()`.
+        The model is queried once per sample, in batches; everything else is network passes. A dask array or dataframe
+        gives a lazy dask DataFrame like `to_frame()`.
 
         Parameters
         ----------
-        target : an output's name or number, or one per row; it may be left out where there is one output.
-        k : overrides the constructor's; k="auto" asks the black box to confirm each selection.
-        predicted : what the model said about X, all outputs of every row. Without it, the value that is explained is
-            the one the model gave during fit, for rows seen there, and the one the energy expects for others.
-        refine : up to this many queries per row, to learn what the model says (unless predicted is given), to
-            confirm the selection, and to look for a better one if it is not confirmed; `selected` then begins with the
-            confirmed features, and may differ from the order of `scores`.
+        target : an output's name or number, or one per sample; it may be left out where there is one output. For masks
+            it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of these per
+            image.
+        k : overrides the constructor's. A number selects exactly so many features of every sample, as far as it has
+            them; "auto" selects those that matter for it, without further queries.
+        predicted : the model's predictions for X, all outputs of every sample. They are explained as given, and the
+            model is not queried for them.
+        query : query the model once per sample, so that what it predicts is what is explained (identical samples are
+            sent once). With query=False, or where there is no model and no `predicted`, what the energy expects is
+            explained; `explanation.value_source` says so.
+        refine : up to this many further queries per sample, to confirm the selection and to look for a better one if
+            it is not confirmed; `selected` then begins with the confirmed features, and may differ from the order of
+            `scores`.
         """
         if not is_integer(refine) or refine < 0:
             raise InputError(f"refine must be a whole number of queries per row, 0 or more, got {refine!r}.")
         if refine and (self.k if k is None else k) == "auto":
-            raise InputError('refine and k="auto" both decide by asking the black box; choose one of them.')
-        explanation = self._explain(X, target, k, predicted, refine=int(refine))
+            raise InputError('refine= looks for a better selection of k features, but k="auto" is no number; give k=.')
+        explanation = self._explain(X, target, k, predicted, query=query, refine=int(refine))
         warn_about_far_rows(explanation, stacklevel=2)
         return explanation
 
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scored(self, source: Source, targets: NDArray[np.int64]) -> Scored:
         return self._scorer.scores(source, targets)
+
+    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        scored = self._scored(source, targets)
+        return scored.scores, scored.values
+
+    def _sizes(
+        self, source: Source, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
+    ) -> NDArray[np.int64]:
+        """Of texts and images, as few units as the energy holds to suffice: the black box is not asked."""
+        return smallest_confirmed(EnergyConfirms(self._scorer.likely(source, targets, values)), ranking, targets)
+
+    @property
+    def known_columns(self) -> tuple[str, ...]:
+        """What `explanation.to_frame()` says besides ranks and scores: of "needed", "effect" and "locality"."""
+        if isinstance(self.interpreter_, TableInterpreter):
+            return "needed", "effect", "locality"
+        is_text = isinstance(self.interpreter_, EliminationInterpreter)
+        return ("effect",) if is_text and "continuous" not in self.outputs_.kinds else ()
 
     @property
     def _scorer(self) -> Scorer:
@@ -363,11 +405,11 @@ class SOInter(Explainer):
             folded = self._folded
             if folded is None or folded[0] is not self.interpreter_:
                 folded = self._folded = self.interpreter_, self.interpreter_.folded()
-            return ImageScorer(folded[1], self.remembered_)
-        takes_values = isinstance(self.interpreter_, SaliencyInterpreter)
+            return ImageScorer(folded[1])
         likelihood = Likelihood.of(self.config_.energy)
-        kind = SparseRowScorer if takes_values and self.interpreter_.eliminates else RowScorer
-        return kind(self.energy_, self.interpreter_, likelihood, self.shift_, self.remembered_, takes_values)
+        kinds = {TableInterpreter: TableScorer, EliminationInterpreter: SparseRowScorer}
+        kind = kinds.get(type(self.interpreter_), RowScorer)
+        return kind(self.energy_, self.interpreter_, likelihood, self.shift_)
 
     def _refine(
         self,
@@ -399,9 +441,29 @@ class SOInter(Explainer):
         tracer = self._tracer
         if tracer is None or tracer.energy is not self.energy_:
             likelihood = Likelihood.of(self.config_[0])
-            tracer = Tracer(self.energy_, likelihood, self.shift_, self.remembered_)
+            tracer = Tracer(self.energy_, likelihood, self.shift_, self.training_codes_)
             self._tracer = tracer
         return partial(tracer.trace, source, values)
+
+    # --- localities --------------------------------------------------------------------------------------
+
+    def localities(self, target: int | str | None = None) -> Localities:
+        """Where in the input space which features decide an output, as found in fit; for tables.
+
+        Parameters
+        ----------
+        target : an output's name or number; it may be left out where there is one output.
+        """
+        check_is_fitted(self, "interpreter_")
+        number = int(self._resolve(target, 1).index[0])
+        if not isinstance(self.interpreter_, TableInterpreter):
+            raise InputError(
+                "localities are found in tables with preset='default' only; this explainer was fitted "
+                "on images, on texts, or as in the paper."
+            )
+        return describe_localities(
+            self.interpreter_.localities, number, self.input_format_, self.groups_, self.outputs_
+        )
 
     # --- pictures ----------------------------------------------------------------------------------------
 
@@ -446,3 +508,9 @@ class SOInter(Explainer):
 
         check_is_fitted(self, "interpreter_")
         save(self, path)
+
+
+def _distinct_codes(rows: Any, codes: NDArray[Any]) -> NDArray[Any]:
+    """Encoded outputs, once for every different row, as small as they can be kept."""
+    small = codes.astype(np.int16) if codes.dtype.kind == "i" else codes
+    return np.asarray(small[distinct_rows(rows)[0]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from sointer.errors import InputError, require_extra
 from sointer.paths import Paths, Trace
 from sointer.removal import make_removal
-from sointer.selection import first_units
+from sointer.selection import Scored, first_units
 from sointer.source import Source
 from sointer.validation import check_positive_int
+from sointer.values import ValueSource, is_value, target_values
 from sointer.verification import LEVEL, Verification
 
 if TYPE_CHECKING:
@@ -26,19 +27,22 @@ if TYPE_CHECKING:
 class Explanation:
     """The selected features of every row, best first.
 
-    selected : (rows, k) feature (or group) numbers, best first; -1 where a row had fewer to choose from, so
-        use `mask` or `to_frame()` to look features up.
+    selected : (rows, k) feature (or group) numbers, best first; -1 where a row has fewer, so use `mask` or
+        `to_frame()` to look features up.
     mask : (rows, features), True where selected.
-    scores : (rows, features or groups), larger is more important.
+    scores : (rows, features or groups) relevance: how much the target depends on each here. It has no sign; which way
+        a feature pushes is said by `effects`.
     target : (rows,) the output that was explained, as a place in `output_names`; of masks, a pixel or a region.
-    expected : (rows,) the value that is explained: what the black box said about it where that is known, else what
-        the energy expects it to say; verify() asks the black box.
+    value : (rows,) the value that is explained: exactly what the model predicted (a label, a probability or a number;
+        of a region, the label of most pixels, or their mean), or what is expected of it, as `value_source` says.
+    value_source : "model" (it was queried), "given" (predicted= was passed) or "expected" (neither: what the explainer
+        expects the model to predict).
     """
 
     selected: NDArray[np.int64]
     scores: NDArray[np.float32]
     target: NDArray[np.int64]
-    expected: NDArray[Any]
+    value: NDArray[Any]
     feature_names: list[str]
     output_names: list[str]
     source: Source
@@ -46,27 +50,58 @@ class Explanation:
     """Computes `paths`, given by the explainer."""
     distance: NDArray[np.float64] | None = field(default=None, repr=False)
     """(rows,) how far each row lies from the training data: above 1 it is far. See docs/trust.md."""
+    effects: NDArray[np.float32] | None = field(default=None, repr=False)
+    """(rows, features or groups) which way each pushes the output and how far, in the unit of the output: the number,
+    the probability, or the probability of the label explained. None where signs are unknown."""
+    base_value: NDArray[np.float32] | None = field(default=None, repr=False)
+    """(rows,) what the output is with everything removed (on average, where removal is random); effects lead from here
+    to what the explainer expects for the row."""
+    needed: NDArray[np.bool_] | None = field(default=None, repr=False)
+    """(rows, features or groups) those that matter for this row; others are there only because k asked for as many."""
+    locality: NDArray[np.int64] | None = field(default=None, repr=False)
+    """(rows,) the locality of each row, as numbered by `explainer.localities(target)`."""
 
     @classmethod
     def of(
         cls,
         ranking: NDArray[np.int64],
         sizes: NDArray[np.int64],
-        scores: NDArray[np.float32],
+        scored: Scored,
         targets: NDArray[np.int64],
-        values: NDArray[Any],
         source: Source,
         trace: Trace | None = None,
         distance: NDArray[np.float64] | None = None,
     ) -> Explanation:
         width = int(sizes.max())
         selected = np.where(np.arange(width) < sizes[:, None], ranking[:, :width], -1)
-        expected = source.outputs.label_targets(values, targets, source.regions)
+        if source.predicted is None:
+            value = source.outputs.label_targets(scored.values, targets, source.regions)
+            source = replace(source, expected=value)
+        else:
+            value = target_values(source.outputs, source.predicted, targets, source.regions)
         names = source.groups.unit_names, [*source.outputs.names, *source.region_names]
-        return cls(selected, scores, targets, expected, *names, source, trace, distance)
+        return cls(
+            selected,
+            scored.scores,
+            targets,
+            value,
+            *names,
+            source,
+            trace,
+            distance,
+            scored.effects,
+            scored.base,
+            scored.needed,
+            scored.locality,
+        )
 
     def __len__(self) -> int:
         return len(self.selected)
+
+    @property
+    def value_source(self) -> ValueSource:
+        """Where `value` comes from: "model", "given" or "expected"."""
+        return self.source.value_source
 
     @property
     def unit_mask(self) -> NDArray[np.bool_]:
@@ -78,6 +113,11 @@ class Explanation:
     def mask(self) -> NDArray[np.bool_]:
         """(rows, features) True where selected."""
         return self.source.groups.to_features(self.unit_mask)
+
+    @property
+    def needed_mask(self) -> NDArray[np.bool_]:
+        """(rows, groups) True where selected and needed, which is what summaries, plots and the report count."""
+        return self.unit_mask if self.needed is None else self.unit_mask & self.needed
 
     @property
     def n_selected(self) -> NDArray[np.int64]:
@@ -104,13 +144,14 @@ class Explanation:
     def verify(
         self, *, removal: Any = None, n_draws: int = 10, level: float = LEVEL, random_state: int = 0
     ) -> Verification:
-        """Does the model say the same on these features alone? Asks the black box.
+        """Does the model predict `value` from these features alone? Queries the model about masked samples.
 
         The other features are removed as in training, or as `removal` says (means and other rows' values are
         those of the training data); where removal is random, n_draws times. A row is confirmed if its target then
         surely keeps its value in at least `level` of all possible draws: with 10 draws, if it did in each of them; to
-        be as sure of level=0.9 takes 30. Of a region, agreement is the share of pixels that stay the same. Whole rows
-        are asked about once, however often you verify, also where you said what the model predicts.
+        be as sure of level=0.9 takes 30. Of a region, agreement is the share of pixels that stay the same (where the
+        value is only expected: that have its label). Unmasked samples are not queried: what is judged is the value
+        shown, wherever it comes from.
         """
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
@@ -121,27 +162,27 @@ class Explanation:
         if removal is not None:
             how = make_removal(removal, source.background.rows, source.input_format, rng)
         before = source.sent.n
-        original, keep, rows = source.asked, self.unit_mask, np.arange(len(self))
+        keep, rows = self.unit_mask, np.arange(len(self))
         n_times = n_draws if how.is_random else 1
         agree, moved = np.empty((n_times, len(self))), np.empty((n_times, len(self)))
         for draw in range(n_times):
             for some, reduced in source.ask_in_parts(how, keep, rows, rng):
-                whole, targets = original[some], self.target[some]
-                agree[draw, some] = source.at_targets(source.outputs.agree(whole, reduced), targets)
-                moved[draw, some] = source.at_targets(source.outputs.difference(whole, reduced), targets)
+                agree[draw, some] = source.agrees(reduced, rows[some], self.target[some])
+                moved[draw, some] = source.moved(reduced, rows[some], self.target[some])
         n_queries = source.sent.n - before
         asked = n_draws if how.is_random else None
-        return Verification(np.mean(agree, axis=0), np.mean(moved, axis=0), n_queries, asked, float(level))
+        return Verification(
+            np.mean(agree, axis=0), np.mean(moved, axis=0), n_queries, asked, float(level), self.value_source
+        )
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
         """How much of each selected feature's effect on the target is direct, and how much goes through other outputs.
 
-        The energy answers, not the black box, which at most says what all its outputs are for the whole rows: once
-        per row, and not where you gave `predicted`, nor if all rows were seen in fit, nor if it is not at hand (then
-        what the energy expects is taken). The first call learns a small network for each target of the rows,
-        which costs a few seconds per target: asking about many targets at once takes minutes. Where removal is random
-        it is averaged over n_draws; at most n_outputs other outputs are looked at, those that matter most to the
-        target. docs/paths.md says how it is defined, and what it cannot say.
+        The energy answers; the model is not queried. Other outputs are held at what the model predicts, where that is
+        known (`value_source` is "model" or "given"), else at what the energy expects. The first call learns a small
+        network for each target of the rows, which costs a few seconds per target: asking about many targets at once
+        takes minutes. Where removal is random it is averaged over n_draws; at most n_outputs other outputs are looked
+        at, those that matter most to the target. docs/paths.md says how it is defined, and what it cannot say.
         """
         if self.trace is None:
             raise InputError("paths: this explanation was not made by SOInter.explain(), which alone knows the paths.")
@@ -150,17 +191,19 @@ class Explanation:
         return self.trace(
             self.selected,
             self.target,
-            self.expected,
+            self.value,
             n_draws=check_positive_int(n_draws, "n_draws"),
             n_outputs=check_positive_int(n_outputs, "n_outputs"),
             seed=check_positive_int(random_state, "random_state", minimum=0),
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One line per row and selected feature: sample, target, expected value, rank, feature, score.
+        """One line per sample and selected feature: sample, target, value, value_source, rank, feature, score.
 
-        `sample` counts the rows that were explained, from 0. Where those were a DataFrame with labels of its own, the
-        lines are indexed by these, so that `explanation.to_frame().join(X)` puts features beside their rows.
+        Where they are known, also needed (False: selected only because k asked for as many), effect (signed, in the
+        unit of the output) and locality (of the sample). `sample` counts the rows that were explained, from 0. Where
+        those were a DataFrame with labels of its own, the lines are indexed by these, so that
+        `explanation.to_frame().join(X)` puts features beside their rows.
         """
         pandas = require_extra("pandas", "pandas")
         sample, position = np.nonzero(self.selected >= 0)
@@ -169,24 +212,31 @@ class Explanation:
             {
                 "sample": sample,
                 "target": np.array(self.output_names, dtype=object)[self.target[sample]],
-                "expected": self.expected[sample],
+                "value": self.value[sample],
+                "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],
                 "score": self.scores[sample, unit],
+                **({} if self.needed is None else {"needed": self.needed[sample, unit]}),
+                **({} if self.effects is None else {"effect": self.effects[sample, unit]}),
+                **({} if self.locality is None else {"locality": self.locality[sample]}),
             },
             index=None if self.source.index is None else self.source.index[sample],
         )
         return frame
 
-    def summary(self, n: int = 10, *, expected: Any = None) -> dict[str, list[tuple[str, float]]]:
-        """For every target explained, its n most often selected features and the share of rows that selected them.
+    def summary(self, n: int = 10, *, value: Any = None) -> dict[str, list[tuple[str, float]]]:
+        """For every target explained, the n features that most rows need, and the share of rows that need them.
 
-        `expected` counts only rows where that value is explained: expected=1 gives the reasons for a tag, without
-        those against it.
+        A feature that a row has selected only because k asked for as many does not count there. Where it is not known
+        what is needed (texts, images), all selected ones count. `value` counts only samples where that value is
+        explained: value=1 gives the reasons for a tag, without those against it; of probabilities, value=1 counts those
+        above 0.5.
         """
         result: dict[str, list[tuple[str, float]]] = {}
-        chosen = self.unit_mask
-        counted = np.ones(len(self), dtype=bool) if expected is None else np.asarray(self.expected == expected)
+        chosen = self.needed_mask
+        every = np.ones(len(self), dtype=bool)
+        counted = every if value is None else is_value(self.value, value, self.source.outputs, self.target)
         for target in np.unique(self.target[counted]):
             rows = counted & (self.target == target)
             share = chosen[rows].mean(axis=0)
@@ -198,10 +248,16 @@ class Explanation:
         return result
 
     def to_shap(self, *, selected_only: bool = False) -> Any:
-        """The same as a `shap.Explanation`, for shap's own plots: bar, beeswarm, heatmap, waterfall, and image.
+        """The same as a `shap.Explanation`, for shap's own plots: bar, beeswarm, heatmap, waterfall, force, and image.
 
-        Values are the scores, of all features or of the selected ones only (the others 0); groups give each of their
-        features their score. They are not Shapley values: `base_values` are 0 and they add up to nothing in particular.
+        Values are the signed `effects` in the unit of the output, and `base_values` is `base_value`, so that shap's
+        axes are true: values lead from what the output is with everything removed to what is expected for the row.
+        They are not Shapley values of the model. With selected_only, all other values are 0, and values no longer lead
+        all the way. A group shares its effect evenly among its features.
+
+        Where effects are not known (images, preset="paper", baselines, some sparse rows with numbers), values are the
+        scores, which have no sign and no unit; `base_values` are then 0, and only shap's bar, heatmap and image plots
+        mean anything.
         """
         from sointer.interop.shap import to_shap
 
@@ -210,11 +266,13 @@ class Explanation:
     def plot(self, row: int | None = None, *, kind: str | None = None, n: int | None = None, ax: Any = None) -> Any:
         """What was selected for one row, or for many; returns the matplotlib Axes.
 
-        kind : of tables "bar" (the n best features of a row with their scores; without a row, how often each was
-            selected), "summary" (how often, and for which value) and "heatmap" (targets by features: how often);
-            of texts also "words" (a document with its selected words marked); of images "image" (a row with its target
-            in red and the selected pixels in green, beside the black box's mask, if known, and the smallest rectangle
-            that holds them; without a row, the first n (8) rows). Unless told, what suits the data: docs/plots.md.
+        kind : of tables "bar" (the n best features of a row: their relevance and, in a panel beside it, which way they
+            push; on an `ax` of yours the relevance alone; without a row, the share of rows that need each), "effects"
+            (which way the n best features of a row push, and how far), "summary" (how often, and for which value) and
+            "heatmap" (targets by features: how often); of texts also "words" (a document with its selected words
+            marked); of images "image" (a row with its target in red and the selected pixels in green, beside the mask
+            that the model predicts, if known, and the smallest rectangle that holds them; without a row, the first n
+            (8) rows). The default is what suits the data: docs/plots.md.
         """
         from sointer.plot import draw
 
@@ -237,4 +295,5 @@ class Explanation:
     def __repr__(self) -> str:
         targets = [self.output_names[t] for t in np.unique(self.target)[:3]]
         more = " ..." if len(np.unique(self.target)) > 3 else ""
-        return f"Explanation({len(self)} rows, target {', '.join(targets)}{more}, k={self.selected.shape[1]})"
+        expected = ", of expected values" if self.value_source == "expected" else ""
+        return f"Explanation({len(self)} rows, target {', '.join(targets)}{more}, k={self.selected.shape[1]}{expected})"

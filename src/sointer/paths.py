@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.errors import InputError, require_extra
+from sointer.values import ValueSource
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +38,7 @@ class Trace(Protocol):
         self,
         selected: NDArray[np.int64],
         targets: NDArray[np.int64],
-        expected: NDArray[Any],
+        value: NDArray[Any],
         *,
         n_draws: int,
         n_outputs: int,
@@ -68,12 +69,12 @@ class Paths:
 
     selected : (rows, k) feature (or group) numbers, as in the explanation.
     total : (rows, k) the effect, all other outputs free to follow.
-    direct : (rows, k) the effect while all other outputs are held at what the black box said.
+    direct : (rows, k) the effect while all other outputs are held at what the model predicts, or is expected to.
     outputs : (rows, m) the other outputs looked at, those that matter most to the row's target; -1 for none.
     through : (rows, k, m) the part of the total that is lost while that output alone is held. Outputs one behind the
         other carry the same effect each, so the parts need not add up to the total.
     indistinguishable : groups of outputs that were one-to-one (never differed, or were always opposite) in all answers
-        about whole rows that are remembered from fit. Those answers cannot say which of them an effect goes through;
+        about whole rows that fit got. Those answers cannot say which of them an effect goes through;
         answers about reduced rows are not looked at. They are held together and carry the same number each; those
         that equal the target are left out of `outputs`.
     """
@@ -84,7 +85,7 @@ class Paths:
     through: NDArray[np.float64]
     outputs: NDArray[np.int64]
     target: NDArray[np.int64]
-    expected: NDArray[Any]
+    value: NDArray[Any]
     feature_names: list[str]
     output_names: list[str]
     indistinguishable: list[list[str]]
@@ -92,6 +93,8 @@ class Paths:
     """How many answers about whole rows `indistinguishable` was judged by."""
     unit: str
     """What effects are measured in: "probability" or "standard deviations"."""
+    value_source: ValueSource = "model"
+    """Where `value` comes from, as in the explanation."""
 
     def __len__(self) -> int:
         return len(self.selected)
@@ -106,7 +109,8 @@ class Paths:
             {
                 "sample": sample,
                 "target": _names(self.output_names)[self.target[sample]],
-                "expected": self.expected[sample],
+                "value": self.value[sample],
+                "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "feature": _names(self.feature_names)[self.selected[sample, place]],
                 "total": self.total[sample, place],
                 "path": np.where(path == 0, "direct", _names(self.output_names)[output]),
@@ -159,7 +163,7 @@ class Paths:
         if not -len(self) <= row < len(self):
             raise InputError(f"row is {row}, expected 0 to {len(self) - 1}: there are {len(self)} rows.")
         one = slice(row % len(self), row % len(self) + 1)
-        names = ("selected", "total", "direct", "through", "outputs", "target", "expected")
+        names = ("selected", "total", "direct", "through", "outputs", "target", "value")
         return replace(self, **{name: getattr(self, name)[one] for name in names})
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +14,38 @@ from sointer.removal import Removal
 
 FEW = 24
 """Up to so many units are quicker found one after the other than by sorting."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What is known of the units of rows, all (rows, units), and of the values that are explained, (rows,)."""
+
+    scores: NDArray[np.float32]
+    """Larger is more relevant."""
+    values: NDArray[Any]
+    """The encoded value of each row's target."""
+    key: NDArray[np.float32] | None = None
+    """What units are ranked by, where that is not the scores."""
+    effects: NDArray[np.float32] | None = None
+    """Signed, in the unit of the output."""
+    base: NDArray[np.float32] | None = None
+    """(rows,) what the output is on average, from which effects lead away."""
+    needed: NDArray[np.bool_] | None = None
+    """Units that matter."""
+    locality: NDArray[np.int64] | None = None
+    """(rows,) the node of the locality table that each row lies in."""
+
+    @property
+    def ranked_by(self) -> NDArray[np.float32]:
+        """Units that are needed come before all others."""
+        key = self.scores if self.key is None else self.key
+        if self.needed is None:
+            return key
+        low, high = key.min(axis=1, keepdims=True), key.max(axis=1, keepdims=True)
+        # The others move down: keys may be in any unit, tiny or huge, and those of units that are needed stay exact.
+        size = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+        down = 1.001 * (high.astype(np.float64) - low) + 1e-6 * size + 1e-30
+        return np.where(self.needed, key, (key - down).astype(np.float32))
 
 
 class Confirms(Protocol):
@@ -69,6 +103,20 @@ def first_units(ranking: NDArray[np.int64], sizes: NDArray[np.int64], n_units: i
     rows = np.broadcast_to(np.arange(len(ranking))[:, None], ranking.shape)
     mask[rows[used], ranking[used]] = True
     return mask[:, :n_units]
+
+
+@dataclass(frozen=True)
+class EnergyConfirms:
+    """Takes the energy's word for the black box's, so that explaining costs no query."""
+
+    likely: Callable[[NDArray[np.int64], NDArray[np.bool_]], NDArray[np.float64]]
+    """Log-probability that reduced rows keep their target's value."""
+    least: float = 0.9
+
+    def agreement(
+        self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
+    ) -> NDArray[np.float64]:
+        return np.asarray(self.likely(rows, keep_units) >= np.log(self.least), dtype=np.float64)
 
 
 def smallest_confirmed(

@@ -12,16 +12,31 @@ from numpy.typing import NDArray
 
 from sointer.blackbox import BlackBox
 from sointer.blackbox.replies import stack
+from sointer.blackbox.rowkeys import distinct_rows
 from sointer.containers import is_sparse
-from sointer.errors import InputError
+from sointer.errors import InputError, QueryBudgetExceeded
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
 from sointer.outputs import Outputs
 from sointer.outputs.regions import NO_REGIONS, Regions, at_targets
 from sointer.removal import Background, Removal
+from sointer.values import ValueSource, with_values
 
 ASK_ROWS = 4096
 MOST_NUMBERS = 2**24  # of images asked about at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Queried:
+    """The model's own outputs for some samples, to explain them for several targets without querying it again.
+
+    Given as `predicted`, they count as what the model predicts, also where they hold labels that fit never saw.
+    """
+
+    outputs: NDArray[Any]
+
+    def __getitem__(self, index: Any) -> Queried:
+        return Queried(self.outputs[index])
 
 
 class SentRows:
@@ -46,7 +61,7 @@ class Source:
     background: Background
     data: Any
     predicted: NDArray[Any] | None = None
-    """What the black box said about the whole rows, if the caller knew it."""
+    """The model's outputs for the unmasked samples: queried, or given by the caller; None where neither was done."""
     regions: Regions = field(default_factory=lambda: NO_REGIONS)
     """Which outputs belong to each region that is a target; target n_outputs + r is region r."""
     region_names: list[str] = field(default_factory=list)
@@ -55,21 +70,41 @@ class Source:
     texts: Sequence[str] | None = field(default=None, repr=False)
     """The documents, where texts were explained."""
     sent: SentRows = field(default_factory=SentRows, repr=False, compare=False)
+    from_model: bool = False
+    """Whether `predicted` comes from the model itself, not from the caller."""
+    expected: NDArray[Any] | None = field(default=None, repr=False)
+    """(samples,) the values that are explained, where they are only expected."""
 
     @cached_property
     def answers(self) -> NDArray[Any]:
-        """What the black box said about the whole rows, according to the caller or, asked once, to itself."""
-        return self.asked if self.predicted is None else self.predicted
+        """The model's outputs for the unmasked samples: those known already, else queried now, once."""
+        return self.query() if self.predicted is None else self.predicted
 
-    @cached_property
-    def asked(self) -> NDArray[Any]:
-        """What the black box itself says about the whole rows; asked once."""
-        return stack([self.ask(self.data[rows]) for rows in self._chunks(self.data.shape[0])])
+    def query(self) -> NDArray[Any]:
+        """The model's outputs for the unmasked samples, from the model itself; identical samples are sent once."""
+        first, which = distinct_rows(self.data)
+        has_budget = self.black_box is not None and self.black_box.remaining is not None
+        # Within a budget all are sent by one call, which is refused as a whole if the budget is too small.
+        chunks = [slice(None)] if has_budget else self._chunks(len(first))
+        try:
+            return stack([self.ask(self.data[first[rows]]) for rows in chunks])[which]
+        except QueryBudgetExceeded as error:
+            raise QueryBudgetExceeded(
+                f"explain queries the model once per sample, to explain what it predicts; for {len(first)} different "
+                f"samples its budget is too small, and nothing was lost. {error} Or pass what the model predicts as "
+                "predicted=, or explain what is expected of it, without queries, with query=False."
+            ) from error
+
+    def queried(self) -> Source:
+        """The same with what the model predicts, queried now, as the values to explain."""
+        return replace(self, predicted=self.query(), from_model=True)
 
     @property
-    def known_answers(self) -> NDArray[Any] | None:
-        """`answers`, if they were given or asked for already."""
-        return self.__dict__.get("asked") if self.predicted is None else self.predicted
+    def value_source(self) -> ValueSource:
+        """Where the values that are explained come from."""
+        if self.predicted is None:
+            return "expected"
+        return "model" if self.from_model else "given"
 
     def rows(self, index: NDArray[np.int64] | slice) -> NDArray[np.float64]:
         """Encoded rows, dense."""
@@ -78,13 +113,12 @@ class Source:
 
     def take(self, index: NDArray[np.int64]) -> Source:
         """The same with some of the rows only, and what is known about them."""
-        known = self.known_answers
-        predicted = None if known is None else known[index]
         return replace(
             self,
             data=self.data[index],
             groups=self.groups.take(index),
-            predicted=predicted,
+            predicted=None if self.predicted is None else self.predicted[index],
+            expected=None if self.expected is None else self.expected[index],
             index=None if self.index is None else self.index[index],
             texts=None if self.texts is None else [self.texts[row] for row in index],
         )
@@ -135,15 +169,28 @@ class Source:
         n_draws: int,
         seed: int,
     ) -> NDArray[np.float64]:
-        original, outputs = self.answers[rows], self.outputs
         rng = np.random.default_rng(seed)  # the same for every part, so that all rows see the same draws
         if not self.removal.is_random:
-            reduced = self.ask_reduced(self.removal, keep_units, rows, rng)
-            return self.at_targets(outputs.agree(original, reduced), targets).astype(np.float64)
+            return self.agrees(self.ask_reduced(self.removal, keep_units, rows, rng), rows, targets)
         columns = self.groups.take(rows).to_columns(keep_units)
         draws = self.removal.draws(self.rows(rows), columns, n_draws, rng)
-        agree = [self.at_targets(outputs.agree(original, self.ask(points)), targets) for points in draws]
-        return np.asarray(np.mean(agree, axis=0))
+        return np.asarray(np.mean([self.agrees(self.ask(points), rows, targets) for points in draws], axis=0))
+
+    def agrees(self, masked: NDArray[Any], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Whether predictions for masked samples have the value that is explained; of a region, the share that has."""
+        explained = self._explained(masked, rows, targets)
+        return self.at_targets(self.outputs.agree(explained, masked), targets).astype(np.float64)
+
+    def moved(self, masked: NDArray[Any], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How far predictions for masked samples are from the value that is explained."""
+        explained = self._explained(masked, rows, targets)
+        return self.at_targets(self.outputs.difference(explained, masked), targets).astype(np.float64)
+
+    def _explained(self, masked: NDArray[Any], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[Any]:
+        """Predictions that have the value explained at every target: the model's own, else those of masked samples."""
+        if self.predicted is None and self.expected is not None:
+            return with_values(self.outputs, masked, self.expected[rows], targets, self.regions)
+        return self.answers[rows]
 
     def ask_reduced(
         self, removal: Removal, keep_units: NDArray[np.bool_], rows: NDArray[np.int64], rng: np.random.Generator

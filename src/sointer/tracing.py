@@ -22,7 +22,6 @@ from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
 from sointer.paths import Paths, one_to_one
 from sointer.randomness import seeded
-from sointer.remembered import Remembered
 from sointer.selection import first_units
 from sointer.source import Source
 from sointer.threads import one_thread
@@ -48,7 +47,8 @@ class Tracer:
     energy: VectorEnergy
     likelihood: Likelihood
     shift: NDArray[np.float64]
-    remembered: Remembered
+    training_codes: NDArray[Any]
+    """(samples, outputs) what the model predicted for unmasked samples in fit, encoded: which outputs are twins."""
     learned: dict[int, TargetGivenOthers] = field(default_factory=dict)
 
     @cached_property
@@ -62,20 +62,21 @@ class Tracer:
         values: NDArray[Any],
         selected: NDArray[np.int64],
         targets: NDArray[np.int64],
-        expected: NDArray[Any],
+        shown: NDArray[Any],
         *,
         n_draws: int,
         n_outputs: int,
         seed: int,
     ) -> Paths:
-        """The paths of selected units of every row, `values` being the encoded values that are explained."""
+        """The paths of selected units of every row; `values` are the values explained, encoded, `shown` as they are."""
         n_rows, k = selected.shape
+        values = np.where(source.outputs.graded[targets], values > 0.5, values).astype(np.int64)  # as labels
         m = min(n_outputs, source.outputs.n_outputs - 1)
         listed = np.full((n_rows, m), -1, dtype=np.int64)
         total, direct, through = (np.full(shape, np.nan) for shape in ((n_rows, k), (n_rows, k), (n_rows, k, m)))
-        twins = one_to_one(self.remembered.codes)
+        twins = one_to_one(self.training_codes)
         with one_thread(), torch.no_grad():
-            codes = self._said(source)
+            codes = self._predicted(source)
             self._learn(source, [t for t in np.unique(targets).tolist() if t not in self.learned], twins)
             n_drawn = n_draws if source.removal.is_random else 1
             for target in np.unique(targets).tolist():
@@ -99,41 +100,39 @@ class Tracer:
             through,
             listed,
             targets,
-            expected,
+            shown,
             source.groups.unit_names,
             names,
             [[names[i] for i in group] for group in twins],
-            len(self.remembered.codes),
-            "standard deviations" if source.outputs.kind == "continuous" else "probability",
+            len(self.training_codes),
+            "probability",
+            source.value_source,
         )
 
-    # --- what the black box said ---------------------------------------------------------------------------
+    # --- what the model predicts ---------------------------------------------------------------------------
 
-    def _said(self, source: Source) -> Tensor:
-        """What the black box said about whole rows: told, remembered, or asked now; else what the energy expects."""
+    def _predicted(self, source: Source) -> Tensor:
+        """All outputs of the unmasked samples, encoded: what the model predicts, or else what the energy expects."""
         outputs, (n_rows, n_outputs) = source.outputs, (source.data.shape[0], source.outputs.n_outputs)
-        codes = np.zeros((n_rows, n_outputs), dtype=np.float32 if self.energy.space.is_continuous else np.int64)
-        known = np.zeros((n_rows, n_outputs), dtype=bool)
-        found, remembered = self.remembered.find(source.data)
-        if source.known_answers is None and (found.all() or source.black_box is None):
-            codes[found], known[found] = remembered, True
-        elif outputs.kind in ("continuous", "probability"):
-            codes, known = outputs.encode(source.answers), ~known
-        else:  # column by column, since a label never seen before cannot be encoded
-            columns = [outputs.encode_targets(source.answers, np.full(n_rows, i)) for i in range(n_outputs)]
-            codes, known = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
+        if source.predicted is None:
+            return self._expected(source, source.data)
+        if outputs.graded.all():
+            return torch.from_numpy(outputs.encode(source.predicted))
+        # Column by column, since a label never seen before cannot be encoded.
+        columns = [outputs.encode_targets(source.predicted, np.full(n_rows, i)) for i in range(n_outputs)]
+        codes, known = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
         if not known.all():
-            codes = np.where(known, codes, self._expected(source.data).numpy())
+            codes = np.where(known, codes, self._expected(source, source.data).numpy())
         return torch.from_numpy(np.ascontiguousarray(codes))
 
-    def _expected(self, rows: Any) -> Tensor:
+    def _expected(self, source: Source, rows: Any) -> Tensor:
         """The outputs that the energy expects for encoded rows: (rows, outputs)."""
         space = self.energy.space
-        nothing = torch.zeros(CHUNK_POINTS, space.n_outputs, dtype=torch.bool)
-        codes = nothing.to(torch.float32 if space.is_continuous else torch.int64)
+        graded, nothing = source.outputs.graded, torch.zeros(space.n_outputs, dtype=torch.bool)
+        codes = torch.zeros(CHUNK_POINTS, space.n_outputs, dtype=torch.float32 if graded.any() else torch.int64)
         result = torch.empty(rows.shape[0], space.n_outputs, dtype=codes.dtype)
         for where, x in _chunks(rows, self.shift):
-            expected = outputs_given(self.energy, self.likelihood, self.energy.unary(x), codes, nothing)
+            expected = outputs_given(self.energy, self.likelihood, self.energy.unary(x), codes, nothing, graded)
             result[where] = expected[: where.stop - where.start]
         return result
 
@@ -149,7 +148,7 @@ class Tracer:
         if not targets:
             return
         rows = _mixed_rows(source, np.random.default_rng(0))
-        codes = self._expected(rows)
+        codes = self._expected(source, rows)
         points = Points.of(rows.toarray() if is_sparse(rows) and self.shift.any() else rows, self.shift)
         if is_sparse(rows) and np.prod(rows.shape) * np.dtype(np.float32).itemsize <= MOST_DENSE_BYTES:
             points = Points(points.dense().numpy())
@@ -163,7 +162,7 @@ class Tracer:
     def _new_net(self, target: int, others: list[int]) -> TargetGivenOthers:
         """Weights as the target's number draws them."""
         with seeded(target):
-            return TargetGivenOthers(self.energy.scaling, self.energy.space, target, others)
+            return TargetGivenOthers(self.energy.encoding, self.energy.space, target, others)
 
     def _most_telling(self, net: TargetGivenOthers, target: int, others: list[int]) -> list[int]:
         """The others, those first that the target follows most or that are coupled to it most."""
@@ -195,13 +194,21 @@ class Tracer:
         said, value = codes[own], torch.from_numpy(values)[own]
         parts = []
         for where, x in _chunks(points, self.shift):
-            part = self._support_of_points(x, net, _padded(value[where]), _padded(said[where]), held)
+            part = self._support_of_points(
+                x, net, _padded(value[where]), _padded(said[where]), held, source.outputs.graded
+            )
             parts.append(part[: where.stop - where.start])
         support = torch.cat(parts).double().numpy().reshape(n_variants, n_drawn, len(rows), 2 + len(held))
         return np.asarray(support.mean(axis=1).transpose(1, 0, 2))
 
     def _support_of_points(
-        self, x: Inputs, net: TargetGivenOthers, values: Tensor, codes: Tensor, held: Tensor
+        self,
+        x: Inputs,
+        net: TargetGivenOthers,
+        values: Tensor,
+        codes: Tensor,
+        held: Tensor,
+        graded: NDArray[np.bool_],
     ) -> Tensor:
         space, unary, projected = self.energy.space, self.energy.unary(x), net.project(x)
 
@@ -209,11 +216,9 @@ class Tracer:
             return net.support(projected, space.encode(outputs), values)
 
         def following(clamped: Tensor) -> Tensor:
-            everywhere = clamped.expand(len(codes), -1)
-            return outputs_given(self.energy, self.likelihood, unary, codes, everywhere)
+            return outputs_given(self.energy, self.likelihood, unary, codes, clamped, graded)
 
-        free = torch.zeros(1, space.n_outputs, dtype=torch.bool)
-        cases = [following(free), codes, *(following(one.unsqueeze(0)) for one in held)]
+        cases = [following(torch.zeros(space.n_outputs, dtype=torch.bool)), codes, *map(following, held)]
         return torch.stack([support(outputs) for outputs in cases], dim=1)
 
 

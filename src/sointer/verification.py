@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from sointer.values import ValueSource
+
 LEVEL = 0.7
 """Share of draws in which a confirmed explanation holds, at the least."""
 DOUBT = 0.05
@@ -17,7 +19,7 @@ CONFIRMED, REFUTED, UNSURE = "confirmed", "not confirmed", "unsure"
 
 @dataclass(frozen=True)
 class Verification:
-    """What the black box said about rows reduced to their selected features.
+    """What the model predicts for samples masked to their selected features, compared with the values explained.
 
     Where what is removed becomes something random, the black box was asked about a few draws only, so that there are
     three verdicts: a row is confirmed if the target surely keeps its value in at least `level` of all draws, not
@@ -32,6 +34,8 @@ class Verification:
     n_draws: int | None = None
     """How many draws; None where nothing is random, so that one answer tells all."""
     level: float = LEVEL
+    value_source: ValueSource = "model"
+    """What the masked predictions were compared with: the model's own, given ones, or values that are only expected."""
 
     @property
     def fidelity(self) -> float:
@@ -77,8 +81,9 @@ class Verification:
         return html_verification(self)
 
     def __repr__(self) -> str:
+        expected = " of expected values" if self.value_source == "expected" else ""
         unsure = f"unsure of {int(self.unsure.sum())}, " if self.unsure.any() else ""
         return (
             f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
-            f"{len(self.agreement)} rows, {unsure}n_queries={self.n_queries})"
+            f"{len(self.agreement)} rows{expected}, {unsure}n_queries={self.n_queries})"
         )

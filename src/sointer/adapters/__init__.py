@@ -32,8 +32,8 @@ def as_black_box(
     """Wrap a fitted estimator, an `nn.Module` or a function X -> Y; a `BlackBox` is returned as it is.
 
     A string is the address of a model ("http://host:8000/v2/models/name") or the path of one ("model.onnx").
-    `method` is "predict" (the default) or "predict_proba", for estimators only. Any other option left at None
-    takes `BlackBox`'s default.
+    `method` is for estimators only: "predict", "predict_proba", or None for predict_proba where its most probable
+    labels are those that predict returns, else predict. Any other option left at None takes `BlackBox`'s default.
     """
     given = {
         "batch_size": batch_size,
@@ -101,7 +101,7 @@ def _predictor(model: Any, method: str | None) -> Callable[[Any], Any]:
     if is_estimator:
         from sointer.adapters.scikit_learn import EstimatorPredict
 
-        return EstimatorPredict(model, "predict" if method is None else method)
+        return EstimatorPredict(model, method)
     if callable(model):
         _refuse_method(method, model)
         return model  # type: ignore[no-any-return]

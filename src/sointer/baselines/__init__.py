@@ -1,10 +1,23 @@
 """Rivals with SOInter's interface: the same constructor head, `fit`, `explain` and `Explanation`."""
 
+from sointer.baselines.hide_and_seek import HideAndSeek
+from sointer.baselines.invase import Invase
 from sointer.baselines.kernel_shap import KernelShap
 from sointer.baselines.l2x import L2X
 from sointer.baselines.lime import Lime
 from sointer.baselines.nearest_pixels import NearestPixels
 from sointer.baselines.random import Random
 from sointer.baselines.shapley_sampling import ShapleySampling
+from sointer.baselines.tree_shap import TreeShap
 
-__all__ = ["L2X", "KernelShap", "Lime", "NearestPixels", "Random", "ShapleySampling"]
+__all__ = [
+    "L2X",
+    "HideAndSeek",
+    "Invase",
+    "KernelShap",
+    "Lime",
+    "NearestPixels",
+    "Random",
+    "ShapleySampling",
+    "TreeShap",
+]

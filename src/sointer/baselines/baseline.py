@@ -35,8 +35,8 @@ class Answers:
 class Baseline(Explainer):
     """An explainer that learns, if anything, from whole rows.
 
-    Parameters are those of SOInter: model, k, removal, feature_names, output_names, output_kind, tolerance,
-    groups, batch_size, random_state and verbose mean the same here.
+    Parameters are those of SOInter: model, k, removal, feature_names, output_names, output_kind, method,
+    tolerance, groups, batch_size, random_state and verbose mean the same here.
     """
 
     most_rows_asked: int | None = 1000
@@ -51,6 +51,7 @@ class Baseline(Explainer):
         feature_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         output_kind: str | None = None,
+        method: str | None = None,
         tolerance: float | None = None,
         groups: Any = None,
         batch_size: int | None = None,
@@ -63,6 +64,7 @@ class Baseline(Explainer):
         self.feature_names = feature_names
         self.output_names = output_names
         self.output_kind = output_kind
+        self.method = method
         self.tolerance = tolerance
         self.groups = groups
         self.batch_size = batch_size
@@ -89,6 +91,13 @@ class Baseline(Explainer):
     @abstractmethod
     def _learn(self, subject: Subject, answers: Answers) -> None:
         """Whatever the method does before it sees the rows to explain."""
+
+    def _effects(self, source: Source, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Which way each unit pushes: (rows, units), None from baselines that do not know.
+
+        For labels and probabilities positive means towards the value predicted; for numbers, upwards.
+        """
+        return None
 
     def _ask_whole_rows(self, subject: Subject, targets: Any) -> Answers:
         n_rows = subject.data.shape[0]

@@ -46,7 +46,7 @@ class L2X(Baseline):
     >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 3] > 0])
     >>> explainer = L2X(model, k=1, random_state=0, n_steps=200).fit(X)
     >>> explainer.explain(X[:3], target=1).selected.ravel().tolist(), explainer.n_explain_queries_
-    ([3, 3, 3], 0)
+    ([3, 3, 3], 3)
     """
 
     most_rows_asked = None
@@ -64,6 +64,7 @@ class L2X(Baseline):
         feature_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         output_kind: str | None = None,
+        method: str | None = None,
         tolerance: float | None = None,
         groups: Any = None,
         batch_size: int | None = None,
@@ -77,6 +78,7 @@ class L2X(Baseline):
             feature_names=feature_names,
             output_names=output_names,
             output_kind=output_kind,
+            method=method,
             tolerance=tolerance,
             groups=groups,
             batch_size=batch_size,
@@ -133,7 +135,7 @@ class L2X(Baseline):
     def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         n_rows, n_columns = source.data.shape
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
-        values = np.empty(n_rows, dtype=np.float32 if source.outputs.kind == "continuous" else np.int64)
+        values = np.empty(n_rows, dtype=np.float32 if source.outputs.graded.any() else np.int64)
         allowed = self._allowed(source)
         with one_thread(), torch.no_grad():
             for start in range(0, n_rows, CHUNK_ROWS):
@@ -149,7 +151,8 @@ class L2X(Baseline):
                 logits = self.networks_.select(x, t)
                 answer = self.networks_.predict(x, hard_top_k(logits, self.trained_k_, may).float(), t)
                 scores[rows] = logits[:n].numpy()
-                values[rows] = (answer[:, 0] if source.outputs.kind == "continuous" else answer.argmax(1))[:n].numpy()
+                likely = np.where(source.outputs.graded[targets[rows]], answer.softmax(1)[:n, 1], answer.argmax(1)[:n])
+                values[rows] = likely
         return scores, values
 
 
@@ -158,13 +161,12 @@ class Pairs:
 
     def __init__(self, answers: Answers) -> None:
         outputs = answers.outputs
-        codes = outputs.encode(answers.raw)
+        labels = outputs.labels(answers.raw)
         self.targets = np.array(answers.targets)
-        self.truth = answers.raw.astype(np.float32) if outputs.kind == "probability" else codes
+        self.truth = outputs.encode(answers.raw)
         self._unusual: dict[int, NDArray[np.int64]] = {}
-        if outputs.kind != "continuous":
-            for t in answers.targets:
-                self._unusual[t] = np.flatnonzero(codes[:, t] != np.bincount(codes[:, t]).argmax())
+        for t in answers.targets:
+            self._unusual[t] = np.flatnonzero(labels[:, t] != np.bincount(labels[:, t]).argmax())
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """n rows and targets; every other row, where there are such, has not its target's usual label."""

@@ -66,23 +66,23 @@ class Networks(nn.Module):
         return scores
 
     def predict(self, x: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
-        """From rows with a mask over units to scores of the target's classes, or its number: (rows, classes)."""
+        """From rows with a mask over units to scores of the target's classes (rows, classes); numbers have two."""
         seen = x * mask[:, self.unit_of_column]
         inner = self.predictor_rest(self.predictor_first(seen) + self.target_told(targets))
         heads = self.heads(targets).view(len(x), inner.shape[1], -1)
         scores: Tensor = torch.einsum("rh,rhc->rc", inner, heads) + self.biases(targets)
-        if scores.shape[1] == 1:
-            return scores
         return scores.masked_fill(torch.arange(scores.shape[1]) >= self.n_classes[targets].unsqueeze(1), NEVER)
 
 
 def answer_loss(scores: Tensor, truth: Tensor) -> Tensor:
-    """Squared error of numbers; cross-entropy of labels, or of the black box's own probability of label 1."""
-    if scores.shape[1] == 1:
-        return (scores[:, 0] - truth).square().mean()
-    if truth.dtype.is_floating_point:
-        truth = torch.stack([1 - truth, truth], dim=1)
-    return nn.functional.cross_entropy(scores, truth)
+    """Cross-entropy of labels, or of the codes of graded outputs, which are the probability of their second label."""
+    if not truth.dtype.is_floating_point:
+        return nn.functional.cross_entropy(scores, truth)
+    # Beside graded outputs, class codes are floating-point numbers too.
+    low = truth.floor().long()
+    wanted = torch.zeros_like(scores).scatter_add_(1, low.unsqueeze(1), (1 - (truth - low)).unsqueeze(1))
+    high = (low + 1).clamp_max(scores.shape[1] - 1)
+    return nn.functional.cross_entropy(scores, wanted.scatter_add_(1, high.unsqueeze(1), (truth - low).unsqueeze(1)))
 
 
 def _scale_of(subject: Subject) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -17,10 +17,10 @@ from sointer.source import Source
 
 
 class NearestPixels(UsualValue):
-    """Chooses the pixels nearest to the target pixel or region, the target itself first; asks nothing to explain.
+    """Chooses the pixels nearest to the target pixel or region, the target itself first; queries only for values.
 
-    A group of pixels is as near as its nearest pixel; pixels equally near are chosen by lot. `expected` is the usual
-    value of the target. Parameters are those of SOInter.
+    A group of pixels is as near as its nearest pixel; pixels equally near are chosen at random. With query=False
+    the value is the usual one of the target. Parameters are those of SOInter.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class NearestPixels(UsualValue):
     >>> images = np.random.default_rng(0).random((50, 1, 6, 6))
     >>> model = lambda images: images[:, 0] > 0.5
     >>> explainer = NearestPixels(model, k=1, random_state=0).fit(images)
-    >>> explainer.explain(images[:2], target=(2, 3)).pixels.tolist(), explainer.n_explain_queries_
+    >>> explainer.explain(images[:2], target=(2, 3), query=False).pixels.tolist(), explainer.n_explain_queries_
     ([[[2, 3]], [[2, 3]]], 0)
     """
 

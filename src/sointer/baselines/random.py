@@ -13,9 +13,9 @@ from sointer.source import Source
 
 
 class Random(UsualValue):
-    """Chooses at random among the features that differ from their reference; asks nothing to explain.
+    """Chooses at random among the features that differ from their reference; queries only for the values.
 
-    `expected` is the usual value of the target. Parameters are those of SOInter.
+    With query=False the value is the usual one of the target. Parameters are those of SOInter.
 
     Examples
     --------
@@ -24,7 +24,7 @@ class Random(UsualValue):
     >>> X = np.random.default_rng(0).normal(size=(200, 5))
     >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 3] > 0])
     >>> explainer = Random(model, k=1, random_state=0).fit(X)
-    >>> explainer.explain(X[:3], target=1).selected.ravel().tolist(), explainer.n_explain_queries_
+    >>> explainer.explain(X[:3], target=1, query=False).selected.ravel().tolist(), explainer.n_explain_queries_
     ([0, 1, 1], 0)
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -57,14 +58,16 @@ class Row:
         return np.asarray(own)
 
     def _support(self, replies: NDArray[Any]) -> NDArray[np.float64]:
-        outputs, regions = self.source.outputs, self.source.regions
-        if outputs.kind == "continuous":
-            return target_columns(replies, self.targets, regions).astype(np.float64)
-        if outputs.kind == "probability":
-            p = replies.astype(np.float64)
-            return target_columns(np.where(self.answer > 0.5, p, 1.0 - p), self.targets, regions)
-        same = outputs.agree(np.repeat(self.answer, len(replies), axis=0), replies)
-        return target_columns(same, self.targets, regions).astype(np.float64)
+        outputs = self.source.outputs
+        support = outputs.agree(np.repeat(self.answer, len(replies), axis=0), replies).astype(np.float64)
+        for kind in ("probability", "continuous"):
+            columns = np.flatnonzero([one == kind for one in outputs.kinds])
+            numbers = replies[:, columns].astype(np.float64)
+            if kind == "probability":
+                own = self.answer[:, columns].astype(np.float64)
+                numbers = np.where(own > 0.5, numbers, 1.0 - numbers)
+            support[:, columns] = numbers
+        return target_columns(support, self.targets, self.source.regions)
 
     def n_draws(self, n_samples: int) -> int:
         """How often copies are drawn when at most n_samples may be asked about."""
@@ -108,6 +111,7 @@ class RowByRow(Baseline):
         feature_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         output_kind: str | None = None,
+        method: str | None = None,
         tolerance: float | None = None,
         groups: Any = None,
         batch_size: int | None = None,
@@ -122,6 +126,7 @@ class RowByRow(Baseline):
             feature_names=feature_names,
             output_names=output_names,
             output_kind=output_kind,
+            method=method,
             tolerance=tolerance,
             groups=groups,
             batch_size=batch_size,
@@ -164,11 +169,17 @@ class RowByRow(Baseline):
         values, _ = source.outputs.encode_targets(distinct.answers[row_of], targets, source.regions)
         return scores, values
 
+    def _effects(self, source: Source, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """The weights with their signs; queries the model as explaining does."""
+        signed = copy(self)
+        signed.signed = True
+        return signed._scores(source, targets)[0] if signed._is_signed else None
+
     @property
     def _is_signed(self) -> bool:
         if self.signed is not None:
             return self.signed
-        return self.outputs_.kind != "continuous" and not self.removal_.is_random
+        return "continuous" not in self.outputs_.kinds and not self.removal_.is_random
 
     def _in_parallel(self, source: Source, keys: list[bytes], targets: list[NDArray[np.int64]]) -> list[Any]:
         """For each row a sparse table (targets, units)."""

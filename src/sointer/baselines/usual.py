@@ -16,11 +16,10 @@ class UsualValue(Baseline):
     """Learns the most frequent label, or the mean, of every output."""
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
-        codes = answers.outputs.encode(answers.raw)
-        if answers.outputs.kind == "continuous":
-            self.usual_ = codes.mean(axis=0)
-        else:
-            self.usual_ = np.array([np.bincount(column).argmax() for column in codes.T])
+        codes, graded = answers.outputs.encode(answers.raw), answers.outputs.graded
+        columns = zip(codes.T, graded, strict=True)
+        usual = [own.mean() if is_graded else np.bincount(own.astype(np.int64)).argmax() for own, is_graded in columns]
+        self.usual_ = np.array(usual, dtype=codes.dtype)
 
     def _usual(self, source: Source, targets: NDArray[np.int64]) -> NDArray[Any]:
         """The encoded usual value of each row's target."""

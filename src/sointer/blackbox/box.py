@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -17,11 +18,13 @@ from sointer.blackbox.cache import AnswerCache
 from sointer.blackbox.fan_out import Here, Terms, ThroughDask, make_sender, rows_per_batch
 from sointer.blackbox.masks import Size, check_same_shape
 from sointer.blackbox.replies import WRONG, read_reply, stack
-from sointer.blackbox.retrying import Patience
-from sointer.errors import InputError, SointerError
+from sointer.blackbox.retrying import Hung, Patience, within
+from sointer.errors import InputError, MethodWarning, SointerError
 from sointer.validation import check_positive_int, check_unique_names
 
 Table = npt.NDArray[Any]
+N_COMPARED = 64
+"""Rows by which an estimator chooses between predict and predict_proba."""
 OnAnswer = Callable[[npt.NDArray[np.int64], Table], None]
 """Called with the numbers of the rows that were answered, and their answers, as soon as they are there."""
 
@@ -118,6 +121,40 @@ class BlackBox:
         return self._ask(X, np.arange(n), on_answer)
 
     @property
+    def method(self) -> str | None:
+        """Which method of an estimator is called; None for other models, and until it is chosen."""
+        return getattr(self.predict, "method", None) if hasattr(self.predict, "choose_method") else None
+
+    @property
+    def declared_kind(self) -> str | None:
+        """What kind the outputs are by the model's own word, such as those of predict_proba."""
+        return getattr(self.predict, "declared_kind", None)
+
+    def settle_method(self, method: str) -> None:
+        """Say which method of an estimator is called, where that was left open and is not chosen yet."""
+        predict: Any = self.predict
+        if self.method is None and hasattr(predict, "choose_method"):
+            predict.method = method
+
+    def prepare(self, X: Any, *, stacklevel: int = 1) -> None:
+        """Let an estimator choose between predict and predict_proba, by rows of X; other models need no such thing.
+
+        It must be done before workers get copies of it, which would each choose for themselves. The rows are not
+        counted: at most 64 are sent, once.
+        """
+        choose = getattr(self.predict, "choose_method", None)
+        if choose is None or self._confirmed:
+            return
+        some = containers.rows(X, np.arange(min(N_COMPARED, containers.n_rows(X))))
+        with self._lock:
+            try:
+                note = within(self._patience.timeout, lambda: choose(some))
+            except Hung:
+                return  # the call itself will hang too, and say so
+        if note is not None:
+            warnings.warn(note, MethodWarning, stacklevel=stacklevel + 1)
+
+    @property
     def n_queries(self) -> int:
         """Rows sent so far."""
         return self._budget.n_sent
@@ -161,6 +198,7 @@ class BlackBox:
         tables: dict[int, Table] = {}
         error: SointerError | None = None
         with self._budget.promise(len(index)) as promise:
+            self.prepare(containers.rows(X, index[: min(self.batch_size, N_COMPARED)]), stacklevel=3)
 
             def batches() -> Iterator[Any]:
                 for start in range(0, len(index), size):

@@ -72,6 +72,7 @@ class Journal:
             return table if self.size is None else table.reshape(len(table), *self.size)
 
         names = black_box.output_names
+        setattr(predict, "declared_kind", black_box.declared_kind)  # noqa: B010
         door = BlackBox(
             predict,
             batch_size=_portion(black_box),

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sointer import containers
 from sointer.errors import InputError
@@ -37,6 +38,19 @@ def row_keys(X: Any) -> list[bytes]:
         return [_key(header, _cells(np.ravel(row).tolist())) for row in table]
     table = np.ascontiguousarray(table)
     return [_key(header, row.tobytes()) for row in table]
+
+
+def distinct_rows(X: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where each different row first occurs, in order, and for every row which of these it equals."""
+    place_of: dict[bytes, int] = {}
+    first: list[int] = []
+    which: list[int] = []
+    for row, key in enumerate(row_keys(X)):
+        if key not in place_of:
+            place_of[key] = len(first)
+            first.append(row)
+        which.append(place_of[key])
+    return np.array(first, dtype=np.int64), np.array(which, dtype=np.int64)
 
 
 def _key(header: bytes, body: bytes) -> bytes:

@@ -30,12 +30,17 @@ def evaluate(
     target: Targets = None,
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows, drawn at random.")] = 50,
     k: Size = None,
+    ks: Annotated[
+        str | None,
+        typer.Option("--ks", metavar="SIZES", help="Sizes for keep and delete, between commas, such as 3,8,15,30."),
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option(
             "--against",
             metavar="METHODS",
-            help="Random, Lime, KernelShap, between commas; or none. Those that are installed unless told.",
+            help="Random, GlobalList, Lime, KernelShap, TreeShap, HideAndSeek, Invase, between commas; all, or none. "
+            "By default all that can be used here and take seconds.",
         ),
     ] = None,
     samples: Annotated[
@@ -56,12 +61,14 @@ def evaluate(
     """Are the explanations faithful? The model is the judge.
 
     For some rows the features that each method selects are kept and the others removed; the model should still say
-    the same. Lime and KernelShap ask the model some 1,000 times for every row: --against Random, or none, is quick.
+    the same (keep). Then the selected ones are removed; it should change its mind (delete). Lime and KernelShap query
+    the model some 1,000 times for every row, HideAndSeek and Invase train networks; --against Random, or none, is fast.
 
     \b
     Examples:
       sointer evaluate why/ --model model:predict --data X.csv
       sointer evaluate why/ --model model:predict --data X.csv --target games --rows 200 --against Random
+      sointer evaluate why/ --model model:forest --data X.csv --against TreeShap,GlobalList --ks 3,8,15
       sointer evaluate why/ --model model:predict --data X.csv --against none --at-least 0.9 --json
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
@@ -76,6 +83,7 @@ def evaluate(
             targets=read_targets(target, opened.output_names_, masks=opened.outputs_.shape is not None),
             n_rows=rows,
             k=k,
+            ks=read_sizes(ks),
             against=read_names(against),
             n_samples=samples,
             random_state=seed,
@@ -94,3 +102,15 @@ def read_names(text: str | None) -> list[str] | None:
     if text is None:
         return None
     return [] if text.strip().lower() == "none" else [name.strip() for name in text.split(",")]
+
+
+def read_sizes(text: str | None) -> list[int] | None:
+    """Whole numbers between commas."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        from sointer.errors import InputError
+
+        raise InputError(f"--ks must be whole numbers between commas, such as 3,8,15, got {text!r}.") from None

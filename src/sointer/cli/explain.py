@@ -47,12 +47,13 @@ def explain(
     k: K = None,
     text: TextColumn = None,
     model: OptionalModelSpec = None,
-    ask: Annotated[
-        bool, typer.Option("--ask", help="Ask the model what it says about every row, to explain just that.")
-    ] = False,
+    query: Annotated[
+        bool,
+        typer.Option("--query/--no-query", help="Query the model once per row, and explain what it predicts."),
+    ] = True,
     refine: Annotated[
         int,
-        typer.Option("--refine", min=0, metavar="N", help="Up to N queries a row, for what the model confirms."),
+        typer.Option("--refine", min=0, metavar="N", help="Up to N more queries a row, for what the model confirms."),
     ] = 0,
     verify: Annotated[
         int, typer.Option("--verify", min=0, metavar="N", help="Ask the model whether it confirms the first N rows.")
@@ -67,12 +68,17 @@ def explain(
 ) -> None:
     """Which features decided an output, row by row?
 
-    The file may be of any size. Writes one record for each row and selected feature: sample, target, expected, rank,
-    feature, score. The model is needed only for --ask, --refine, --verify, --k auto and raw texts.
+    The file may be of any size. Writes one record for each row and selected feature: sample, target, value,
+    value_source, rank, feature, score. With --model the value is what the model predicts, and each row is sent to it
+    once; without, it is what the explainer expects. --refine, --verify and raw texts need the model.
+
+    Where they are known, records also have: needed (false for a feature that is there only because --k asked for as
+    many), effect (which way it pushes the output, and how far, in its unit) and locality (see sointer info). The score
+    is relevance, without a sign.
 
     \b
     Examples:
-      sointer explain why/ --data new.parquet --target games --out why.parquet
+      sointer explain why/ --data new.parquet --target games --model model:predict --out why.parquet
       sointer explain why/ --data new.csv --target all --k 3 --out - | head
       sointer explain why/ --data new.csv -t games --model model:predict --refine 25 --verify 100 --out why.csv
     """
@@ -85,7 +91,7 @@ def explain(
         if out != STDOUT:
             refuse_existing(out, force)
             check_parent(out)
-        for option, wanted in (("--ask", ask), ("--refine", refine), ("--verify", verify), ("--k auto", k == "auto")):
+        for option, wanted in (("--refine", refine), ("--verify", verify)):
             if wanted and model is None:
                 raise InputError(f"{option} asks the model; name it with --model, as for sointer fit.")
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
@@ -96,6 +102,7 @@ def explain(
         question: dict[str, Any] = {
             "target": "all" if targets is None else targets,
             "k": as_k(k),
+            "query": query,
             "refine": refine,
             "text_column": text,
         }
@@ -103,12 +110,14 @@ def explain(
             opened,
             data,
             destination(out, console),
-            predicted=opened.black_box_ if ask else None,
             chunk_rows=chunk_rows,
             progress=console.progress,
             **question,
         )
         fidelity = confirmed(opened, data, verify, question) if verify else None
+        if model is None or not query:
+            instead = "name it with --model" if model is None else "leave out --no-query"
+            console.say(f"values are expected ones: the model was not queried; {instead} to explain what it predicts")
         tell(console, done, out, fidelity)
 
 
@@ -128,13 +137,13 @@ def destination(out: Path, console: Console) -> Any:
 
 
 def confirmed(explainer: Any, data: Path, n_rows: int, question: dict[str, Any]) -> float:
-    """The share of the first rows on which the model says the same, kept to what was selected."""
+    """The share of the first rows for which the model predicts the value explained from what was selected."""
     import numpy as np
 
     from sointer.cli.data import first_rows
     from sointer.streaming.records import Question
 
-    asked = Question.of(explainer, question["target"], question["k"], question["refine"])
+    asked = Question.of(explainer, question["target"], question["k"], question["refine"], question["query"])
     rows = first_rows(data, explainer, n_rows, question["text_column"])
     parts = asked.explain(explainer, rows, None, n_rows)
     return float(np.concatenate([explanation.verify().agreement for explanation, _ in parts]).mean())
@@ -148,7 +157,7 @@ def tell(console: Console, done: Any, out: Path, fidelity: float | None) -> None
         f"{done.n_records:,} records in {out}"
     )
     if fidelity is not None:
-        text += f"\non the first rows the model says the same on the selected features alone in {fidelity:.1%} of cases"
+        text += f"\non the first rows the model predicts the same from the selected features in {fidelity:.1%} of cases"
     facts = {
         "out": str(out),
         "n_rows": done.n_rows,

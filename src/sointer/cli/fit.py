@@ -22,10 +22,9 @@ from sointer.cli.options import (
     Targets,
     Verbose,
     as_k,
+    how_many,
     refuse_existing,
 )
-
-USUAL_K = 10
 
 
 def fit(
@@ -69,7 +68,11 @@ def fit(
     ] = None,
     output_kind: Annotated[
         str | None,
-        typer.Option("--output-kind", metavar="KIND", help="binary, categorical, probability or continuous."),
+        typer.Option(
+            "--output-kind",
+            metavar="KIND",
+            help="binary, categorical, probability or continuous; for single outputs a=probability,b=continuous.",
+        ),
     ] = None,
     method: Method = None,
     header: Headers = None,
@@ -84,7 +87,7 @@ def fit(
     The model is asked about your rows, whole and with parts removed. It is not stored in the explainer.
 
     Columns are chosen by name if the model knows names (a scikit-learn model fitted on a DataFrame does); else all are
-    used but those you drop. K is 10, or half the features where there are fewer than 20, unless you say otherwise.
+    used but those you drop. By default, those features are selected that matter for each row.
 
     \b
     Examples:
@@ -100,17 +103,20 @@ def fit(
 
         refuse_existing(out, force)
         names = read_names(output_names, "--output-names")
-        black_box = load_model(model, headers=header, method=method, batch_size=batch_size)
+        # A pipeline of texts is cut behind its vectoriser first, and so must stay an estimator until fit.
+        of_box = method if text is None else None
+        black_box = load_model(model, headers=header, method=of_box, batch_size=batch_size)
         X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text)
         console.say(f"{describe(X)} in {data}{_left_out(left_out)}")
         explainer = SOInter(
             black_box,
-            k=usual_k(X) if k is None else as_k(k),  # type: ignore[arg-type]
+            k="auto" if k is None else as_k(k),  # type: ignore[arg-type]
             removal=removal,
             preset=preset,  # type: ignore[arg-type]
             feature_names=read_names(feature_names, "--feature-names"),
             output_names=names,
-            output_kind=output_kind,
+            output_kind=read_kinds(output_kind),  # type: ignore[arg-type]
+            method=method if text is not None else None,
             query_budget=query_budget,
             batch_size=None if isinstance(black_box, BlackBox) else batch_size,
             random_state=seed,
@@ -123,11 +129,11 @@ def fit(
         tell(console, explainer, out, time.perf_counter() - started)
 
 
-def usual_k(X: Any) -> int:
-    """Ten, or half of the features where they are few."""
-    shape: tuple[int, ...] = getattr(X, "shape", (0,))
-    n_features = shape[2] * shape[3] if len(shape) == 4 else shape[1] if len(shape) == 2 else 2 * USUAL_K
-    return max(1, min(USUAL_K, n_features // 2))
+def read_kinds(text: str | None) -> str | dict[str, str] | None:
+    """One kind for all outputs, or kinds by name."""
+    if text is None or "=" not in text:
+        return text
+    return {name.strip(): kind.strip() for name, _, kind in (part.rpartition("=") for part in text.split(","))}
 
 
 def tell(console: Console, explainer: Any, out: Path, seconds: float) -> None:
@@ -146,9 +152,9 @@ def tell(console: Console, explainer: Any, out: Path, seconds: float) -> None:
         "warnings": [str(warning) for warning in console.warned],
     }
     text = (
-        f"wrote {out}: explains {len(explainer.targets_)} outputs, by {explainer.k} of {explainer.n_features_in_} "
-        f"features\nasked the model about {explainer.n_queries_:,} rows in {seconds:.0f} s; on answers kept aside what "
-        f"was learned agrees with it on {explainer.held_out_agreement_:.1%}"
+        f"wrote {out}: explains {len(explainer.targets_)} outputs, by {how_many(explainer.k)} of "
+        f"{explainer.n_features_in_:,} features\nasked the model about {explainer.n_queries_:,} rows in "
+        f"{seconds:.0f} s; on held-out answers what was learned agrees with it on {explainer.held_out_agreement_:.1%}"
     )
     console.result(text, facts)
     if any(isinstance(warning, InterruptedFitWarning) for warning in console.warned):

@@ -33,7 +33,11 @@ OptionalModelSpec = Annotated[
 ]
 Method = Annotated[
     str | None,
-    typer.Option("--method", metavar="METHOD", help="Of an estimator: predict, or predict_proba for probabilities."),
+    typer.Option(
+        "--method",
+        metavar="METHOD",
+        help="Of an estimator: predict or predict_proba. Default: probabilities where they agree with predict.",
+    ),
 ]
 Headers = Annotated[
     list[str] | None,
@@ -51,7 +55,7 @@ Targets = Annotated[
 Size = Annotated[int | None, typer.Option("--k", "-k", min=1, help="How many features to select.")]
 K = Annotated[
     str | None,
-    typer.Option("--k", "-k", metavar="K", help="How many features to select, or auto: as few as the model confirms."),
+    typer.Option("--k", "-k", metavar="K", help="How many features to select, or auto: those that matter."),
 ]
 TextColumn = Annotated[
     str | None, typer.Option("--text", metavar="COLUMN", help="The column of texts, for explainers of texts.")
@@ -71,6 +75,11 @@ def as_k(text: str | None) -> int | str | None:
         return int(text)
     except ValueError:
         raise InputError(f"--k must be a whole number or auto, got {text!r}.") from None
+
+
+def how_many(k: int | str) -> str:
+    """How many features are selected, in words."""
+    return "those that matter" if k == "auto" else str(k)
 
 
 def refuse_existing(path: Path, force: bool) -> None:

@@ -45,7 +45,8 @@ def report(
 ) -> None:
     """Write a page for a colleague: one HTML file that works offline.
 
-    With --model it also says how often the model confirms what was selected.
+    With --model it explains what the model predicts, and says how often the model confirms what was selected;
+    without, it explains what is expected of the model.
 
     \b
     Examples:

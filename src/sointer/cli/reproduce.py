@@ -15,6 +15,8 @@ from sointer.cli.options import Json, Quiet, Seed, Verbose
 STUDIES = {
     "synthetic": "where the truth is known: accuracy, time, sensitivity, removal, paths, leakage (hours)",
     "text": "tags of documents: Bibtex, Enron, wikimovies, against LIME, KernelSHAP and L2X (hours)",
+    "instancewise": "relevant features that differ from sample to sample, against every baseline (hours)",
+    "tables": "real tables with forests, boosting, chains and networks, against TreeSHAP and others (hours)",
     "horses": "pixels of segmented horses: a U-Net and a deep value network (hours)",
 }
 SMOKE = "smoke"
@@ -22,7 +24,7 @@ N_FEATURES, N_ROWS, N_QUERIES = 10, 1000, 2000
 
 
 def reproduce(
-    study: Annotated[str | None, typer.Argument(metavar="STUDY", help="smoke, synthetic, text or horses.")] = None,
+    study: Annotated[str | None, typer.Argument(metavar="STUDY", help="smoke, or a study from the list.")] = None,
     seed: Seed = 0,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -47,7 +49,7 @@ def reproduce(
 
         if study is None:
             listing = {SMOKE: "the paper's problem E1 with 10 features (seconds, runs anywhere)", **STUDIES}
-            console.result("\n".join(f"{name:<10} {what}" for name, what in listing.items()), listing)
+            console.result("\n".join(f"{name:<12} {what}" for name, what in listing.items()), listing)
             console.say("\nAll but smoke need a checkout: git clone, then there: sointer reproduce NAME")
         elif study == SMOKE:
             smoke(console, seed)

@@ -77,6 +77,10 @@ class SomeOutputs:
     black_box: BlackBox
     outputs: NDArray[Any]
 
+    @property
+    def declared_kind(self) -> str | None:
+        return self.black_box.declared_kind
+
     def __call__(self, X: Any) -> NDArray[Any]:
         answers: NDArray[Any] = self.black_box(X)[:, self.outputs]
         return answers
@@ -86,7 +90,8 @@ def _limit(copies: list[Any], X: Any, groups: list[list[Any]]) -> None:
     """Give each copy a model with the outputs of its group only."""
     if is_text(X):
         raise InputError("alone=True does not work on raw texts; count the words, and give the model behind that step.")
-    black_box = as_black_box(copies[0].model, batch_size=copies[0].batch_size)
+    black_box = as_black_box(copies[0].model, method=copies[0].method, batch_size=copies[0].batch_size)
+    black_box.prepare(X, stacklevel=4)
     answers = black_box(rows(X, [0]))  # one row, to learn how many outputs there are, and their names
     given = copies[0].output_names if copies[0].output_names is not None else black_box.output_names
     names = [f"y{i}" for i in range(answers.shape[1])] if given is None else list(given)
@@ -94,7 +99,7 @@ def _limit(copies: list[Any], X: Any, groups: list[list[Any]]) -> None:
         outputs = resolve_targets(group, names, len(group))
         some = [names[i] for i in outputs]
         copy.set_params(model=BlackBox(SomeOutputs(black_box, outputs), batch_size=black_box.batch_size))
-        copy.set_params(output_names=some, batch_size=None)
+        copy.set_params(output_names=some, method=None, batch_size=None)
 
 
 def _fit(explainer: Any, X: Any, group: list[int | str] | None) -> tuple[Explainer, Told]:
@@ -108,7 +113,7 @@ def _give_model(explainer: Explainer, model: Any) -> None:
     explainer.model = model
     if explainer.text_ is not None:
         explainer.text_ = TextPipeline.of(model)
-    explainer.black_box_ = explainer._black_box()
+    explainer.black_box_ = explainer._black_box_again()
 
 
 def _seeds(random_state: Any, n: int) -> list[int | None]:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sointer import containers
 from sointer.base import Explainer
-from sointer.distributed.shipping import needs_no_model, without_model
+from sointer.distributed.shipping import needs_no_model, with_model, without_model
 from sointer.errors import InputError, require_extra
 from sointer.streaming.columns import as_in_fit, columns_needed
 from sointer.streaming.records import Question, record_schema, record_table
@@ -25,6 +25,7 @@ def explain(
     *,
     k: int | Literal["auto"] | None = None,
     predicted: Any = None,
+    query: bool = True,
     refine: int = 0,
     text_column: str | None = None,
 ) -> Any:
@@ -32,23 +33,28 @@ def explain(
 
     Its columns are those of `Explanation.to_frame()`, and `sample` counts over all rows. Nothing is computed until you
     say so (`.compute()`, `.to_parquet()`); each partition of X gives one partition of explanations. The explainer goes
-    to the workers once, without its black box.
+    to the workers once, with a copy of its model if that is to be queried, else without. What the copies are sent is
+    not counted in `n_explain_queries_`.
 
     Parameters
     ----------
     target : an output's name or number, a list of them (each is explained for every row), or "all".
-    k : how many features; k="auto" and `refine` would ask the model, which is not there, and are refused.
-    predicted : what the model said about X: a dask collection with the same partitions.
+    k : how many features, or "auto" where that costs no query (of SOInter, and of baselines with a size of their own).
+        What would query the model many times, as `refine` does, is refused.
+    predicted : what the model predicts for X: a dask collection with the same partitions.
+    query : query the model once per sample, on the workers, unless `predicted` is given; False explains what is
+        expected of it.
     text_column : which column of a dataframe holds the texts, for explainers of texts.
     """
     dask = require_extra("dask", "dask")
     frames, cloudpickle = require_extra("dask.dataframe", "dask"), require_extra("cloudpickle", "dask")
     check_is_fitted(explainer, "outputs_")
     needs_no_model(explainer, explainer.k if k is None else k, refine)
-    question = Question.of(explainer, target, k)
+    question = Question.of(explainer, target, k, query=query)
     X, parts, lengths = _partitions(_with_columns_of_fit(explainer, X, text_column))
     said = [None] * len(parts) if predicted is None else _partitions_of(predicted, len(parts))
-    content = cloudpickle.dumps(without_model(explainer))
+    queries = question.query and predicted is None and explainer.black_box_ is not None
+    content = with_model(explainer, cloudpickle) if queries else cloudpickle.dumps(without_model(explainer))
     # One task makes the explainer, and all others wait for it: dask moves its result to every worker once, and makes
     # it again if the workers that had it are lost.
     name = f"sointer-explainer-{sha256(content).hexdigest()[:16]}"
@@ -70,7 +76,7 @@ def _explain_partition(
         return _empty(explainer)
     if containers.is_frame(X):
         X = as_in_fit(explainer, X.reset_index(drop=True), text_column)
-    schema = record_schema(explainer.outputs_)
+    schema = record_schema(explainer)
     tables = [
         record_table(explanation, first + sample, schema).to_pandas()
         for explanation, sample in question.explain(explainer, X, predicted, MOST_ROWS)
@@ -79,7 +85,7 @@ def _explain_partition(
 
 
 def _empty(explainer: Explainer) -> Any:
-    return record_schema(explainer.outputs_).empty_table().to_pandas()
+    return record_schema(explainer).empty_table().to_pandas()
 
 
 def _with_columns_of_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:

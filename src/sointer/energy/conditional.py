@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sointer.energy.networks import InputScaling
+from sointer.energy.encoding import Encoding
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import Inputs
 
@@ -22,11 +22,11 @@ class TargetGivenOthers(nn.Module):
     target such as "this output, unless that feature"; this network can.
     """
 
-    def __init__(self, scaling: InputScaling, space: OutputSpace, target: int, others: Sequence[int]) -> None:
+    def __init__(self, encoding: Encoding, space: OutputSpace, target: int, others: Sequence[int]) -> None:
         super().__init__()
-        self.scaling, self.is_continuous = scaling, space.is_continuous
+        self.encoding = encoding
         self.register_buffer("columns", torch.isin(space.column_output, torch.tensor(others, dtype=torch.long)))
-        self.of_features = nn.Linear(len(scaling.shift), WIDTH)
+        self.of_features = nn.Linear(encoding.n_encoded, WIDTH)
         self.of_outputs = nn.Linear(space.n_columns, WIDTH, bias=False)
         nn.init.normal_(self.of_outputs.weight)
         self.hidden = nn.Linear(WIDTH, WIDTH)
@@ -36,25 +36,25 @@ class TargetGivenOthers(nn.Module):
 
     def project(self, x: Inputs) -> Tensor:
         """What the first layer sees of the features: (rows, width)."""
-        return self.scaling.then_linear(x, self.of_features.weight, self.of_features.bias)
+        return self.encoding.then_linear(x, self.of_features.weight, self.of_features.bias)
 
     def forward(self, projected: Tensor, y: Tensor) -> Tensor:
-        """Logits of the target's classes, or its mean, from project(x) and encoded outputs y."""
+        """Logits of the target's classes, from project(x) and encoded outputs y."""
         first = F.softplus(projected + self.of_outputs(y * self.columns))
         result: Tensor = self.last(F.softplus(self.hidden(first)))
         return result
 
     def loss(self, projected: Tensor, y: Tensor, values: Tensor) -> Tensor:
-        """How badly the target's values are predicted, on average."""
-        said = self(projected, y)
-        return F.mse_loss(said.squeeze(1), values) if self.is_continuous else F.cross_entropy(said, values)
+        """How badly the target's codes are predicted, on average; graded ones by soft cross-entropy."""
+        logits = self(projected, y)
+        if values.dtype.is_floating_point and logits.shape[1] == 2:
+            values = torch.stack([1 - values, values], dim=1)
+        return F.cross_entropy(logits, values if values.ndim == 2 else values.long())
 
-    def support(self, projected: Tensor, y: Tensor, values: Tensor) -> Tensor:
-        """The probability of the value; for continuous targets the mean, on the value's side of zero: (rows,)."""
-        said: Tensor = self(projected, y)
-        if self.is_continuous:
-            return said.squeeze(1) * torch.where(values < 0, -1.0, 1.0)
-        return torch.softmax(said, dim=1).gather(1, values.unsqueeze(1)).squeeze(1)
+    def support(self, projected: Tensor, y: Tensor, labels: Tensor) -> Tensor:
+        """The probability of the label: (rows,)."""
+        logits: Tensor = self(projected, y)
+        return torch.softmax(logits, dim=1).gather(1, labels.unsqueeze(1)).squeeze(1)
 
     def reliance(self, space: OutputSpace) -> Tensor:
         """How strongly the target follows each other output, as the length of its first weights: (outputs,)."""

@@ -39,7 +39,7 @@ def conditional_log_probabilities(energy: Energy, x: Inputs, q: Tensor) -> Tenso
 
 
 def slope_at(energy: Energy, unary: Tensor, y: Tensor) -> Tensor:
-    """The derivative of the energy (without a continuous output's own square) in every column of y."""
+    """The derivative of the energy in every column of y."""
     if energy.coupling is None:
         return unary
     weight, offset, b = energy.coupling
@@ -128,27 +128,6 @@ class _TargetLogOdds(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         (slope,) = ctx.saved_tensors
         return gradients[0].unsqueeze(1) * slope, None, None, None, None
-
-
-def conditional_means(energy: Energy, unary: Tensor, y: Tensor, own: Tensor) -> Tensor:
-    """Continuous outputs: where the energy in y_i alone is least, the others held at y, y_i near `own`."""
-    if energy.coupling is None:
-        return -unary
-    weight, offset, b = energy.coupling
-    shift = (own - y).unsqueeze(2) * weight.T  # (rows, outputs, units)
-    slope = torch.sigmoid((y @ weight.T + offset).unsqueeze(1) + shift)
-    return -(unary + (slope * b * weight.T).sum(dim=2))
-
-
-def mean_field_means(energy: Energy, x: Inputs, *, n_steps: int = 6, damping: float = 0.5) -> Tensor:
-    """Continuous outputs: the fixed point of every output at its conditional mean: (rows, outputs)."""
-    unary = energy.unary(x)
-    mean = -unary
-    if energy.coupling is None:
-        return mean
-    for _ in range(n_steps):
-        mean = damping * mean - (1 - damping) * slope_at(energy, unary, mean)
-    return mean
 
 
 def gradient_inference(energy: Energy, x: Inputs, *, n_steps: int = 30, step_size: float = 0.5) -> Tensor:

@@ -22,7 +22,7 @@ def output_interactions(energy: Coupled | ImageEnergy) -> NDArray[np.float32]:
 
     For classes a of output i and b of output j it is |g(a, b) - g(a, 0) - g(0, b) + g(0, 0)|, 0 being each
     output's first class and the other outputs having random values; of all pairs (a, b) the largest
-    counts. For continuous outputs, and among very many, the size of the second derivative. Symmetric, zero on the
+    counts; among very many, the size of the second derivative. Symmetric, zero on the
     diagonal, zero without coupling. For masks, how strongly a pixel is coupled with its neighbours: a small map.
     """
     if isinstance(energy, ImageEnergy):
@@ -32,16 +32,8 @@ def output_interactions(energy: Coupled | ImageEnergy) -> NDArray[np.float32]:
     if energy.coupling is not None:
         weight, offset, b = (part.detach() for part in energy.coupling)
         generator = torch.Generator().manual_seed(0)
-        of_kind = _of_numbers if space.is_continuous else _of_classes
-        result = of_kind(space, weight, offset, b, generator).fill_diagonal_(0.0)
+        result = _of_classes(space, weight, offset, b, generator).fill_diagonal_(0.0)
     return np.asarray(result.numpy())
-
-
-def _of_numbers(space: OutputSpace, weight: Tensor, offset: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
-    y = torch.randn(N_SAMPLES, space.n_outputs, generator=generator)
-    slope = torch.sigmoid(y @ weight.T + offset)
-    curvature = slope * (1 - slope) * b  # (samples, units)
-    return torch.einsum("su,ui,uj->sij", curvature, weight, weight).abs().mean(dim=0)
 
 
 def _of_classes(space: OutputSpace, weight: Tensor, offset: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:

@@ -11,9 +11,10 @@ from torch import Tensor
 from sointer.config import EnergyConfig
 from sointer.energy import descent, losses
 from sointer.energy.enumeration import LOG_OF_NOTHING, exact_log_marginals, target_log_weights
-from sointer.energy.inference import mean_field_log_marginals, mean_field_means, target_log_odds
+from sointer.energy.inference import mean_field_log_marginals, target_log_odds
 from sointer.energy.networks import Energy
 from sointer.energy.paper_image import PaperImageEnergy
+from sointer.energy.products import product
 from sointer.energy.sparse import Inputs
 
 # Its cost grows with outputs times coupling units per row; beyond this many, the joint likelihood alone is trained.
@@ -27,6 +28,8 @@ class Likelihood:
     exact_limit: int = 4096
     n_steps: int = 6
     damping: float = 0.5
+    is_joint: bool = True
+    """Whether labels are learned by their joint likelihood; else, and where outputs are graded, by their marginals."""
 
     @classmethod
     def of(cls, config: EnergyConfig) -> Likelihood:
@@ -36,33 +39,31 @@ class Likelihood:
         return energy.space.n_configurations <= self.exact_limit
 
     def log_marginals(self, energy: Energy, x: Inputs) -> Tensor:
-        """log p_E(y_i = c | x) for every label; for continuous outputs their means instead."""
-        if energy.space.is_continuous:
-            return mean_field_means(energy, x, n_steps=self.n_steps, damping=self.damping)
+        """log p_E(y_i = c | x) for every label: (rows, labels)."""
         if energy.coupling is not None and self.is_exact(energy):
             return exact_log_marginals(energy, x)
         return mean_field_log_marginals(energy, x, n_steps=self.n_steps, damping=self.damping)
 
     def predict(self, energy: Energy | PaperImageEnergy, x: Inputs) -> Tensor:
-        """The most likely class codes, or the means of continuous outputs: (rows, outputs)."""
+        """The most likely class codes: (rows, outputs)."""
         if isinstance(energy, PaperImageEnergy):
             assert isinstance(x, Tensor)
             return descent.infer(energy, x)
-        marginals = self.log_marginals(energy, x)
-        return marginals if energy.space.is_continuous else energy.space.most_likely(marginals)
+        return energy.space.most_likely(self.log_marginals(energy, x))
+
+    def means(self, energy: Energy, x: Inputs) -> Tensor:
+        """E[y | x] of every encoded column: probabilities of labels (rows, columns)."""
+        return product(self.log_marginals(energy, x).exp(), energy.space.label_columns)
 
     def loss(self, energy: Energy, x: Inputs, codes: Tensor) -> Tensor:
         """What energy training minimises, per row."""
-        if energy.space.is_continuous:
-            return losses.squared_errors(energy, x, codes, self.n_steps, self.damping)
-        if energy.coupling is None:
-            return losses.negative_pseudo_log_likelihood(energy, x, codes)
-        if self.is_exact(energy):
+        joint = self.is_joint and not codes.dtype.is_floating_point and energy.coupling is not None
+        if joint and self.is_exact(energy):
             return losses.negative_log_likelihood(energy, x, codes)
-        joint = losses.negative_mean_field_likelihood(energy, x, codes, self.n_steps, self.damping)
-        if energy.space.n_outputs > MOST_OUTPUTS_FOR_PSEUDO_LIKELIHOOD:
-            return joint
-        return joint + losses.negative_pseudo_log_likelihood(energy, x, codes)
+        marginal = -(self.log_marginals(energy, x) * energy.space.probabilities(codes)).sum(dim=1)
+        if joint and energy.space.n_outputs <= MOST_OUTPUTS_FOR_PSEUDO_LIKELIHOOD:
+            return marginal + losses.negative_pseudo_log_likelihood(energy, x, codes)
+        return marginal
 
     def target_log_likelihood(
         self, energy: Energy | PaperImageEnergy, x: Inputs, targets: Tensor, values: Tensor
@@ -71,18 +72,13 @@ class Likelihood:
         if isinstance(energy, PaperImageEnergy):
             assert isinstance(x, Tensor)
             return descent.target_log_likelihood(energy, x, targets, values)
-        if not energy.space.is_continuous:
-            of_value, of_others = self._target_log_weights(energy, x, targets, values)
-            return of_value - torch.logaddexp(of_value, of_others)
-        mean = self.log_marginals(energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
-        return -0.5 * (mean - values).square()
+        of_value, of_others = self._target_log_weights(energy, x, targets, values)
+        return of_value - torch.logaddexp(of_value, of_others)
 
     def target_evidence(self, energy: Energy, x: Inputs, targets: Tensor, values: Tensor) -> Tensor:
-        """What saliency differentiates: the log-odds of the value, or the mean of a continuous target."""
-        if not energy.space.is_continuous:
-            of_value, of_others = self._target_log_weights(energy, x, targets, values)
-            return of_value - of_others
-        return self.log_marginals(energy, x).gather(1, targets.unsqueeze(1)).squeeze(1)
+        """What saliency differentiates: the log-odds of the value."""
+        of_value, of_others = self._target_log_weights(energy, x, targets, values)
+        return of_value - of_others
 
     def _target_log_weights(self, energy: Energy, x: Inputs, targets: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Log of the unnormalised weight of the value, and of all other values of the target.

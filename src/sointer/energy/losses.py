@@ -7,13 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sointer.energy.enumeration import energy_table
-from sointer.energy.inference import (
-    conditional_log_probabilities,
-    conditional_means,
-    mean_field_log_marginals,
-    mean_field_log_odds,
-    mean_field_means,
-)
+from sointer.energy.inference import conditional_log_probabilities
 from sointer.energy.networks import Energy
 from sointer.energy.sparse import Inputs
 
@@ -78,22 +72,3 @@ def negative_pseudo_log_likelihood(energy: Energy, x: Inputs, codes: Tensor) -> 
     """-sum_i log p_E(y_i | y_{-i}, x)."""
     q = energy.space.one_hot(codes)
     return -(conditional_log_probabilities(energy, x, q) * q).sum(dim=1)
-
-
-def negative_mean_field_likelihood(energy: Energy, x: Inputs, codes: Tensor, n_steps: int, damping: float) -> Tensor:
-    """-sum_i log q_i(y_i), q the mean-field marginals that explanations will be made with."""
-    if energy.space.is_binary:
-        log_odds = mean_field_log_odds(energy, energy.unary(x), n_steps=n_steps, damping=damping)
-        return F.binary_cross_entropy_with_logits(log_odds, codes.float(), reduction="none").sum(dim=1)
-    q = energy.space.one_hot(codes)
-    return -(mean_field_log_marginals(energy, x, n_steps=n_steps, damping=damping) * q).sum(dim=1)
-
-
-def squared_errors(energy: Energy, x: Inputs, y: Tensor, n_steps: int, damping: float) -> Tensor:
-    """Continuous outputs: the error of the joint fixed point plus that of each output given the others."""
-    joint = mean_field_means(energy, x, n_steps=n_steps, damping=damping)
-    error = (y - joint).square().sum(dim=1)
-    if energy.coupling is None:
-        return error
-    given_others = conditional_means(energy, energy.unary(x), y, joint)
-    return error + (y - given_others).square().sum(dim=1)

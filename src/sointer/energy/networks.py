@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sointer.energy.encoding import Encoding, InputScaling
 from sointer.energy.image import ImageEnergy
 from sointer.energy.paper_image import PaperImageEnergy
-from sointer.energy.products import Linear, product
+from sointer.energy.products import Linear, linear, product
 from sointer.energy.space import OutputSpace
-from sointer.energy.sparse import Inputs, SparseRows, linear
+from sointer.energy.sparse import Inputs, SparseRows
 
 PULLED_ROWS = 32
+Activation = Literal["silu", "softplus"]
 
 
 def energy_of(unary: Tensor, y: Tensor, b: Tensor, projected: Tensor) -> Tensor:
@@ -51,31 +53,10 @@ class LayeredEnergy(Energy, Protocol):
         """The rest of F, and a: unary(x) = unary_of(project(x))."""
 
     def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
-        """From gradients in project(x) of something said of each row's target to gradients in x."""
+        """From gradients in project(x) of something said of each row's target to gradients in encoded columns."""
 
     def push(self, difference: SparseRows) -> Tensor:
-        """By how much project(x) differs where x differs by so much: (rows, width)."""
-
-
-class InputScaling(nn.Module):
-    """A fixed shift and scale of the inputs, learned from the data and saved with the network."""
-
-    shift: Tensor
-    scale: Tensor
-
-    def __init__(self, n_columns: int) -> None:
-        super().__init__()
-        self.register_buffer("shift", torch.zeros(n_columns))
-        self.register_buffer("scale", torch.ones(n_columns))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - self.shift) * self.scale
-
-    def then_linear(self, x: Inputs, weight: Tensor, offset: Tensor) -> Tensor:
-        """A linear layer on the scaled inputs; sparse ones stay sparse."""
-        if isinstance(x, SparseRows):
-            return linear(x.scaled(self.scale), weight, offset - weight @ (self.shift * self.scale))
-        return linear(self(x), weight, offset)
+        """By how much project(x) differs where encoded columns differ by so much: (rows, width)."""
 
 
 class AtProjection:
@@ -89,31 +70,37 @@ class AtProjection:
         return self._energy.unary_of(x)
 
 
-class VectorEnergy(nn.Module):
-    """Eq. 17-3: E(x, y) = sum_i y_i a_i' F(x) + b' softplus(B y), F fully connected with softplus.
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "softplus": F.softplus}
 
-    For continuous outputs half the squared length of y is added, without which the minimum
-    would lie at infinity.
+
+class VectorEnergy(nn.Module):
+    """Eq. 17-3: E(x, y) = sum_i y_i a_i' F(x) + b' softplus(B y), F fully connected.
+
+    `encoding` is how x enters; a number of input columns gives them a shift and a scale only. The paper's F has
+    softplus and no output offset.
     """
 
     def __init__(
         self,
-        n_inputs: int,
+        encoding: int | Encoding,
         space: OutputSpace,
         *,
         hidden: tuple[int, ...] = (150, 150),
         coupling_units: int = 64,
         coupling_spread: float | None = 1.0,
         coupling_offset: bool = True,
+        activation: Activation = "softplus",
+        output_offset: bool = False,
     ) -> None:
         super().__init__()
         self.space = space
-        self.scaling = InputScaling(n_inputs)
-        widths = [n_inputs, *hidden]
+        self.encoding = InputScaling(encoding) if isinstance(encoding, int) else encoding
+        self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[activation]
+        widths = [self.encoding.n_encoded, *hidden]
         self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
         # Column by column in memory, as products with sparse rows want it.
         self.first.weight.data = self.first.weight.data.T.contiguous().T
-        self.a = Linear(widths[-1], space.n_columns, bias=False)
+        self.a = Linear(widths[-1], space.n_columns, bias=output_offset)
         self.B = nn.Linear(space.n_columns, coupling_units, bias=coupling_offset)
         self.b = nn.Parameter(torch.randn(coupling_units) * 0.1)
         if coupling_spread is not None:
@@ -131,20 +118,32 @@ class VectorEnergy(nn.Module):
         return layer
 
     def project(self, x: Inputs) -> Tensor:
-        return self.scaling.then_linear(x, self.first.weight, self.first.bias)
+        return self.encoding.then_linear(x, self.first.weight, self.first.bias)
+
+    def project_encoded(self, encoded: Tensor) -> Tensor:
+        return linear(encoded, self.first.weight, self.first.bias)
+
+    @property
+    def projection_weight(self) -> Tensor:
+        """(width, encoded columns)."""
+        return self.first.weight
+
+    @property
+    def projection_width(self) -> int:
+        return len(self.first.weight)
 
     def unary_of(self, projected: Tensor) -> Tensor:
-        features = F.softplus(projected)
+        features = self.activation(projected)
         for layer in self.layers[1:]:
-            features = F.softplus(layer(features))
+            features = self.activation(layer(features))
         result: Tensor = self.a(features)
         return result
 
     def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
-        return product(gradient, self.first.weight).mul_(self.scaling.scale)
+        return product(gradient, self.first.weight)
 
     def push(self, difference: SparseRows) -> Tensor:
-        return difference.scaled(self.scaling.scale).times(self.first.weight.T)
+        return difference.times(self.first.weight.T)
 
     def unary(self, x: Inputs) -> Tensor:
         return self.unary_of(self.project(x))
@@ -155,8 +154,7 @@ class VectorEnergy(nn.Module):
         return self.B.weight, offset, self.b
 
     def forward(self, x: Inputs, y: Tensor) -> Tensor:
-        energy = energy_of(self.unary(x), y, self.b, self.B(y))
-        return energy + 0.5 * (y * y).sum(dim=-1) if self.space.is_continuous else energy
+        return energy_of(self.unary(x), y, self.b, self.B(y))
 
     @property
     def input_weights(self) -> list[Tensor]:
@@ -198,11 +196,20 @@ class SeparateEnergy(nn.Module):
     stacked into one tensor to be evaluated together.
     """
 
-    def __init__(self, n_inputs: int, space: OutputSpace, *, hidden: tuple[int, ...] = (150, 150)) -> None:
+    def __init__(
+        self,
+        encoding: int | Encoding,
+        space: OutputSpace,
+        *,
+        hidden: tuple[int, ...] = (150, 150),
+        activation: Activation = "softplus",
+        output_offset: bool = False,
+    ) -> None:
         super().__init__()
         self.space = space
-        self.scaling = InputScaling(n_inputs)
-        widths = [n_inputs, *hidden]
+        self.encoding = InputScaling(encoding) if isinstance(encoding, int) else encoding
+        self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[activation]
+        widths = [self.encoding.n_encoded, *hidden]
         n_outputs = space.n_outputs
         self.weights = nn.ParameterList()
         self.offsets = nn.ParameterList()
@@ -212,18 +219,32 @@ class SeparateEnergy(nn.Module):
             self.offsets.append(nn.Parameter(torch.empty(n_outputs, 1, fan_out).uniform_(-bound, bound)))
         bound = widths[-1] ** -0.5
         self.a = nn.Parameter(torch.empty(space.n_columns, widths[-1]).uniform_(-bound, bound))
+        self.output_offset: nn.Parameter | None = nn.Parameter(torch.zeros(space.n_columns)) if output_offset else None
 
     def project(self, x: Inputs) -> Tensor:
-        return self.scaling.then_linear(x, self.weights[0].flatten(0, 1), self.offsets[0].flatten())
+        return self.encoding.then_linear(x, self.projection_weight, self.offsets[0].flatten())
+
+    def project_encoded(self, encoded: Tensor) -> Tensor:
+        return linear(encoded, self.projection_weight, self.offsets[0].flatten())
+
+    @property
+    def projection_weight(self) -> Tensor:
+        """(outputs x width, encoded columns)."""
+        return torch.flatten(self.weights[0], 0, 1)
+
+    @property
+    def projection_width(self) -> int:
+        return len(self.projection_weight)
 
     def unary_of(self, projected: Tensor) -> Tensor:
         n_outputs, width, _ = self.weights[0].shape
-        features = F.softplus(projected).view(-1, n_outputs, width).transpose(0, 1)
+        features = self.activation(projected).view(-1, n_outputs, width).transpose(0, 1)
         for weight, offset in zip(self.weights[1:], self.offsets[1:], strict=True):
-            features = F.softplus(features @ weight.transpose(1, 2) + offset)
+            features = self.activation(features @ weight.transpose(1, 2) + offset)
         if self.space.n_columns != self.space.n_outputs:
             features = features[self.space.column_output]  # (columns, rows, width)
-        return torch.bmm(features, self.a.unsqueeze(2)).squeeze(2).T
+        unary = torch.bmm(features, self.a.unsqueeze(2)).squeeze(2).T
+        return unary if self.output_offset is None else torch.add(unary, self.output_offset)
 
     def pull_back(self, gradient: Tensor, targets: Tensor) -> Tensor:
         # What is said of a target depends on that target's own network only.
@@ -236,10 +257,10 @@ class SeparateEnergy(nn.Module):
                 padded = torch.zeros(PULLED_ROWS, blocks.shape[2])
                 padded[: len(rows)] = blocks[rows, target]
                 result[rows] = product(padded, weights[target])[: len(rows)]
-        return result * self.scaling.scale
+        return result
 
     def push(self, difference: SparseRows) -> Tensor:
-        return difference.scaled(self.scaling.scale).times(self.weights[0].flatten(0, 1).T)
+        return difference.times(self.weights[0].flatten(0, 1).T)
 
     def unary(self, x: Inputs) -> Tensor:
         return self.unary_of(self.project(x))
@@ -249,8 +270,7 @@ class SeparateEnergy(nn.Module):
         return None
 
     def forward(self, x: Inputs, y: Tensor) -> Tensor:
-        energy = (self.unary(x) * y).sum(dim=-1)
-        return energy + 0.5 * (y * y).sum(dim=-1) if self.space.is_continuous else energy
+        return (self.unary(x) * y).sum(dim=-1)
 
     @property
     def input_weights(self) -> list[Tensor]:

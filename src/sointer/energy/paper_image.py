@@ -83,8 +83,8 @@ def paper_image_energy(
 def check_mask(image: ImageShape, space: OutputSpace, pixel: int | None) -> None:
     """One output for each pixel (or one alone), all with the same classes."""
     n_wanted = image.n_pixels if pixel is None else 1
-    if space.is_continuous or len(set(space.n_classes)) != 1 or space.n_outputs != n_wanted:
-        kind = "continuous" if space.is_continuous else f"with {sorted(set(space.n_classes))} classes"
+    if len(set(space.n_classes)) != 1 or space.n_outputs != n_wanted:
+        kind = f"with {sorted(set(space.n_classes))} classes"
         raise InputError(
             f"the paper's energy for images of {image.height}x{image.width} pixels needs {n_wanted} discrete "
             f"output(s) that share their classes, got {space.n_outputs} {kind}; use preset='default'."

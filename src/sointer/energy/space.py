@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.outputs import Outputs
@@ -17,19 +18,16 @@ from sointer.outputs import Outputs
 class OutputSpace:
     """What the energy sees of the outputs.
 
-    A discrete output with c classes owns c *labels*. A binary output enters the energy as one
-    number (0 or 1), any other discrete output one-hot, a continuous output as its standardised
-    value. `q` below is always a matrix (rows, labels): one-hot for known outputs, probabilities
-    for uncertain ones, so that `q @ label_columns` is the encoded output y.
+    An output with c classes owns c *labels*. An output with two of them enters the energy as one number, 0 or 1 or,
+    where it is graded (a probability, the quantile of a number), anything between; any other output enters one-hot.
+    `q` below is always a matrix (rows, labels): one-hot for known labels, probabilities for graded or uncertain
+    ones, so that `q @ label_columns` is the encoded output y.
     """
 
     n_classes: tuple[int, ...]
-    is_continuous: bool = False
 
     @classmethod
     def of(cls, outputs: Outputs) -> OutputSpace:
-        if outputs.kind == "continuous":
-            return cls((1,) * outputs.n_outputs, is_continuous=True)
         return cls(tuple(int(c) for c in outputs.n_classes))
 
     @property
@@ -39,7 +37,7 @@ class OutputSpace:
     @cached_property
     def is_binary(self) -> bool:
         """Whether every output is a yes or no."""
-        return not self.is_continuous and all(c == 2 for c in self.n_classes)
+        return all(c == 2 for c in self.n_classes)
 
     @property
     def n_labels(self) -> int:
@@ -61,7 +59,7 @@ class OutputSpace:
         rows = []
         for n_classes in self.n_classes:
             block = torch.eye(n_classes)
-            rows.append(block[:, 1:] if n_classes == 2 and not self.is_continuous else block)
+            rows.append(block[:, 1:] if n_classes == 2 else block)
         blocks: Tensor = torch.block_diag(*rows)
         return blocks
 
@@ -76,9 +74,7 @@ class OutputSpace:
 
     @property
     def n_configurations(self) -> float:
-        """How many outputs there are in all; infinite for continuous ones."""
-        if self.is_continuous:
-            return float("inf")
+        """How many outputs there are in all."""
         return float(np.prod([float(c) for c in self.n_classes]))
 
     @cached_property
@@ -102,11 +98,28 @@ class OutputSpace:
         q = torch.zeros(codes.shape[0], self.n_labels)
         return q.scatter_(1, codes + self.first_label, 1.0)
 
+    def probabilities(self, codes: Tensor) -> Tensor:
+        """Class codes as (rows, labels); codes of graded outputs are the probability of their second label."""
+        if not codes.dtype.is_floating_point:
+            return self.one_hot(codes)
+        if self.is_binary:
+            return torch.stack([1 - codes, codes], dim=2).flatten(1)
+        blocks = [
+            torch.stack([1 - own, own], dim=1) if c == 2 else F.one_hot(own.long(), c).float()
+            for c, own in zip(self.n_classes, codes.unbind(dim=1), strict=True)
+        ]
+        return torch.cat(blocks, dim=1)
+
     def encode(self, codes: Tensor) -> Tensor:
-        """Class codes, or standardised values, as the y that enters the energy."""
-        if self.is_continuous:
-            return codes.to(torch.float32)
-        return self.one_hot(codes) @ self.label_columns
+        """Codes as the y that enters the energy: (rows, columns)."""
+        return self.probabilities(codes) @ self.label_columns
+
+    def labels(self, codes: Tensor) -> Tensor:
+        """Class codes; of graded outputs, the label that is more likely."""
+        if not codes.dtype.is_floating_point:
+            return codes
+        two = torch.tensor(self.n_classes) == 2
+        return torch.where(two, (codes > 0.5).float(), codes).long()
 
     def configuration_index(self, codes: Tensor) -> Tensor:
         """The row of `configurations` that equals each row of codes."""
@@ -134,3 +147,11 @@ class OutputSpace:
             return label_log_p.reshape(len(label_log_p), -1, 2).argmax(dim=2)
         blocks = label_log_p.split(list(self.n_classes), dim=1)
         return torch.stack([block.argmax(dim=1) for block in blocks], dim=1)
+
+    def codes(self, label_log_p: Tensor, graded: NDArray[np.bool_]) -> Tensor:
+        """Codes (rows, outputs): the most likely class; of graded outputs, the probability of their second label."""
+        labels = self.most_likely(label_log_p)
+        if not graded.any():
+            return labels
+        second = label_log_p[:, self.first_label + (torch.tensor(self.n_classes) == 2).long()].exp()
+        return torch.where(torch.from_numpy(graded), second, labels.float())

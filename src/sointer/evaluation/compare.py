@@ -12,17 +12,22 @@ from numpy.typing import NDArray
 
 from sointer.base import AUTO_K, Explainer, fitted_targets
 from sointer.errors import InputError
+from sointer.evaluation.global_list import GlobalList
 from sointer.evaluation.result import Evaluation, MethodScore, TargetScore
-from sointer.evaluation.rivals import installed_rivals, make_rivals
+from sointer.evaluation.rivals import Rival, choose_rivals, make_rival, queries_of_fit
 from sointer.explainer import SOInter
-from sointer.metrics import mean_interval
+from sointer.explanation import Explanation
+from sointer.metrics import keep_and_delete, mean_interval
+from sointer.metrics.keep_and_delete import check_sizes
 from sointer.removal import make_removal
 from sointer.selection import first_units, smallest_confirmed
-from sointer.source import Source
+from sointer.source import Queried, Source
 from sointer.validation import check_k, check_positive_int
 
 TARGETS_PER_ROW = 8
 N_DRAWS = 10
+N_PAIRED_DRAWS = 6
+"""Draws for each size of keep and delete, which are many."""
 SHARE_CHANGED = 0.1
 
 
@@ -50,6 +55,7 @@ def evaluate(
     targets: Sequence[int | str] | None = None,
     n_rows: int = 50,
     k: int | None = None,
+    ks: Sequence[int] | None = None,
     against: Sequence[str] | None = None,
     n_samples: int = 1000,
     random_state: int = 0,
@@ -60,7 +66,15 @@ def evaluate(
     All methods are asked the same questions: up to 8 outputs of each of `n_rows` rows, of which half, where outputs are
     many, are chosen because the model gives them another value than usual. All are told what the model says, and
     the model judges what they select. `k` is how many features are kept (the explainer's own; 10 for k="auto").
-    `against` names the other methods: unless told, Random, Lime and KernelShap, as far as they are installed.
+    Keep and delete are reported side by side, for tables and texts, at the sizes `ks` (by default k and 1, 3, 8, 15,
+    30, as far as there are more features): the share of predictions that stay on the best features alone, and the share
+    that flip when these are removed.
+
+    `against` names the other methods, among Random, GlobalList (one ranking for all rows, by the mean size of the
+    explainer's own scores), Lime, KernelShap, TreeShap (which looks inside models of trees), HideAndSeek and Invase
+    (both trained with as many queries as the explainer's fit took, on its training rows). ["all"] are those that are
+    installed and can be used here; by default Invase is left out, which takes minutes, and HideAndSeek where outputs
+    are many.
     `n_samples` is the most rows that Lime and KernelShap may ask about each row. `tell` receives a line before every
     step.
 
@@ -80,32 +94,48 @@ def evaluate(
         raise InputError("evaluate: there is no model to ask; load the explainer with its black box.")
     before = explainer.black_box_.n_queries
     rng = np.random.default_rng(check_positive_int(random_state, "random_state", minimum=0))
-    against = installed_rivals(say) if against is None else against
-    rivals = make_rivals(against, explainer, check_positive_int(n_samples, "n_samples", minimum=10), random_state)
+    check_positive_int(n_samples, "n_samples", minimum=10)
+    asked_targets = fitted_targets(targets, explainer.outputs_)
+    names = choose_rivals(against, explainer, asked_targets, say)
     rows = explainer._source(X, None)
     some = np.sort(rng.permutation(rows.data.shape[0])[: check_positive_int(n_rows, "n_rows")])
     say(f"asking the model about {len(some)} rows")
-    questions = ask_questions(explainer, rows.take(some), fitted_targets(targets, explainer.outputs_), rng)
+    questions = ask_questions(explainer, rows.take(some), asked_targets, rng)
     n_units = questions.source.groups.n_units
     asked = check_k(explainer.k if k is None else k, n_units)
     size = min(AUTO_K, n_units) if asked == "auto" else asked
+    sizes = sizes_to_report(explainer, ks, size)
     other = "mean" if questions.source.removal.is_random else "marginal"
-    scores, agreement = [], np.zeros(0)
-    for method in (explainer, *rivals):
-        say(f"judging {type(method).__name__}")
-        score, kept = judge(method, questions, size, other)
-        scores.append(score)
-        agreement = kept if method is explainer else agreement
+    rivals = [make_rival(name, explainer, asked_targets, n_samples, random_state, say) for name in names]
+    own_queries = queries_of_fit(explainer) if isinstance(explainer, SOInter) else 0
+    say(f"judging {type(explainer).__name__}")
+    score, agreement, explanation = judge(explainer, questions, size, sizes, other)
+    scores = [replace(score, n_fit_queries=own_queries, fit_seconds=float("nan"))]
+    for rival in rivals:
+        say(f"judging {type(rival.method).__name__}")
+        scores.append(judge_rival(rival, explanation, questions, size, sizes, other))
     return Evaluation(
         methods=scores,
         targets=by_target(explainer, questions, agreement),
         n_rows=len(some),
         n_questions=len(questions),
         k=size,
+        ks=list(sizes),
         removal=questions.source.removal.name,
         other_removal=other,
         n_queries=explainer.black_box_.n_queries - before,
     )
+
+
+def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int) -> tuple[int, ...]:
+    """At how many features keep and delete are measured; nowhere for images."""
+    n_units = explainer.groups_.n_units
+    if explainer.input_format_.image is not None:
+        if ks is not None:
+            raise InputError("ks: keep and delete are measured for tables and texts, not for images; leave it out.")
+        return ()
+    sizes = check_sizes(ks, n_units)
+    return sizes if ks is not None or k == n_units else tuple(sorted({*sizes, k}))
 
 
 def ask_questions(explainer: Explainer, source: Source, targets: list[int], rng: np.random.Generator) -> Questions:
@@ -129,9 +159,8 @@ def choose_questions(
     if len(targets) <= TARGETS_PER_ROW:
         return np.repeat(np.arange(len(answers)), len(targets)), np.tile(targets, len(answers))
     asked: list[NDArray[np.int64]] = []
-    codes = explainer.outputs_.encode(answers)[:, targets]
-    is_label = explainer.outputs_.kind in ("binary", "categorical")
-    usual = np.array([np.bincount(column).argmax() for column in codes.T]) if is_label else codes
+    codes = explainer.outputs_.labels(answers)[:, targets]
+    usual = np.array([np.bincount(column).argmax() for column in codes.T])
     for unusual in codes != usual:
         rare = rng.permutation(np.flatnonzero(unusual))[: TARGETS_PER_ROW // 2]
         others = rng.permutation(np.setdiff1d(np.arange(len(targets)), rare))[: TARGETS_PER_ROW - len(rare)]
@@ -139,12 +168,25 @@ def choose_questions(
     return np.repeat(np.arange(len(answers)), TARGETS_PER_ROW), np.concatenate(asked)
 
 
-def judge(method: Explainer, questions: Questions, k: int, other: str) -> tuple[MethodScore, NDArray[np.float64]]:
-    """How a method does on all questions, and on which of them the model agrees."""
+def judge_rival(
+    rival: Rival, own: Explanation, questions: Questions, k: int, ks: tuple[int, ...], other: str
+) -> MethodScore:
+    """How another method does on all questions; `own` is the explainer's explanation of them."""
+    if isinstance(rival.method, GlobalList):
+        rival.method.learn_from(own)
+    score, _, _ = judge(rival.method, questions, k, ks, other)
+    return replace(score, n_fit_queries=rival.n_fit_queries, fit_seconds=rival.fit_seconds)
+
+
+def judge(
+    method: Explainer, questions: Questions, k: int, ks: tuple[int, ...], other: str
+) -> tuple[MethodScore, NDArray[np.float64], Explanation]:
+    """How a method does on all questions, on which of them the model agrees, and the explanation."""
     black_box = method.black_box_
     assert black_box is not None
     queries, started = black_box.n_queries, time.perf_counter()
-    ranking, source = rank(method, questions.source, questions)
+    explanation = rank(method, questions.source, questions)
+    ranking, source = explanation.selected, explanation.source
     seconds, asked = time.perf_counter() - started, black_box.n_queries - queries
     n_units, every = source.groups.n_units, np.arange(len(questions))
     chosen = first_units(ranking, np.full(len(questions), k), n_units)
@@ -153,6 +195,7 @@ def judge(method: Explainer, questions: Questions, k: int, other: str) -> tuple[
     otherwise = replace(source, removal=make_removal(other, background, source.input_format))
     elsewhere = otherwise.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
     n_rows = questions.source.data.shape[0]
+    curves = keep_and_delete(explanation, ks=ks, n_draws=N_PAIRED_DRAWS) if ks else None
     score = MethodScore(
         name=type(method).__name__,
         fidelity=mean_interval([agreement[questions.row == row].mean() for row in range(n_rows)]),
@@ -160,19 +203,19 @@ def judge(method: Explainer, questions: Questions, k: int, other: str) -> tuple[
         fidelity_otherwise=float(elsewhere.mean()),
         stability=stability(method, questions, chosen, k),
         size=float(smallest_confirmed(source, ranking, questions.target).mean()),
-        n_fit_queries=method.n_queries_ if isinstance(method, SOInter) else 0,
+        keep=[] if curves is None else curves.keep.tolist(),
+        delete=[] if curves is None else curves.delete.tolist(),
         queries_per_row=asked / n_rows,
         ms_per_row=1000 * seconds / n_rows,
     )
-    return score, agreement
+    return score, agreement, explanation
 
 
-def rank(method: Explainer, rows: Source, questions: Questions) -> tuple[NDArray[np.int64], Source]:
-    """All units of every question, best first, and the source that can be asked about them."""
+def rank(method: Explainer, rows: Source, questions: Questions) -> Explanation:
+    """All units of every question, best first."""
     data = rows.input_format.decode(rows.data[questions.row])
-    predicted = rows.answers[questions.row]
-    explanation = method.explain(data, questions.target, k=rows.groups.n_units, predicted=predicted)
-    return explanation.selected, explanation.source
+    predicted = Queried(rows.answers[questions.row])
+    return method.explain(data, questions.target, k=rows.groups.n_units, predicted=predicted)
 
 
 def stability(method: Explainer, questions: Questions, chosen: NDArray[np.bool_], k: int) -> float:
@@ -181,7 +224,7 @@ def stability(method: Explainer, questions: Questions, chosen: NDArray[np.bool_]
         return float("nan")  # superpixels of a changed image are others
     outputs, row = method.outputs_, questions.row
     same = outputs.agree(questions.source.answers, questions.changed.answers)[row, questions.target]
-    ranking, _ = rank(method, questions.changed, questions)
+    ranking = rank(method, questions.changed, questions).selected
     after = first_units(ranking, np.full(len(row), k), chosen.shape[1]) & questions.untouched[row]
     before = chosen & questions.untouched[row]
     either = (before | after).sum(axis=1)

@@ -28,9 +28,15 @@ class MethodScore:
     features cannot be compared, such as superpixels."""
     size: float
     """How few of its best features the model confirms, on average."""
-    n_fit_queries: int
+    keep: list[float]
+    """For each of `Evaluation.ks`, share of predictions that stay when all but the best k features are removed."""
+    delete: list[float]
+    """For each of `Evaluation.ks`, share of predictions that flip when the best k features are removed."""
     queries_per_row: float
     ms_per_row: float
+    n_fit_queries: int = 0
+    fit_seconds: float = 0.0
+    """NaN for the explainer itself, which was fitted before."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class Evaluation:
     n_rows: int
     n_questions: int
     k: int
+    ks: list[int]
+    """The sizes of keep and delete; none for images."""
     removal: str
     other_removal: str
     n_queries: int
@@ -85,12 +93,34 @@ class Evaluation:
             "size        how few of the best features are enough for the model to say the same",
             "asked, ms   rows asked of the model and time, to explain one row",
         ]
+        if self.ks:
+            lines += ["", *self._keep_and_delete()]
         if len(self.targets) > 1:
             shown = self.targets[:MOST_TARGETS_SHOWN]
             more = f" (the worst {len(shown)} of {len(self.targets)})" if len(shown) < len(self.targets) else ""
             per_target = [[t.target, f"{t.fidelity:.3f}", str(t.n_questions)] for t in shown]
             lines += ["", *aligned([[f"output{more}", "fidelity", "questions"], *per_target])]
         return "\n".join(lines)
+
+    def _keep_and_delete(self) -> list[str]:
+        """Keep and delete side by side at every size, and what fitting took."""
+        header = ["keep/delete", *(f"k={k}" for k in self.ks), "fit asked", "fit s"]
+        rows = [
+            [
+                method.name,
+                *(f"{keep:.2f}/{delete:.2f}" for keep, delete in zip(method.keep, method.delete, strict=True)),
+                f"{method.n_fit_queries:,}",
+                "-" if math.isnan(method.fit_seconds) else f"{method.fit_seconds:.1f}",
+            ]
+            for method in self.methods
+        ]
+        return [
+            *aligned([header, *rows]),
+            "",
+            "keep        predictions that stay when all but the best k features are removed",
+            "delete      predictions that flip when the best k features are removed; read both together",
+            "fit         rows asked of the model and seconds, before the first explanation",
+        ]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from sointer.base import Explainer
-from sointer.baselines import KernelShap, Lime, Random
-from sointer.baselines.baseline import Baseline
+from sointer.base import Explainer, Subject
+from sointer.baselines import HideAndSeek, Invase, KernelShap, Lime, Random, TreeShap
+from sointer.baselines.baseline import N_FIRST, Answers, Baseline
+from sointer.baselines.invase_networks import invase_package
+from sointer.baselines.trained import MAX_NUMBERS, Trained
+from sointer.baselines.tree_models import tree_model
 from sointer.errors import InputError, MissingExtraError, require_extra
+from sointer.evaluation.global_list import GlobalList
 
-RIVALS = ("Random", "Lime", "KernelShap")
-PACKAGES = {"Lime": "lime", "KernelShap": "shap"}
+RIVALS = ("Random", "GlobalList", "Lime", "KernelShap", "TreeShap", "HideAndSeek", "Invase")
+ALL = "all"
+PACKAGES = {"Lime": "lime", "KernelShap": "shap", "TreeShap": "shap", "Invase": "invase"}
+TABLES_ONLY = ("GlobalList", "TreeShap", "HideAndSeek", "Invase")
+MAX_TARGETS_TRAINED = 8
+"""Networks are trained for at most so many targets by default."""
+MAX_COLUMNS_OF_PACKAGE = 20
+"""Tables of at most so many columns are given to the invase package, whose time grows with their third power."""
 
 SHARED = (
     "black_box_",
@@ -29,43 +42,119 @@ SHARED = (
 )
 
 
-def make_rivals(names: Sequence[str], explainer: Explainer, n_samples: int, seed: int) -> list[Baseline]:
-    """The methods of these names beside the explainer: same model, features, outputs and meaning of "absent"."""
-    known = {name.lower(): name for name in RIVALS}
-    unknown = [name for name in names if name.lower() not in known]
-    if unknown:
-        raise InputError(f"there is no method {unknown[0]!r} to compare with; choose among {', '.join(RIVALS)}.")
-    chosen = [known[name.lower()] for name in dict.fromkeys(names)]
-    return [_beside(explainer, _make(name, explainer, n_samples, seed), seed) for name in chosen]
+@dataclass(frozen=True)
+class Rival:
+    """A method to compare with, ready to explain."""
+
+    method: Baseline
+    n_fit_queries: int = 0
+    fit_seconds: float = 0.0
 
 
-def installed_rivals(tell: Callable[[str], None]) -> list[str]:
-    """Those of all methods whose packages are there; tells which are not."""
+def choose_rivals(
+    names: Sequence[str] | None, explainer: Explainer, targets: list[int], tell: Callable[[str], None]
+) -> list[str]:
+    """The methods of these names; "all", or None for those that take seconds, as far as they can be used here.
+
+    Tells which are left out, and why.
+    """
+    wants_all = names is not None and [name.lower() for name in names] == [ALL]
+    if names is not None and not wants_all:
+        known = {name.lower(): name for name in RIVALS}
+        unknown = [name for name in names if name.lower() not in known]
+        if unknown:
+            choice = f"{', '.join(RIVALS)}, or {ALL}"
+            raise InputError(f"there is no method {unknown[0]!r} to compare with; choose among {choice}.")
+        return list(dict.fromkeys(known[name.lower()] for name in names))
     found = []
     for name in RIVALS:
-        try:
-            if name in PACKAGES:
-                require_extra(PACKAGES[name], "baselines")
-        except MissingExtraError:
-            tell(f'{name} is left out, for {PACKAGES[name]} is not installed (pip install "sointer[baselines]")')
-        else:
+        why = why_not(name, explainer, targets, slow_ones=wants_all)
+        if why is None:
             found.append(name)
+        else:
+            tell(f"{name} is left out, for {why}")
     return found
 
 
-def _make(name: str, explainer: Explainer, n_samples: int, seed: int) -> Baseline:
-    if name == "Random":
-        return Random(explainer.black_box_, random_state=seed)
-    kind = Lime if name == "Lime" else KernelShap
-    return kind(explainer.black_box_, n_samples=n_samples, random_state=seed, verbose=False)
+def why_not(name: str, explainer: Explainer, targets: list[int], *, slow_ones: bool) -> str | None:
+    """Why a method is left out, if so: it cannot be used here, or it is slow and `slow_ones` are not wanted."""
+    form = explainer.input_format_
+    if name in TABLES_ONLY and form.image is not None:
+        return "it does not explain images"
+    if name == "Invase" and not slow_ones:
+        return "it trains for minutes; name it to include it"
+    if name == "HideAndSeek" and not slow_ones and len(targets) > MAX_TARGETS_TRAINED:
+        return f"it would train {len(targets)} times, once per output; name it to include it"
+    try:
+        if name in PACKAGES:
+            invase_package() if name == "Invase" else require_extra(PACKAGES[name], "baselines")
+    except MissingExtraError:
+        return f'{PACKAGES[name]} is not installed (pip install "sointer[baselines]")'
+    if name == "TreeShap":
+        try:
+            tree_model(explainer.black_box_)
+        except InputError:
+            return "the model is not one of trees that it can read"
+        if form.is_categorical.any():
+            return "some features are categories"
+    return None
 
 
-def _beside(explainer: Explainer, rival: Baseline, seed: int) -> Baseline:
-    """What a rival's fit would find out by asking, taken from the explainer."""
+def make_rival(
+    name: str, explainer: Explainer, targets: list[int], n_samples: int, seed: int, tell: Callable[[str], None]
+) -> Rival:
+    """A method beside the explainer: same model, features, outputs and meaning of "absent".
+
+    Methods that train networks may query the model as often as the explainer's fit did.
+    """
+    black_box = explainer.black_box_
+    assert black_box is not None
+    rival = _make(name, explainer, n_samples, seed, tell)
     rival._check_settings()
-    for name in SHARED:
-        setattr(rival, name, getattr(explainer, name))
+    before, started = black_box.n_queries, time.perf_counter()
+    if isinstance(rival, Trained | TreeShap):
+        form = explainer.input_format_
+        rng, data = np.random.default_rng(seed), explainer.background_.rows
+        subject = Subject(data, black_box, form, explainer.groups_, explainer.removal_, 1, rng)
+        if isinstance(rival, Trained):
+            tell(f"training {name} with {rival.query_budget:,} queries, once for each of {len(targets)} outputs")
+            queried = rival._ask_whole_rows(subject, targets)
+            rival._learn(subject, replace(queried, outputs=explainer.outputs_.with_new_labels(queried.raw)))
+        else:
+            nothing = np.zeros((0, explainer.n_outputs_))
+            rival._learn(subject, Answers(np.zeros(0, dtype=np.int64), nothing, explainer.outputs_, targets))
+    for attribute in SHARED:
+        setattr(rival, attribute, getattr(explainer, attribute))
     rival.seed_ = seed
-    if isinstance(rival, Random):  # its guess of the answer, never used where the answer is given
+    if isinstance(rival, Random):  # its guess of the value, never used where the value is given
         rival.usual_ = np.zeros(explainer.n_outputs_, dtype=np.int64)
-    return rival
+    return Rival(rival, black_box.n_queries - before, time.perf_counter() - started)
+
+
+def queries_of_fit(explainer: Explainer) -> int:
+    """Rows whose outputs an explainer learned from, those of a checkpoint included."""
+    return int(getattr(explainer, "n_queries_", 0)) + int(getattr(explainer, "n_queries_replayed_", 0))
+
+
+def _make(name: str, explainer: Explainer, n_samples: int, seed: int, tell: Callable[[str], None]) -> Baseline:
+    box = explainer.black_box_
+    if name in ("Random", "GlobalList", "TreeShap"):
+        return {"Random": Random, "GlobalList": GlobalList, "TreeShap": TreeShap}[name](box, random_state=seed)
+    if name in ("Lime", "KernelShap"):
+        kind = Lime if name == "Lime" else KernelShap
+        return kind(box, n_samples=n_samples, random_state=seed, verbose=False)
+    n_columns = explainer.input_format_.n_columns
+    budget = min(max(N_FIRST, queries_of_fit(explainer)), MAX_NUMBERS // n_columns)
+    shared: dict[str, Any] = {
+        "query_budget": budget,
+        "output_kind": explainer.output_kind,
+        "tolerance": explainer.tolerance,
+        "random_state": seed,
+        "verbose": False,
+    }
+    if name == "HideAndSeek":
+        return HideAndSeek(box, **shared)
+    if n_columns > MAX_COLUMNS_OF_PACKAGE:
+        tell(f"Invase is trained as in its paper, for its package is too slow for {n_columns} columns")
+        return Invase(box, setting="paper", **shared)
+    return Invase(box, **shared)

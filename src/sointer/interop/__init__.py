@@ -1,1 +1,1 @@
-"""Bridges to other packages: shap, captum, Quantus, MLflow, ONNX. Each is imported only when its module is used."""
+"""Bridges to other packages: shap, captum, Quantus, MLflow. Each is imported only when its module is used."""

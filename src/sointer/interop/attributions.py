@@ -12,15 +12,21 @@ if TYPE_CHECKING:
 
 
 def attributions(explanation: Explanation, *, selected_only: bool = False) -> NDArray[np.float32]:
-    """The score of every feature, in the shape of the input: (rows, features), or (n, channels, height, width).
+    """The effect of every feature, in the shape of the input: (rows, features), or (n, channels, height, width).
 
-    A group gives each of its features its score, a pixel gives it to all its channels. `selected_only` makes
-    everything that was not selected 0.
+    Effects are signed and in the unit of the output; a group shares its effect evenly among its features, so that the
+    sum stays. Where effects are not known, the scores are given, which have no sign: a group gives each of its
+    features its score, a pixel gives it to all its channels. `selected_only` makes everything that was not selected 0.
     """
     source = explanation.source
-    scores = np.where(explanation.unit_mask, explanation.scores, 0.0) if selected_only else explanation.scores
-    units = source.groups.unit_of_features(len(explanation))
-    of_features = np.take_along_axis(scores, np.asarray(units, dtype=np.int64), axis=1).astype(np.float32)
+    of_units = explanation.scores if explanation.effects is None else explanation.effects
+    if selected_only:
+        of_units = np.where(explanation.unit_mask, of_units, 0.0)
+    units = np.asarray(source.groups.unit_of_features(len(explanation)), dtype=np.int64)
+    of_features = np.take_along_axis(of_units, units, axis=1).astype(np.float32)
+    if explanation.effects is not None:
+        n_members = np.bincount(units[0], minlength=of_units.shape[1])  # groups of tables are the same in all rows
+        of_features /= n_members[units].astype(np.float32)
     image = source.input_format.image
     if image is None:
         return of_features

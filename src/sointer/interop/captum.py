@@ -31,12 +31,17 @@ class SOInterAttribution:
         *,
         k: int | None = None,
         predicted: Any = None,
+        query: bool = True,
         selected_only: bool = False,
     ) -> Any:
-        """The score of every entry of the inputs, as a tensor of their shape (in a tuple if they came in one).
+        """The effect of every entry of the inputs, as a tensor of their shape (in a tuple if they came in one).
+
+        Effects are signed, in the unit of the output. Where they are not known (images, preset="paper"), the scores are
+        returned, which have no sign.
 
         target : an output's number or name for all rows; a tuple (row, column) for a pixel of masks; or one of
             these per row, as a list or a tensor.
+        k, predicted, query : as in `explain`.
         selected_only : 0 for what was not selected.
         """
         single = inputs[0] if isinstance(inputs, tuple) else inputs
@@ -44,13 +49,13 @@ class SOInterAttribution:
             got = f"{len(inputs)} of them" if isinstance(inputs, tuple) else type(inputs).__name__
             raise InputError(f"attribute: inputs must be one tensor, or a tuple of one, got {got}.")
         rows = as_rows(single.detach(), self.explainer)
-        explanation = self.explainer.explain(rows, self._target(target), k=k, predicted=predicted)
+        explanation = self.explainer.explain(rows, self._target(target), k=k, predicted=predicted, query=query)
         values = attributions(explanation, selected_only=selected_only).reshape(tuple(single.shape))
         result = torch.from_numpy(values).to(dtype=_float_like(single), device=single.device)
         return (result,) if isinstance(inputs, tuple) else result
 
     def has_convergence_delta(self) -> bool:
-        """No: scores do not add up to the model's answer."""
+        """No: effects add up to what the explainer expects of the model, not to what the model returns."""
         return False
 
     def _target(self, target: Any) -> Any:

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from sointer import persistence
 from sointer._version import __version__
-from sointer.base import AUTO_K
 from sointer.errors import InputError, require_extra
 from sointer.explainer import SOInter
 
@@ -93,16 +92,19 @@ class Predictor:
         self.explainer = explainer
 
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """One line per row and selected feature: sample, target, expected, rank, feature, score.
+        """One line per sample and selected feature: sample, target, value, value_source, rank, feature, score.
 
-        params : "target", the output to explain, by name ("" where there is one only); "k", how many features.
+        The model is not stored, so values are those that the explainer expects (`value_source` is "expected").
+
+        params : "target", the output to explain, by name ("" where there is one only); "k", how many features
+            (0 for as many as the explainer was made for, which may differ from sample to sample).
         """
         given = params or {}
         unknown = sorted(set(given) - {"target", "k"})
         if unknown:
             raise InputError(f"predict: params holds {', '.join(unknown)}; expected target and k only.")
-        target, k = given.get("target") or None, given.get("k") or _usual_k(self.explainer)
-        table: pd.DataFrame = self.explainer.explain(model_input, target, k=int(k)).to_frame().reset_index(drop=True)
+        target, k = given.get("target") or None, int(given.get("k") or 0) or self.explainer.k
+        table: pd.DataFrame = self.explainer.explain(model_input, target, k=k).to_frame().reset_index(drop=True)
         return table
 
     def get_raw_model(self) -> SOInter:
@@ -121,17 +123,16 @@ def _check(explainer: Any) -> None:
         )
 
 
-def _usual_k(explainer: SOInter) -> int:
-    return min(AUTO_K, explainer.groups_.n_units) if explainer.k == "auto" else int(explainer.k)
-
-
 def _signature(explainer: SOInter) -> Any:
     """What may be asked for; columns are checked by the explainer itself, which knows them better."""
     from mlflow.models import ModelSignature
     from mlflow.types import ParamSchema, ParamSpec
 
     only = explainer.output_names_[explainer.targets_[0]] if len(explainer.targets_) == 1 else ""
-    params = [ParamSpec("target", "string", only), ParamSpec("k", "long", _usual_k(explainer))]
+    params = [
+        ParamSpec("target", "string", only),
+        ParamSpec("k", "long", 0 if explainer.k == "auto" else int(explainer.k)),
+    ]
     return ModelSignature(params=ParamSchema(params))
 
 

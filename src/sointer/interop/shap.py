@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
-    """A `shap.Explanation` of the scores: 2-D for tables and texts, (n, height, width, channels) for images.
+    """A `shap.Explanation` of effects, or scores: 2-D for tables and texts, (n, height, width, channels) for images.
 
-    Categories of a DataFrame are shown by their names.
+    Base values are those that effects lead away from; of scores, which have none, 0. Categories of a DataFrame are
+    shown by their names.
     """
     shap = require_extra("shap", "baselines")
     source = explanation.source
@@ -29,11 +30,14 @@ def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
             base_values=np.zeros(len(explanation)),
             data=np.asarray(data).transpose(0, 2, 3, 1),
         )
+    base = np.zeros(len(explanation))
+    if explanation.effects is not None and explanation.base_value is not None:
+        base = explanation.base_value.astype(np.float64)
     rows = source.input_format.decode(source.data)
     data = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
     return shap.Explanation(
         values=values,
-        base_values=np.zeros(len(explanation)),
+        base_values=base,
         data=data,
         display_data=data,
         feature_names=list(source.input_format.feature_names),

@@ -11,34 +11,51 @@ layer, its push, is looked up once; after that a row is a few vectors, however m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from sointer.energy.networks import AtProjection
 from sointer.energy.sparse import Inputs, SparseRows
+from sointer.interpreter.gradients import slopes_along
 from sointer.interpreter.present import PresentUnits
-from sointer.interpreter.saliency import sign_of_evidence, slopes_along
 
 if TYPE_CHECKING:
-    from sointer.interpreter.networks import SaliencyInterpreter
+    from sointer.interpreter.networks import EliminationInterpreter
 
 LEAST_ROOM, BLOCK_ROWS, BLOCK_UNITS = 16, 32, 4096
 """Rows are looked at in blocks with room for as many units in each row. The shape of its block depends on a row alone,
 so its scores cannot depend on the rows around it."""
 
 
-def eliminate(interpreter: SaliencyInterpreter, x: Inputs, targets: Tensor, values: Tensor) -> Tensor:
-    """Evidence of every unit (rows, units), made anew by halving in rows where it matters which units are kept."""
-    differences = x if isinstance(x, SparseRows) else SparseRows.of_dense(x - interpreter.references[:1])
-    scores = torch.empty(len(x), interpreter.relevance.shape[1])
+class WholeRows(NamedTuple):
+    """What the units of rows say for the values of their targets, nothing removed."""
+
+    evidence: Tensor
+    """(rows, units) log-odds."""
+    slope: Tensor
+    """(rows,) change of the value's probability per unit of log-odds, from the reference to the row."""
+    base: Tensor
+    """(rows,) probability of the value at the reference."""
+
+    @property
+    def effects(self) -> Tensor:
+        """(rows, units) signed, in probability of the value; they lead from `base` to the row's probability."""
+        return self.evidence * self.slope.unsqueeze(1)
+
+
+def eliminate(
+    interpreter: EliminationInterpreter, x: Inputs, targets: Tensor, values: Tensor, whole: Tensor | None = None
+) -> Tensor:
+    """Evidence of every unit (rows, units), made anew by halving in rows where it matters which units are kept.
+
+    `whole` is the evidence with nothing removed, if it is known.
+    """
+    scores = whole_rows(interpreter, x, targets, values).evidence if whole is None else whole.clone()
     start = interpreter.energy.project(interpreter.references[:1])
-    for rows in torch.arange(len(x)).split(BLOCK_ROWS):
-        evidence = Evidence(interpreter, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
-        scores[rows] = evidence.of_whole_rows(differences.take(lengthened(BLOCK_ROWS, rows, by=-1)[0]))[: len(rows)]
     decided = torch.nonzero(is_decided_by_features(interpreter, targets, values)).squeeze(1)
-    present = PresentUnits.of(differences.take(decided), interpreter.unit_of_column)
+    present = PresentUnits.of(differences_of(interpreter, x).take(decided), interpreter.unit_of_column)
     for some, room in blocks(present.n_of_row):
         rows, n_rows = decided[some], rows_at_once(room)
         evidence = Evidence(interpreter, start, *lengthened(n_rows, targets[rows], values[rows]))
@@ -46,10 +63,26 @@ def eliminate(interpreter: SaliencyInterpreter, x: Inputs, targets: Tensor, valu
     return scores
 
 
-def is_decided_by_features(interpreter: SaliencyInterpreter, targets: Tensor, values: Tensor) -> Tensor:
-    """Rows whose target would have another value if everything were removed; of numbers, all rows."""
-    if interpreter.energy.space.is_continuous:
-        return torch.ones_like(targets, dtype=torch.bool)
+def whole_rows(interpreter: EliminationInterpreter, x: Inputs, targets: Tensor, values: Tensor) -> WholeRows:
+    """Evidence of every unit for the values of the targets, nothing removed, and what it is in probability."""
+    differences = differences_of(interpreter, x)
+    found = WholeRows(torch.empty(len(x), interpreter.n_units), torch.empty(len(x)), torch.empty(len(x)))
+    start = interpreter.energy.project(interpreter.references[:1])
+    for rows in torch.arange(len(x)).split(BLOCK_ROWS):
+        evidence = Evidence(interpreter, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
+        some = evidence.of_whole_rows(differences.take(lengthened(BLOCK_ROWS, rows, by=-1)[0]))
+        for whole, part in zip(found, some, strict=True):
+            whole[rows] = part[: len(rows)]
+    return found
+
+
+def differences_of(interpreter: EliminationInterpreter, x: Inputs) -> SparseRows:
+    """How rows differ from the reference, which is zero for sparse ones."""
+    return x if isinstance(x, SparseRows) else SparseRows.of_dense(x - interpreter.references[:1])
+
+
+def is_decided_by_features(interpreter: EliminationInterpreter, targets: Tensor, values: Tensor) -> Tensor:
+    """Rows whose target would have another value if everything were removed."""
     of_nothing = interpreter.likelihood.predict(interpreter.energy, interpreter.references[:1])[0]
     return of_nothing[targets] != values
 
@@ -77,24 +110,33 @@ def lengthened(length: int, *lists: Tensor, by: int = 0) -> list[Tensor]:
 class Evidence:
     """What the units of a block's rows say for the values of its targets."""
 
-    def __init__(self, interpreter: SaliencyInterpreter, start: Tensor, targets: Tensor, values: Tensor) -> None:
+    def __init__(self, interpreter: EliminationInterpreter, start: Tensor, targets: Tensor, values: Tensor) -> None:
         self._interpreter, self._start, self._targets, self._values = interpreter, start, targets, values
-        energy, reference = interpreter.energy, interpreter.references[:1]
-        self._behind = AtProjection(energy)
-        self._sign = sign_of_evidence(energy, interpreter.likelihood, reference, targets, values)
+        self._behind = AtProjection(interpreter.energy)
 
-    def of_whole_rows(self, differences: SparseRows) -> Tensor:
-        """Of all units, nothing removed, from how rows differ from the reference: (rows, units)."""
+    def of_whole_rows(self, differences: SparseRows) -> WholeRows:
+        """Of all units, nothing removed, from how rows differ from the reference."""
         energy, unit_of_column = self._interpreter.energy, self._interpreter.unit_of_column
-        slope = energy.pull_back(self._slope(energy.push(differences)), self._targets) * self._sign
-        row, column, value = differences.entries()
-        scores = torch.zeros(len(differences), self._interpreter.relevance.shape[1])
-        return scores.index_put_((row, unit_of_column[column]), slope[row, column] * value, accumulate=True)
+        push = self.push(differences)
+        slope = energy.pull_back(self._slope(push), self._targets)
+        row, column, value = self._scaled(differences).entries()
+        scores = torch.zeros(len(differences), self._interpreter.n_units)
+        scores.index_put_((row, unit_of_column[column]), slope[row, column] * value, accumulate=True)
+        before, after = self._log_odds(self._start.expand_as(push)), self._log_odds(self._start + push)
+        low, high = before.sigmoid(), after.sigmoid()
+        moved = after - before
+        # Where the log-odds hardly move, the secant's slope is the curve's own.
+        secant = torch.where(moved.abs() > 1e-3, (high - low) / moved, low * (1 - low))
+        return WholeRows(scores, secant, low)
+
+    def _log_odds(self, points: Tensor) -> Tensor:
+        """Of the values, at points behind the first layer: (rows,)."""
+        return self._interpreter.likelihood.target_evidence(self._behind, points, self._targets, self._values)
 
     def of_kept(self, push: Tensor, kept: Tensor) -> Tensor:
         """Of pushes (rows, units, width), all others and those that are not kept being removed: (rows, units)."""
         slope = self._slope(torch.bmm(kept.float().unsqueeze(1), push).squeeze(1))
-        return torch.bmm(push, slope.unsqueeze(2)).squeeze(2) * self._sign
+        return torch.bmm(push, slope.unsqueeze(2)).squeeze(2)
 
     def _slope(self, push: Tensor) -> Tensor:
         """Of the evidence, on the way to where rows are pushed: (rows, width)."""
@@ -107,7 +149,10 @@ class Evidence:
         return slopes_along(of_points, self._start, self._start + push, n_steps).mean(dim=0)
 
     def push(self, differences: SparseRows) -> Tensor:
-        return self._interpreter.energy.push(differences)
+        return self._interpreter.energy.push(self._scaled(differences))
+
+    def _scaled(self, differences: SparseRows) -> SparseRows:
+        return differences.scaled(self._interpreter.scaling.scale)
 
 
 def by_halves(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -63,8 +64,77 @@ def top_k(scores: npt.ArrayLike, k: int, rng: int | np.random.Generator | None) 
         raise ValueError(f"k must be between 0 and {values.shape[1]}, got {k}")
     if np.isnan(values).any():
         raise ValueError("scores contain NaN, which has no rank")
-    lots = np.random.default_rng(rng).random(values.shape)
-    return np.lexsort((lots, -values), axis=1)[:, :k].astype(np.int64)
+    uniforms = np.random.default_rng(rng).random(values.shape)
+    return np.lexsort((uniforms, -values), axis=1)[:, :k].astype(np.int64)
+
+
+def top_of_sizes(scores: npt.ArrayLike, sizes: npt.ArrayLike, rng: int | np.random.Generator | None) -> BoolArray:
+    """(rows, features) True for the best of each row, as many as its size says, with ties broken at random.
+
+    With the true sizes, `exact_match(top_of_sizes(scores, truth.sum(axis=1), 0), truth)` judges the ranking alone.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    counts = np.asarray(sizes)
+    if values.ndim != 2 or counts.shape != (len(values),):
+        raise ValueError(f"give one size for each row of scores, got shapes {values.shape} and {counts.shape}")
+    if not np.issubdtype(counts.dtype, np.integer) or np.any(counts < 0) or np.any(counts > values.shape[1]):
+        raise ValueError(f"sizes must be whole numbers between 0 and {values.shape[1]}")
+    ranking = top_k(values, values.shape[1], rng)
+    mask = np.zeros(values.shape, dtype=np.bool_)
+    np.put_along_axis(mask, ranking, np.arange(values.shape[1]) < counts[:, None], axis=1)
+    return mask
+
+
+def true_positive_rates(selected: npt.ArrayLike, relevant: npt.ArrayLike) -> FloatArray:
+    """For each sample, the share of its relevant features that were selected."""
+    chosen, truth = _paired_masks(selected, relevant)
+    n_relevant = truth.sum(axis=1)
+    if np.any(n_relevant == 0):
+        raise ValueError("the true positive rate is undefined where no feature is relevant")
+    rates: FloatArray = (chosen & truth).sum(axis=1) / n_relevant
+    return rates
+
+
+def false_discovery_rates(selected: npt.ArrayLike, relevant: npt.ArrayLike) -> FloatArray:
+    """For each sample, the share of its selected features that are not relevant; 0 where none was selected."""
+    chosen, truth = _paired_masks(selected, relevant)
+    rates: FloatArray = (chosen & ~truth).sum(axis=1) / np.maximum(chosen.sum(axis=1), 1)
+    return rates
+
+
+def switch_accuracy(selected: npt.ArrayLike, relevant: npt.ArrayLike, switch: npt.ArrayLike) -> float:
+    """Share of samples in which every relevant feature of the switch was selected.
+
+    `switch` are the indices of the features that decide which others are relevant. Where one of them does not matter
+    in a sample (the inner one of nested switches), it need not be selected there.
+    """
+    chosen, truth = _paired_masks(selected, relevant)
+    features = np.asarray(switch)
+    if features.ndim != 1 or features.size == 0:
+        raise ValueError(f"switch must be the indices of at least one feature, got {switch!r}")
+    _require_indices(features)
+    if features.max() >= truth.shape[1]:
+        raise ValueError(f"switch has feature {features.max()}, but there are only {truth.shape[1]}")
+    return float(np.mean(np.all(chosen[:, features] | ~truth[:, features], axis=1)))
+
+
+def sign_accuracy(effects: npt.ArrayLike, contributions: npt.ArrayLike, quantile: float = 0.5) -> float:
+    """Share of strong contributions whose effect has the right sign; an effect of 0 is wrong.
+
+    Strong are those whose size is at or above this quantile of the sizes of all contributions that are not 0. Both
+    arrays are (rows, features), and positive for what pushes the output up.
+    """
+    given = np.asarray(effects, dtype=np.float64)
+    true = np.asarray(contributions, dtype=np.float64)
+    if given.shape != true.shape or true.ndim != 2:
+        raise ValueError(f"effects and contributions must have the same two axes, got {given.shape} and {true.shape}")
+    if not 0 <= quantile < 1:
+        raise ValueError(f"quantile must be at least 0 and below 1, got {quantile}")
+    sizes = np.abs(true)
+    if not np.any(sizes > 0):
+        raise ValueError("there must be contributions other than 0 to compare with")
+    strong = (sizes > 0) & (sizes >= np.quantile(sizes[sizes > 0], quantile))
+    return float(np.mean(np.sign(given[strong]) == np.sign(true[strong])))
 
 
 def _as_rows(selected: npt.ArrayLike) -> npt.NDArray[Any]:

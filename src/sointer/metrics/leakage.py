@@ -195,8 +195,11 @@ def _rows_to_read(explanation: Explanation, X: Any) -> tuple[Any, Index, Index, 
     codes, known = source.outputs.encode_targets(
         stack([source.answers, *answers]), np.full(n_explained + n_more, target), source.regions
     )
-    if source.outputs.kind == "continuous":
+    kind = source.outputs.kinds[min(target, source.outputs.n_outputs - 1)]
+    if kind == "continuous":
         codes = (codes > np.median(codes[:n_explained])).astype(np.int64)
+    elif kind == "probability":
+        codes = (codes > 0.5).astype(np.int64)
     known &= np.isin(codes, codes[:n_explained][known[:n_explained]])
     rows = np.flatnonzero(known)
     truth = np.unique(np.where(known, codes, codes[rows[0]]), return_inverse=True)[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,37 +13,40 @@ import numpy.typing as npt
 from sointer.errors import BlackBoxError, InputError, LoadError
 from sointer.inputs.image import pixel_names
 from sointer.outputs.labels import Classes, Label, column_labels, pack, table_labels, unpack
+from sointer.outputs.quantiles import Quantiles
 from sointer.outputs.reading import (
     Kind,
     Table,
     as_numbers,
     as_probabilities,
     check_codes,
-    check_kind,
     check_table,
-    infer_kind,
+    decide_kinds,
     make_classes,
     only_values,
     values_seen,
+    wanted_kinds,
 )
 from sointer.outputs.regions import NO_REGIONS, Regions, at_targets, majority
 from sointer.validation import _some, check_unique_names
 
-DEFAULT_TOLERANCE = 0.1  # continuous replies within this share of a standard deviation count as the same answer
+DEFAULT_TOLERANCE = 0.1  # numbers within this share of a standard deviation count as the same
+GRADED: tuple[Kind, ...] = ("probability", "continuous")
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """The kind, names and classes of a black box's outputs.
+    """The kind, names and classes of each of a black box's outputs.
 
-    - "binary": at most two labels per output.
-    - "categorical": each output has its own classes, with labels of any type.
-    - "probability": floats in [0, 1]; the label is 1 above 0.5, as scikit-learn decides.
-    - "continuous": numbers, standardised by `center` and `scale`; two agree when they differ by at most
+    - "binary": at most two labels.
+    - "categorical": classes of its own, with labels of any type.
+    - "probability": a float in [0, 1]; its label is 1 above 0.5, as scikit-learn decides.
+    - "continuous": a number, which counts by its quantile among those seen; two agree when they differ by at most
       `tolerance` (by default 0.1) of the output's standard deviation.
 
-    `seen` holds, for each output, the only value seen so far, or None once it has varied. Where the outputs are
-    masks, `shape` is their height and width; every pixel is an output, and all pixels share one set of labels.
+    The last two are *graded*. `seen` holds, for each output, the only value seen so far, or None once it has varied.
+    Where the outputs are masks, `shape` is their height and width; every pixel is an output, and all pixels share one
+    kind and one set of labels.
 
     Examples
     --------
@@ -52,12 +55,13 @@ class Outputs:
     ('binary', array([[1, 0]]))
     """
 
-    kind: Kind
+    kinds: tuple[Kind, ...]
     names: list[str]
-    label_sets: list[Classes] | None
+    label_sets: list[Classes | None]
+    """The labels of each output; None for numbers."""
     seen: tuple[Label | None, ...]
-    center: npt.NDArray[np.float64] | None = None
-    scale: npt.NDArray[np.float64] | None = None
+    quantiles: list[Quantiles | None]
+    """Of outputs that are numbers: how they are distributed."""
     tolerance: float | None = None
     shape: tuple[int, int] | None = None
 
@@ -66,101 +70,166 @@ class Outputs:
         cls,
         Y: npt.ArrayLike,
         names: Sequence[str] | None = None,
-        kind: str | None = None,
+        kind: Any = None,
         tolerance: float | None = None,
         shape: tuple[int, int] | None = None,
     ) -> Outputs:
         """Decide what the outputs are from observed replies (n samples, n outputs), unless `kind` says.
 
-        `shape` is the height and width of masks.
+        `kind` is one for all outputs, a list with one for each (None where it is to be inferred), or a dictionary by
+        name. `shape` is the height and width of masks.
         """
         table = check_table(Y)
         n_outputs = table.shape[1]
         default = [f"y{j}" for j in range(n_outputs)] if shape is None else pixel_names(shape)
         checked = check_unique_names(default if names is None else names, n_outputs, "output_names")
         values = values_seen(table, shared=shape is not None)
-        decided = infer_kind(table, values) if kind is None else check_kind(kind, table, values)
+        wanted = wanted_kinds(kind, checked if shape is None else checked[:1])
+        kinds = decide_kinds(table, values, wanted, checked)
         seen = only_values(table, values)
-        if decided != "continuous":
-            if tolerance is not None:
-                raise InputError(
-                    f"tolerance is for continuous outputs, got {tolerance!r} with {decided} ones. "
-                    "Leave it out, or set output_kind='continuous'."
-                )
-            classes = make_classes(decided, values)
-            return cls(decided, checked, classes if shape is None else classes * n_outputs, seen, shape=shape)
+        if "continuous" not in kinds and tolerance is not None:
+            raise InputError(
+                f"tolerance is for continuous outputs, got {tolerance!r} with {' and '.join(sorted(set(kinds)))} ones. "
+                "Leave it out, or set output_kind='continuous'."
+            )
         share = DEFAULT_TOLERANCE if tolerance is None else tolerance
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < np.inf:
             raise InputError(
                 f"tolerance must be a number of at least 0, got {tolerance!r}. "
                 "Give the share of each output's standard deviation that counts as no change."
             )
-        numbers = table.astype(np.float64)
-        scale = numbers.std(axis=0)
-        scale[(scale == 0) | [one is not None for one in seen]] = 1.0
-        return cls(decided, checked, None, seen, numbers.mean(axis=0), scale, float(share), shape)
+        classes = make_classes(kinds, values)
+        if shape is not None:
+            kinds, classes = kinds * n_outputs, classes * n_outputs
+        quantiles = [Quantiles.of(table[:, j]) if kinds[j] == "continuous" else None for j in range(n_outputs)]
+        return cls(
+            tuple(kinds), checked, classes, seen, quantiles, float(share) if "continuous" in kinds else None, shape
+        )
+
+    @property
+    def kind(self) -> str:
+        """The kind of all outputs; "mixed" if they differ."""
+        return self.kinds[0] if len(set(self.kinds)) == 1 else "mixed"
+
+    @cached_property
+    def graded(self) -> npt.NDArray[np.bool_]:
+        """Which outputs are probabilities or numbers: (n_outputs,)."""
+        return np.array([kind in GRADED for kind in self.kinds])
 
     @property
     def n_outputs(self) -> int:
         """How many outputs there are."""
         return len(self.names)
 
-    @property
-    def classes(self) -> list[npt.NDArray[Any]] | None:
-        """The labels of each output in the order of their codes; None for continuous outputs."""
-        if self.shared is not None:
-            return [self.shared.values()] * self.n_outputs
-        return None if self.label_sets is None else [one.values() for one in self.label_sets]
-
     @cached_property
     def shared(self) -> Classes | None:
-        """The labels of all outputs, if all have the same: then a whole table is encoded at once."""
-        if self.label_sets is None:
-            return None
+        """The labels of all outputs, if none is graded and all have the same: then a table is encoded at once."""
         first = self.label_sets[0]
+        if self.graded.any() or first is None:
+            return None
         return first if all(one is first or one == first for one in self.label_sets) else None
 
     @property
+    def all_labels(self) -> set[Label]:
+        """The labels of all outputs that are not graded."""
+        sets = (known for known, graded in zip(self.label_sets, self.graded, strict=True) if not graded)
+        return {label for known in sets if known is not None for label in known.labels}
+
+    @property
     def n_classes(self) -> list[int]:
-        """How many classes each output has; 1 for continuous outputs, which take one number."""
-        return [1] * self.n_outputs if self.label_sets is None else [len(one) for one in self.label_sets]
+        """How many classes each output has; numbers have two, low and high."""
+        return [2 if one is None else len(one) for one in self.label_sets]
 
     @cached_property
     def constant(self) -> npt.NDArray[np.bool_]:
         """For each output, whether only one value of it was ever seen: (n_outputs,)."""
         return np.array([one is not None for one in self.seen], dtype=bool)
 
+    @cached_property
+    def scale(self) -> npt.NDArray[np.float64]:
+        """The standard deviation of each output that is a number, outliers left out; 1 for the others."""
+        return np.array([1.0 if one is None else one.deviation for one in self.quantiles])
+
+    @property
+    def center(self) -> npt.NDArray[np.float64]:
+        """The median of each output that is a number; 0.5 for the others."""
+        return np.array([0.5 if one is None else float(one.decode(np.array(0.5))) for one in self.quantiles])
+
     def encode(self, Y: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Replies (n, n_outputs) as class indices (int64), or as standardised float32 if continuous."""
+        """Replies (n, n_outputs) as codes: class indices (int64) where all outputs are labels.
+
+        Where some are graded, as float32: probabilities as they are, numbers as quantiles, labels as class indices.
+        """
         table = self._check(Y)
-        if self.kind == "continuous":
-            center, scale = self._moments()
-            return ((as_numbers(table) - center) / scale).astype(np.float32)
-        if self.kind == "probability":
-            return (as_probabilities(table) > 0.5).astype(np.int64)
-        assert self.label_sets is not None
-        if table.dtype.kind in "biuf" and self.shared is not None and self.shared.is_zero_one:
+        if not self.graded.any():
+            return self._label_codes(table)
+        codes = np.empty(table.shape, dtype=np.float32)
+        for columns, part in self._by_kind(table):
+            if isinstance(part, str):
+                codes[:, columns] = self._label_codes(table[:, columns], columns)
+            else:
+                codes[:, columns] = part
+        return codes
+
+    def labels(self, Y: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Replies (n, n_outputs) as class indices; graded outputs are 1 above one half, numbers above their median."""
+        codes = self.encode(Y)
+        if codes.dtype.kind == "i":
+            return codes
+        return np.where(self.graded, codes > 0.5, codes).astype(np.int64)
+
+    def _by_kind(self, table: Table) -> Iterator[tuple[npt.NDArray[np.int64], Any]]:
+        """Columns of labels, of probabilities and of numbers; the graded ones with their codes."""
+        kinds = np.array(self.kinds)
+        if not self.graded.all():
+            yield np.flatnonzero(~self.graded), "labels"
+        columns = np.flatnonzero(kinds == "probability")
+        if len(columns):
+            yield columns, as_probabilities(table[:, columns])
+        for j in np.flatnonzero(kinds == "continuous").tolist():
+            known = self.quantiles[j]
+            assert known is not None
+            yield np.array([j]), known.encode(as_numbers(table[:, [j]]))
+
+    def _label_codes(self, table: Table, columns: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+        """Class indices of a table of labels; labels never seen before are refused."""
+        if columns is None and table.dtype.kind in "biuf" and self.shared is not None and self.shared.is_zero_one:
             plain = table.astype(np.int64)
             if np.array_equal(plain, table) and plain.min(initial=0) >= 0 and plain.max(initial=0) <= 1:
                 return plain
-        codes = self._codes(table)
+        index = range(self.n_outputs) if columns is None else columns.tolist()
+        codes = self._codes(table, index)
         unknown = np.flatnonzero((codes < 0).any(axis=0))
         if len(unknown):
-            j = int(unknown[0])
-            new = column_labels(table[codes[:, j] < 0, j])
+            place = int(unknown[0])
+            j = list(index)[place]
+            new, known = column_labels(table[codes[:, place] < 0, place]), self.label_sets[j]
+            assert known is not None
             raise BlackBoxError(
                 f"Output {self.names[j]!r} has new labels {_some(new)}, expected one of "
-                f"{_some(self.label_sets[j].labels)}. Fit on data where every class occurs, or extend the classes "
+                f"{_some(known.labels)}. Fit on data where every class occurs, or extend the classes "
                 "with with_new_labels(Y)."
             )
         return codes
 
-    def _codes(self, table: Table) -> npt.NDArray[np.int64]:
-        """Class indices, -1 for labels never seen before."""
-        assert self.label_sets is not None
+    def _codes(self, table: Table, index: Iterable[int]) -> npt.NDArray[np.int64]:
+        """Class indices of the outputs in `index`, -1 for labels never seen before."""
         if self.shared is not None:
             return self.shared.encode(table.ravel()).reshape(table.shape)
-        return np.stack([known.encode(table[:, j]) for j, known in enumerate(self.label_sets)], axis=1)
+        columns = []
+        for place, j in enumerate(index):
+            known = self.label_sets[j]
+            assert known is not None
+            columns.append(known.encode(table[:, place]))
+        return np.stack(columns, axis=1)
+
+    def knows(self, Y: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Rows all of whose labels are known: (n,)."""
+        table = self._check(Y)
+        index = np.flatnonzero(~self.graded)
+        if len(index) == 0:
+            return np.ones(len(table), dtype=bool)
+        return np.asarray((self._codes(table[:, index], index.tolist()) >= 0).all(axis=1))
 
     def encode_targets(
         self, Y: npt.ArrayLike, targets: npt.NDArray[np.int64], regions: Regions = NO_REGIONS
@@ -173,68 +242,63 @@ class Outputs:
         if (targets >= self.n_outputs).any():
             return self._encode_regions(table, targets, regions)
         at = (np.arange(len(table)), targets)
-        if self.label_sets is None or self.kind == "probability":
+        if self.graded.all():
             return self.encode(table)[at], np.ones(len(table), dtype=bool)
         if self.shared is not None:
             codes = self.shared.encode(table[at])
             return np.maximum(codes, 0), codes >= 0
-        codes = np.full(len(table), -1, dtype=np.int64)
+        codes = np.full(len(table), -1, dtype=np.float32 if self.graded.any() else np.int64)
         for target in np.unique(targets):
-            rows = targets == target
-            codes[rows] = self.label_sets[target].encode(table[rows, target])
+            rows, known = targets == target, self.label_sets[target]
+            if self.graded[target]:
+                codes[rows] = self._graded_codes(table[rows, target], int(target))
+            else:
+                assert known is not None
+                codes[rows] = known.encode(table[rows, target])
         return np.maximum(codes, 0), codes >= 0
+
+    def _graded_codes(self, column: Table, output: int) -> npt.NDArray[np.float64]:
+        known = self.quantiles[output]
+        return as_probabilities(column) if known is None else known.encode(as_numbers(column))
 
     def _encode_regions(
         self, table: Table, targets: npt.NDArray[np.int64], regions: Regions
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        if self.kind == "continuous":
-            center, scale = self.target_moments(targets, regions)
-            values = (at_targets(as_numbers(table), targets, regions) - center) / scale
-            return values.astype(np.float32), np.ones(len(table), dtype=bool)
-        codes = self.encode(table) if self.kind == "probability" else self._codes(table)
-        chosen = majority(codes, targets, regions)
+        if self.graded.any():
+            return at_targets(self.encode(table), targets, regions), np.ones(len(table), dtype=bool)
+        chosen = majority(self._codes(table, range(self.n_outputs)), targets, regions)
         return np.maximum(chosen, 0), chosen >= 0
-
-    def target_moments(
-        self, targets: npt.NDArray[np.int64], regions: Regions = NO_REGIONS
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Center and scale of continuous targets; of a region, the means of those of its pixels: two of (targets,)."""
-        shape = (len(targets), self.n_outputs)
-        center, scale = (at_targets(np.broadcast_to(part, shape), targets, regions) for part in self._moments())
-        return center, scale
 
     def label_targets(
         self, codes: npt.NDArray[Any], targets: npt.NDArray[np.int64], regions: Regions = NO_REGIONS
     ) -> npt.NDArray[Any]:
         """What `encode_targets` gave, in the black box's own terms: (targets,), as objects."""
         labels = np.empty(len(targets), dtype=object)
-        if self.kind == "continuous":
-            center, scale = self.target_moments(targets, regions)
-            labels[:] = center + scale * codes.astype(np.float64)
-        elif self.shared is not None:
-            labels[:] = np.asarray(self.shared.values(), dtype=object)[codes]
-        elif self.label_sets is not None:
-            for target in np.unique(targets):
-                rows = targets == target
-                labels[rows] = np.asarray(self.label_sets[target].values(), dtype=object)[codes[rows]]
+        if self.shared is not None:
+            labels[:] = np.asarray(self.shared.values(), dtype=object)[codes.astype(np.int64)]
+            return labels
+        for target in np.unique(targets):
+            rows, first = targets == target, int(min(target, self.n_outputs - 1))
+            labels[rows] = self._decode_column(codes[rows], first).tolist()
         return labels
 
+    def _decode_column(self, codes: npt.NDArray[Any], output: int) -> npt.NDArray[Any]:
+        known, numbers = self.label_sets[output], self.quantiles[output]
+        if numbers is not None:
+            return numbers.decode(codes)
+        if self.kinds[output] == "probability" or known is None:
+            return np.asarray(codes, dtype=np.float64)
+        whole = codes if codes.dtype.kind in "iu" else codes.astype(np.int64)
+        check_codes(whole, known, self.names[output])
+        return np.asarray(known.values()[whole])
+
     def decode(self, codes: npt.ArrayLike) -> Table:
-        """The inverse of `encode`; probabilities come back as the labels 0.0 and 1.0."""
+        """The inverse of `encode`."""
         table = self._check(codes)
-        if self.kind == "continuous":
-            center, scale = self._moments()
-            return np.asarray(table.astype(np.float64) * scale + center)
-        if self.kind == "probability":
-            return table.astype(np.float64)
-        assert self.label_sets is not None
         if self.shared is not None:
             check_codes(table, self.shared, self.names[0])
             return np.asarray(self.shared.values()[table])
-        columns = []
-        for j, known in enumerate(self.label_sets):
-            check_codes(table[:, j], known, self.names[j])
-            columns.append(known.values()[table[:, j]])
+        columns = [self._decode_column(table[:, j], j) for j in range(self.n_outputs)]
         if len({column.dtype.kind for column in columns}) > 1:
             columns = [column.astype(object) for column in columns]
         return np.column_stack(columns)
@@ -249,80 +313,86 @@ class Outputs:
             old if not found or (len(found) == 1 and found[0] == old) else None
             for old, found in zip(self.seen, values, strict=True)
         )
-        if self.kind in ("continuous", "probability") or self.label_sets is None:
-            return replace(self, seen=seen)
-        classes = [known.extend(found) for known, found in zip(self.label_sets, values, strict=True)]
-        wider = self.kind == "binary" and any(len(one) > 2 for one in classes)
-        return replace(self, kind="categorical" if wider else self.kind, label_sets=classes, seen=seen)
+        classes = [
+            known if known is None or graded else known.extend(found)
+            for known, found, graded in zip(self.label_sets, values, self.graded, strict=True)
+        ]
+        kinds: list[Kind] = []
+        for kind, one in zip(self.kinds, classes, strict=True):
+            kinds.append("categorical" if kind == "binary" and one is not None and len(one) > 2 else kind)
+        return replace(self, kinds=tuple(kinds), label_sets=classes, seen=seen)
 
     def _masks_with_new_labels(self, table: Table) -> Outputs:
         if len(table) == 0:
             return self
         now = only_values(table, values_seen(table, shared=True))
         seen = tuple(old if old == new else None for old, new in zip(self.seen, now, strict=True))
-        if self.kind in ("continuous", "probability") or self.shared is None:
+        if self.shared is None:
             return replace(self, seen=seen)
         classes = self.shared.extend(table_labels(table))
         wider = self.kind == "binary" and len(classes) > 2
-        kind: Kind = "categorical" if wider else self.kind
-        return replace(self, kind=kind, label_sets=[classes] * self.n_outputs, seen=seen)
+        categorical: Kind = "categorical"
+        kinds = (categorical,) * self.n_outputs if wider else self.kinds
+        return replace(self, kinds=kinds, label_sets=[classes] * self.n_outputs, seen=seen)
 
     def agree(self, Y_a: npt.ArrayLike, Y_b: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Whether two tables of replies give the same answer, output by output: (n, n_outputs)."""
         a, b = self._check_pair(Y_a, Y_b)
-        if self.kind == "continuous":
+        if not self.graded.any():
+            return _equal(a, b)
+        same = np.empty(a.shape, dtype=bool)
+        kinds = np.array(self.kinds)
+        columns = np.flatnonzero(~self.graded)
+        same[:, columns] = _equal(a[:, columns], b[:, columns])
+        columns = np.flatnonzero(kinds == "probability")
+        same[:, columns] = (as_probabilities(a[:, columns]) > 0.5) == (as_probabilities(b[:, columns]) > 0.5)
+        columns = np.flatnonzero(kinds == "continuous")
+        if len(columns):
             assert self.tolerance is not None
+            apart = np.abs(as_numbers(a[:, columns]) - as_numbers(b[:, columns])) / self.scale[columns]
             # The slack lets a difference of exactly the tolerance pass in spite of rounding.
-            return np.asarray(self.difference(a, b) <= self.tolerance * (1 + 1e-9))
-        if self.kind == "probability":
-            return np.asarray((as_probabilities(a) > 0.5) == (as_probabilities(b) > 0.5))
-        if (a.dtype.kind in "biuf") != (b.dtype.kind in "biuf") or "O" in (a.dtype.kind, b.dtype.kind):
-            a, b = a.astype(object), b.astype(object)  # numpy refuses to compare strings with numbers
-        return np.asarray(a == b, dtype=bool)
+            same[:, columns] = apart <= self.tolerance * (1 + 1e-9)
+        return same
 
     def difference(self, Y_a: npt.ArrayLike, Y_b: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """How far two tables of replies are apart: 0 or 1 for labels, |p - q|, or |a - b| in deviations."""
         a, b = self._check_pair(Y_a, Y_b)
-        if self.kind == "continuous":
-            _, scale = self._moments()
-            return np.asarray(np.abs(as_numbers(a) - as_numbers(b)) / scale)
-        if self.kind == "probability":
-            return np.asarray(np.abs(as_probabilities(a) - as_probabilities(b)))
-        return (~self.agree(a, b)).astype(np.float64)
+        apart = np.empty(a.shape, dtype=np.float64)
+        columns = np.flatnonzero(~self.graded)
+        apart[:, columns] = ~_equal(a[:, columns], b[:, columns])
+        columns = np.flatnonzero(self.graded)
+        if len(columns):
+            apart[:, columns] = np.abs(as_numbers(a[:, columns]) - as_numbers(b[:, columns])) / self.scale[columns]
+        return apart
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain JSON."""
+        n_kept = self.n_outputs if self.shape is None else 1  # all pixels of masks are alike
+        labels = [None if one is None else one.to_json() for one in self.label_sets[:n_kept]]
         return {
-            "kind": self.kind,
+            "kinds": list(self.kinds[:n_kept]),
             "names": list(self.names),
-            "classes": self._classes_to_json(),
+            "classes": labels,
             "seen": [pack(one) for one in self.seen],
-            "center": None if self.center is None else self.center.tolist(),
-            "scale": None if self.scale is None else self.scale.tolist(),
+            "quantiles": [None if one is None else one.to_json() for one in self.quantiles],
             "tolerance": self.tolerance,
             "shape": None if self.shape is None else list(self.shape),
         }
-
-    def _classes_to_json(self) -> list[Any] | None:
-        """One list of labels per output; of masks, one for all."""
-        if self.label_sets is None:
-            return None
-        return [one.to_json() for one in (self.label_sets if self.shape is None else self.label_sets[:1])]
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Outputs:
         """The inverse of `to_json`."""
         try:
-            names, classes = list(data["names"]), data["classes"]
+            names = list(data["names"])
             shape = None if data.get("shape") is None else (int(data["shape"][0]), int(data["shape"][1]))
-            label_sets = None if classes is None else [Classes.from_json(one) for one in classes]
+            n_times = 1 if shape is None else len(names)
+            classes = [None if one is None else Classes.from_json(one) for one in data["classes"]]
             return cls(
-                data["kind"],
+                tuple(data["kinds"]) * n_times,
                 names,
-                label_sets if shape is None or label_sets is None else label_sets * len(names),
+                classes * n_times,
                 tuple(unpack(one) for one in data["seen"]),
-                None if data["center"] is None else np.asarray(data["center"], dtype=np.float64),
-                None if data["scale"] is None else np.asarray(data["scale"], dtype=np.float64),
+                [None if one is None else Quantiles.from_json(one) for one in data["quantiles"]],
                 data["tolerance"],
                 shape,
             )
@@ -331,11 +401,6 @@ class Outputs:
                 f"The saved outputs are incomplete or of another version: {exc!r}; expected what "
                 "Outputs.to_json writes. Save them again with this version."
             ) from exc
-
-    def _moments(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        assert self.center is not None
-        assert self.scale is not None
-        return self.center, self.scale
 
     def _check(self, Y: npt.ArrayLike) -> Table:
         table = np.asarray(Y)
@@ -350,3 +415,9 @@ class Outputs:
                 f"Two tables of replies have shapes {a.shape} and {b.shape}, expected the same. Compare equal rows."
             )
         return a, b
+
+
+def _equal(a: Table, b: Table) -> npt.NDArray[np.bool_]:
+    if (a.dtype.kind in "biuf") != (b.dtype.kind in "biuf") or "O" in (a.dtype.kind, b.dtype.kind):
+        a, b = a.astype(object), b.astype(object)  # numpy refuses to compare strings with numbers
+    return np.asarray(a == b, dtype=bool)

@@ -19,18 +19,16 @@ from sointer.errors import InputError, LoadError
 from sointer.explainer import SOInter
 from sointer.groups import Groups
 from sointer.inputs import InputFormat
-from sointer.interpreter.networks import SaliencyInterpreter
 from sointer.outputs import Outputs
 from sointer.persistence.checks import check_facts
 from sointer.persistence.networks import restore_networks
-from sointer.remembered import Remembered
 from sointer.removal import Background, FunctionRemoval, Removal
 from sointer.storage import DAMAGE, Storage
 from sointer.storage.weights import need
 from sointer.training.task import Configs
 from sointer.validation import is_integer
 
-STORAGE = Storage("explainer", "explainer.json", 3, oldest=2)
+STORAGE = Storage("explainer", "explainer.json", 4, oldest=4)
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 
@@ -45,8 +43,11 @@ def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
-    """Read a saved explainer. `black_box` (model or function) is needed only to verify or for k="auto";
-    `removal` only if a function of yours was used.
+    """Read a saved explainer.
+
+    `black_box` is the model or function that is explained: with it, explain() explains what the model predicts, and
+    verify() and refine= work; without it, what it is expected to predict. `removal` is needed only if a function of
+    yours was used.
 
     Nothing in the files is executed, and nothing larger than the files is made from them, so also those of others can
     be loaded.
@@ -75,17 +76,16 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors = {f"removal.{name}": as_tensor(array) for name, array in removal_arrays.items()}
     tensors |= {f"background.{name}": as_tensor(array) for name, array in background_arrays.items()}
     tensors["shift"] = as_tensor(explainer.shift_)
-    tensors["remembered.keys"] = as_tensor(explainer.remembered_.keys)
-    tensors["remembered.codes"] = as_tensor(explainer.remembered_.codes)
-    if explainer.remembered_.marks is not None:
-        tensors["remembered.marks"] = as_tensor(explainer.remembered_.marks)
+    tensors["training_codes"] = as_tensor(explainer.training_codes_)
     tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
     interpreter = explainer.interpreter_
-    own = {name: t for name, t in interpreter.state_dict().items() if not name.startswith("energy.")}
+    shared = ("energy.", "effects.energy.")
+    own = {name: t for name, t in interpreter.state_dict().items() if not name.startswith(shared)}
     tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
     facts = {
         "parameters": {name: as_plain(params[name]) for name in SAVED_PARAMETERS},
+        "method": explainer.method_,
         "random_state": int(params["random_state"]) if is_integer(params["random_state"]) else None,
         "background": background_facts,
         "config": [asdict(config) for config in explainer.config_],
@@ -99,8 +99,8 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "held_out_agreement": explainer.held_out_agreement_,
         "held_out_skill": explainer.held_out_skill_,
         "history": explainer.history_,
-        "n_path_steps": interpreter.n_path_steps if isinstance(interpreter, SaliencyInterpreter) else None,
-        "eliminates": interpreter.eliminates if isinstance(interpreter, SaliencyInterpreter) else None,
+        "output_agreement": explainer.output_agreement_.tolist(),
+        "output_skill": [None if np.isnan(one) else float(one) for one in explainer.output_skill_],
     }
     return facts, tensors
 
@@ -111,13 +111,16 @@ def _restore(
     check_facts(facts, tensors)
     parameters = {name: facts["parameters"][name] for name in SAVED_PARAMETERS}
     need(len(parameters) == len(facts["parameters"]), "there are parameters that are not known")
+    need(facts["method"] in (None, "predict", "predict_proba"), "the method is not known")
     need(parameters["preset"] in PRESETS and isinstance(parameters["structured"], bool), "a parameter is not known")
     if isinstance(black_box, BlackBox):
         parameters["batch_size"] = None  # it has its own
     explainer = SOInter(black_box, **parameters, random_state=facts["random_state"])
     energy_facts, interpreter_facts, training_facts = (_without_lists(config) for config in facts["config"])
     explainer.input_format_ = InputFormat.from_json(facts["input_format"])
-    data: DataKind = "table" if explainer.input_format_.image is None else "images"
+    is_sparse = "interpreter.unit_of_column" in tensors
+    data: DataKind = "sparse rows" if is_sparse else "table"
+    data = data if explainer.input_format_.image is None else "images"
     explainer.config_ = Configs(
         EnergyConfig(**energy_facts).resolve(parameters["preset"], data),
         InterpreterConfig(**interpreter_facts).resolve(parameters["preset"], data),
@@ -128,13 +131,18 @@ def _restore(
     explainer.removal_ = _removal(facts["removal"], _arrays(tensors, "removal."), removal)
     explainer.background_ = Background.from_state(facts["background"], _arrays(tensors, "background."))
     explainer.shift_ = tensors["shift"].numpy()
-    explainer.remembered_ = Remembered(**_arrays(tensors, "remembered."))
+    explainer.training_codes_ = tensors["training_codes"].numpy()
     explainer.text_ = text
-    explainer.black_box_ = None if black_box is None else explainer._black_box()
+    explainer.method_ = facts["method"]
+    explainer.black_box_ = None if black_box is None else explainer._black_box_again()
     explainer.targets_ = [int(t) for t in facts["targets"]]
     explainer.n_queries_ = int(facts["n_queries"])
     explainer.held_out_agreement_ = facts["held_out_agreement"]
     explainer.held_out_skill_ = facts["held_out_skill"]
+    explainer.output_agreement_ = np.array(facts["output_agreement"], dtype=np.float64)
+    explainer.output_skill_ = np.array(
+        [np.nan if one is None else one for one in facts["output_skill"]], dtype=np.float64
+    )
     explainer.history_ = facts["history"]
     explainer.n_features_in_ = explainer.input_format_.n_features
     explainer.feature_names_in_ = np.array(explainer.input_format_.feature_names, dtype=object)
@@ -154,6 +162,8 @@ def _set_parameters(explainer: SOInter) -> None:
     explainer.feature_names = list(explainer.input_format_.feature_names)
     explainer.output_names = explainer.output_names_
     explainer.groups = explainer.groups_.spec
+    if explainer.black_box_ is None or not isinstance(explainer.model, BlackBox):
+        explainer.method = None if explainer.black_box_ is None else explainer.black_box_.method
 
 
 def _removal(facts: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Removal:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sointer.config import InterpreterConfig
 from sointer.storage.weights import need
 
 KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch")
@@ -35,13 +34,10 @@ def check_facts(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None
     n_outputs = len(facts["outputs"]["names"])
     check_removal(facts["removal"], _part(tensors, "removal."), n_columns, facts["input_format"].get("image"))
     check_background(facts["background"], _part(tensors, "background."), n_columns)
-    check_remembered(facts["outputs"], _part(tensors, "remembered."), n_outputs)
+    check_training_codes(facts["outputs"], tensors["training_codes"], n_outputs)
     targets = facts["targets"]
     need(isinstance(targets, list) and all(_is_count(t) and t < n_outputs for t in targets), "targets are not outputs")
     need(len(set(targets)) == len(targets) > 0, "targets are none, or there twice")
-    n_path_steps = facts["n_path_steps"]
-    most = InterpreterConfig.at_most["n_path_steps"]
-    need(n_path_steps is None or _is_count(n_path_steps, most=most), "far too many steps")
 
 
 def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
@@ -87,26 +83,32 @@ def check_groups(data: Mapping[str, Any], n_columns: int, n_features: int, image
 
 
 def check_outputs(data: Mapping[str, Any]) -> None:
-    names, kind, classes, shape = data["names"], data["kind"], data["classes"], data.get("shape")
+    names, kinds, classes, shape = data["names"], data["kinds"], data["classes"], data.get("shape")
     need(_are_names(names), "output names are not names")
-    need(kind in KINDS_OF_OUTPUT, "the kind of outputs is not known")
     n_outputs = len(names)
     need(isinstance(data["seen"], list) and len(data["seen"]) == n_outputs, "seen is of another size")
     if shape is not None:
         need(len(shape) == 2 and all(map(_is_count, shape)) and shape[0] * shape[1] == n_outputs, "masks of other size")
-    if kind == "continuous":
-        need(classes is None and _is_number(data["tolerance"]) and data["tolerance"] >= 0, "numbers have no classes")
-        for part in (data["center"], data["scale"]):
-            need(isinstance(part, list) and len(part) == n_outputs and all(map(_is_number, part)), "no moments")
-        need(all(one > 0 for one in data["scale"]), "a scale is not above 0")
-        return
-    need(isinstance(classes, list) and len(classes) == (n_outputs if shape is None else 1), "no classes")
-    need(all(_are_labels(one) and len(one) > 0 for one in classes), "classes are not labels")
+    n_kept = n_outputs if shape is None else 1
+    for part in (kinds, classes):
+        need(isinstance(part, list) and len(part) == n_kept, "kinds or classes are of another size")
+    need(isinstance(data["quantiles"], list) and len(data["quantiles"]) == n_outputs, "quantiles of another size")
+    for kind, labels in zip(kinds, classes, strict=True):
+        need(kind in KINDS_OF_OUTPUT, "the kind of outputs is not known")
+        if kind == "continuous":
+            need(labels is None, "numbers have no classes")
+            continue
+        need(_are_labels(labels) and len(labels) > 0, "classes are not labels")
+        need(len(labels) == 2 if kind == "probability" else True, "probabilities have two classes")
+        need(len(labels) <= 2 if kind == "binary" else True, "binary outputs have two classes")
+    of_outputs = kinds * (1 if shape is None else n_outputs)
+    for kind, curve in zip(of_outputs, data["quantiles"], strict=True):
+        need((curve is not None) == (kind == "continuous"), "numbers, and they alone, have quantiles")
+    if "continuous" in kinds:
+        need(_is_number(data["tolerance"]) and data["tolerance"] >= 0, "no tolerance")
     # Beside numbers there are tables of labels x labels.
-    n_labels = sum(len(one) for one in classes)
+    n_labels = sum(2 if one is None else len(one) for one in classes)
     need(shape is not None or n_labels * n_labels <= MOST_LABEL_ENTRIES, "too many labels")
-    need(all(len(one) == 2 for one in classes) if kind == "probability" else True, "probabilities have two classes")
-    need(all(len(one) <= 2 for one in classes) if kind == "binary" else True, "binary outputs have two classes")
 
 
 def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any) -> None:
@@ -141,20 +143,14 @@ def check_background(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_c
     need(len(indices) == 0 or (int(indices.min()) >= 0 and int(indices.max()) < n_columns), "an entry is in no column")
 
 
-def check_remembered(outputs: Mapping[str, Any], remembered: Mapping[str, Tensor], n_outputs: int) -> None:
-    keys, codes, marks = remembered["keys"], remembered["codes"], remembered.get("marks")
-    need(len(remembered) == (2 if marks is None else 3), "there are remembered answers that are not known")
-    if marks is not None:  # explainers saved by older versions have none
-        need(marks.ndim == 1 and str(marks.dtype) == "torch.float64", "marks of remembered answers are no numbers")
-        need(not bool((marks[1:] < marks[:-1]).any()), "marks of remembered answers are not sorted")
-    need(keys.ndim == 1 and codes.ndim == 2 and len(keys) == len(codes), "remembered answers are of other number")
-    need(codes.shape[1] == n_outputs and str(keys.dtype) == "torch.int64", "remembered answers are of another size")
-    need(codes.is_floating_point() == (outputs["kind"] == "continuous"), "remembered answers are of another kind")
-    need(bool((keys[1:] > keys[:-1]).all()), "keys of remembered answers are not sorted")
-    if outputs["classes"] is not None and len(codes):
-        most = np.array([len(one) for one in outputs["classes"]])
+def check_training_codes(outputs: Mapping[str, Any], codes: Tensor, n_outputs: int) -> None:
+    need(codes.ndim == 2 and codes.shape[1] == n_outputs, "outputs of the training samples are of another size")
+    graded = any(kind in ("probability", "continuous") for kind in outputs["kinds"]) and outputs.get("shape") is None
+    need(codes.is_floating_point() == graded, "outputs of training samples are of another kind")
+    if len(codes):
+        most = np.array([2 if one is None else len(one) for one in outputs["classes"]])
         table = codes.numpy()
-        need(bool((table >= 0).all() and (table < most).all()), "a remembered answer is no class")
+        need(bool((table >= 0).all() and (table < most).all()), "an output of a training sample is no class")
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -9,19 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from sointer.convolution import channels_last
+from sointer.energy.encoding import PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
 from sointer.energy.paper_image import paper_image_energy
 from sointer.energy.space import OutputSpace
 from sointer.explainer import SOInter
-from sointer.interpreter.networks import PaperInterpreter, ResidualNetwork, SaliencyInterpreter
+from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
+from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter
+from sointer.interpreter.tables import LocalityTable, TableInterpreter
+from sointer.outputs.quantiles import N_KNOTS
 from sointer.randomness import seeded
 from sointer.storage.weights import check_shapes, need
 from sointer.training.energy_steps import build_energy
 from sointer.training.images import build_networks
 from sointer.training.paper_networks import PaperEnergy, paper_energy
 
+MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
 NO_MEMORY = torch.device("meta")
 """Where networks have a size but no weights."""
 
@@ -44,16 +49,21 @@ def restore_networks(
         channels_last(of_images).requires_grad_(False).eval()
         return of_images.energy, of_images
 
+    is_table = "encoding.column" in energy_state
+    n_columns = explainer.input_format_.n_columns
+
     def alike() -> TrainableEnergy:
-        space, n_columns = OutputSpace.of(explainer.outputs_), explainer.input_format_.n_columns
-        return build_energy(n_columns, space, explainer.config_.energy, structured=structured, seed=0)
+        encoding = PiecewiseLinear(len(energy_state["encoding.column"])) if is_table else n_columns
+        space = OutputSpace.of(explainer.outputs_)
+        return build_energy(encoding, space, explainer.config_.energy, structured=structured, seed=0)
 
     with NO_MEMORY:
         check_shapes(alike(), energy_state)
     energy = alike()
     energy.load_state_dict(energy_state)
     energy.requires_grad_(False)
-    return energy, _saliency_interpreter(explainer, energy, facts, state).eval()
+    make = _table_interpreter if is_table else _elimination_interpreter
+    return energy, make(explainer, energy, state).requires_grad_(False).eval()
 
 
 def _paper_networks(
@@ -89,34 +99,62 @@ def _paper_networks(
     return energy.requires_grad_(False), interpreter.requires_grad_(False).eval()
 
 
-def _saliency_interpreter(
-    explainer: SOInter, energy: TrainableEnergy, facts: dict[str, Any], state: dict[str, Tensor]
-) -> SaliencyInterpreter:
+def _elimination_interpreter(
+    explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]
+) -> EliminationInterpreter:
     n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
-    of_units = torch.from_numpy(explainer.groups_.unit_of_column.astype(np.int64))
-    references = state["references"]
-    need(references.ndim == 2 and references.shape[1] == n_columns and len(references) > 0, "no references")
+    of_units, references = _units_of_columns(explainer), state["references"]
+    need(references.ndim == 2 and references.shape == (1, n_columns), "no reference")
     need(torch.equal(state["unit_of_column"], of_units), "columns belong to other units")
+    interpreter = EliminationInterpreter(
+        energy,
+        Likelihood.of(explainer.config_.energy),
+        references,
+        of_units,
+        n_units,
+        n_path_steps=explainer.config_.interpreter.n_path_steps,
+    )
+    _load(interpreter, energy, state)
+    return interpreter
 
-    def alike(of_energy: TrainableEnergy) -> SaliencyInterpreter:
-        made = SaliencyInterpreter(
-            of_energy,
-            Likelihood.of(explainer.config_.energy),
-            references,
-            of_units,
-            n_units,
-            n_path_steps=int(facts["n_path_steps"]),
-            eliminates=bool(facts["eliminates"]),
-        )
-        if any(name.startswith("residual.") for name in state):
-            hidden = explainer.config_.interpreter.hidden
-            made.residual = ResidualNetwork(of_energy.scaling, n_columns, explainer.n_outputs_, n_units, hidden)
-        return made
 
-    whole = {f"energy.{name}": tensor for name, tensor in energy.state_dict().items()} | state
-    with NO_MEMORY:
-        check_shapes(alike(energy), whole)
-    with seeded(0):
-        interpreter = alike(energy)
+def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]) -> TableInterpreter:
+    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
+    n_outputs, space = explainer.n_outputs_, energy.space
+    column, nodes = energy.encoding.column, state["localities.condition"]
+    need(len(column) > 0 and bool(((column >= 0) & (column < n_columns)).all()), "columns that are none are encoded")
+    references = state["effects.projections"]
+    need(references.ndim == 2 and 0 < len(references) <= MAX_REFERENCES, "no references")
+    levels = state["effects.output_units.levels"]
+    need(levels.ndim == 2 and len(levels) == space.n_columns and 2 <= levels.shape[1] <= N_KNOTS, "other units")
+    likelihood = Likelihood.of(explainer.config_.energy)
+    units = OutputUnits(space.n_columns, levels.shape[1])
+    effects = Effects(energy, likelihood, units, len(references), n_units)
+    if "effects.network.first.weight" in state:
+        hidden = len(state["effects.network.first.weight"])
+        need(hidden <= MAX_HIDDEN, "the network for gradients is too wide")
+        with seeded(0):
+            effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
+    need(nodes.ndim == 1 and 0 < len(nodes) <= MAX_NODES * n_outputs, "far too many localities")
+    interpreter = TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
+    _load(interpreter, energy, state)
+    owners = _units_of_columns(explainer)[column]
+    need(torch.equal(interpreter.effects.unit_of_encoded, owners), "columns belong to other units")
+    interpreter.localities.check(n_columns + space.n_columns, explainer.targets_)
+    return interpreter
+
+
+def _load(interpreter: nn.Module, energy: TrainableEnergy, state: dict[str, Tensor]) -> None:
+    """Take the saved tensors; those of the energy, which it shares, are there already."""
+    shared = {name: tensor for name, tensor in interpreter.state_dict().items() if _of_energy(name)}
+    whole = shared | state
+    check_shapes(interpreter, whole)
     interpreter.load_state_dict(whole)
-    return interpreter.requires_grad_(False)
+
+
+def _of_energy(name: str) -> bool:
+    return name.startswith(("energy.", "effects.energy."))
+
+
+def _units_of_columns(explainer: SOInter) -> Tensor:
+    return torch.from_numpy(explainer.groups_.unit_of_column.astype(np.int64))

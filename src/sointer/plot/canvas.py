@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from sointer.explanation import Explanation
 
 BLUE, ORANGE, GREY = "#1f6fb2", "#d9600a", "#8a8f98"
-DISTINCT = (BLUE, ORANGE, "#009e73", "#cc79a7", "#e6b400", "#56b4e9", "#7a5195", GREY)
-"""Colours that most eyes tell apart, also side by side."""
+NEUTRAL = "#56616f"
+"""Of relevance, which has no sign."""
+UP, DOWN = BLUE, ORANGE
+"""Of effects, which have one."""
+DISTINCT = ("#009e73", "#7a5195", "#e6b400", "#56b4e9", "#cc79a7", "#6b4226", GREY)
+"""Colours of values, which most eyes tell apart, also side by side; none of them is one of effects."""
 
 LONGEST_NAME, TALLEST_INCHES = 32, 24.0
 POINTS_PER_INCH, LARGEST_FONT, SMALLEST_FONT, LINE_SPACING = 72.0, 10.0, 5.0, 1.25
@@ -30,6 +34,13 @@ def make_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
 
     _, made = pyplot.subplots(figsize=(width, height), layout="constrained")
     return made
+
+
+def relevance_colours() -> Any:
+    """From nothing to the colour of relevance, for maps."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("relevance", ["#ffffff", "#98a1ad", "#333d49"])
 
 
 def shorten(name: str, longest: int = LONGEST_NAME) -> str:
@@ -87,8 +98,20 @@ def check_row(explanation: Explanation, row: int) -> int:
 
 
 def why(explanation: Explanation, row: int) -> str:
-    name, value = explanation.output_names[explanation.target[row]], explanation.expected[row]
-    return f"what decides {shorten(name)} (expected {short(value)}), row {row}"
+    """What is explained, in words: what the model predicts, or what is only expected of it."""
+    name = shorten(explanation.output_names[explanation.target[row]])
+    return f"what decides {name} ({said(explanation, row)}), row {row}"
+
+
+def said(explanation: Explanation, row: int) -> str:
+    """The value that is explained, and whether the model predicts it or the explainer expects it."""
+    value = short(explanation.value[row])
+    return f"expected: {value}" if explanation.value_source == "expected" else f"the model predicts {value}"
+
+
+def signed(effect: float) -> str:
+    """An effect with its sign, which is never left out."""
+    return f"{effect:+.3g}".replace("-", "\N{MINUS SIGN}")
 
 
 def short(value: Any) -> str:

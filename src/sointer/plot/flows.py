@@ -27,7 +27,9 @@ def flow(paths: Paths, row: int | None = None, n: int = 6, ax: Axes | None = Non
     check_positive_int(n, "n")
     if row is not None:
         picked, row = paths.pick(row), row % len(paths)
-        title = f"row {row}: why {picked.output_names[picked.target[0]]} is {short(picked.expected[0])}"
+        name, value = picked.output_names[picked.target[0]], short(picked.value[0])
+        predicts = "is expected to be" if paths.value_source == "expected" else "is"
+        title = f"row {row}: why {name} {predicts} {value}"
         paths = picked
     if len(np.unique(paths.target)) != 1:
         raise InputError(

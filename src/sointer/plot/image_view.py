@@ -26,7 +26,7 @@ class ImageView:
     """An image, its target, and what was selected for it."""
 
     title: str
-    """What is explained: "(12, 7) = 1"; and what the black box says, if that is known to be something else."""
+    """What is explained: "(12, 7) = 1", or "(12, 7), expected: 1" where the model was not queried."""
     rgb: Bytes
     """(height, width, 3)"""
     ranks: npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ class ImageView:
     target: npt.NDArray[np.bool_]
     """(height, width): the pixel or region that is explained; nowhere, if outputs are not pixels."""
     answer: Bytes | None
-    """The black box's mask in colours (height, width, 3), where it is known."""
+    """The mask that the model predicts, in colours (height, width, 3), where it is known."""
 
     @classmethod
     def of(cls, explanation: Explanation, row: int) -> ImageView:
@@ -95,14 +95,8 @@ def image_shape(explanation: Explanation) -> ImageShape:
 
 
 def _title(explanation: Explanation, row: int) -> str:
-    source, target = explanation.source, explanation.target[[row]]
-    explained = short(explanation.expected[row])
-    title = f"{explanation.output_names[target[0]]} = {explained}"
-    if source.known_answers is None:
-        return title
-    codes, known = source.outputs.encode_targets(source.known_answers[[row]], target, source.regions)
-    said = short(source.outputs.label_targets(codes, target, source.regions)[0])
-    return title if said == explained or not known[0] else f"{title}\nthe black box says {said}"
+    name, value = explanation.output_names[explanation.target[row]], short(explanation.value[row])
+    return f"{name}, expected: {value}" if explanation.value_source == "expected" else f"{name} = {value}"
 
 
 def _target(source: Source, target: int) -> npt.NDArray[np.bool_]:
@@ -119,7 +113,7 @@ def _target(source: Source, target: int) -> npt.NDArray[np.bool_]:
 
 
 def _answer(source: Source, row: int) -> Bytes | None:
-    known, outputs = source.known_answers, source.outputs
+    known, outputs = source.predicted, source.outputs
     if known is None or outputs.shape is None:
         return None
     answer = known[row]
@@ -128,7 +122,8 @@ def _answer(source: Source, row: int) -> Bytes | None:
     elif outputs.kind == "continuous":
         colours = number_colours(answer, float(known.min()), float(known.max()))
     else:
-        assert outputs.label_sets is not None
-        labels = outputs.label_sets[0].extend(column_labels(answer))
+        classes = outputs.label_sets[0]
+        assert classes is not None
+        labels = classes.extend(column_labels(answer))
         colours = label_colours(len(labels))[labels.encode(answer)]
     return colours.reshape(*outputs.shape, 3)

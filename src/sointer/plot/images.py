@@ -1,4 +1,4 @@
-"""Pictures of explained images: green pixels decided what the black box says of the red one."""
+"""Pictures of explained images: green pixels decided what the model predicts for the red one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ PANEL_INCHES, GRID_INCHES, GRID_ROWS = 3.3, 2.4, 8
 
 
 def image(explanation: Explanation, row: int, ax: Axes | None = None) -> Any:
-    """One image with its target and selected pixels, the black box's mask, and the smallest rectangle with them all.
+    """One image with its target and selected pixels, the model's mask, and the smallest rectangle with them all.
 
-    Returns an array of Axes, one for each panel; the mask is left out unless it is known (explain with
-    `predicted=`, or call `explanation.verify()` first). With `ax`, the first panel alone is drawn there and `ax` is
-    returned.
+    Returns an array of Axes, one for each panel; the mask is left out where it is not known (`value_source` is
+    "expected"). With `ax`, the first panel alone is drawn there and `ax` is returned.
     """
     require_extra("matplotlib", "plot")
     view = ImageView.of(explanation, row)
@@ -91,7 +90,7 @@ def _draw_answer(ax: Axes, view: ImageView) -> None:
     ax.imshow(view.answer, interpolation="nearest")
     _draw_lines(ax, borders(view.outlined), SELECTED, 1.3, label="selected")
     _draw_target(ax, view)
-    _finish(ax, "what the black box says")
+    _finish(ax, "what the model predicts")
 
 
 def _draw_rectangle(ax: Axes, view: ImageView) -> None:

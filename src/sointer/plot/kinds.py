@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sointer.errors import InputError
-from sointer.plot.bars import bar
+from sointer.plot.bars import bar, effects
 from sointer.plot.heatmaps import heatmap
 from sointer.plot.images import image, image_grid
 from sointer.plot.summaries import summary
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from sointer.explanation import Explanation
 
 OF_EXPLAINERS = ("interactions", "history")
-DEFAULT_N = {"bar": 10, "summary": 15, "heatmap": 20}
+DEFAULT_N = {"bar": 10, "effects": 10, "summary": 15, "heatmap": 20}
 
 
 def kinds(explanation: Explanation) -> list[str]:
     """The kinds of pictures that suit an explanation."""
     if explanation.source.input_format.image is not None:
         return ["image"]
-    return [*DEFAULT_N, *(["words"] if explanation.source.texts is not None else [])]
+    known = ["bar", *(["effects"] if explanation.effects is not None else []), "summary", "heatmap"]
+    return [*known, *(["words"] if explanation.source.texts is not None else [])]
 
 
 def usual_kind(explanation: Explanation, row: int | None) -> str:
-    """What is drawn unless told."""
+    """What is drawn by default."""
     known = kinds(explanation)
     if "image" in known:
         return "image"
@@ -60,6 +61,10 @@ def draw(explanation: Explanation, kind: str | None, *, row: int | None, n: int 
     number = DEFAULT_N[kind] if n is None else n
     if kind == "bar":
         return bar(explanation, row=row, n=number, ax=ax)
+    if kind == "effects":
+        if row is None:
+            raise InputError('plot: kind="effects" is about one row, but none was given; expected plot(row=0).')
+        return effects(explanation, row, number, ax)
     if row is not None:
         raise InputError(
             f'plot: kind={kind!r} is about all rows, but row={row!r} was given; leave it out, or use "bar".'

@@ -1,4 +1,4 @@
-"""Bars over many rows: how often a feature was selected, and for which value of the target."""
+"""Bars over many rows: in how many a feature is needed, and for which value of the target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.errors import InputError
+from sointer.plot.bars import share_label
 from sointer.plot.canvas import DISTINCT, GREY, bars_size, label_axis, make_axes, shorten, title
+from sointer.values import by_side, of_kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,9 +21,10 @@ MOST_VALUES = len(DISTINCT) - 1
 
 
 def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Axes:
-    """How often the n most selected features were selected, the bars cut by the value that they explain.
+    """The share of rows that need each of the n features needed most, the bars cut by the value that they explain.
 
-    Numbers count as lower or higher than their middle; of many classes, the rarest count as others.
+    Numbers count as lower or higher than their middle, probabilities as 1 above 0.5; of many classes, the rarest count
+    as others.
     """
     targets = np.unique(explanation.target)
     if len(targets) != 1:
@@ -30,7 +33,7 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
             f'summary: this explanation has {len(targets)} targets ({some} ...), expected one; use kind="heatmap", '
             "or explain one target."
         )
-    chosen = explanation.unit_mask
+    chosen = explanation.needed_mask
     share = chosen.mean(axis=0)
     strength = np.abs(explanation.scores).mean(axis=0)
     units = [unit for unit in np.lexsort((-strength, -share))[:n].tolist() if share[unit] > 0]
@@ -38,7 +41,9 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
     width, height = bars_size(names)
     ax = make_axes(ax, width + 1.5, height + 0.4)
     left = np.zeros(len(units))
-    kinds = _kinds_of_value(explanation.expected, is_number=explanation.source.outputs.kind == "continuous")
+    outputs = explanation.source.outputs
+    is_number = bool(of_kind("continuous", outputs, explanation.target).all())
+    kinds = _kinds_of_value(by_side(explanation.value, outputs, explanation.target), is_number=is_number)
     for (label, rows), colour in zip(kinds, (*DISTINCT[:MOST_VALUES], GREY), strict=False):
         share_of = chosen[np.ix_(np.flatnonzero(rows), units)].sum(axis=0) / len(explanation)
         ax.barh(
@@ -48,24 +53,25 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
     label_axis(ax, "y", names)
     ax.set_ylim(max(len(units), 1) - 0.5, -0.5)
     ax.set_xlim(0, 1)
-    ax.set_xlabel("share of rows that selected it")
+    ax.set_xlabel(share_label(explanation))
     target = shorten(explanation.output_names[targets[0]])
     title(ax, f"what decides {target}, over {len(explanation)} rows")
-    legend = ax.legend(title=f"value of {target}", loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+    whose = "expected value" if explanation.value_source == "expected" else "value"
+    legend = ax.legend(title=f"{whose} of {target}", loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
     for text in (legend.get_title(), *legend.get_texts()):
         text.set_parse_math(False)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
-def _kinds_of_value(expected: NDArray[Any], *, is_number: bool) -> list[tuple[str, NDArray[np.bool_]]]:
+def _kinds_of_value(explained: NDArray[Any], *, is_number: bool) -> list[tuple[str, NDArray[np.bool_]]]:
     """The values that are explained, in words, and the rows that have them; the largest value first."""
     if is_number:
-        middle = float(np.median(expected.astype(float)))
-        return [(f"above {middle:.3g}", expected > middle), (f"up to {middle:.3g}", expected <= middle)]
-    values, counts = np.unique(expected.astype(str), return_counts=True)
+        middle = float(np.median(explained.astype(float)))
+        return [(f"above {middle:.3g}", explained > middle), (f"up to {middle:.3g}", explained <= middle)]
+    values, counts = np.unique(explained.astype(str), return_counts=True)
     kept = sorted(values[np.argsort(-counts, kind="stable")][:MOST_VALUES].tolist(), reverse=True)
-    as_text = expected.astype(str)
+    as_text = explained.astype(str)
     kinds = [(shorten(value), as_text == value) for value in kept]
     if len(values) > len(kept):
         kinds.append(("another value", ~np.isin(as_text, kept)))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sointer.errors import InputError, require_extra
-from sointer.plot.canvas import BLUE, GREY, LINE_SPACING, ORANGE, POINTS_PER_INCH, check_row, title, why
+from sointer.plot.canvas import DOWN, GREY, LINE_SPACING, NEUTRAL, POINTS_PER_INCH, UP, check_row, title, why
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,16 +42,17 @@ def spans(text: str, words: Sequence[str]) -> list[tuple[int, int, int]]:
 
 
 def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
-    """A document with its selected words marked, the stronger the darker: blue for the value explained, orange against.
+    """A document with its selected words marked, the stronger the darker: blue pushes the output up, orange down.
 
-    Of long documents, lines without any are left out.
+    Where effects are not known, all marks are grey, the darker the more relevant. Of long documents, lines without any
+    are left out.
     """
     row = check_row(explanation, row)
-    names, scores = _selected(explanation, row)
+    names, strength_of, colours = _selected(explanation, row)
     text = " ".join(document(explanation, row).split())
     letters = LETTERS_PER_LINE if ax is None else _letters_across(ax)
     lines, n_left_out = _wrapped(text, names, letters)
-    strength = _strengths(scores)
+    strength = _strengths(strength_of)
     found = {number for line in lines for _, _, number in spans(line, names)}
     ax = _page(ax, len(lines))
     box, dpi = ax.get_window_extent(), ax.figure.dpi
@@ -64,8 +65,9 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
 
     for number, line in enumerate(lines):
         for start, end, word in spans(line, names):
-            colour = BLUE if scores[word] >= 0 else ORANGE
-            mark = Rectangle((start, number + 0.05), end - start, 0.9, color=colour, alpha=strength[word], linewidth=0)
+            mark = Rectangle(
+                (start, number + 0.05), end - start, 0.9, color=colours[word], alpha=strength[word], linewidth=0
+            )
             mark.set_gid(names[word])
             ax.add_patch(mark)
         # Word by word, since letters that are rounded to whole dots would drift away from their marks.
@@ -75,6 +77,7 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
     absent = [names[i] for i in range(len(names)) if i not in found]
     notes = [f"{n_left_out} lines without selected words are left out"] if n_left_out else []
     notes += [f"selected, but not found as written: {', '.join(absent)}"] if absent else []
+    notes += ["blue pushes up, orange pushes down"] if explanation.effects is not None else []
     if notes:
         note = textwrap.shorten("; ".join(notes), 110, placeholder=" ...")
         ax.text(0, len(lines) + 0.9, note, fontsize=0.8 * font, color=GREY, va="center", parse_math=False)
@@ -85,13 +88,12 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
 
 def html_words(explanation: Explanation, row: int) -> str:
     """A document with its selected words marked, as HTML."""
-    names, scores = _selected(explanation, row)
-    text, strength = document(explanation, row), _strengths(scores)
+    names, strength_of, colours = _selected(explanation, row)
+    text, strength = document(explanation, row), _strengths(strength_of)
     shown = text[:MOST_LETTERS_IN_HTML]
     parts, last = [], 0
     for start, end, word in spans(shown, names):
-        colour = "31,111,178" if scores[word] >= 0 else "217,96,10"
-        style = f"background:rgba({colour},{strength[word]:.2f});color:inherit;border-radius:.25em;padding:0 .15em"
+        style = f"background:{rgba(colours[word], strength[word])};color:inherit;border-radius:.25em;padding:0 .15em"
         parts += [html.escape(shown[last:start]), f'<mark style="{style}">{html.escape(shown[start:end])}</mark>']
         last = end
     more = f" {GAP}" if len(text) > len(shown) else ""
@@ -109,14 +111,25 @@ def document(explanation: Explanation, row: int) -> str:
     return texts[row]
 
 
-def _selected(explanation: Explanation, row: int) -> tuple[list[str], list[float]]:
+def rgba(colour: str, alpha: float) -> str:
+    """A colour such as #1f6fb2 as CSS that lets the page shine through."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha:.2f})"
+
+
+def _selected(explanation: Explanation, row: int) -> tuple[list[str], list[float], list[str]]:
+    """The words selected for a row, how strong each is, and its colour: by sign, where that is known."""
     units = [int(unit) for unit in explanation.selected[row] if unit >= 0]
-    return [explanation.feature_names[unit] for unit in units], [float(explanation.scores[row, unit]) for unit in units]
+    names = [explanation.feature_names[unit] for unit in units]
+    if explanation.effects is None:
+        return names, [float(explanation.scores[row, unit]) for unit in units], [NEUTRAL] * len(units)
+    effects = [float(explanation.effects[row, unit]) for unit in units]
+    return names, effects, [UP if effect >= 0 else DOWN for effect in effects]
 
 
-def _strengths(scores: list[float]) -> list[float]:
-    largest = max((abs(score) for score in scores), default=0.0) or 1.0
-    return [FAINTEST + (STRONGEST - FAINTEST) * abs(score) / largest for score in scores]
+def _strengths(sizes: list[float]) -> list[float]:
+    largest = max((abs(size) for size in sizes), default=0.0) or 1.0
+    return [FAINTEST + (STRONGEST - FAINTEST) * abs(size) / largest for size in sizes]
 
 
 def _letters_across(ax: Axes) -> int:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from sointer.report.report_content import ReportContent
 
-STRONGEST = 127  # the largest score of a selection; the others are steps of it
 AGREES, NOT_ASKED = 250, 255
 
 
@@ -29,12 +28,14 @@ def pack_samples(content: ReportContent) -> dict[str, Any]:
 
     A sample's block holds its features (numbers in `features`) and their values (numbers in `words`), then per target
     and rank the place in these and the score in steps of the target's largest, then per target that largest
-    score, the value explained, the agreement, and what more there is.
+    score, the value explained, the agreement, and what more there is: which are needed, effects in steps of the
+    largest, where they begin and end, how many are not shown, and the locality.
     """
     n_samples = len(content.samples)
     own = [_sample_units(content, sample) for sample in range(n_samples)]
     present = content.present or [np.zeros(0, dtype=np.int64)] * n_samples
-    used = np.unique(np.concatenate([*own, *present])) if n_samples else np.zeros(0, dtype=np.int64)
+    placed = [unit for target in content.places or () for place in target.places for unit, _ in place.features]
+    used = np.unique(np.concatenate([*own, *present, np.array(placed, dtype=np.int64)]))
     words: dict[str, int] = {}
     value_words = [
         [words.setdefault(content.unit_values[sample][unit], len(words)) for unit in own[sample].tolist()]
@@ -51,13 +52,17 @@ def pack_samples(content: ReportContent) -> dict[str, Any]:
             "features": pack(np.searchsorted(used, own[sample]), types["feature"]),
             "words": pack(value_words[sample], types["word"]),
             "places": pack(_places(content.selected[:, sample], own[sample], types["place"]), types["place"]),
-            **_scores(content.scores[:, sample], content.selected[:, sample]),
+            **_in_steps(content.scores[:, sample], content.selected[:, sample], "steps", "largest"),
             "values": pack(content.codes[:, sample], types["value"]),
             "agreement": pack(_agreement(content.agreement[:, sample]), "u1"),
             "numbers": None if content.numbers is None else pack(content.numbers[:, sample], "<f4"),
             "present": None
             if content.present is None
             else pack(np.searchsorted(used, present[sample]), types["feature"]),
+            "needed": None if content.needed is None else pack(content.needed[:, sample], "u1"),
+            **_pushes(content, sample),
+            "more": None if content.n_more is None else pack(content.n_more[:, sample], "<u2"),
+            "locality": None if content.place is None else pack(content.place[:, sample], "u1"),
         }
         for sample in range(n_samples)
     ]
@@ -82,11 +87,24 @@ def _places(selected: npt.NDArray[Any], own: npt.NDArray[np.int64], dtype: str) 
     return np.where(selected >= 0, np.searchsorted(own, np.maximum(selected, 0)), none)
 
 
-def _scores(scores: npt.NDArray[Any], selected: npt.NDArray[Any]) -> dict[str, str]:
-    clean = np.nan_to_num(np.where(selected >= 0, scores, 0.0), posinf=0.0, neginf=0.0)
-    largest = np.abs(clean).max(axis=1, initial=0.0)
-    steps = np.rint(STRONGEST * clean / np.where(largest > 0, largest, 1.0)[:, None])
-    return {"steps": pack(steps, "i1"), "largest": pack(largest, "<f4")}
+def _in_steps(
+    numbers: npt.NDArray[Any], selected: npt.NDArray[Any], steps: str, largest: str, kind: str = "i1"
+) -> dict[str, str]:
+    clean = np.nan_to_num(np.where(selected >= 0, numbers, 0.0), posinf=0.0, neginf=0.0)
+    most = np.abs(clean).max(axis=1, initial=0.0)
+    rounded = np.rint(np.iinfo(kind).max * clean / np.where(most > 0, most, 1.0)[:, None])
+    return {steps: pack(rounded, kind), largest: pack(most, "<f4")}
+
+
+def _pushes(content: ReportContent, sample: int) -> dict[str, str | None]:
+    pushes = content.pushes
+    if pushes is None:
+        return {"pushes": None, "farthest": None, "base": None, "total": None}
+    return {
+        **_in_steps(pushes.effects[:, sample], content.selected[:, sample], "pushes", "farthest", "<i2"),
+        "base": pack(pushes.base[:, sample], "<f4"),
+        "total": pack(pushes.total[:, sample], "<f4"),
+    }
 
 
 def _agreement(agreement: npt.NDArray[Any]) -> npt.NDArray[Any]:

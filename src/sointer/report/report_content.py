@@ -37,6 +37,40 @@ class TargetWays:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A locality of one target: where it is, how many samples lie there, and what matters there."""
+
+    where: str
+    share: float
+    """Of the samples that the explainer was fitted on."""
+    features: Sequence[tuple[int, float]]
+    """Units and their relevance, most relevant first."""
+
+
+@dataclass(frozen=True)
+class TargetPlaces:
+    """The localities of one target, the largest first."""
+
+    decided: bool
+    """Whether the model has confirmed that these features decide; else they are the strongest of many."""
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True, eq=False)
+class Pushes:
+    """Signed effects in the unit of each output."""
+
+    effects: npt.NDArray[np.floating[Any]]
+    """(targets, samples, k) of the selected units."""
+    base: npt.NDArray[np.floating[Any]]
+    """(targets, samples) what the output is with everything removed."""
+    total: npt.NDArray[np.floating[Any]]
+    """(targets, samples) where the effects of all units lead, shown or not."""
+    start: str = "on average"
+    """Where effects begin, in words."""
+
+
+@dataclass(frozen=True)
 class Card:
     """One number of the overview, what it means, and the longer story."""
 
@@ -74,7 +108,7 @@ class ReportContent:
     selected: npt.NDArray[np.integer[Any]]
     """(targets, samples, k) units, best first; -1 for none."""
     scores: npt.NDArray[np.floating[Any]]
-    """(targets, samples, k) of the selected units."""
+    """(targets, samples, k) relevance of the selected units, which has no sign."""
     agreement: npt.NDArray[np.floating[Any]]
     """(targets, samples) how often the model said the same on the selection alone; NaN where it was not asked."""
     unit_values: Sequence[Mapping[int, str]]
@@ -90,10 +124,25 @@ class ReportContent:
     """By target, for those whose ways through other outputs were followed."""
     far: Sequence[int] = ()
     """Samples that lie far from the training data, by number."""
+    is_expected: bool = False
+    """Whether values are only expected, since the model was not queried."""
+    kinds: Sequence[str] = ()
+    """The kind of each target, where they are not all of `kind`."""
+    needed: npt.NDArray[np.bool_] | None = None
+    """(targets, samples, k) False where a unit is shown only because k asked for as many."""
+    pushes: Pushes | None = None
+    n_more: npt.NDArray[np.integer[Any]] | None = None
+    """(targets, samples) how many selected units are not shown."""
+    places: Sequence[TargetPlaces] | None = None
+    """For each target, its localities."""
+    place: npt.NDArray[np.integer[Any]] | None = None
+    """(targets, samples) the locality of each sample, counted as in `places`."""
+    quality: Sequence[tuple[float, float]] | None = None
+    """For each target, agreement and skill on held-out outputs; NaN where unknown."""
 
     def __post_init__(self) -> None:
         shape = (len(self.targets), len(self.samples))
-        for name in ("codes", "agreement", "selected", "scores", "numbers"):
+        for name in ("codes", "agreement", "selected", "scores", "numbers", "needed", "n_more", "place"):
             array = getattr(self, name)
             if array is not None and array.shape[:2] != shape:
                 raise InputError(
@@ -101,10 +150,19 @@ class ReportContent:
                 )
         if self.selected.shape != self.scores.shape:
             raise InputError(f"selected has shape {self.selected.shape}, but scores {self.scores.shape}.")
+        if self.needed is not None and self.needed.shape != self.selected.shape:
+            raise InputError(f"selected has shape {self.selected.shape}, but needed {self.needed.shape}.")
+        if self.pushes is not None and self.pushes.effects.shape != self.selected.shape:
+            raise InputError(f"selected has shape {self.selected.shape}, but effects {self.pushes.effects.shape}.")
 
     @property
     def k(self) -> int:
         return int(self.selected.shape[2])
+
+    @property
+    def counted(self) -> npt.NDArray[np.integer[Any]]:
+        """(targets, samples, k) units that are selected and needed, which sums count; -1 for none."""
+        return self.selected if self.needed is None else np.where(self.needed, self.selected, -1)
 
     @property
     def asked(self) -> npt.NDArray[np.bool_]:

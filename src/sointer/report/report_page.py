@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from sointer.report.coupling import coupling_map, partners
 from sointer.report.environment import render_template
 from sointer.report.packing import pack_samples
-from sointer.report.report_content import ReportContent, TargetWays
+from sointer.report.report_content import ReportContent, TargetPlaces, TargetWays
 from sointer.report.shares import Share
 from sointer.report.target_facts import TargetFacts, target_facts
 
@@ -28,7 +30,7 @@ def report_data(content: ReportContent) -> dict[str, Any]:
         for name, fact in zip(content.targets, facts, strict=True):
             fact["partners"] = partners(content.interactions, output_of[str(name)])
     return {
-        "kind": content.kind,
+        "kinds": list(content.kinds) or [content.kind] * len(content.targets),
         "thing": content.thing,
         "k": content.k,
         "samples": [str(name) for name in content.samples],
@@ -36,9 +38,13 @@ def report_data(content: ReportContent) -> dict[str, Any]:
         "outputs": [str(name) for name in content.outputs],
         "values": [str(value) for value in content.values],
         "texts": None if content.texts is None else list(content.texts),
+        "valueSource": "expected" if content.is_expected else "model",
         "far": [int(sample) for sample in content.far],
         "facts": facts,
         "map": None if content.interactions is None else coupling_map(content.interactions),
+        "start": None if content.pushes is None else content.pushes.start,
+        "places": None if content.places is None else [_places(target, number) for target in content.places],
+        "quality": None if content.quality is None else [[_rounded(one) for one in pair] for pair in content.quality],
         "ways": {str(target): _ways(ways, number) for target, ways in content.ways.items()},
         **packed,
     }
@@ -78,6 +84,24 @@ def _ways(ways: TargetWays, number: dict[int, int]) -> dict[str, Any]:
             for way in ways.ways
         ],
     }
+
+
+def _places(target: TargetPlaces, number: dict[int, int]) -> dict[str, Any]:
+    return {
+        "decided": target.decided,
+        "places": [
+            {
+                "where": place.where,
+                "share": round(place.share, 4),
+                "features": [[number[unit], float(f"{relevance:.3g}")] for unit, relevance in place.features],
+            }
+            for place in target.places
+        ],
+    }
+
+
+def _rounded(value: float) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None
 
 
 def _share(share: Share | None) -> list[float] | None:

@@ -22,7 +22,7 @@ class ValueFacts:
     n_samples: int
     confirmed: Share | None
     features: list[tuple[int, int]]
-    """Units, and how many of the samples selected them, most first."""
+    """Units, and how many of the samples need them, most first."""
     examples: list[int]
     """Samples explained by what explains most of them, confirmed ones first."""
 
@@ -70,7 +70,7 @@ def unusual_share(
 
 def _value_facts(content: ReportContent, target: int, code: int) -> ValueFacts:
     samples = np.flatnonzero(content.codes[target] == code)
-    selected = content.selected[target, samples]
+    selected = content.counted[target, samples]
     counts = np.bincount(selected[selected >= 0], minlength=len(content.units))
     best = np.argsort(-counts, kind="stable")[:MOST_FEATURES]
     asked, confirmed = content.asked[target, samples], content.confirmed[target, samples]

@@ -13,6 +13,7 @@ from sointer.errors import InputError
 from sointer.inputs.image import ImageShape
 from sointer.report import PixelPageContent, render_pixel_page
 from sointer.reporting.asking import N_DRAWS, question_budget
+from sointer.source import Queried
 from sointer.validation import check_positive_int, check_unique_names
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def _explained(
     explainer: Explainer, one: Any, answer: NDArray[Any], targets: list[tuple[int, int]], k: int, asks: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     many = explainer.input_format_.rows(one, np.zeros(len(targets), dtype=np.int64))
-    explanation = explainer.explain(many, np.array(targets), k=k, predicted=np.repeat(answer, len(targets), axis=0))
+    predicted = Queried(np.repeat(answer, len(targets), axis=0))  # what was given was checked before
+    explanation = explainer.explain(many, np.array(targets), k=k, predicted=predicted)
     selected = np.full((len(targets), k), -1)
     selected[:, : explanation.selected.shape[1]] = explanation.selected
     if not asks:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sointer.report import Card, Share, confirmed_share, unusual_share
-from sointer.training.energy_steps import POOR_SKILL
+from sointer.training.quality import POOR_SKILL
+from sointer.values import effects_from
 
 if TYPE_CHECKING:
     from sointer.base import Explainer
@@ -33,18 +34,22 @@ class Told:
     """(targets, samples) which value is explained, by number."""
     asked: NDArray[np.bool_]
     confirmed: NDArray[np.bool_]
-    k: int
+    k: int | Literal["auto"]
     n_given: int
     """Samples that there were to choose from."""
     too_many: bool
     """Whether fewer are shown than were wanted."""
     knows_answers: bool
-    """Whether what is explained is what the model said."""
+    """Whether what is explained is what the model predicts."""
     n_queries: int
     n_followed: int
     """Targets whose ways through other outputs are shown."""
     n_far: int = 0
     """Samples unlike the training data."""
+    has_effects: bool = False
+    """Whether it is known which way features push."""
+    has_idle: bool = False
+    """Whether features are shown that are not needed."""
 
     @property
     def n_samples(self) -> int:
@@ -57,9 +62,12 @@ def lead_of(explainer: Explainer, told: Told) -> str:
     n_targets, n_samples = len(told.targets), told.n_samples
     of_all = f" of {told.n_given:,}" if told.n_given > n_samples else ""
     thing = "words" if explainer.text_ is not None else "features"
+    which = f"those of {explainer.groups_.n_units:,} {thing}"
+    if told.k != "auto":
+        which = f"the {told.k} of {explainer.groups_.n_units:,} {thing}"
     return (
-        f"For {_many(n_samples, 'sample')}{of_all} and {_many(n_targets, 'output')} of {name}: the "
-        f"{told.k} of {explainer.groups_.n_units:,} {thing} that decide what it says."
+        f"For {_many(n_samples, 'sample')}{of_all} and {_many(n_targets, 'output')} of {name}: {which} that decide "
+        f"what it {'predicts' if told.knows_answers else 'is expected to predict'}."
     )
 
 
@@ -69,9 +77,9 @@ def cards_of(explainer: Explainer, told: Told) -> list[Card]:
     stratum = told.codes + (told.codes.max(initial=0) + 1) * np.arange(len(told.targets))[:, None]
     overall = confirmed_share(told.asked, told.confirmed, stratum)
     meaning = (
-        "Confirmed: shown nothing but the selected features (the others removed), the model says the same as before; "
-        "where removal is random, in all of ten draws. In 95 of 100 reports, the interval holds the share among all "
-        "samples of this kind."
+        "Confirmed: shown nothing but the selected features (the others removed), the model predicts the same as "
+        "before; where removal is random, in all of ten draws. In 95 of 100 reports, the interval holds the share "
+        "among all samples of this kind."
     )
     if overall is not None:
         cards.append(Card("explanations confirmed", _percent(overall.share), _interval(overall), meaning))
@@ -79,26 +87,27 @@ def cards_of(explainer: Explainer, told: Told) -> list[Card]:
         rare = confirmed_share(unusual, told.confirmed & unusual, np.where(_usual(told.codes), -1, stratum))
         if rare is not None and len(np.unique(told.codes)) > 1:
             why = "Of each output, only the samples with another value than its most common one. " + meaning
-            cards.append(Card("confirmed, unusual answers", _percent(rare.share), _interval(rare), why))
+            cards.append(Card("confirmed, unusual values", _percent(rare.share), _interval(rare), why))
     else:
-        cards.append(Card("explanations confirmed", "?", "the model was not asked", meaning))
+        cards.append(Card("explanations confirmed", "?", "the model was not queried", meaning))
     agreement, skill = (getattr(explainer, f"held_out_{name}_", None) for name in ("agreement", "skill"))
     if agreement is not None and np.isfinite(agreement):
         why = (
-            "The explainer learned a copy of the model from its answers. On answers kept aside, about samples of which "
-            "parts were removed, the copy said the same as the model in this share of outputs."
+            "The explainer learned a copy of the model from its outputs. This is the share of held-out outputs that "
+            "the copy predicts correctly, averaged over outputs; the page of each output has its own."
         )
-        cards.append(Card("learned of the model", _percent(agreement), "of held-out answers foretold", why))
+        cards.append(Card("agreement", _percent(agreement), "of held-out outputs predicted correctly", why))
     if skill is not None and np.isfinite(skill):
         why = (
             "Skill: of the errors that one makes by always guessing an output's usual value, the share that the "
-            "explainer's copy of the model avoids on held-out answers. 100 % is perfect, 0 % no better than guessing."
+            "explainer's copy of the model avoids on held-out outputs (of probabilities and numbers, R squared), "
+            "averaged over outputs. 100 % is perfect, 0 % no better than guessing."
         )
         cards.append(Card("skill", _percent(max(skill, 0)), "of the errors of guessing avoided", why))
     n_fit = getattr(explainer, "n_queries_", None)
     why = "Rows sent to the model: while the explainer was fitted, and for this report."
     asked = "" if n_fit is None else f"{n_fit:,}"
-    cards.append(Card("questions to the model", asked or "–", f"in fit; {told.n_queries:,} for this report", why))
+    cards.append(Card("queries", asked or "–", f"in fit; {told.n_queries:,} for this report", why))
     return cards
 
 
@@ -112,19 +121,31 @@ def says_of(explainer: Explainer, told: Told) -> list[str]:
         how = "is deleted from the text"
     thing = "word" if explainer.text_ is not None else "feature"
     says = [
-        f"The {thing}s shown are those that suffice: keep them, remove the others, and the model should still say the "
-        f"same. A removed {thing} {how}.",
+        f"The {thing}s shown are those that suffice: keep them, remove the others, and the model should still predict "
+        f"the same. A removed {thing} {how}.",
         "What suffices need not be the only reason. Others may suffice too, and what the model relies on is not what "
         "causes things in the world: changing a feature there may change nothing, or something else.",
-        f"Scores order the {thing}s of one sample for one output; longer bars matter more. Lengths are not comparable "
-        "between samples. A bar to the left speaks against the answer.",
+        f"Relevance (grey bars) says how much the output depends on a {thing} here. It has no sign.",
     ]
+    if told.has_effects:
+        start = effects_from(explainer.removal_.name, explainer.text_ is not None)
+        says.append(
+            f"Effects (blue and orange bars) say which way a {thing} pushes the output, and how far: a number in its "
+            f"own unit, a probability as such, a label as the probability of the label explained. Together they lead "
+            f"from what it is {start} to what the explainer expects for the sample."
+        )
+    if told.has_idle:
+        says.append(
+            f"Hollow bars are of {thing}s that are not needed: they are there only because k={told.k} asked for as "
+            "many. They are not counted anywhere."
+        )
     if told.knows_answers:
-        says.append("The answers explained are the model's own.")
+        says.append("The values explained are what the model predicts.")
     else:
         says.append(
-            "No model was at hand: the answers explained are those that the explainer remembers from fit or expects "
-            "the model to give, which is not always what it says. Nothing here was confirmed."
+            "The model was not queried: the values explained are those that the explainer expects it to predict, which "
+            "is not always what it predicts. Nothing here was confirmed. Write the report with the model, or with "
+            "predicted=, to explain what it predicts."
         )
     if told.n_followed:
         says.append(
@@ -149,6 +170,18 @@ def warnings_of(explainer: Explainer, told: Told) -> list[str]:
         warnings.append(
             f"These outputs never changed while the explainer learned, so nothing decides them: {_some(never)}."
         )
+    poor = [
+        explainer.output_names_[target]
+        for target in explainer.targets_
+        if explainer.output_names_[target] in told.targets
+        and (of_output := getattr(explainer, "output_skill_", None)) is not None
+        and of_output[target] < POOR_SKILL
+    ]
+    if poor and (skill is None or skill >= POOR_SKILL):
+        warnings.append(
+            f"The explainer has learned little of these outputs (skill below {_percent(POOR_SKILL)}), so what is said "
+            f"of them may be wrong: {_some(poor)}."
+        )
     weak = []
     for name, codes, asked, confirmed in zip(told.targets, told.codes, told.asked, told.confirmed, strict=True):
         share = unusual_share(asked, confirmed, codes, int(np.bincount(codes).argmax()))
@@ -157,7 +190,7 @@ def warnings_of(explainer: Explainer, told: Told) -> list[str]:
     if weak:
         warnings.append(
             f"For these outputs the model surely confirms fewer than {_percent(POORLY_CONFIRMED)} of the explanations "
-            f"of unusual answers: {_some(weak)}."
+            f"of unusual values: {_some(weak)}."
         )
     if told.n_far:
         warnings.append(
@@ -168,7 +201,8 @@ def warnings_of(explainer: Explainer, told: Told) -> list[str]:
     n_asked, n_all = int(told.asked.sum()), told.asked.size
     if told.knows_answers and n_asked < n_all:
         warnings.append(
-            f"The model was asked about {n_asked:,} of {n_all:,} explanations; report(..., verify=True) asks about all."
+            f"The model was queried to confirm {n_asked:,} of {n_all:,} explanations; report(..., verify=True) checks "
+            "all."
         )
     if told.too_many:
         warnings.append(
@@ -185,7 +219,7 @@ def _usual(codes: Any) -> Any:
 
 
 def _interval(share: Share) -> str:
-    return f"95 % interval {_percent(share.low)} to {_percent(share.high)}, {share.n_asked:,} asked"
+    return f"95 % interval {_percent(share.low)} to {_percent(share.high)}, {share.n_asked:,} checked"
 
 
 def _percent(share: float) -> str:

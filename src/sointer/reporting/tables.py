@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +12,23 @@ from numpy.typing import NDArray
 from sointer.containers import n_rows, rows
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.report import ReportContent, TargetWays, render_report
+from sointer.report import Place, Pushes, ReportContent, TargetPlaces, TargetWays, render_report
 from sointer.reporting.asking import N_DRAWS, can_answer, question_budget, samples_to_ask
 from sointer.reporting.plain_words import Told, cards_of, lead_of, says_of, warnings_of
 from sointer.reporting.room import cut_texts, samples_that_fit
 from sointer.reporting.samples import drawn, holds_counts, n_own, names_of_samples, present
 from sointer.reporting.unit_words import UnitWords, in_words
 from sointer.reporting.ways import follow, targets_to_follow
+from sointer.source import Queried
 from sointer.training.history import History
 from sointer.validation import _some as some
 from sointer.validation import check_k, resolve_targets
+from sointer.values import by_side, effects_from
 
 if TYPE_CHECKING:
     from sointer.base import Explainer
 
-SHOWN_OF_AUTO = 10
+SHOWN_OF_AUTO, MOST_OF_PLACE = 10, 12
 NUMBERS_IN_WORDS = ["lower than usual", "higher than usual"]
 
 
@@ -34,11 +36,15 @@ NUMBERS_IN_WORDS = ["lower than usual", "higher than usual"]
 class Findings:
     """What was found out about each target (targets, samples), before it is put into words."""
 
-    expected: NDArray[Any]
+    value: NDArray[Any]
     selected: NDArray[np.int64]
     scores: NDArray[np.float32]
     agreement: NDArray[np.float64]
     ways: dict[int, TargetWays]
+    needed: NDArray[np.bool_] | None
+    pushes: Pushes | None
+    n_more: NDArray[np.int64]
+    locality: NDArray[np.int64] | None
 
 
 def table_page(
@@ -66,7 +72,8 @@ def table_page(
         given.groups.n_units,
         n_own(given),
         counts=holds_counts(given),
-        numbers=explainer.outputs_.kind in ("continuous", "probability"),
+        numbers=bool(explainer.outputs_.graded.any()),
+        effects="effect" in explainer.known_columns,
         texts=given.texts,
     )
     index = drawn(n_given, min(n_samples, fitting))
@@ -77,8 +84,11 @@ def table_page(
     if answers is None and can_answer(explainer, len(index)):
         answers = source.answers
     seen = X if source.texts is None else explainer.input_format_.decode(source.data)  # words are counted once only
-    found = _explain_all(explainer, seen, answers, chosen, n_shown, verify, paths)
-    values, codes, numbers = _values(explainer, found.expected, answers, chosen)
+    told_answers = Queried(answers) if answers is not None and source.predicted is None else answers
+    size = explainer.k if k is None else k
+    found = _explain_all(explainer, seen, told_answers, chosen, size, n_shown, verify, paths)
+    places, place = _localities(explainer, chosen, found.locality)
+    values, codes, numbers = _values(explainer, found.value, answers, chosen)
     words = UnitWords(source)
     shown_of_sample = [np.unique(found.selected[:, i]) for i in range(len(index))]
     far = np.flatnonzero(explainer._distance_of(source.data) > 1).tolist()
@@ -87,13 +97,15 @@ def table_page(
         codes=codes,
         asked=~np.isnan(found.agreement),
         confirmed=found.agreement == 1.0,
-        k=n_shown,
+        k=size,
         n_given=n_given,
         too_many=len(index) < min(n_samples, n_given),
         knows_answers=answers is not None,
         n_queries=_n_queries(explainer) - queries_before,
         n_followed=len(found.ways),
         n_far=len(far),
+        has_effects=found.pushes is not None,
+        has_idle=found.needed is not None and bool((~found.needed & (found.selected >= 0)).any()),
     )
     content = ReportContent(
         title=title,
@@ -122,16 +134,59 @@ def table_page(
         interactions=getattr(explainer, "output_interactions_", None),
         ways=found.ways,
         far=far,
+        is_expected=answers is None,
+        kinds=[explainer.outputs_.kinds[t] for t in chosen],
+        needed=found.needed,
+        pushes=found.pushes,
+        n_more=found.n_more if found.n_more.any() else None,
+        places=places,
+        place=place,
+        quality=_quality(explainer, chosen),
     )
     return render_report(content)
+
+
+def _localities(
+    explainer: Explainer, targets: list[int], locality: NDArray[np.int64] | None
+) -> tuple[list[TargetPlaces] | None, NDArray[np.int64] | None]:
+    """The localities of each target, and in which of them each sample lies: (targets, samples)."""
+    if locality is None:
+        return None, None
+    unit_of_name = {name: unit for unit, name in enumerate(explainer.groups_.unit_names)}
+    places, place = [], np.zeros(locality.shape, dtype=np.int64)
+    for i, target in enumerate(targets):
+        found = explainer.localities(target)
+        leaves = [
+            Place(
+                leaf.where,
+                leaf.share,
+                [
+                    (unit_of_name[feature], relevance)
+                    for feature, relevance in zip(leaf.features, leaf.relevance, strict=True)
+                ][:MOST_OF_PLACE],
+            )
+            for leaf in found
+        ]
+        places.append(TargetPlaces(found.decided, leaves))
+        number_of = {leaf.number: number for number, leaf in enumerate(found)}
+        place[i] = [number_of[node] for node in locality[i].tolist()]
+    return places, place
+
+
+def _quality(explainer: Explainer, targets: list[int]) -> list[tuple[float, float]] | None:
+    agreement, skill = (getattr(explainer, f"output_{name}_", None) for name in ("agreement", "skill"))
+    if agreement is None or skill is None:
+        return None
+    return [(float(agreement[target]), float(skill[target])) for target in targets]
 
 
 def _explain_all(
     explainer: Explainer,
     X: Any,
-    answers: NDArray[Any] | None,
+    answers: NDArray[Any] | Queried | None,
     targets: list[int],
-    k: int,
+    size: int | Literal["auto"],
+    n_shown: int,
     verify: bool | int | None,
     paths: bool | int,
 ) -> Findings:
@@ -142,58 +197,92 @@ def _explain_all(
     followed = targets_to_follow(explainer, targets, paths)
     rng = np.random.default_rng(0)
     ways: dict[int, TargetWays] = {}
-    expected = np.empty((n_targets, n_samples), dtype=object)
-    selected = np.full((n_targets, n_samples, k), -1)
-    scores = np.zeros((n_targets, n_samples, k), dtype=np.float32)
+    value = np.empty((n_targets, n_samples), dtype=object)
+    selected = np.full((n_targets, n_samples, n_shown), -1)
+    scores, effects = (np.zeros((n_targets, n_samples, n_shown), dtype=np.float32) for _ in range(2))
+    base, total = (np.zeros((n_targets, n_samples), dtype=np.float32) for _ in range(2))
+    needed = np.zeros((n_targets, n_samples, n_shown), dtype=bool)
+    locality, n_more = (np.zeros((n_targets, n_samples), dtype=np.int64) for _ in range(2))
+    known: set[str] = set()
     agreement = np.full((n_targets, n_samples), np.nan)
     progress = History(getattr(explainer, "verbose", None))
     progress.stage("report: explaining every target", n_targets + len(followed))
     try:
         for place, target in enumerate(targets):
-            explanation = explainer.explain(X, target, k=k, predicted=answers)
-            expected[place] = explanation.expected
-            width = explanation.selected.shape[1]
-            selected[place, :, :width] = explanation.selected
-            scores[place, :, :width] = _selected_scores(explanation)
-            groups = _grouped(explainer, target, explanation.expected)
+            # Where there are no answers, the model is missing or its budget too small.
+            explanation = explainer.explain(X, target, k=size, predicted=answers, query=False)
+            value[place] = explanation.value
+            width = min(explanation.selected.shape[1], n_shown)
+            selected[place, :, :width] = explanation.selected[:, :width]
+            scores[place, :, :width] = _of_selected(explanation, explanation.scores)[:, :width]
+            n_more[place] = explanation.n_selected - (explanation.selected[:, :width] >= 0).sum(axis=1)
+            if explanation.needed is not None:
+                known.add("needed")
+                needed[place, :, :width] = _of_selected(explanation, explanation.needed)[:, :width]
+            if explanation.effects is not None and explanation.base_value is not None:
+                known.add("effects")
+                effects[place, :, :width] = _of_selected(explanation, explanation.effects)[:, :width]
+                base[place] = explanation.base_value
+                total[place] = explanation.base_value + explanation.effects.sum(axis=1)
+            if explanation.locality is not None:
+                known.add("locality")
+                locality[place] = explanation.locality
+            groups = _grouped(explainer, target, explanation.value)
             asked = samples_to_ask(groups, n_asked, rng)
             agreement[place, asked] = explanation.source.agreement(
                 explanation.unit_mask[asked], explanation.target[asked], rows=asked, n_draws=N_DRAWS, seed=0
             )
             progress.step()
             if target in followed:
-                found = follow(explainer, X, answers, target, groups, k)
+                found = follow(explainer, X, answers, target, groups, size)
                 ways |= {} if found is None else {place: found}
                 progress.step()
     finally:
         progress.close()
-    return Findings(expected, selected, scores, agreement, ways)
+    return Findings(
+        value,
+        selected,
+        scores,
+        agreement,
+        ways,
+        needed if "needed" in known else None,
+        Pushes(effects, base, total, effects_from(explainer.removal_.name, explainer.text_ is not None))
+        if "effects" in known
+        else None,
+        n_more,
+        locality if "locality" in known else None,
+    )
 
 
-def _selected_scores(explanation: Explanation) -> NDArray[np.float32]:
-    units = np.maximum(explanation.selected, 0)
-    return np.take_along_axis(explanation.scores, units, axis=1)
+def _of_selected(explanation: Explanation, array: NDArray[Any]) -> NDArray[Any]:
+    """Of numbers (rows, units), those of the selected units: (rows, k)."""
+    return np.take_along_axis(array, np.maximum(explanation.selected, 0), axis=1)
 
 
-def _grouped(explainer: Explainer, target: int, expected: NDArray[Any]) -> NDArray[Any]:
+def _grouped(explainer: Explainer, target: int, value: NDArray[Any]) -> NDArray[Any]:
     """Values of one target that are spoken of together: labels each on its own, numbers as low or high."""
-    center = explainer.outputs_.center
-    if center is None:
-        return np.array([in_words(value) for value in expected], dtype=object)
-    return np.asarray(expected.astype(np.float64) > center[target]).astype(np.int64)
+    outputs = explainer.outputs_
+    if outputs.kinds[target] != "continuous":
+        sides = by_side(value, outputs, np.full(len(value), target))
+        return np.array([in_words(one) for one in sides], dtype=object)
+    high = value.astype(np.float64) > outputs.center[target]
+    return np.asarray(np.array(NUMBERS_IN_WORDS, dtype=object)[high.astype(np.int64)])
 
 
 def _values(
-    explainer: Explainer, expected: NDArray[Any], answers: NDArray[Any] | None, targets: list[int]
+    explainer: Explainer, explained: NDArray[Any], answers: NDArray[Any] | None, targets: list[int]
 ) -> tuple[list[str], NDArray[np.int64], NDArray[np.float64] | None]:
     """The names of values, which of them each target and sample has, and the numbers behind them."""
-    groups = np.stack([_grouped(explainer, target, row) for target, row in zip(targets, expected, strict=True)])
-    if explainer.outputs_.kind == "continuous":
-        return NUMBERS_IN_WORDS, groups.astype(np.int64), expected.astype(np.float64)
-    names, codes = np.unique(groups.astype(str), return_inverse=True)
-    is_probability = explainer.outputs_.kind == "probability" and answers is not None
-    numbers = np.asarray(answers, dtype=np.float64)[:, targets].T if is_probability else None
-    return names.tolist(), codes.reshape(groups.shape), numbers
+    groups = np.stack([_grouped(explainer, target, row) for target, row in zip(targets, explained, strict=True)])
+    outputs = explainer.outputs_
+    names = NUMBERS_IN_WORDS if outputs.kind == "continuous" else np.unique(groups.astype(str)).tolist()
+    number_of = {name: number for number, name in enumerate(names)}
+    codes = np.array([[number_of[str(one)] for one in row] for row in groups], dtype=np.int64)
+    numbers = np.full(groups.shape, np.nan)
+    for place, target in enumerate(targets):
+        if outputs.graded[target] and (answers is not None or outputs.kinds[target] == "continuous"):
+            numbers[place] = explained[place].astype(np.float64)
+    return names, codes, None if np.isnan(numbers).all() else numbers
 
 
 def _targets(explainer: Explainer, targets: Sequence[int | str] | None) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sointer.containers import rows
 from sointer.paths import NoPaths, Paths
 from sointer.report import TargetWays, Way
+from sointer.source import Queried
 
 if TYPE_CHECKING:
     from sointer.base import Explainer
@@ -28,15 +29,21 @@ def targets_to_follow(explainer: Explainer, targets: list[int], paths: bool | in
 
 
 def follow(
-    explainer: Explainer, X: Any, answers: NDArray[Any] | None, target: int, codes: NDArray[Any], k: int
+    explainer: Explainer,
+    X: Any,
+    answers: NDArray[Any] | Queried | None,
+    target: int,
+    codes: NDArray[Any],
+    k: int | Literal["auto"],
 ) -> TargetWays | None:
     """The ways of the most important features, averaged over a few samples, unusual values first."""
     found, counts = np.unique(codes, return_counts=True)
     usual = found[np.argmax(counts)]
     some = np.sort(np.argsort(codes == usual, kind="stable")[:N_SAMPLES])
     told = None if answers is None else answers[some]
-    explanation = explainer.explain(rows(X, some), target, k=k, predicted=told)
-    if explanation.trace is None or isinstance(explanation.trace, NoPaths):
+    explanation = explainer.explain(rows(X, some), target, k=k, predicted=told, query=False)
+    nothing = not (explanation.selected >= 0).any()
+    if explanation.trace is None or isinstance(explanation.trace, NoPaths) or nothing:
         return None
     followed = explanation.paths()
     ways = [_way(followed, target, unit) for unit in followed.ranked(target)[:MOST_WAYS]]

@@ -16,11 +16,10 @@ from sointer.interpreter.pixels import PixelUnits, distance_to
 from sointer.interpreter.sharing import shared_slots
 from sointer.outputs.regions import majority
 from sointer.refinement import Likely
-from sointer.remembered import Remembered
 from sointer.scoring.scorer import Targets, reduced
+from sointer.selection import Scored
 from sointer.source import Source
 from sointer.threads import one_thread
-from sointer.training.task import knows
 
 CHUNK_PIXELS, FEWEST_IMAGES = 2**14, 4
 BLOCK_PIXELS = 2**20
@@ -31,13 +30,12 @@ class ImageScorer:
     """Scores of the pixels, or groups of pixels, of images."""
 
     interpreter: ImageInterpreter
-    remembered: Remembered
 
     @property
     def energy(self) -> ImageEnergy:
         return self.interpreter.energy
 
-    def scores(self, source: Source, targets: Targets) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def scores(self, source: Source, targets: Targets) -> Scored:
         n_rows = len(targets)
         codes = self._codes(source)
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
@@ -46,7 +44,7 @@ class ImageScorer:
             for start in range(0, n_rows, at_once):
                 rows = np.arange(start, min(start + at_once, n_rows))
                 scores[rows] = self._of_block(source, targets, rows, codes[rows])
-        return scores, majority(codes, targets, source.regions)
+        return Scored(scores, majority(codes, targets, source.regions))
 
     def _of_block(
         self, source: Source, targets: Targets, rows: Targets, codes: NDArray[np.int64]
@@ -122,17 +120,15 @@ class ImageScorer:
         return padded
 
     def _codes(self, source: Source) -> NDArray[np.int64]:
-        """The class of every pixel: what the black box said, where that is known, else what the energy expects.
+        """The class of every pixel: what the model predicts, where that is known, else what the energy expects.
 
         A mask with a label that was never seen in fit cannot be encoded, so it counts as not known.
         """
-        if source.known_answers is not None:
-            known = knows(source.outputs, source.known_answers)
-            told = np.asarray(source.outputs.encode(source.known_answers[known]))
-        else:
-            known, told = self.remembered.find(source.data)
+        known = np.zeros(source.data.shape[0], dtype=bool)
         codes = np.empty((len(known), source.outputs.n_outputs), dtype=np.int64)
-        codes[known] = told
+        if source.predicted is not None:
+            known = source.outputs.knows(source.predicted)
+            codes[known] = source.outputs.labels(source.predicted[known])
         like = {source.data[row].tobytes(): row for row in np.flatnonzero(~known)[::-1]}
         unknown = np.array(sorted(like.values()), dtype=np.int64)
         with one_thread(), torch.no_grad():

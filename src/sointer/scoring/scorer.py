@@ -1,4 +1,4 @@
-"""What an explainer asks of its networks, and what both ways to score share."""
+"""What an explainer asks of its networks, and what all ways to score share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.refinement import Likely
+from sointer.selection import Scored
 from sointer.source import Source
 
 Targets = NDArray[np.int64]
@@ -16,8 +17,8 @@ Targets = NDArray[np.int64]
 class Scorer(Protocol):
     """What an explainer asks its networks."""
 
-    def scores(self, source: Source, targets: Targets) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        """Scores (rows, units), larger is more, and the encoded value of each row's target."""
+    def scores(self, source: Source, targets: Targets) -> Scored:
+        """What is known of the units of rows."""
 
     def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
         """How likely the energy holds it that reduced rows keep their target's value."""

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from sointer.containers import csr_array
 from sointer.energy.sparse import SparseRows
-from sointer.scoring.rows import RowScorer
+from sointer.interpreter.elimination import eliminate, whole_rows
+from sointer.scoring.rows import RowScorer, as_labels
 from sointer.scoring.scorer import Targets
+from sointer.selection import Scored
 from sointer.source import Source
 from sointer.threads import one_thread
 
@@ -23,9 +25,10 @@ EXPECTED_ROWS = 256
 class SparseRowScorer(RowScorer):
     """Scores by an interpreter that eliminates."""
 
-    def scores(self, source: Source, targets: Targets) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def scores(self, source: Source, targets: Targets) -> Scored:
         n_rows, n_units = len(targets), source.groups.n_units
-        scores = np.empty((n_rows, n_units), dtype=np.float32)
+        key, effects = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=np.float32)
+        base = np.empty(n_rows, dtype=np.float32)
         values, known = self._known_values(source, targets)
         at_once = int(np.clip(CHUNK_NUMBERS // n_units, FEWEST_ROWS, MOST_ROWS))
         with one_thread(), torch.no_grad():
@@ -33,17 +36,28 @@ class SparseRowScorer(RowScorer):
                 rows = slice(start, start + at_once)
                 x = SparseRows.of(csr_array(source.data[rows]))
                 new = np.flatnonzero(~known[rows])
-                values[rows][new] = self._expected_of(x, torch.from_numpy(new), targets[rows][new])
-                found = self.interpreter(x, torch.from_numpy(targets[rows]), torch.from_numpy(values[rows]))
-                scores[rows] = found.numpy()
-        return scores, values
+                values[rows][new] = self._expected_of(source, x, torch.from_numpy(new), targets[rows][new])
+                labels = torch.from_numpy(as_labels(source, targets[rows], values[rows]))
+                t = torch.from_numpy(targets[rows])
+                whole = whole_rows(self.interpreter, x, t, labels)
+                key[rows] = eliminate(self.interpreter, x, t, labels, whole.evidence).numpy()
+                effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
+        # Evidence of what was eliminated is moved down, so below zero it ranks units but says nothing of their sign.
+        scores = np.maximum(key, np.float32(0.0))
+        if "continuous" in source.outputs.kinds:
+            return Scored(scores, values, key=key)
+        graded = source.outputs.graded[targets] & (values <= 0.5)  # effects are on the probability, not on its absence
+        effects[graded], base[graded] = -effects[graded], 1 - base[graded]
+        return Scored(scores, values, key=key, effects=effects, base=base)
 
-    def _expected_of(self, x: SparseRows, rows: torch.Tensor, targets: Targets) -> NDArray[Any]:
-        """What the energy expects the black box to say about the targets of some rows."""
-        found = np.empty(len(rows), dtype=np.float32 if self.energy.space.is_continuous else np.int64)
+    def _expected_of(self, source: Source, x: SparseRows, rows: torch.Tensor, targets: Targets) -> NDArray[Any]:
+        """What the energy expects the black box to say about the targets of some rows, encoded."""
+        graded = source.outputs.graded
+        found = np.empty(len(rows), dtype=np.float32 if graded.any() else np.int64)
         for start in range(0, len(rows), EXPECTED_ROWS):
             some = slice(start, start + EXPECTED_ROWS)
             few = torch.nn.functional.pad(rows[some], (0, EXPECTED_ROWS - len(rows[some])), value=-1)
-            told = self.likelihood.predict(self.energy, x.take(few)).numpy()
-            found[some] = told[np.arange(len(targets[some])), targets[some]]
+            log_p = self.likelihood.log_marginals(self.energy, x.take(few))
+            codes = self.energy.space.codes(log_p, graded).numpy()
+            found[some] = codes[np.arange(len(targets[some])), targets[some]]
         return found

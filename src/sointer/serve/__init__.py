@@ -52,8 +52,9 @@ def run(
 ) -> None:
     """Answer until the process is told to stop (Ctrl-C or SIGTERM); requests accepted by then are answered first.
 
-    `explainer` is one, or the folder of a saved one; then `model` is what was explained, if it may be asked again: for
-    k="auto", to verify, and to read raw texts. `name` is the folder's unless told.
+    `explainer` is one, or the folder of a saved one; then `model` is what was explained. With it, every row that comes
+    in is also sent to the model, so that what it predicts is what is explained; verifying and raw texts need
+    it too. Without it, what is expected of the model is explained. `name` is the folder's unless told.
     """
     for module in ("fastapi", "uvicorn", "jinja2"):
         require_extra(module, "serve")

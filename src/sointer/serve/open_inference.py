@@ -18,8 +18,21 @@ from sointer.serve.question import Question, make_question
 from sointer.serve.rows import as_frame, names_in_fit, numbers
 from sointer.validation import _some as some
 
-OUTPUTS = ("selected", "features", "scores", "expected", "target", "far", "agreement")
-PARAMETERS = ("target", "k", "verify")
+OUTPUTS = (
+    "selected",
+    "features",
+    "scores",
+    "value",
+    "value_source",
+    "target",
+    "far",
+    "agreement",
+    "needed",
+    "effects",
+    "base_value",
+    "locality",
+)
+PARAMETERS = ("target", "k", "query", "verify")
 WORDS, REAL = "BYTES", "FP64"
 
 
@@ -29,10 +42,17 @@ def metadata(explainer: Explainer, name: str) -> dict[str, Any]:
         _described("selected", "INT64", [-1, -1]),
         _described("features", WORDS, [-1, -1]),
         _described("scores", "FP32", [-1, -1]),
-        _described("expected", WORDS if _has_words(explainer) else REAL, [-1]),
+        _described("value", WORDS if _has_words(explainer) else REAL, [-1]),
+        _described("value_source", WORDS, [-1]),
         _described("target", WORDS, [-1]),
         _described("far", "BOOL", [-1]),
     ]
+    if "needed" in explainer.known_columns:
+        outputs.append(_described("needed", "BOOL", [-1, -1]))
+    if "effect" in explainer.known_columns:
+        outputs += [_described("effects", "FP32", [-1, -1]), _described("base_value", "FP32", [-1])]
+    if "locality" in explainer.known_columns:
+        outputs.append(_described("locality", "INT64", [-1]))
     return {"name": name, "platform": "sointer", "inputs": input_tensors(explainer), "outputs": outputs}
 
 
@@ -53,7 +73,7 @@ def input_tensors(explainer: Explainer) -> list[dict[str, Any]]:
 
 
 def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) -> Question:
-    """The question that an inference request asks: tensors of rows; target, k and verify as parameters."""
+    """The question that an inference request asks: tensors of rows, perhaps of predictions; the rest as parameters."""
     parameters = content.get("parameters") or {}
     inputs = content.get("inputs")
     if not isinstance(parameters, dict):
@@ -70,10 +90,15 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
     verify = parameters.get("verify", False)
     if not isinstance(verify, bool):
         raise InputError(f"the parameter verify must be true or false, got {verify!r:.60}.")
+    predicted = None
+    if "predicted" in tensors and "predicted" not in names_in_fit(explainer.input_format_):
+        predicted = tensors.pop("predicted")
+        predicted = predicted.tolist() if predicted.dtype.kind == "O" else predicted
     X = _rows(explainer, tensors)
     if containers.n_rows(X) > limits.max_rows:
         raise InputError(f"inputs hold {containers.n_rows(X):,} rows, expected at most {limits.max_rows:,}.")
-    return make_question(explainer, X, target, parameters.get("k"), verify)
+    query = parameters.get("query", True)
+    return make_question(explainer, X, target, parameters.get("k"), verify, predicted=predicted, query=query)
 
 
 def write_infer(
@@ -83,18 +108,26 @@ def write_infer(
     n_rows = question.n_rows
     names = [[writer.unit_names[unit] if unit >= 0 else "" for unit in row] for row in answer.selected]
     width = answer.selected.shape[1]
-    words = _has_words(explainer)
-    expected = [str(value) if words else float(value) for value in answer.expected]
+    words = _has_words(explainer) or any(isinstance(value, str) for value in answer.value)
+    values = [str(value) if words else float(value) for value in answer.value]
     tensors = [
         _tensor("selected", "INT64", [n_rows, width], answer.selected.ravel().tolist()),
         _tensor("features", WORDS, [n_rows, width], [name for row in names for name in row]),
         _tensor("scores", "FP32", [n_rows, width], answer.scores.ravel().tolist()),
-        _tensor("expected", WORDS if words else REAL, [n_rows], expected),
+        _tensor("value", WORDS if words else REAL, [n_rows], values),
+        _tensor("value_source", WORDS, [n_rows], [answer.value_source] * n_rows),
         _tensor("target", WORDS, [n_rows], answer.targets),
         _tensor("far", "BOOL", [n_rows], answer.far.tolist()),
     ]
     if answer.agreement is not None:
         tensors.append(_tensor("agreement", REAL, [n_rows], answer.agreement.tolist()))
+    if answer.needed is not None:
+        tensors.append(_tensor("needed", "BOOL", [n_rows, width], answer.needed.ravel().tolist()))
+    if answer.effects is not None and answer.base is not None:
+        tensors.append(_tensor("effects", "FP32", [n_rows, width], answer.effects.ravel().tolist()))
+        tensors.append(_tensor("base_value", "FP32", [n_rows], answer.base.tolist()))
+    if answer.locality is not None:
+        tensors.append(_tensor("locality", "INT64", [n_rows], answer.locality.tolist()))
     wanted = wanted_outputs(content)
     reply: dict[str, Any] = {"model_name": name}
     if content.get("id") is not None:
@@ -170,8 +203,7 @@ def _flat(data: list[Any]) -> list[Any]:
 
 def _has_words(explainer: Explainer) -> bool:
     """Whether values of outputs are words rather than numbers."""
-    sets = explainer.outputs_.label_sets
-    return sets is not None and any(isinstance(label, str) for known in sets for label in known.labels)
+    return any(isinstance(label, str) for label in explainer.outputs_.all_labels)
 
 
 def _described(name: str, datatype: str, shape: list[int]) -> dict[str, Any]:

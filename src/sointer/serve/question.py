@@ -13,9 +13,10 @@ from sointer.base import Explainer
 from sointer.errors import InputError
 from sointer.serve.limits import Limits
 from sointer.serve.rows import LONGEST_NAME, hint, read_rows
+from sointer.validation import _some as some
 from sointer.validation import check_k, is_integer
 
-KEYS = ("rows", "target", "k", "verify", "format")
+KEYS = ("rows", "target", "k", "predicted", "query", "verify", "format")
 FORMATS = ("rows", "table")
 
 
@@ -29,6 +30,13 @@ class Question:
     k: int | Literal["auto"]
     verify: bool = False
     format: str = "rows"
+    predicted: Any = None
+    """The model's outputs for every row, where the client knows them."""
+    query: bool = True
+    """Whether the model, if there is one, is queried for what it predicts."""
+    has_model: bool = False
+    asks_for_size: bool = False
+    """Whether the model is queried for how many features are enough."""
 
     @property
     def n_rows(self) -> int:
@@ -36,11 +44,19 @@ class Question:
 
     @property
     def asks_model(self) -> bool:
-        return self.verify or self.k == "auto"
+        return self.is_checked or (self.has_model and self.query and self.predicted is None)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the model is asked about masked rows."""
+        return self.verify or self.asks_for_size
 
     def goes_with(self, other: Question) -> bool:
-        """Whether both can be explained in one go: not where the model is asked, nor where regions are counted."""
-        return not (self.asks_model or other.asks_model or getattr(self.X, "ndim", 2) == 4)
+        """Whether both can be explained in one go: not where masked rows are asked about, predictions are given, only
+        one leaves the size open, or regions are counted."""
+        if self.query != other.query or getattr(self.X, "ndim", 2) == 4 or (self.k == "auto") != (other.k == "auto"):
+            return False
+        return not any(one.is_checked or one.predicted is not None for one in (self, other))
 
 
 def read_question(explainer: Explainer, content: dict[str, Any], limits: Limits) -> Question:
@@ -56,21 +72,63 @@ def read_question(explainer: Explainer, content: dict[str, Any], limits: Limits)
     if format not in FORMATS:
         raise InputError(f"format must be {' or '.join(map(repr, FORMATS))}, got {format!r:.60}.")
     X = read_rows(explainer, content["rows"], limits.max_rows)
-    return make_question(explainer, X, content.get("target"), content.get("k"), verify, format)
+    return make_question(
+        explainer,
+        X,
+        content.get("target"),
+        content.get("k"),
+        verify,
+        format,
+        predicted=content.get("predicted"),
+        query=content.get("query", True),
+    )
 
 
 def make_question(
-    explainer: Explainer, X: Any, target: Any, k: Any, verify: bool = False, format: str = "rows"
+    explainer: Explainer,
+    X: Any,
+    target: Any,
+    k: Any,
+    verify: bool = False,
+    format: str = "rows",
+    *,
+    predicted: Any = None,
+    query: Any = True,
 ) -> Question:
     """A question about rows of any container; whatever explain would refuse is refused here."""
     k = check_k(explainer.k if k is None else k, explainer.groups_.n_units)
-    if (k == "auto" or verify) and explainer.black_box_ is None:
+    asks_for_size = k == "auto" and explainer.asks_for_sizes
+    if (asks_for_size or verify) and explainer.black_box_ is None:
         what = "verify" if verify else 'k="auto"'
         raise InputError(f"{what} needs the model, and this server has none; it was started without --model.")
+    if not isinstance(query, bool):
+        raise InputError(f"query must be true or false, got {query!r:.60}.")
+    if explainer.asks_to_explain and not query and predicted is None:
+        raise InputError(f"query is false, but {type(explainer).__name__} cannot explain without the model.")
     n_rows = containers.n_rows(X)
     if not isinstance(X, list):  # of texts, nothing can be wrong
         explainer.input_format_.encode(X, caller="explain")
-    return Question(X, _targets(explainer, target, n_rows), k, verify, format)
+    targets, has_model = _targets(explainer, target, n_rows), explainer.black_box_ is not None
+    if predicted is not None:
+        predicted = _read_predicted(explainer, predicted, n_rows)
+    return Question(X, targets, k, verify, format, predicted, query, has_model, asks_for_size)
+
+
+def _read_predicted(explainer: Explainer, predicted: Any, n_rows: int) -> Any:
+    """Rows of outputs as lists in their order, or as objects by name; masks as nested lists."""
+    if not isinstance(predicted, list | np.ndarray):
+        raise InputError(
+            f"predicted must be a list with the model's outputs for each of {n_rows} rows, got {predicted!r:.60}."
+        )
+    if len(predicted) and all(isinstance(row, dict) for row in predicted):
+        names = explainer.output_names_
+        for number, row in enumerate(predicted):
+            if set(row) != set(names):
+                raise InputError(
+                    f"predicted: row {number} names the outputs {some(sorted(map(str, row)))}, expected {some(names)}."
+                )
+        predicted = [[row[name] for name in names] for row in predicted]
+    return explainer._read_predicted(predicted, n_rows)
 
 
 def _targets(explainer: Explainer, target: Any, n_rows: int) -> list[Any]:

@@ -50,7 +50,11 @@ def refusal_of(error: BaseException) -> Refusal:
     if isinstance(error, InputError):
         return Refusal(422, str(error).removeprefix("explain: "))
     if isinstance(error, QueryBudgetExceeded):
-        return Refusal(503, "The model may not be asked any more: its budget of queries is used up.")
+        return Refusal(
+            503,
+            "The model may not be queried any more: its query budget is used up. Send its outputs as predicted, or "
+            "query: false to explain what is expected of it.",
+        )
     if isinstance(error, BlackBoxError):
         log.warning("the model failed: %s", one_line(str(error)))
         return Refusal(502, "The model that is explained failed or gave no usable answer; the server's log says more.")

@@ -97,6 +97,8 @@ def serve_explainer(
     )
     shown = f"[{host}]" if ":" in host else host
     say(f"explains {_many(len(explainer.targets_), 'output')} by {_many(explainer.n_features_in_, 'feature')}")
+    if explainer.black_box_ is None:
+        say("no model: explains what is expected of it, not what it predicts; attach it with --model (or model=)")
     say(f"open http://{shown}:{listener.getsockname()[1]} (Ctrl-C stops)")
     if not loopback:
         say("warning: whoever reaches this machine can ask, unencrypted and without a password; put a proxy in front")
@@ -114,7 +116,7 @@ def warm_up(explainer: Explainer) -> None:
     """Explain a row that is at hand, so that whoever asks first need not wait for what is loaded when needed."""
     with unwarned():
         row = explainer.input_format_.decode(explainer.background_.rows[:1])
-        explainer.explain(row, explainer.targets_[0], k=1)
+        explainer.explain(row, explainer.targets_[0], k=1, query=explainer.asks_to_explain)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -37,7 +37,9 @@ QUESTION = {
         "rows": ROWS,
         "target": {"description": "The name or number of an output; or a list, one for each row."},
         "k": {"description": 'How many features to select, or "auto".'},
-        "verify": {"type": "boolean", "description": "Ask the model whether it says the same on these alone."},
+        "predicted": {"type": "array", "description": "The model's outputs for each row, if they are known."},
+        "query": {"type": "boolean", "description": "Query the model, if there is one, for what it predicts (true)."},
+        "verify": {"type": "boolean", "description": "Ask the model whether it predicts the same from these alone."},
         "format": {"enum": ["rows", "table"], "description": "One entry per row, or per row and feature."},
     },
 }
@@ -48,7 +50,7 @@ INFERENCE = {
         "id": {"type": "string"},
         "inputs": {"type": "array", "items": {"type": "object", "required": ["name", "shape", "datatype", "data"]}},
         "outputs": {"type": "array", "items": {"type": "object", "required": ["name"]}},
-        "parameters": {"type": "object", "description": "target, k, verify"},
+        "parameters": {"type": "object", "description": "target, k, query, verify"},
     },
 }
 REFUSALS = {
@@ -94,6 +96,8 @@ def info(explainer: Explainer, name: str, limits: Limits) -> dict[str, Any]:
         "k": explainer.k,
         "has_model": explainer.black_box_ is not None,
         "held_out_agreement": getattr(explainer, "held_out_agreement_", None),
+        "held_out_skill": getattr(explainer, "held_out_skill_", None),
+        "known": list(explainer.known_columns),
         "limits": asdict(limits),
     }
     plain: dict[str, Any] = as_finite(facts)

@@ -28,10 +28,21 @@ class Question:
     """Each of these is explained, of every row."""
     k: int | Literal["auto"] | None = None
     refine: int = 0
+    query: bool = True
+    """Whether the model is queried for what it predicts, where that is not given."""
 
     @classmethod
-    def of(cls, explainer: Explainer, target: Any, k: int | Literal["auto"] | None, refine: int = 0) -> Question:
+    def of(
+        cls,
+        explainer: Explainer,
+        target: Any,
+        k: int | Literal["auto"] | None,
+        refine: int = 0,
+        query: bool = True,
+    ) -> Question:
         """One target, a list of targets, or "all": checked before any row is read."""
+        if not isinstance(query, bool | np.bool_):
+            raise InputError(f"query must be True (the model is queried once per sample) or False, got {query!r}.")
         names, shape = explainer.output_names_, explainer.outputs_.shape
         check_k(explainer.k if k is None else k, explainer.groups_.n_units)
         if isinstance(target, np.ndarray) and target.ndim == 1:
@@ -42,7 +53,7 @@ class Question:
                     f'target="all" would explain all {shape[0] * shape[1]} pixels of every image; give some pixels, or '
                     "regions, in a list."
                 )
-            return cls([names[t] for t in explainer.targets_], k, refine)
+            return cls([names[t] for t in explainer.targets_], k, refine, bool(query))
         if isinstance(target, list) and not target:
             raise InputError('target is an empty list; name at least one output, or give "all".')
         each = target if isinstance(target, list) else [target]
@@ -52,7 +63,7 @@ class Question:
                 "target names an output twice. Here a list means: each of these outputs, for every row; one output per "
                 "row cannot be told for rows that are read in parts."
             )
-        return cls(each if shape is not None else [names[t] for t in numbers], k, refine)
+        return cls(each if shape is not None else [names[t] for t in numbers], k, refine, bool(query))
 
     def explain(
         self, explainer: Explainer, X: Any, predicted: Any, most_rows: int
@@ -69,7 +80,7 @@ class Question:
             said = predicted if predicted is None or whole else containers.rows(predicted, sample)
             target = self.targets[0] if n_targets == 1 else self.targets * n_times
             with unwarned():
-                explanation = explainer.explain(rows, target, k=self.k, predicted=said, **more)
+                explanation = explainer.explain(rows, target, k=self.k, predicted=said, query=self.query, **more)
             yield explanation, sample
 
 
@@ -78,40 +89,58 @@ def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: An
     pyarrow = require_extra("pyarrow", "parquet")
     row, position = np.nonzero(explanation.selected >= 0)
     unit = explanation.selected[row, position]
-    expected = explanation.expected[row]
-    if pyarrow.types.is_string(schema.field("expected").type):
-        expected = np.array([str(value) for value in expected], dtype=object)
+    n_records = len(row)
     columns = [
         pyarrow.array(sample[row]),
         pyarrow.array(explanation.output_names, pyarrow.string()).take(pyarrow.array(explanation.target[row])),
-        pyarrow.array(expected, schema.field("expected").type),
+        _values(pyarrow, explanation.value[row], schema.field("value").type),
+        pyarrow.array([explanation.value_source] * n_records, pyarrow.string()),
         pyarrow.array((position + 1).astype(np.int32)),
         pyarrow.array(explanation.feature_names, pyarrow.string()).take(pyarrow.array(unit)),
         pyarrow.array(explanation.scores[row, unit].astype(np.float32)),
     ]
+    known = {"needed": explanation.needed, "effect": explanation.effects, "locality": explanation.locality}
+    for name in schema.names[len(columns) :]:
+        array, place = known[name], row if name == "locality" else (row, unit)
+        kind = schema.field(name).type
+        columns.append(pyarrow.nulls(n_records, kind) if array is None else pyarrow.array(array[place], kind))
     return pyarrow.table(columns, schema=schema)
 
 
-def record_schema(outputs: Outputs, facts: dict[str, str] | None = None) -> Any:
-    """The columns of the table of records; `facts` are kept in the file's metadata."""
+def _values(pyarrow: Any, values: NDArray[Any], kind: Any) -> Any:
+    if pyarrow.types.is_string(kind):
+        return pyarrow.array([str(value) for value in values], kind)
+    try:
+        return pyarrow.array(values.tolist(), kind)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        raise InputError(
+            f"the model predicts labels of another type than in fit, which the column value ({kind}) cannot hold: "
+            f"{error}. Fit on data where all labels occur."
+        ) from error
+
+
+def record_schema(explainer: Explainer, facts: dict[str, str] | None = None) -> Any:
+    """The columns of the table of records, those of `to_frame()`; `facts` are kept in the file's metadata."""
     pyarrow = require_extra("pyarrow", "parquet")
+    outputs = explainer.outputs_
+    more = {"needed": pyarrow.bool_(), "effect": pyarrow.float32(), "locality": pyarrow.int64()}
     fields = [
         ("sample", pyarrow.int64()),
         ("target", pyarrow.string()),
-        ("expected", _expected_type(pyarrow, outputs)),
+        ("value", _value_type(pyarrow, outputs)),
+        ("value_source", pyarrow.string()),
         ("rank", pyarrow.int32()),
         ("feature", pyarrow.string()),
         ("score", pyarrow.float32()),
+        *((name, more[name]) for name in explainer.known_columns),
     ]
     metadata = {f"sointer.{name}": value for name, value in (facts or {}).items()}
     return pyarrow.schema(fields, metadata=metadata or None)
 
 
-def _expected_type(pyarrow: Any, outputs: Outputs) -> Any:
+def _value_type(pyarrow: Any, outputs: Outputs) -> Any:
     """One type for the labels of all outputs; labels of several kinds are written as text."""
-    if outputs.kind in ("continuous", "probability") or outputs.label_sets is None:
-        return pyarrow.float64()
-    kinds = {type(label) for classes in outputs.label_sets for label in classes.labels}
+    kinds: set[type] = {type(label) for label in outputs.all_labels} | ({float} if outputs.graded.any() else set())
     if kinds == {bool}:
         return pyarrow.bool_()
     if kinds == {int}:

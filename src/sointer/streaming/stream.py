@@ -65,6 +65,7 @@ def stream_explain(
     target: Any = None,
     k: int | Literal["auto"] | None = None,
     predicted: Any = None,
+    query: bool = True,
     refine: int = 0,
     chunk_rows: int | None = None,
     text_column: str | None = None,
@@ -72,8 +73,9 @@ def stream_explain(
 ) -> StreamResult:
     """Explain every row of a source of any size; memory does not grow with it. Writes one Parquet file.
 
-    Its columns are those of `Explanation.to_frame()`: sample (counted over the whole source), target, expected, rank,
-    feature, score. The file appears when it is whole; if the work is stopped, what was finished is `<out>.partial`.
+    Its columns are those of `Explanation.to_frame()`: sample (counted over the whole source), target, value,
+    value_source, rank, feature, score. The file appears when it is whole; if the work is stopped, what was finished is
+    `<out>.partial`.
 
     Parameters
     ----------
@@ -81,15 +83,16 @@ def stream_explain(
         are ignored.
     out : the file to write; one of that name is replaced. A `TextWriter` writes CSV or JSON lines instead.
     target : an output's name or number, a list of them (each is explained for every row), or "all".
-    k, refine : as in `SOInter.explain`.
-    predicted : what the model said: a function from rows to answers, such as `model.predict`, called on every part;
-        or all answers, as a table or the path to one.
+    k, query, refine : as in `SOInter.explain`: the explainer's model, if it has one, is queried once per row unless
+        `predicted` is given or query=False.
+    predicted : what the model predicts: a function from rows to outputs, such as `model.predict`, called on every part;
+        or all outputs, as a table or the path to one.
     chunk_rows : rows read at a time; chosen for you so that a part takes some 128 MB.
     text_column : which column holds the texts, for explainers of texts.
     progress : True shows a bar, None does on a terminal; or a function of (rows done, rows in all or None).
     """
     check_is_fitted(explainer, "outputs_")
-    question = Question.of(explainer, target, k, refine)
+    question = Question.of(explainer, target, k, refine, query)
     opened = open_source(source)
     place = out.path if isinstance(out, TextWriter) else out
     if isinstance(source, str | PathLike) and os.path.exists(place) and os.path.samefile(source, place):
@@ -98,7 +101,7 @@ def stream_explain(
     columns = columns_needed(explainer, opened.columns, text_column, opened.name)
     chunks = opened.chunks(columns, size, csv_dtypes(explainer))
     said = _Predicted(predicted, opened)
-    schema = record_schema(explainer.outputs_, _facts(explainer, question))
+    schema = record_schema(explainer, _facts(explainer, question))
     writer = out if isinstance(out, TextWriter) else RecordWriter(out, schema)
     started, n_rows, queries_before, far = time.perf_counter(), 0, explainer.n_explain_queries_, FarRows()
     shown: Progress = make_progress(progress, opened.n_rows)

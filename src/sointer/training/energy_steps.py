@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,39 +11,48 @@ from torch import Tensor
 
 from sointer.config import EnergyConfig
 from sointer.containers import is_sparse
+from sointer.energy.encoding import Encoding, InputScaling, PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import InputScaling, SeparateEnergy, TrainableEnergy, VectorEnergy
+from sointer.energy.networks import SeparateEnergy, TrainableEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.randomness import seeded
-from sointer.training.optim import Adam, Group
 from sointer.training.history import History
-from sointer.training.task import Pairs, is_mostly_zero
+from sointer.training.optim import Adam, Group
+from sointer.training.quality import Quality, quality_of
+from sointer.training.task import Pairs, Task, is_mostly_zero
 
 SPARSITY_WARM_UP = 0.25
 # A layer of all outputs' networks together: many outputs must do with narrower ones.
 MOST_UNITS_ALONE, FEWEST_UNITS_ALONE = 2000, 16
 N_VALIDATIONS = 60
+MAX_HELD_OUT = 400
+"""Answers held out, at most: that many judge an energy well enough, and all others teach it."""
 VALIDATION_CHUNK = 1024
 MOST_VALIDATED = 2048
 """Of the held-out answers, so many are looked at while training goes on; at its end all of them are."""
 LARGEST_GRADIENT = 10.0
-POOR_SKILL = 0.5
-FEWEST_UNUSUAL = 5
 
 
 def build_energy(
-    n_columns: int, space: OutputSpace, config: EnergyConfig, *, structured: bool, seed: int
+    encoding: int | Encoding, space: OutputSpace, config: EnergyConfig, *, structured: bool, seed: int
 ) -> TrainableEnergy:
-    """A fresh energy; the global random state of torch is left as it was."""
+    """A fresh energy; the global random state of torch is left as it was.
+
+    Inputs that are encoded piecewise linear enter a network that bends smoothly; sparse ones that of the paper.
+    """
+    is_table = isinstance(encoding, PiecewiseLinear)
+    more: dict[str, Any] = {"activation": "silu" if is_table else "softplus", "output_offset": is_table}
     with seeded(seed):
         if structured:
-            return VectorEnergy(n_columns, space, hidden=config.hidden, coupling_units=config.coupling_units)
+            return VectorEnergy(encoding, space, hidden=config.hidden, coupling_units=config.coupling_units, **more)
         most = max(FEWEST_UNITS_ALONE, MOST_UNITS_ALONE // space.n_outputs)
-        return SeparateEnergy(n_columns, space, hidden=tuple(min(width, most) for width in config.hidden))
+        return SeparateEnergy(encoding, space, hidden=tuple(min(width, most) for width in config.hidden), **more)
 
 
-def fit_scaling(scaling: InputScaling, data: Any) -> None:
+def fit_scaling(energy: TrainableEnergy, data: Any) -> None:
     """Scale columns to unit spread; where most entries are zero, one scale serves all of them."""
+    scaling = energy.encoding
+    assert isinstance(scaling, InputScaling)
     if is_mostly_zero(data):
         values = data.data if is_sparse(data) else data
         size = np.sqrt(np.square(values).sum() / max(np.count_nonzero(values), 1)) or 1.0
@@ -54,22 +63,18 @@ def fit_scaling(scaling: InputScaling, data: Any) -> None:
     scaling.scale.copy_(torch.from_numpy(1.0 / np.where(spread > 1e-9 * size, spread, 1.0)))
 
 
-def shrink_columns(weights: list[Tensor], amount: float) -> None:
-    """Draw the weights of each input column towards zero by `amount` in length (a group-lasso step)."""
+def shrink_columns(weights: list[Tensor], amount: float, owner: Tensor | None = None) -> None:
+    """Draw the weights of each input column towards zero by `amount` in length (a group-lasso step).
+
+    Columns with the same `owner` are drawn together.
+    """
     with torch.no_grad():
         for weight in weights:
-            length = weight.norm(dim=-2, keepdim=True).clamp_min(1e-12)
-            weight.mul_((1.0 - amount / length).clamp_min(0.0))
-
-
-class Quality(NamedTuple):
-    """Of predictions on held-out answers."""
-
-    loss: float
-    agreement: float
-    skill: float
-    poorly_told: list[int]
-    """Outputs of which little was learned."""
+            length = weight.norm(dim=-2, keepdim=True)
+            if owner is not None:
+                square = length.new_zeros(*length.shape[:-1], int(owner.max()) + 1)
+                length = square.index_add_(-1, owner, length.square()).sqrt()[..., owner]
+            weight.mul_((1.0 - amount / length.clamp_min(1e-12)).clamp_min(0.0))
 
 
 class EnergyTrainer:
@@ -84,8 +89,10 @@ class EnergyTrainer:
         n_steps: int,
         generator: torch.Generator,
         history: History,
+        unit_of_column: Tensor | None = None,
     ) -> None:
         self.energy, self.likelihood, self.pairs = energy, likelihood, pairs
+        self._owner = None if unit_of_column is None else unit_of_column[energy.encoding.column]
         self.config, self.n_steps = config, n_steps
         self.generator, self.history = generator, history
         self.n_done = 0
@@ -98,7 +105,8 @@ class EnergyTrainer:
         for name, parameter in self.energy.named_parameters():
             (coupling if name == "b" or name.startswith("B.") else own).append(parameter)
         groups = [Group(own, rate), Group(coupling, rate * speed)]
-        return Adam([group for group in groups if group.parameters], max_norm=LARGEST_GRADIENT)
+        used = [group for group in groups if group.parameters]
+        return Adam(used, max_norm=LARGEST_GRADIENT, weight_decay=self.config.weight_decay)
 
     def run_until(self, share: float, round_name: str) -> None:
         """Take the steps up to this share of the schedule, on the pairs there are now."""
@@ -124,7 +132,8 @@ class EnergyTrainer:
         told = self.optimiser.step(loss, pace)
         # Interactions between features must be found before weak columns may be shrunk away.
         if self.config.input_sparsity and progress > SPARSITY_WARM_UP:
-            shrink_columns(self.energy.input_weights, pace * self.config.learning_rate * self.config.input_sparsity)
+            amount = pace * self.config.learning_rate * self.config.input_sparsity
+            shrink_columns(self.energy.input_weights, amount, self._owner)
         return told
 
     def _validate(self, round_name: str, training_loss: float) -> None:
@@ -134,7 +143,7 @@ class EnergyTrainer:
             step=self.n_done,
             training_loss=training_loss,
             held_out_loss=quality.loss,
-            held_out_agreement=quality.agreement,
+            held_out_agreement=float(quality.agreement.mean()),
         )
 
     def held_out_quality(self, most: int | None = None) -> Quality:
@@ -143,22 +152,14 @@ class EnergyTrainer:
         if most is not None and len(index) > most:  # of all kinds, which come one after the other
             index = index[torch.arange(most) * len(index) // most]
         codes = self.pairs.codes_of(index)
-        losses, predictions = [], []
+        losses, means = [], []
         with torch.no_grad():
             for chunk, codes_of_chunk in zip(index.split(VALIDATION_CHUNK), codes.split(VALIDATION_CHUNK), strict=True):
                 x = self.pairs.points.take(chunk)
                 losses.append(self.likelihood.loss(self.energy, x, codes_of_chunk))
-                predictions.append(self.likelihood.predict(self.energy, x))
-        loss, predicted = float(torch.cat(losses).mean()), torch.cat(predictions)
-        if self.energy.space.is_continuous:
-            tolerance = float(self.pairs.outputs.tolerance or 0.0)
-            agreement = float(((predicted - codes).abs() <= tolerance).float().mean())
-            usual = codes.mean(dim=0)
-            poor = poorly_told(predicted, codes, usual, squared=True)
-            return Quality(loss, agreement, skill(predicted, codes, usual, squared=True), poor)
-        agreement, usual = float((predicted == codes).float().mean()), codes.mode(dim=0).values
-        poor = poorly_told(predicted, codes, usual, squared=False)
-        return Quality(loss, agreement, skill(predicted, codes, usual, squared=False), poor)
+                means.append(self.likelihood.log_marginals(self.energy, x))
+        found = self.energy.space.codes(torch.cat(means), self.pairs.outputs.graded)
+        return quality_of(float(torch.cat(losses).mean()), found, codes, self.pairs.outputs)
 
     def finish(self) -> Quality:
         """How good the energy is at last, which is not changed any more.
@@ -170,22 +171,10 @@ class EnergyTrainer:
         return self.held_out_quality()
 
 
-def skill(predicted: Tensor, codes: Tensor, usual: Tensor, *, squared: bool) -> float:
-    """How much of the error of always guessing the usual value is avoided, averaged over outputs that vary.
-
-    Agreement alone flatters: where a label is set on 1 % of rows, guessing "no" agrees on 99 %.
-    """
-    by_guessing, own = _errors(usual.expand_as(codes), codes, squared), _errors(predicted, codes, squared)
-    varies = by_guessing > 0
-    return float((1 - own[varies] / by_guessing[varies]).mean()) if varies.any() else 1.0
-
-
-def poorly_told(predicted: Tensor, codes: Tensor, usual: Tensor, *, squared: bool) -> list[int]:
-    """Outputs with less than half of the usual value's error avoided, where enough answers differ from it to say so."""
-    by_guessing, own = _errors(usual.expand_as(codes), codes, squared), _errors(predicted, codes, squared)
-    enough = (codes != usual).sum(dim=0) >= FEWEST_UNUSUAL
-    return torch.nonzero(enough & (own > (1 - POOR_SKILL) * by_guessing)).squeeze(1).tolist()
-
-
-def _errors(guess: Tensor, codes: Tensor, squared: bool) -> Tensor:
-    return (guess - codes).square().mean(dim=0) if squared else (guess != codes).float().mean(dim=0)
+def some_held_out(task: Task, n: int, n_later: int) -> Tensor:
+    """Which of the n answers there are is held out: a random share of all n + n_later, but never none nor all."""
+    n_wanted = min(task.configs.training.validation_share * (n + n_later), MAX_HELD_OUT)
+    share = n_wanted / n
+    held_out = torch.rand(n, generator=task.generator) < share
+    held_out[:2] = torch.tensor([True, False])[: min(2, n)]
+    return held_out

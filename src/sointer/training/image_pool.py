@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.outputs import Outputs
-from sointer.training.task import Replies, knows
+from sointer.training.task import Replies
 
 LARGEST_HALF = 6e4
 LARGEST_ROUNDING = 0.02
@@ -36,12 +36,12 @@ class ImagePool:
 
         Returns how many were kept.
         """
-        known = knows(self.outputs, replies.raw)
+        known = self.outputs.knows(replies.raw)
         raw = replies.raw[known][: len(self._points) - self.n]
         new = slice(self.n, self.n + len(raw))
         if len(raw):
             self._points[new] = replies.points.where(known).dense()[: len(raw)].to(self._points.dtype)
-            self._codes[new] = torch.from_numpy(self.outputs.encode(raw).astype(np.uint8))
+            self._codes[new] = torch.from_numpy(self.outputs.labels(raw).astype(np.uint8))
         self.n = new.stop
         return len(raw)
 

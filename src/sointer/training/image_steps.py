@@ -15,10 +15,10 @@ from sointer.energy.image import ImageEnergy
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.pixels import PixelUnits
 from sointer.interpreter.relaxation import gumbel_noise
-from sointer.training.optim import Adam, Group
-from sointer.training.energy_steps import Quality, skill
 from sointer.training.history import History
 from sointer.training.image_pool import ImagePool
+from sointer.training.optim import Adam, Group
+from sointer.training.quality import Quality, quality_of_labels
 
 WARM_UP = 50
 N_VALIDATIONS = 20
@@ -82,7 +82,7 @@ class ImageEnergySteps:
             step=self.n_done,
             training_loss=training_loss,
             held_out_loss=quality.loss,
-            held_out_agreement=quality.agreement,
+            held_out_agreement=float(quality.agreement.mean()),
         )
 
     def _judged_on(self) -> Tensor:
@@ -100,11 +100,8 @@ class ImageEnergySteps:
                 predicted.append(self.energy.predict(x))
                 wanted.append(codes)
         told, codes = torch.cat(predicted), torch.cat(wanted)
-        agreement = float((told == codes).float().mean())
         # Over all pixels together: that some of them hardly ever change says nothing about the energy.
-        flat = told.reshape(-1, 1), codes.reshape(-1, 1)
-        how_much = skill(*flat, flat[1].mode(dim=0).values, squared=False)
-        return Quality(float(torch.cat(losses).mean()), agreement, how_much, [])
+        return quality_of_labels(float(torch.cat(losses).mean()), told.reshape(-1, 1), codes.reshape(-1, 1))
 
 
 @dataclass(frozen=True)

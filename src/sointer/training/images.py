@@ -12,13 +12,13 @@ from sointer.inputs.image import ImageShape
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.pixels import PixelUnits
 from sointer.outputs import Outputs
-from sointer.training.energy_steps import Quality
 from sointer.training.image_examples import Examples
 from sointer.training.image_masks import several_scales
 from sointer.training.image_pool import ImagePool, fits_half, room_for
 from sointer.training.image_steps import SMALLEST_BATCH, ImageEnergySteps, ImageInterpreterSteps
+from sointer.training.quality import Quality
 from sointer.training.queries import N_FIRST
-from sointer.training.task import Configs, Replies, Task, Trained, concatenate, n_asked_twice, slices, warn_if_unstable
+from sointer.training.task import Configs, Replies, Task, Trained, concatenate, n_asked_twice, repeatability, slices
 
 PRETRAINING_SHARE = 0.5
 MOST_HELD_OUT = 512
@@ -60,8 +60,8 @@ def train_images(task: Task) -> Trained:
     first, whole = ask_whole(task, n_rows)
     outputs, targets = task.describe(first.raw)
     check_masks(outputs, image)
-    warn_if_unstable(task, outputs, whole, first)
-    codes = torch.from_numpy(outputs.encode(first.raw))
+    repeatability(task, outputs, whole, first)
+    codes = torch.from_numpy(outputs.labels(first.raw))
     pool = ImagePool(outputs, image.n_columns, room(task), half=fits_half(task.data))
     pool.add(first)
     interpreter = build_networks(
@@ -75,10 +75,8 @@ def train_images(task: Task) -> Trained:
         targets,
         interpreter.energy,
         interpreter,
-        quality.agreement,
-        quality.skill,
+        quality,
         (whole[original], codes.numpy()[original]),
-        quality.poorly_told,
         interrupted,
     )
 

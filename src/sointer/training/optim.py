@@ -83,7 +83,9 @@ def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
     return gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)
 
 
-def _adamw(p: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, rate: float, decay: float, n_steps: float) -> None:
+def _adamw(
+    p: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, rate: float, decay: float, n_steps: float
+) -> None:
     mean.lerp_(gradient, 1 - BETA1)
     square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
     deviation = (square / (1 - BETA2**n_steps)).sqrt_().add_(EPSILON)

@@ -19,7 +19,6 @@ from sointer.interpreter.networks import PaperInterpreter
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
 from sointer.outputs import Outputs
 from sointer.randomness import seeded
-from sointer.training.energy_steps import skill
 from sointer.training.paper_networks import (
     PaperEnergy,
     check_images,
@@ -30,7 +29,8 @@ from sointer.training.paper_networks import (
     value_for,
 )
 from sointer.training.paper_networks import paper_energy as paper_energy
-from sointer.training.task import Task, Trained, as_codes, concatenate, knows, warn_if_unstable
+from sointer.training.quality import quality_of_labels
+from sointer.training.task import Task, Trained, as_labels, concatenate, repeatability
 
 N_ROWS_PER_ROUND, MIN_ROWS_PER_ROUND = 1000, 32
 MIN_ROUNDS = 10
@@ -48,13 +48,13 @@ def train_paper(task: Task) -> Trained:
     index = index[: len(replies)]
     task.check(replies.raw)
     outputs, target_list = task.describe(replies.raw)
-    if outputs.kind == "continuous":
+    if "continuous" in outputs.kinds:
         raise InputError(
             "preset='paper' explains discrete outputs only, and this black box returns continuous ones; "
             "use preset='default'."
         )
-    warn_if_unstable(task, outputs, index, replies)
-    codes, points = as_codes(outputs, replies.raw), replies.points.dense()
+    repeatability(task, outputs, index, replies)
+    codes, points = as_labels(outputs, replies.raw), replies.points.dense()
     with seeded(int(task.rng.integers(2**31))):
         interpreter = interpreter_for(task, outputs.n_outputs, target_list)
         whole_energy = energy_for(task, OutputSpace.of(outputs))
@@ -87,10 +87,9 @@ def train_paper(task: Task) -> Trained:
     interpreter.requires_grad_(False)
     task.history.close()
     wanted = codes[:, target_list]
-    agreement = float((predicted == wanted).float().mean())
-    how_much = skill(predicted, wanted, wanted.mode(dim=0).values, squared=False)
     energy_of_all.requires_grad_(False)
-    return Trained(outputs, target_list, energy_of_all, interpreter, agreement, how_much, (index, codes.numpy()))
+    quality = quality_of_labels(float("nan"), predicted, wanted)
+    return Trained(outputs, target_list, energy_of_all, interpreter, quality, (index, codes.numpy()))
 
 
 def pretrain(
@@ -194,12 +193,12 @@ class Rounds:
             keep = hard_top_k(self.interpreter.scores_for(self.x, self.target), self.task.k)
         replies = self.task.query(self.index, keep.numpy())
         assert replies is not None
-        if not knows(self.outputs, replies.raw).all():
+        if not self.outputs.knows(replies.raw).all():
             raise BlackBoxError(
                 "the black box returned a class for reduced inputs that it never returned for whole ones, which "
                 "preset='paper' cannot learn from; use preset='default', or give data on which every class occurs."
             )
-        codes = as_codes(self.outputs, replies.raw)
+        codes = as_labels(self.outputs, replies.raw)
         return replies.points.dense(), codes if self.codes.shape[1] > 1 or codes.shape[1] == 1 else codes[
             :, [self.target]
         ]

@@ -11,8 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import Energy
 from sointer.selection import allowed_units
 from sointer.training.task import Question, Replies, Task, concatenate, n_asked_twice
 
@@ -93,26 +91,14 @@ def can_be_chosen(task: Task, raw: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy(allowed_units(task.removal, task.groups, raw))
 
 
-def imagined_rows(task: Task, energy: Energy, likelihood: Likelihood, n: int) -> Rows:
-    """Rows of the data, half of them mixed with others, with the outputs that the energy expects: no query."""
-    index = task.rng.integers(task.n_rows, size=n)
-    keep = task.random_keeps(n, task.rng)
-    keep[::2] = True
-    raw = task.removal.apply(task.rows(index), task.groups.to_columns(keep), task.rng)
-    x = task.as_tensor(raw)
-    with torch.no_grad():
-        codes = torch.cat([likelihood.predict(energy, part) for part in x.split(1024)])
-    return Rows(torch.from_numpy(index), raw, x, codes, can_be_chosen(task, raw))
-
-
 def draw_pairs(whole: WholeRows | Rows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """n (row, target) pairs; half of them where the target has another value than usual."""
     rows = torch.randint(len(whole), (n,), generator=generator)
     chosen = targets[torch.randint(len(targets), (n,), generator=generator)]
-    if whole.codes.dtype.is_floating_point:
-        return rows, chosen
-    usual = whole.codes[:, targets].mode(dim=0).values
-    place, unusual_row = torch.nonzero((whole.codes[:, targets] != usual).T, as_tuple=True)
+    codes = whole.codes[:, targets]
+    labels = codes > 0.5 if codes.dtype.is_floating_point else codes
+    usual = labels.mode(dim=0).values
+    place, unusual_row = torch.nonzero((labels != usual).T, as_tuple=True)
     n_unusual = n // 2 if len(unusual_row) else 0
     if n_unusual:
         # Every target with unusual rows gets the same share, however rare they are.

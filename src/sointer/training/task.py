@@ -27,6 +27,7 @@ from sointer.removal import Removal
 from sointer.training.asking import Asker
 from sointer.training.history import History
 from sointer.training.points import Points
+from sointer.training.quality import Quality
 
 N_ASKED_TWICE = 32
 QUERY_ROWS = 4096
@@ -168,14 +169,10 @@ class Trained:
     targets: list[int]
     energy: AnyEnergy
     interpreter: nn.Module
-    agreement: float
-    """Share of outputs that the energy predicts as the black box did (held out, in the default preset)."""
-    skill: float
-    """Share of the error of guessing the usual value that the energy avoids."""
+    quality: Quality
+    """How well the energy predicts each output (held out, in the default preset)."""
     whole: tuple[NDArray[np.int64], NDArray[Any]]
     """Training rows that were asked about whole, and their encoded outputs."""
-    poorly_told: list[int] = field(default_factory=list)
-    """Outputs of which the energy learned little, judging by held-out answers."""
     interrupted: bool = False
     """Whether training was stopped from outside before its end."""
 
@@ -196,13 +193,13 @@ class Pairs:
         return cls(outputs, replies.points, as_small(as_codes(outputs, replies.raw)), held_out)
 
     def codes_of(self, index: Tensor | slice) -> Tensor:
-        """Class codes, or standardised values, of some answers: (answers, outputs)."""
+        """Codes of some answers: (answers, outputs)."""
         some = self.kept_codes[index]
         return some if some.dtype.is_floating_point else some.long()
 
     def add(self, replies: Replies) -> None:
         """More answers; rows with a label never seen before cannot be learned from and are left out."""
-        known = knows(self.outputs, replies.raw)
+        known = self.outputs.knows(replies.raw)
         if not known.any():
             return
         self.points.add(replies.points.where(known))
@@ -229,8 +226,13 @@ def is_mostly_zero(data: Any) -> bool:
 
 
 def as_codes(outputs: Outputs, raw: NDArray[Any]) -> Tensor:
-    """Raw replies as class codes, or standardised values: (rows, outputs)."""
+    """Raw replies as codes: (rows, outputs)."""
     return torch.from_numpy(np.ascontiguousarray(outputs.encode(raw)))
+
+
+def as_labels(outputs: Outputs, raw: NDArray[Any]) -> Tensor:
+    """Raw replies as class codes: (rows, outputs)."""
+    return torch.from_numpy(np.ascontiguousarray(outputs.labels(raw)))
 
 
 def as_small(codes: Tensor) -> Tensor:
@@ -238,16 +240,6 @@ def as_small(codes: Tensor) -> Tensor:
     if codes.dtype.is_floating_point or (len(codes) and int(codes.max()) >= 2**15):
         return codes
     return codes.to(torch.int16)
-
-
-def knows(outputs: Outputs, raw: NDArray[Any]) -> NDArray[np.bool_]:
-    """Rows all of whose labels the outputs know."""
-    if outputs.classes is None or outputs.kind == "probability":
-        return np.ones(len(raw), dtype=bool)
-    if outputs.shape is not None:  # all pixels have the same classes
-        return np.asarray(np.isin(raw, outputs.classes[0]).all(axis=1))
-    columns = [np.isin(raw[:, i], classes) for i, classes in enumerate(outputs.classes)]
-    return np.asarray(np.stack(columns, axis=1).all(axis=1))
 
 
 def slices(n: int, size: int) -> Iterator[slice]:
@@ -268,13 +260,20 @@ def n_asked_twice(task: Task) -> int:
     return min(N_ASKED_TWICE, task.n_queries // 20)
 
 
-def warn_if_unstable(task: Task, outputs: Outputs, index: NDArray[np.int64], first: Replies) -> None:
-    """Ask about a few rows again; a black box that changes its mind cannot be explained better than that."""
+def repeatability(
+    task: Task, outputs: Outputs, index: NDArray[np.int64], first: Replies
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Query a few samples again: for each output, mean squared change of its code, and how often it changed.
+
+    A black box that changes its mind cannot be explained better than that, and a warning says so.
+    """
+    nothing = np.zeros(outputs.n_outputs)
     n_again = min(len(index), len(first), n_asked_twice(task))
     again = task.query(index[:n_again]) if n_again else None
     if again is None:
-        return
-    same = outputs.agree(first.raw[: len(again)], again.raw)
+        return nothing, nothing
+    before, after = first.raw[: len(again)], again.raw
+    same = outputs.agree(before, after)
     task.history.record(stage="asked twice", n_rows=len(again), same_answers=float(same.mean()))
     if not same.all():
         warnings.warn(
@@ -284,3 +283,10 @@ def warn_if_unstable(task: Task, outputs: Outputs, index: NDArray[np.int64], fir
             UnstableBlackBoxWarning,
             stacklevel=4,
         )
+    known = outputs.knows(before) & outputs.knows(after)
+    if not known.any():
+        return nothing, nothing
+    a, b = outputs.encode(before[known]).astype(np.float64), outputs.encode(after[known]).astype(np.float64)
+    two = np.array(outputs.n_classes) == 2
+    change = np.where(two, np.abs(a - b), a != b)
+    return (change**2).mean(axis=0), (change > 0).mean(axis=0)

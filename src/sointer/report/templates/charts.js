@@ -1,5 +1,5 @@
 "use strict";
-// Pictures as inline SVG: the map of outputs that hang together, and the ways of features to a target.
+// Pictures as inline SVG: the map of coupled outputs, and the ways of features to a target.
 const sointerCharts = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const draw = (name, attributes = {}, text) => {

@@ -1,8 +1,11 @@
 "use strict";
 // One explanation, drawn into any element. It needs nothing but a record:
-// { sample, target, expected, features: [{ name, value, score, href? }], confirmed: true | false | null,
-//   agreement?: share of draws, number?: probability or number, text?: the document, words?: [names],
+// { sample, target, value, valueSource, features: [{ name, value, score, needed?, effect?, href? }],
+//   confirmed: true | false | null, agreement?: share of draws, number?: probability or number,
+//   effects?: { on: what they are effects on, base, others: the sum of those not shown, start? }, more?: selected but not shown,
+//   place?: { where, share?, features? } the locality, text?: the document, words?: [names],
 //   far?: true for a sample unlike the training data }
+// Relevance (score) is grey, since it has no sign; effects are blue (up) and orange (down).
 // All texts are set as text, never as HTML.
 const sointerExplanation = (() => {
   const make = (name, { kind, text, ...attributes } = {}, ...children) => {
@@ -16,24 +19,29 @@ const sointerExplanation = (() => {
   const strong = (text) => make("strong", { text });
   const hasText = (record) => record.text !== undefined && record.text !== null;
   const number = (value) => Number(value.toPrecision(3)).toString();
+  const signed = (value) => `${value < 0 ? "−" : "+"}${number(Math.abs(value))}`;
+  const capital = (text) => (text.startsWith("the ") ? `T${text.slice(1)}` : text);
+  const side = (value) => (value < 0 ? "down" : "up");
 
   const answer = (record) => {
-    const line = make("p", { kind: "answer" }, "Sample ", strong(record.sample), ": the model says that ", strong(record.target),
-      " is ", strong(record.expected));
-    if (record.number !== undefined && record.number !== null && record.expected !== number(record.number))
+    const isExpected = record.valueSource === "expected";
+    const line = make("p", { kind: "answer" }, "Sample ", strong(record.sample), isExpected ? ": expected for " : ": the model predicts that ",
+      strong(record.target), isExpected ? ": " : " is ", strong(record.value));
+    if (record.number !== undefined && record.number !== null && record.value !== number(record.number))
       line.append(` (probability ${number(record.number)})`);
     line.append(".");
+    if (isExpected) line.append(" ", make("span", { kind: "soft", text: "The model was not queried; this is what the explainer expects of it." }));
     return line;
   };
 
   const check = (record) => {
     if (record.confirmed === true)
-      return make("p", { kind: "check yes", text: "✓ Confirmed: shown nothing else, the model says the same." });
+      return make("p", { kind: "check yes", text: "✓ Confirmed: shown nothing else, the model predicts the same." });
     if (record.confirmed === false) {
       const draws = record.agreement > 0 ? ` in ${Math.round(100 * (1 - record.agreement))} % of draws` : "";
-      return make("p", { kind: "check no", text: `✗ Not confirmed: shown nothing else, the model says something else${draws}.` });
+      return make("p", { kind: "check no", text: `✗ Not confirmed: shown nothing else, the model predicts something else${draws}.` });
     }
-    return make("p", { kind: "check unknown", text: "○ The model was not asked to confirm this one." });
+    return make("p", { kind: "check unknown", text: "○ The model was not queried to confirm this one." });
   };
 
   // Of words, how often they occur, unless once; of anything else, its value.
@@ -43,35 +51,67 @@ const sointerExplanation = (() => {
     return `= ${value}`;
   };
 
+  const pushBar = (effect, largest) => {
+    const bar = make("i", { kind: side(effect) });
+    bar.style.setProperty("--share", (Math.abs(effect) / largest).toFixed(4));
+    return make("span", { kind: "push" }, bar);
+  };
   const bars = (record) => {
-    const largest = Math.max(...record.features.map((feature) => Math.abs(feature.score)), 1e-12);
-    const both = record.features.some((feature) => feature.score < 0);
-    const list = make("ol", { kind: both ? "bars both" : "bars", "aria-label": "Selected, best first" });
+    const largest = Math.max(...record.features.map((feature) => Math.abs(feature.score)), 1e-12), effects = record.effects;
+    const farthest = Math.max(...record.features.map((feature) => Math.abs(feature.effect ?? 0)), Math.abs(effects?.others ?? 0), 1e-12);
+    const list = make("ol", { kind: effects ? "bars signed" : "bars", "aria-label": "Selected, best first" });
+    if (effects && record.features.length) list.append(make("li", { kind: "head", "aria-hidden": "true" }, make("span", { kind: "relevance", text: "relevance" }),
+      make("span", { kind: "push", text: `pushes ${effects.on} up or down by` })));
     for (const feature of record.features) {
-      const against = feature.score < 0, bar = make("i", { kind: against ? "bar against" : "bar" });
-      bar.style.setProperty("--share", (Math.abs(feature.score) / largest).toFixed(4));
+      const idle = feature.needed === false, bar = make("i", { kind: "bar" });
+      bar.style.setProperty("--share", (Math.max(feature.score, 0) / largest).toFixed(4));
       const name = feature.href ? make("a", { kind: "name", text: feature.name, href: feature.href })
         : make("span", { kind: "name", text: feature.name });
       name.title = feature.name;
-      list.append(make("li", { title: `score ${number(feature.score)}${against ? ", against the answer" : ""}` }, name,
-        make("span", { kind: "value", text: valued(record, feature), title: feature.value }), make("span", { kind: "track" }, bar),
-        make("span", { kind: "unseen", text: `score ${number(feature.score)}` })));
+      const told = [`relevance ${number(feature.score)}`, idle ? "not needed" : "", effects ? `effect ${signed(feature.effect)}` : ""].filter(Boolean).join(", ");
+      const line = make("li", { kind: idle ? "idle" : "", title: told }, name,
+        make("span", { kind: "value", text: valued(record, feature), title: feature.value }), make("span", { kind: "track" }, bar));
+      if (effects) line.append(pushBar(feature.effect, farthest), make("span", { kind: `effect ${side(feature.effect)}`, text: signed(feature.effect) }));
+      line.append(make("span", { kind: "unseen", text: told }));
+      list.append(line);
     }
-    if (!record.features.length) list.append(make("li", { kind: "none", text: "Nothing was selected: nothing in this sample can be removed." }));
+    if (effects && record.features.length) list.append(make("li", { kind: "rest", title: `effect of everything that is not listed: ${signed(effects.others)}` },
+      make("span", { kind: "others", text: "all others" }), make("span"), make("span"),
+      pushBar(effects.others, farthest), make("span", { kind: `effect ${side(effects.others)}`, text: signed(effects.others) })));
+    if (!record.features.length) list.append(make("li", { kind: "none", text: "Nothing was selected: nothing in this sample is needed." }));
     return list;
   };
 
-  const tint = (node, score, largest) => {
-    const strength = 0.18 + 0.5 * Math.abs(score) / largest;
-    node.style.background = `rgba(var(--mark${score < 0 ? "-against" : ""}), ${strength.toFixed(2)})`;
-    if (score < 0) node.classList.add("against");
+  // What goes with the bars: where effects lead, what is not needed or not shown, and where the sample lies.
+  const notes = (record) => {
+    const parts = [], effects = record.effects, idle = record.features.filter((feature) => feature.needed === false).length;
+    if (effects) {
+      const total = effects.base + effects.others + record.features.reduce((sum, feature) => sum + feature.effect, 0);
+      const told = record.number !== undefined && record.number !== null && record.valueSource !== "expected" ? `; the model predicts ${number(record.number)}` : "";
+      parts.push(make("p", { kind: "from-to", text: `${capital(effects.on)} is ${number(effects.base)} ${effects.start ?? "on average"}; all effects lead to ${number(total)}${told}.` }));
+    }
+    if (idle) parts.push(make("p", { kind: "idle-note", text: `Hollow: not needed (${idle}), shown only because as many were asked for.` }));
+    if (record.more) parts.push(make("p", { kind: "idle-note", text: `${record.more} more ${record.more === 1 ? "is" : "are"} needed that ${record.more === 1 ? "is" : "are"} not listed.` }));
+    if (record.place) {
+      const { where, share } = record.place;
+      parts.push(make("p", { kind: "where" }, "Locality: ", strong(where), share === undefined ? "." : ` (${Math.round(100 * share)} % of samples).`));
+    }
+    return parts;
+  };
+
+  // How strongly, and in which colour, a word is marked: by its effect, or in grey by its relevance.
+  const sizeOf = (record, feature) => record.effects ? feature.effect : feature.score;
+  const tint = (node, record, size, largest) => {
+    const strength = 0.18 + 0.5 * Math.abs(size) / largest, sign = !record.effects ? "-neutral" : size < 0 ? "-against" : "";
+    node.style.background = `rgba(var(--mark${sign}), ${strength.toFixed(2)})`;
+    if (record.effects) node.classList.add(side(size));
     return node;
   };
 
   // The selected words where they stand in a text; "new york" is also found across a comma or a line's end.
   const highlighted = (record) => {
     const box = make("p", { kind: "document", tabindex: "0", role: "group", "aria-label": "The text, selected words marked" });
-    const scores = new Map(record.features.map((feature) => [feature.name.toLowerCase(), feature.score]));
+    const scores = new Map(record.features.map((feature) => [feature.name.toLowerCase(), sizeOf(record, feature)]));
     const largest = Math.max(...[...scores.values()].map(Math.abs), 1e-12);
     const plain = (word) => word.replace(/[.*+?^$()|[\]\\\x7b\x7d\/-]/g, "\\$&").replace(/\s+/g, "[^\\p{L}\\p{N}_]+");
     const words = [...scores.keys()].filter(Boolean).sort((a, b) => b.length - a.length).map(plain);
@@ -79,7 +119,7 @@ const sointerExplanation = (() => {
     let end = 0;
     for (const found of pattern ? record.text.matchAll(pattern) : []) {
       const word = found[0].toLowerCase(), score = scores.get(word) ?? scores.get(word.split(/[^\p{L}\p{N}_]+/u).join(" ")) ?? largest / 2;
-      box.append(record.text.slice(end, found.index), tint(make("mark", { text: found[0], title: `score ${number(score)}` }), score, largest));
+      box.append(record.text.slice(end, found.index), tint(make("mark", { text: found[0], title: record.effects ? `effect ${signed(score)}` : `relevance ${number(score)}` }), record, score, largest));
       end = found.index + found[0].length;
     }
     box.append(record.text.slice(end));
@@ -87,22 +127,22 @@ const sointerExplanation = (() => {
   };
 
   const chips = (record) => {
-    const scores = new Map(record.features.map((feature) => [feature.name, feature.score]));
+    const scores = new Map(record.features.map((feature) => [feature.name, sizeOf(record, feature)]));
     const largest = Math.max(...[...scores.values()].map(Math.abs), 1e-12);
     const box = make("p", { kind: "chips" });
     for (const word of record.words) {
       const chip = make("span", { kind: scores.has(word) ? "chip selected" : "chip", text: word });
-      box.append(scores.has(word) ? tint(chip, scores.get(word), largest) : chip, " ");
+      box.append(scores.has(word) ? tint(chip, record, scores.get(word), largest) : chip, " ");
     }
     return box;
   };
 
   const render = (container, record) => {
-    const parts = [answer(record), check(record), bars(record)];
+    const parts = [answer(record), check(record), bars(record), ...notes(record)];
     if (record.far) parts.splice(2, 0, make("p", { kind: "check far", text: "⚠ This sample lies far from the data that the explainer learned from." }));
     if (hasText(record)) parts.push(highlighted(record));
     else if (record.words) parts.push(make("h4", { text: "All that this sample has" }), chips(record));
     container.replaceChildren(...parts);
   };
-  return { render, make, number };
+  return { render, make, number, signed };
 })();

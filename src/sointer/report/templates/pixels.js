@@ -118,15 +118,15 @@
     draw(mask, labels, view, false);
     [...strip.children].forEach((button, i) => button.setAttribute("aria-current", String(i === view.i)));
     say(byId("name"), data.names[view.i]);
-    say(byId("answer"), "The model says that ", { kind: "red", text: `pixel (${view.row}, ${view.column})` }, " is ",
+    say(byId("answer"), "The model predicts that ", { kind: "red", text: `pixel (${view.row}, ${view.column})` }, " is ",
       { text: view.answer }, ".");
     say(byId("because"), ...(view.units.length ? ["Because of the ", { kind: "green", text: many(view.units.length) },
       " in green."] : [`No ${thing} was chosen for it.`]));
     const check = byId("check"), whole = view.units.length < view.total ? ` (asked with all ${view.total})` : "";
     check.className = view.confirmed === null ? "" : view.confirmed ? "yes" : "no";
     say(check, view.confirmed === null ? "" : view.confirmed
-      ? `✓ Confirmed: shown nothing else, the model says the same${whole}.`
-      : `✗ Not confirmed: shown nothing else, the model says something else${whole}.`);
+      ? `✓ Confirmed: shown nothing else, the model predicts the same${whole}.`
+      : `✗ Not confirmed: shown nothing else, the model predicts something else${whole}.`);
     say(byId("shown"), `${state.k} of ${data.k}`);
     slider.value = state.k;
     Object.assign(stage.dataset, { image: view.i, row: view.row, column: view.column, k: state.k, answer: view.answer,

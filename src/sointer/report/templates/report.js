@@ -16,19 +16,33 @@
     (sample === undefined ? "" : `&sample=${encodeURIComponent(data.samples[sample])}`);
   const featureLink = (feature) => `#feature=${encodeURIComponent(data.features[feature])}`;
   const valueOf = (sample, target) => packed.block(sample).values[target];
-  const saidOf = (sample, target) => data.kind === "continuous" ? number(packed.numberOf(sample, target)) : data.values[valueOf(sample, target)];
+  const saidOf = (sample, target) => data.kinds[target] === "continuous" ? number(packed.numberOf(sample, target)) : data.values[valueOf(sample, target)];
   const mark = (sample, target) => {
     const agreement = packed.agreement(sample, target);
-    return agreement === null ? ["○", "not asked"] : agreement === 1 ? ["✓", "confirmed"] : ["✗", "not confirmed"];
+    return agreement === null ? ["○", "not checked"] : agreement === 1 ? ["✓", "confirmed"] : ["✗", "not confirmed"];
   };
 
+  const placeOf = (sample, target) => {
+    const { locality } = packed.block(sample);
+    if (!data.places || !locality) return null;
+    const { places } = data.places[target];
+    return places.length > 1 ? places[locality[target]] : null;
+  };
+  // In the unit of the output: the number, the probability, or the probability of the label explained.
+  const effectsOf = (sample, target) => {
+    const found = packed.effects(sample, target), name = data.targets[target], kind = data.kinds[target];
+    if (!found) return null;
+    const on = kind === "continuous" ? name : kind === "probability" ? `the probability of ${name}` : `the probability that ${name} is ${saidOf(sample, target)}`;
+    return { ...found, on, start: data.start };
+  };
   const recordOf = (sample, target) => {
-    const agreement = packed.agreement(sample, target), { present } = packed.block(sample);
+    const agreement = packed.agreement(sample, target), { present, more } = packed.block(sample);
     return {
-      sample: data.samples[sample], target: data.targets[target], expected: saidOf(sample, target),
-      number: data.kind === "probability" ? packed.numberOf(sample, target) : null,
-      features: packed.chosen(sample, target).map(({ feature, value, score }) => ({
-        name: data.features[feature], value, score, href: featureLink(feature) })),
+      sample: data.samples[sample], target: data.targets[target], value: saidOf(sample, target), valueSource: data.valueSource,
+      number: ["probability", "continuous"].includes(data.kinds[target]) ? packed.numberOf(sample, target) : null,
+      features: packed.chosen(sample, target).map(({ feature, value, score, needed, effect }) => ({
+        name: data.features[feature], value, score, needed, effect, href: featureLink(feature) })),
+      effects: effectsOf(sample, target), more: more ? more[target] : 0, place: placeOf(sample, target),
       confirmed: agreement === null ? null : agreement === 1, agreement, far: farSamples.has(sample),
       text: data.texts ? data.texts[sample] : null,
       words: present ? [...present].map((feature) => data.features[feature]) : null,
@@ -49,15 +63,21 @@
     return track;
   };
   const confirmedCell = (share) => {
-    if (!share) return make("td", { kind: "soft", text: "–", title: "not asked" });
+    if (!share) return make("td", { kind: "soft", text: "–", title: "not checked" });
     const [mean, low, high, n] = share;
-    return make("td", { title: `95 % interval ${percent(low)} to ${percent(high)}, ${n} asked` }, shareBar(mean, low, high), ` ${percent(mean)}`);
+    return make("td", { title: `95 % interval ${percent(low)} to ${percent(high)}, ${n} checked` }, shareBar(mean, low, high), ` ${percent(mean)}`);
+  };
+  const skillCell = (target) => {
+    const [agreement, skill] = data.quality[target];
+    if (skill === null) return make("td", { kind: "soft", text: "–", title: "this output never changed" });
+    return make("td", { title: `of held-out outputs, ${percent(agreement)} predicted correctly` }, shareBar(Math.max(0, skill)), ` ${percent(Math.max(0, skill))}`);
   };
   const unusualShare = (facts) => 1 - (facts.values.find((value) => value.value === facts.usual)?.n ?? 0) / nSamples;
   const columns = {
     name: (i) => data.targets[i].toLowerCase(),
     unusual: (i) => -unusualShare(data.facts[i]),
     confirmed: (i) => data.facts[i].confirmed ? data.facts[i].confirmed[0] : 2,
+    skill: (i) => data.quality && data.quality[i][1] !== null ? data.quality[i][1] : 2,
     rare: (i) => data.facts[i].unusual ? data.facts[i].unusual[0] : 2,
   };
   const outputRow = (target) => {
@@ -66,7 +86,7 @@
     why.features.slice(0, 4).forEach(([feature], i) => top.append(i ? ", " : "", make("a", { href: featureLink(feature), text: data.features[feature] })));
     return make("tr", {}, make("th", { scope: "row" }, make("a", { href: targetLink(target), text: data.targets[target] })),
       make("td", { kind: "rate", text: facts.values.slice(0, 3).map((value) => `${data.values[value.value]}: ${percent(value.n / nSamples)}`).join(" · ") }),
-      confirmedCell(facts.confirmed), confirmedCell(facts.unusual), top);
+      confirmedCell(facts.confirmed), confirmedCell(facts.unusual), ...(data.quality ? [skillCell(target)] : []), top);
   };
   const fillOutputs = (by, down) => {
     const order = data.targets.map((_, i) => i);
@@ -89,8 +109,8 @@
 
   // --- one target ---------------------------------------------------------------------------------------------
 
-  const confirmedWords = (share) => share ? `${percent(share[0])} confirmed (${share[4]} of ${share[3]} asked; 95 % interval ${percent(share[1])} to ${percent(share[2])})`
-    : "the model was not asked to confirm";
+  const confirmedWords = (share) => share ? `${percent(share[0])} confirmed (${share[4]} of ${share[3]} checked; 95 % interval ${percent(share[1])} to ${percent(share[2])})`
+    : "the model was not queried to confirm them";
   const sampleButton = (sample) => {
     const [sign, words] = mark(sample, state.target);
     const button = make("button", { kind: "sample", type: "button", title: words }, data.samples[sample], make("span", { kind: "soft", text: ` ${sign}`, "aria-label": words }));
@@ -98,24 +118,24 @@
     return button;
   };
   const valueCard = (value, facts) => {
-    const list = make("ol", { kind: "bars shares", "aria-label": "Share of samples that selected it" });
+    const list = make("ol", { kind: "bars shares", "aria-label": "Share of samples that need it" });
     for (const [feature, count] of value.features) {
       const bar = make("i", { kind: "bar" }), share = count / value.n;
       bar.style.setProperty("--share", share.toFixed(4));
-      list.append(make("li", { title: `selected in ${count} of ${value.n} samples` }, make("a", { kind: "name", href: featureLink(feature), text: data.features[feature], title: data.features[feature] }),
+      list.append(make("li", { title: `needed in ${count} of ${value.n} samples` }, make("a", { kind: "name", href: featureLink(feature), text: data.features[feature], title: data.features[feature] }),
         make("span", { kind: "value", text: percent(share) }), make("span", { kind: "track" }, bar)));
     }
-    const usual = value.value === facts.usual && facts.values.length > 1 ? ", the usual answer" : "";
+    const usual = value.value === facts.usual && facts.values.length > 1 ? ", the usual value" : "";
     return make("section", { kind: "card" }, make("h3", {}, "Why ", make("strong", { text: data.values[value.value] }), "?"),
       make("p", { kind: "soft", text: `${many(value.n, "sample")} (${percent(value.n / nSamples)}${usual}); ${confirmedWords(value.confirmed)}.` }),
       list, make("p", { kind: "examples" }, "typical samples: ", ...value.examples.flatMap((sample) => [sampleButton(sample), " "])));
   };
   const failing = (facts) => {
-    if (!facts.confirmed) return [make("p", { kind: "soft", text: "Not known: the model was not asked to confirm these explanations." })];
-    if (!facts.failures.length) return [make("p", { text: `Nowhere seen: all ${many(facts.confirmed[3], "explanation")} that the model was asked about were confirmed.` })];
+    if (!facts.confirmed) return [make("p", { kind: "soft", text: "Not known: the model was not queried to confirm these explanations." })];
+    if (!facts.failures.length) return [make("p", { text: `Nowhere seen: all ${many(facts.confirmed[3], "explanation")} that were checked were confirmed.` })];
     const n = facts.confirmed[3] - facts.confirmed[4];
     const more = n > facts.failures.length ? `, of which ${facts.failures.length} are listed` : "";
-    return [make("p", { text: `For ${many(n, "sample")}${more}, the selected ${data.thing}s alone did not make the model say the same. Here it relied on more than is shown.` }),
+    return [make("p", { text: `For ${many(n, "sample")}${more}, the selected ${data.thing}s alone did not make the model predict the same. Here it relied on more than is shown.` }),
       make("p", { kind: "examples" }, ...facts.failures.flatMap((sample) => [sampleButton(sample), " "]))];
   };
   const waysOf = (target) => {
@@ -135,11 +155,40 @@
         make("td", { text: way.direct.toFixed(2) }), output < 0 ? make("td", { text: "–" }) : make("td", {}, outputName(output), ` ${effect.toFixed(2)}`)));
     }
     table.append(body);
-    parts.push(make("p", { text: `How much less sure the answer gets without a ${data.thing}, as a ${found.measure === "probability" ? "probability" : "number of standard deviations"}, averaged over ` +
+    parts.push(make("p", { text: `How much less sure the value gets without a ${data.thing}, as a ${found.measure === "probability" ? "probability" : "number of standard deviations"}, averaged over ` +
       `${many(found.n_samples, "sample")}; and how much of that is lost while another output is held still. Orange goes directly, blue through another output.` }),
       make("div", { kind: "wide" }, sointerCharts.flow(found.ways, data.features, data.outputs, data.targets[target])), make("div", { kind: "wide" }, table));
     if (found.warning) parts.push(make("p", { kind: "soft", text: `Outputs that ${found.warning}.` }));
     return parts;
+  };
+
+  const placesOf = (target) => {
+    const { decided, places } = data.places[target];
+    const strongest = Math.max(...places.flatMap((place) => place.features.map(([, relevance]) => relevance)), 1e-12);
+    const strength = new Map();
+    for (const { share, features } of places) for (const [feature, relevance] of features) strength.set(feature, (strength.get(feature) ?? 0) + share * relevance);
+    const columns = [...strength.keys()].sort((a, b) => strength.get(b) - strength.get(a)).slice(0, 12);
+    const words = decided ? (places.length > 1 ? `Other ${data.thing}s decide in other regions. The darker, the more relevant; empty: not needed there.`
+      : `The same ${data.thing}s decide everywhere.`)
+      : `Many ${data.thing}s contribute a little; these are the strongest, but no few were confirmed to decide it alone. What counts is chosen for each sample by effects.`;
+    const table = make("table", { kind: "places" }, make("thead", {}, make("tr", {}, make("th", { scope: "col", text: "where" }), make("th", { scope: "col", text: "samples" }),
+      ...columns.map((feature) => make("th", { scope: "col" }, make("a", { href: featureLink(feature), text: data.features[feature], title: data.features[feature] }))))));
+    const body = make("tbody");
+    for (const place of places) {
+      const of = new Map(place.features);
+      body.append(make("tr", {}, make("th", { scope: "row", text: place.where }), make("td", {}, shareBar(place.share), ` ${percent(place.share)}`), ...columns.map((feature) => {
+        const cell = make("td", { kind: "cell" });
+        if (of.has(feature)) {
+          const size = of.get(feature) / strongest;
+          cell.style.background = `rgba(var(--mark-neutral), ${(0.1 + 0.45 * size).toFixed(2)})`;
+          cell.textContent = number(of.get(feature));
+          cell.title = `${data.features[feature]}: relevance ${number(of.get(feature))}`;
+        }
+        return cell;
+      })));
+    }
+    table.append(body);
+    return [make("p", { kind: "soft", text: words }), ...(places.some((place) => place.features.length) ? [make("div", { kind: "wide" }, table)] : [])];
   };
 
   const filters = {
@@ -172,7 +221,7 @@
     const unusual = order.filter((i) => valueOf(sample, i) !== data.facts[i].usual), usual = order.filter((i) => valueOf(sample, i) === data.facts[i].usual);
     const shown = [...unusual, ...usual].slice(0, 24);
     if (!shown.length) return [];
-    return [make("h4", { text: "What else it says of this sample" }), make("p", { kind: "chips" }, ...shown.flatMap((i) =>
+    return [make("h4", { text: data.valueSource === "expected" ? "What else is expected of this sample" : "What else it predicts for this sample" }), make("p", { kind: "chips" }, ...shown.flatMap((i) =>
       [make("a", { kind: unusual.includes(i) ? "chip other selected" : "chip other", href: targetLink(i, sample), text: `${data.targets[i]}: ${saidOf(sample, i)}` }), " "]),
       order.length > shown.length ? `and ${order.length - shown.length} more as usual` : "")];
   };
@@ -196,13 +245,21 @@
     history.replaceState(null, "", targetLink(state.target, sample));
     showSample();
   };
+  const qualityWords = (target) => {
+    if (!data.quality || data.quality[target][0] === null) return "";
+    const [agreement, skill] = data.quality[target], graded = ["probability", "continuous"].includes(data.kinds[target]);
+    const told = skill === null ? "" : graded ? ` (R² ${number(skill)})` : ` (skill ${percent(Math.max(0, skill))})`;
+    return ` The explainer predicts ${percent(agreement)} of its held-out outputs correctly${told}.`;
+  };
   const showTarget = () => {
     const facts = data.facts[state.target];
     byId("target-name").textContent = data.targets[state.target];
     const others = nSamples - facts.values.reduce((sum, value) => sum + value.n, 0);
-    byId("target-facts").textContent = `The model says ${facts.values.map((value) => `${data.values[value.value]} for ${many(value.n, "sample")} (${percent(value.n / nSamples)})`).join(", ")}` +
+    byId("target-facts").textContent = `${data.valueSource === "expected" ? "Expected (the model was not queried):" : "The model predicts"} ${facts.values.map((value) => `${data.values[value.value]} for ${many(value.n, "sample")} (${percent(value.n / nSamples)})`).join(", ")}` +
       `${others ? `, something else for ${many(others, "sample")}` : ""}. ` +
-      `Explanations: ${confirmedWords(facts.confirmed)}.`;
+      `Explanations: ${confirmedWords(facts.confirmed)}.${qualityWords(state.target)}`;
+    byId("places-card").hidden = !data.places;
+    if (data.places) byId("places").replaceChildren(...placesOf(state.target));
     byId("values").replaceChildren(...facts.values.map((value) => valueCard(value, facts)));
     byId("failing").replaceChildren(...failing(facts));
     byId("ways").replaceChildren(...waysOf(state.target));
@@ -216,8 +273,8 @@
   const showFeature = () => {
     const counts = packed.uses(state.feature), order = data.targets.map((_, i) => i).filter((i) => counts[i]).sort((a, b) => counts[b] - counts[a]);
     byId("feature-name").textContent = data.features[state.feature];
-    byId("feature-facts").textContent = order.length ? `Selected for ${many(order.length, "output")}; here is in how many of the ${many(nSamples, "sample")}.`
-      : "Some samples have it, but it was selected for no output.";
+    byId("feature-facts").textContent = order.length ? `Needed for ${many(order.length, "output")}; here is in how many of the ${many(nSamples, "sample")}.`
+      : "It is needed for no output in the samples of this report.";
     byId("uses").replaceChildren(...order.slice(0, 60).map((target) => {
       const bar = make("i", { kind: "bar" });
       bar.style.setProperty("--share", (counts[target] / nSamples).toFixed(4));

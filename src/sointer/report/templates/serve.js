@@ -45,11 +45,14 @@
   };
 
   const show = (row, question, reply) => {
-    const { target, expected, features, agreement, far } = reply.rows[0];
+    const { target, value, value_source: valueSource, features, agreement, far, effects, where } = reply.rows[0];
     const asked = agreement !== undefined;
     render(byId("record"), {
-      sample: sampleName(), target, expected: shown(expected), confirmed: asked ? agreement === 1 : null, agreement,
-      features: features.map(({ name, value, score }) => ({ name, value: shown(value), score })),
+      sample: sampleName(), target, value: shown(value), valueSource, confirmed: asked ? agreement === 1 : null, agreement,
+      number: typeof value === "number" && !Number.isInteger(value) ? value : null,
+      features: features.map((feature) => ({ ...feature, value: shown(feature.value) })),
+      effects: effects ? { on: effects.on, base: effects.base_value, others: effects.of_others, start: effects.from } : null,
+      place: where && where !== "everywhere" ? { where } : null,
       text: isText ? row : null, words: data.missingIsZero && !Array.isArray(row) ? Object.keys(row) : null,
     });
     byId("far").hidden = !far;

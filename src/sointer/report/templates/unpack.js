@@ -1,10 +1,11 @@
 "use strict";
 // The packed samples of a report, unpacked one at a time when someone looks at them.
 const sointerUnpack = (data) => {
-  const TYPES = { u1: Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, i1: Int8Array, "<f4": Float32Array };
-  const AGREES = 250, NOT_ASKED = 255, STRONGEST = 127;
+  const TYPES = { u1: Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, i1: Int8Array, "<i2": Int16Array, "<f4": Float32Array };
+  const AGREES = 250, NOT_ASKED = 255, STRONGEST = 127, FARTHEST = 32767;
   const kinds = { features: data.types.feature, words: data.types.word, places: data.types.place, steps: "i1", largest: "<f4",
-    values: data.types.value, agreement: "u1", numbers: "<f4", present: data.types.feature };
+    values: data.types.value, agreement: "u1", numbers: "<f4", present: data.types.feature,
+    needed: "u1", pushes: "<i2", farthest: "<f4", base: "<f4", total: "<f4", more: "<u2", locality: "u1" };
   const none = 2 ** (8 * TYPES[data.types.place].BYTES_PER_ELEMENT) - 1;
   const cache = new Map();
   const unpack = (text, kind) => text === null ? null : new TYPES[kind](Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
@@ -21,21 +22,29 @@ const sointerUnpack = (data) => {
   };
   const numberOf = (sample, target) => { const { numbers } = block(sample); return numbers ? numbers[target] : null; };
   const chosen = (sample, target) => {
-    const { features, words, places, steps, largest } = block(sample), found = [];
+    const { features, words, places, steps, largest, needed, pushes, farthest } = block(sample), found = [];
     for (let i = target * data.k; i < (target + 1) * data.k; i++) if (places[i] !== none)
-      found.push({ feature: features[places[i]], value: data.words[words[places[i]]], score: steps[i] / STRONGEST * largest[target] });
+      found.push({ feature: features[places[i]], value: data.words[words[places[i]]], score: steps[i] / STRONGEST * largest[target],
+        needed: needed ? needed[i] === 1 : undefined, effect: pushes ? pushes[i] / FARTHEST * farthest[target] : undefined });
     return found;
   };
-  // How many samples selected a feature, for each target.
+  // Where effects begin, and the sum of those that are not listed.
+  const effects = (sample, target) => {
+    const { base, total } = block(sample);
+    if (!base) return null;
+    const listed = chosen(sample, target).reduce((sum, { effect }) => sum + effect, 0);
+    return { base: base[target], others: total[target] - base[target] - listed };
+  };
+  // How many samples need a feature, for each target.
   let counts = null;
   const uses = (feature) => {
     if (!counts) {
       const n = data.targets.length;
       counts = new Map();
       data.samples.forEach((_, sample) => {
-        const { features, places } = block(sample);
+        const { features, places, needed } = block(sample);
         places.forEach((place, i) => {
-          if (place === none) return;
+          if (place === none || (needed && !needed[i])) return;
           const key = features[place];
           if (!counts.has(key)) counts.set(key, new Uint32Array(n));
           counts.get(key)[Math.floor(i / data.k)]++;
@@ -44,5 +53,5 @@ const sointerUnpack = (data) => {
     }
     return counts.get(feature) || new Uint32Array(data.targets.length);
   };
-  return { block, agreement, numberOf, chosen, uses };
+  return { block, agreement, numberOf, chosen, effects, uses };
 };

@@ -1,0 +1,373 @@
+"""Localities: regions of the input space in which other units decide a target, found as a small tree.
+
+A unit's *effect* on a target at a sample is how much the target changes, as root mean square, when the unit alone is
+redrawn. The tree is grown on the energy's effects and looks at features and at the other outputs; a split counts only
+if it switches units off, which redraws that the black box was queried about must confirm. In each leaf the same redraws
+say which units matter there, and masked samples, that the others do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+MAX_DEPTH = 3
+MIN_LEAF = 0.05
+MIN_GAIN, MIN_EXPLAINED, MIN_CLEARLY_EXPLAINED = 0.015, 0.1, 0.2
+"""Of the summed variance of effect shares: what a split must explain, at the least, and of the node's as a share."""
+OUTPUT_PRICE = 1.15
+"""A split on another output must explain this much more than one on a feature."""
+MIN_SWITCHED_OFF, MIN_BOTH_OFF = 0.2, 0.4
+"""Share of one side's effects that must belong to units that are off on the other side."""
+OFF_BY_QUERIES, OFF_BY_ENERGY = 0.1, 0.15
+MIN_REDRAWS, MIN_CHANGES = 8, 4.0
+BAND, WIDE_BAND = 0.02, 0.15
+"""Share of samples nearest to a threshold, which are not counted on either side of it: the threshold is estimated.
+
+The second, while it is not refined yet."""
+N_CANDIDATES, N_UNITS_COMPARED = 24, 24
+NOISE_WEIGHT, CLEARLY_ON = 2_000.0, 0.35
+"""Of noisy black boxes: how many redraws the noise makes up for, and the share of the largest effect on the energy at
+which a unit matters."""
+STILL_ON = 0.3
+"""Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell."""
+PARENT_WEIGHT = 0.05
+MIN_TESTS, MAX_OTHERS_KEPT = 24, 0.75
+
+
+@dataclass(frozen=True, eq=False)
+class Redraws:
+    """Samples with one unit redrawn: what the black box changed."""
+
+    row: IntArray
+    """Which of the whole samples it was."""
+    unit: IntArray
+    change: FloatArray
+    """Absolute change of the target's code."""
+
+    def condition_of(self, conditions: FloatArray, condition: int) -> FloatArray:
+        """What splits on a condition look at, for each redraw."""
+        return np.asarray(conditions[self.row, condition])
+
+
+@dataclass(frozen=True, eq=False)
+class Mixtures:
+    """Whole samples with any units redrawn together."""
+
+    row: IntArray
+    kept: BoolArray
+    """(mixtures, units)."""
+    change: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A condition and a threshold, and which units it switches off."""
+
+    condition: int
+    threshold: float
+    band: float
+    off_left: BoolArray
+    off_right: BoolArray
+    off: tuple[float, float]
+    """Share of the left side's effects that belongs to units off on the right, and the other way round."""
+    smaller: int
+    """Samples on the smaller side."""
+
+    def switches(self, *, clearly: bool) -> bool:
+        """Whether enough is switched off: on one side, or on both where the split explains less."""
+        return max(self.off) >= MIN_SWITCHED_OFF if clearly else min(self.off) >= MIN_BOTH_OFF
+
+
+@dataclass(eq=False)
+class Node:
+    """A region: the samples in it, and the split that divides it further."""
+
+    pool: IntArray
+    """Samples with effects, by number among those."""
+    effect: FloatArray
+    """Mean effect of each unit on the energy."""
+    parent: Node | None = None
+    is_left: bool = False
+    """Whether it lies at or below its parent's threshold."""
+    condition: int = -1
+    threshold: float = 0.0
+    band: float = 0.0
+    children: tuple[Node, Node] | None = None
+    score: FloatArray = field(default_factory=lambda: np.zeros(0))
+    active: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    doubtful: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Units that count as active because too few redraws say otherwise."""
+    rate: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Share of the redraws of each unit that changed the target."""
+    sufficiency: float = 0.0
+    """Share of the squared change by redrawing everything that does not occur while the active units are kept."""
+
+    def walk(self) -> Iterator[Node]:
+        yield self
+        for child in self.children or ():
+            yield from child.walk()
+
+    def path(self) -> list[Node]:
+        """From the root to this node."""
+        return [self] if self.parent is None else [*self.parent.path(), self]
+
+
+@dataclass(eq=False)
+class TargetData:
+    """What is known of one target: effects on the energy, and changes that the black box made."""
+
+    effects: FloatArray
+    """(pool, units) on the energy."""
+    pool_conditions: FloatArray
+    """(pool, conditions) what a split may look at: input columns, then columns of other outputs."""
+    conditions: FloatArray
+    """(whole samples, conditions)."""
+    n_input_columns: int
+    redraws: Redraws
+    mixtures: Mixtures
+    tolerance: float
+    """Changes up to this are none."""
+    noise: float
+    """Mean squared change of the target between two queries of the same sample."""
+    noise_rate: float
+    """Share of such queries that changed it by more than the tolerance."""
+    min_relative: float = 0.0
+    """Share of the largest score that a unit must have to matter."""
+
+    def grow(self) -> Node:
+        """The tree, with scores and active units in every node."""
+        root = self._grow(np.arange(len(self.effects)))
+        self.describe_all(root)
+        return root
+
+    def describe_all(self, root: Node) -> None:
+        """Scores and active units of every node, from what is known now; splits that change nothing are taken back."""
+        for node in root.walk():
+            self.describe(node)
+        while any(self._prune(node) for node in list(root.walk())):
+            pass
+
+    # --- splits --------------------------------------------------------------------------------------------
+
+    def _grow(self, pool: IntArray, parent: Node | None = None, *, is_left: bool = False, depth: int = 0) -> Node:
+        node = Node(pool, self.effects[pool].mean(axis=0), parent, is_left)
+        split = self._best_split(node) if depth < MAX_DEPTH else None
+        if split is None:
+            return node
+        node.condition, node.threshold, node.band = split.condition, split.threshold, split.band
+        left = self.pool_conditions[pool, node.condition] <= node.threshold
+        node.children = (
+            self._grow(pool[left], node, is_left=True, depth=depth + 1),
+            self._grow(pool[~left], node, depth=depth + 1),
+        )
+        return node
+
+    def _prune(self, node: Node) -> bool:
+        """Take back a split on whose sides the same units matter; whether there was one."""
+        if node.children is None or any(child.children is not None for child in node.children):
+            return False
+        if not np.array_equal(node.children[0].active, node.children[1].active):
+            return False
+        node.children, node.condition = None, -1
+        return True
+
+    @cached_property
+    def _shares(self) -> FloatArray:
+        total = self.effects.sum(axis=1, keepdims=True)
+        return np.asarray(self.effects / np.maximum(total + 0.01 * total.mean(), 1e-12))
+
+    def _best_split(self, node: Node) -> Split | None:
+        """The split that switches most off, of those that explain most of how effects are shared out."""
+        n_least = max(10, int(MIN_LEAF * len(self.effects)))
+        if len(node.pool) < 2 * n_least:
+            return None
+        shares = self._shares[node.pool]
+        strongest = np.argsort(-shares.mean(axis=0), kind="stable")[:N_UNITS_COMPARED]
+        gains, thresholds = split_gains(self.pool_conditions[node.pool], shares[:, strongest], n_least)
+        gains[self.n_input_columns :] /= OUTPUT_PRICE
+        least = max(MIN_GAIN, MIN_EXPLAINED * float(shares.var(axis=0).sum()))
+        candidates = [j for j in np.argsort(-gains, kind="stable")[:N_CANDIDATES].tolist() if gains[j] >= least]
+        inside = self.rows_in(node)[self.redraws.row]
+        splits = [self._refined(node, inside, j, float(thresholds[j])) for j in candidates]
+        clear = MIN_CLEARLY_EXPLAINED * float(shares.var(axis=0).sum())
+        good = [
+            split
+            for split in splits
+            if split.smaller >= n_least and split.switches(clearly=bool(gains[split.condition] >= clear))
+        ]
+        return max(good, key=lambda split: sum(split.off), default=None)
+
+    def _refined(self, node: Node, inside: BoolArray, condition: int, threshold: float) -> Split:
+        """The split moved to where the units that it switches off stop to matter, judging by redraws."""
+        split = self._split(node, inside, condition, threshold, WIDE_BAND)
+        at, unit = self.redraws.condition_of(self.conditions, condition), self.redraws.unit
+        own = inside & (split.off_left | split.off_right)[unit] & (self.redraws.change > self.tolerance)
+        if own.sum() >= MIN_REDRAWS:
+            threshold = best_threshold(at[own], split.off_left[unit[own]], threshold)
+        return self._split(node, inside, condition, threshold, BAND)
+
+    def _split(self, node: Node, inside: BoolArray, condition: int, threshold: float, width: float) -> Split:
+        """What a split switches off on either side; samples near the threshold are not counted."""
+        place, shares = self.pool_conditions[node.pool, condition], self._shares[node.pool]
+        band = float(np.quantile(np.abs(place - threshold), width))
+        left = place <= threshold
+        here, there = (shares[side].mean(axis=0) if side.any() else shares.mean(axis=0) for side in (left, ~left))
+        off_right, off_left = there < OFF_BY_ENERGY * here, here < OFF_BY_ENERGY * there
+        at = self.redraws.condition_of(self.conditions, condition)
+        counted = inside & (np.abs(at - threshold) >= band)
+        square = np.maximum(self.redraws.change**2 - self.noise, 0.0)
+        n_units = shares.shape[1]
+        (n_a, a), (n_b, b) = (
+            mean_by_unit(self.redraws.unit[side], square[side], n_units)
+            for side in (counted & (at <= threshold), counted & (at > threshold))
+        )
+        changes = self.redraws.change > self.tolerance
+        (_, rate_a), (_, rate_b) = (
+            mean_by_unit(self.redraws.unit[side], changes[side], n_units)
+            for side in (counted & (at <= threshold), counted & (at > threshold))
+        )
+        # Where a unit seldom changes a label, that it did not on one side may be by chance.
+        told = np.maximum(rate_a * n_b, rate_b * n_a) >= MIN_CHANGES
+        asked = (n_a >= MIN_REDRAWS) & (n_b >= MIN_REDRAWS) & told & ((here > 0.02) | (there > 0.02))
+        off_right = np.where(asked, b < OFF_BY_QUERIES * a, off_right)
+        off_left = np.where(asked, a < OFF_BY_QUERIES * b, off_left)
+        off = float(here[off_right].sum()), float(there[off_left].sum())
+        return Split(condition, threshold, band, off_left, off_right, off, int(min(left.sum(), (~left).sum())))
+
+    def rows_in(self, node: Node) -> BoolArray:
+        """Whole samples that lie in a node, and not near the thresholds above it."""
+        inside = np.ones(len(self.conditions), dtype=bool)
+        for above, below in pairwise(node.path()):
+            at = self.conditions[:, above.condition]
+            inside &= ((at <= above.threshold) == below.is_left) & (np.abs(at - above.threshold) >= above.band)
+        return inside
+
+    # --- what matters in a node ----------------------------------------------------------------------------
+
+    def describe(self, node: Node) -> None:
+        n_units = self.effects.shape[1]
+        inside = self.rows_in(node)
+        own = inside[self.redraws.row]
+        unit, change = self.redraws.unit[own], self.redraws.change[own]
+        asked = np.bincount(unit, minlength=n_units)
+        square = np.bincount(unit, weights=change**2, minlength=n_units) / np.maximum(asked, 1)
+        changed = np.bincount(unit, weights=change > self.tolerance, minlength=n_units)
+        node.rate = changed / np.maximum(asked, 1)
+        rms = np.sqrt(np.maximum(square - self.noise, 0.0)) * (changed > 0)
+        # The noisier the black box, the more redraws it takes to count more than the energy.
+        weight = asked / (asked + MIN_REDRAWS + NOISE_WEIGHT * self.noise_rate)
+        node.score = weight * rms + (1 - weight) * node.effect
+        by_chance = self.noise_rate * asked
+        surely = changed - by_chance - 2 * np.sqrt(by_chance)
+        relative = node.effect / max(float(node.effect.max()), 1e-12)
+        node.doubtful = np.zeros(n_units, dtype=bool)
+        node.active = (surely >= 2) | ((surely >= 1) & (relative > 0.2)) | ((asked < MIN_REDRAWS) & (relative > 0.1))
+        if self.noise_rate > 0:
+            node.active |= relative > CLEARLY_ON
+        node.active &= node.score >= self.min_relative * node.score.max()
+        if node.parent is not None:
+            node.doubtful = self._in_doubt(node, node.parent, asked, changed)
+            node.active |= node.doubtful
+        node.sufficiency = self.sufficiency(node, node.active)
+
+    def _in_doubt(self, node: Node, parent: Node, asked: IntArray, changed: NDArray[Any]) -> BoolArray:
+        """Units that matter in the parent, of which too few redraws here say otherwise and the energy does not."""
+        expected = parent.rate * asked
+        unlike = changed < expected - 2 * np.sqrt(expected)
+        return np.asarray(parent.active & ~unlike & (node.effect > STILL_ON * parent.effect) & (changed < 2))
+
+    def sufficiency(self, node: Node, units: BoolArray) -> float:
+        """How much of the change by redrawing everything is avoided while these units are kept; NaN if unknown."""
+        inside = self.rows_in(node)[self.mixtures.row]
+        if units.all():
+            return 1.0
+        # Mixtures that keep these units mostly keep others too, which says little.
+        others = self.mixtures.kept[:, ~units].mean(axis=1)
+        kept = inside & self.mixtures.kept[:, units].all(axis=1) & (others <= MAX_OTHERS_KEPT)
+        if kept.sum() < MIN_TESTS:
+            return float("nan")
+        lost = max(float((self.mixtures.change[kept] ** 2).mean()) - self.noise, 0.0)
+        return 1.0 - lost / max(self.all_redrawn(inside) - self.noise, 1e-12)
+
+    def all_redrawn(self, inside: BoolArray) -> float:
+        """Mean squared change when (nearly) everything is redrawn."""
+        few = inside & (self.mixtures.kept.mean(axis=1) < 0.1)
+        square = self.mixtures.change[few if few.sum() >= MIN_TESTS else inside] ** 2
+        return float(square.mean()) if len(square) else 0.0
+
+
+def split_gains(conditions: FloatArray, shares: FloatArray, n_least: int) -> tuple[FloatArray, FloatArray]:
+    """For every condition, the variance of shares that its best split explains, and the threshold of that split."""
+    n, n_conditions = conditions.shape
+    gains, thresholds = np.full(n_conditions, -np.inf), np.zeros(n_conditions)
+    n_left = np.arange(1, n)
+    usable = (n_left >= n_least) & (n - n_left >= n_least)
+    whole = float((shares.mean(axis=0) ** 2).sum())
+    for j in range(n_conditions):
+        order = np.argsort(conditions[:, j], kind="stable")
+        values = conditions[order, j]
+        possible = usable & (values[1:] > values[:-1])
+        if not possible.any():
+            continue
+        left = np.cumsum(shares[order], axis=0)[:-1]
+        right = left[-1] + shares[order[-1]] - left
+        explained = (left**2).sum(axis=1) / n_left + (right**2).sum(axis=1) / (n - n_left)
+        best = int(np.argmax(np.where(possible, explained, -np.inf)))
+        gains[j], thresholds[j] = explained[best] / n - whole, (values[best] + values[best + 1]) / 2
+    return gains, thresholds
+
+
+def best_threshold(at: FloatArray, belongs_right: BoolArray, threshold: float) -> float:
+    """Where to cut so that the fewest changes lie on the side on which their unit is off: the middle, if anywhere."""
+    order = np.argsort(at, kind="stable")
+    at, belongs_right = at[order], belongs_right[order]
+    # Cutting before place i leaves the first i on the left.
+    wrong = (
+        np.concatenate([[0], np.cumsum(belongs_right)]) + np.concatenate([[0], np.cumsum(~belongs_right[::-1])])[::-1]
+    )
+    cuts = np.concatenate([[-np.inf], (at[:-1] + at[1:]) / 2, [np.inf]])
+    best = np.flatnonzero(wrong == wrong.min())
+    nearest = cuts[best[np.argmin(np.abs(cuts[best] - threshold))]]
+    return float(nearest) if np.isfinite(nearest) else threshold
+
+
+def mean_by_unit(unit: IntArray, values: NDArray[Any], n_units: int) -> tuple[IntArray, FloatArray]:
+    """How many values each unit has, and their mean."""
+    count = np.bincount(unit, minlength=n_units)
+    return count, np.bincount(unit, weights=values, minlength=n_units) / np.maximum(count, 1)
+
+
+def complete_node(node: Node, least: float) -> Node | None:
+    """The nearest node, from here to the root, whose active units suffice."""
+    for here in reversed(node.path()):
+        if here.active.any() and here.sufficiency >= least:
+            return here
+    return None
+
+
+def leaf_order(node: Node, least: float) -> tuple[FloatArray, BoolArray]:
+    """For a leaf, what units are ranked by, and which are needed: those active in the nearest complete node."""
+    path = node.path()
+    mix = sum(here.score * PARENT_WEIGHT**distance for distance, here in enumerate(reversed(path)))
+    complete = complete_node(node, least)
+    if complete is None:
+        return np.asarray(mix), node.active.copy()
+    level = np.zeros(len(node.active))
+    for depth, here in enumerate(complete.path()):
+        level = np.maximum(level, here.active * (depth + 1.0))
+    return np.asarray(level + mix / max(float(np.max(mix)), 1e-12) * 0.999), complete.active.copy()
+
+
+def leaves(root: Node) -> Sequence[Node]:
+    return [node for node in root.walk() if node.children is None]

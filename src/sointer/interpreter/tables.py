@@ -1,0 +1,211 @@
+"""The interpreter of tables: what matters is looked up by locality; which way it pushes is one pass of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import TrainableEnergy
+from sointer.interpreter.effects import Effects
+from sointer.interpreter.localities import MAX_DEPTH, FloatArray, IntArray, Node, leaf_order
+from sointer.outputs import Outputs
+
+
+class LocalityTable(nn.Module):
+    """The trees of all targets as arrays: one row per node."""
+
+    root: Tensor
+    condition: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    share: Tensor
+    """Share of the training samples that lie in each node."""
+    key: Tensor
+    """(nodes, units) what units are ranked by where few decide."""
+    score: Tensor
+    """(nodes, units) relevance: root mean square change of the target when the unit is redrawn."""
+    needed: Tensor
+    """(nodes, units) units that matter there."""
+    is_sparse: Tensor
+    """(outputs,) targets that few units decide, which the black box has confirmed."""
+    evidence_share: Tensor
+    """(outputs,) of the other targets: the share of the evidence for a value that units kept must hold to suffice."""
+
+    def __init__(self, n_outputs: int, n_units: int, n_nodes: int) -> None:
+        super().__init__()
+        whole = {"root": n_outputs, "condition": n_nodes, "left": n_nodes, "right": n_nodes}
+        for name, size in whole.items():
+            self.register_buffer(name, torch.full((size,), -1, dtype=torch.long))
+        for name in ("threshold", "share"):
+            self.register_buffer(name, torch.zeros(n_nodes, dtype=torch.float64))
+        for name in ("key", "score"):
+            self.register_buffer(name, torch.zeros(n_nodes, n_units))
+        self.register_buffer("needed", torch.zeros(n_nodes, n_units, dtype=torch.bool))
+        self.register_buffer("is_sparse", torch.zeros(n_outputs, dtype=torch.bool))
+        self.register_buffer("evidence_share", torch.ones(n_outputs))
+
+    @classmethod
+    def of(
+        cls,
+        trees: Mapping[int, Node],
+        n_outputs: int,
+        least: Mapping[int, float],
+        is_sparse: Mapping[int, bool],
+    ) -> LocalityTable:
+        """From a tree for each target; `least` is how much of the target must stay for units to suffice."""
+        nodes = [(target, node) for target, root in trees.items() for node in root.walk()]
+        n_units = len(nodes[0][1].effect)
+        made, place = cls(n_outputs, n_units, len(nodes)), {id(node): i for i, (_, node) in enumerate(nodes)}
+        n_pool = {target: len(root.pool) for target, root in trees.items()}
+        for i, (target, node) in enumerate(nodes):
+            key, needed = leaf_order(node, least[target])
+            made.key[i] = torch.from_numpy(key)
+            made.needed[i] = torch.from_numpy(needed)
+            made.score[i] = torch.from_numpy(below_needed(node.score, needed))
+            made.share[i] = len(node.pool) / max(n_pool[target], 1)
+            if node.parent is None:
+                made.root[target] = i
+            if node.children is not None:
+                made.condition[i], made.threshold[i] = node.condition, node.threshold
+                made.left[i], made.right[i] = (place[id(child)] for child in node.children)
+        for target, sparse in is_sparse.items():
+            made.is_sparse[target] = sparse
+        return made
+
+    def check(self, n_conditions: int, targets: Sequence[int]) -> None:
+        """ValueError unless every path from a target's root ends at a leaf, and looks at what is there."""
+        n_nodes = len(self.condition)
+        split = self.condition >= 0
+        for child in (self.left, self.right):
+            inside = (child > torch.arange(n_nodes)) & (child < n_nodes)  # children come later: no path is endless
+            if not bool(torch.where(split, inside, child == -1).all()):
+                raise ValueError("localities are no trees")
+        roots = self.root[torch.tensor(targets, dtype=torch.long)]
+        if not bool(((roots >= 0) & (roots < n_nodes)).all()) or bool((self.condition >= n_conditions).any()):
+            raise ValueError("localities look at what is not there")
+
+    def find(self, targets: IntArray, conditions: FloatArray) -> IntArray:
+        """The leaf of each row: (rows,)."""
+        condition, threshold = self.condition.numpy(), self.threshold.numpy()
+        left, right, node = self.left.numpy(), self.right.numpy(), self.root.numpy()[targets]
+        rows = np.arange(len(node))
+        for _ in range(MAX_DEPTH):
+            at = conditions[rows, np.maximum(condition[node], 0)]
+            child = np.where(at <= threshold[node], left[node], right[node])
+            node = np.where(condition[node] >= 0, child, node)
+        return np.asarray(node)
+
+    def looks_at(self, targets: IntArray) -> IntArray:
+        """The conditions that the trees of these targets look at."""
+        found: set[int] = set()
+        for target in np.unique(targets).tolist():
+            nodes = [int(self.root[target])]
+            while nodes:
+                node = nodes.pop()
+                if node >= 0 and int(self.condition[node]) >= 0:
+                    found.add(int(self.condition[node]))
+                    nodes += [int(self.left[node]), int(self.right[node])]
+        return np.array(sorted(found), dtype=np.int64)
+
+
+def below_needed(score: FloatArray, needed: NDArray[np.bool_]) -> FloatArray:
+    """Scores of which none that is not needed exceeds one that is."""
+    if not needed.any():
+        return score
+    return np.where(needed, score, np.minimum(score, 0.99 * score[needed].min()))
+
+
+class Scores(NamedTuple):
+    """What is said of the units of rows: all (rows, units)."""
+
+    key: Tensor
+    """Units are ranked by it, larger first."""
+    relevance: Tensor
+    effects: Tensor
+    needed: Tensor
+
+
+class Shown(NamedTuple):
+    """The value of each row's target, as effects see it."""
+
+    columns: Tensor
+    """The encoded output column that effects are effects on."""
+    is_first: Tensor
+    """Whether the value is the first of two labels, which has no column of its own."""
+    towards: Tensor
+    """1 where a rise of the column speaks for the value, -1 where a fall does."""
+    base: Tensor
+    """What the output is on average."""
+
+
+class TableInterpreter(nn.Module):
+    """Relevance where few units are confirmed to decide, signed evidence elsewhere."""
+
+    def __init__(
+        self, energy: TrainableEnergy, likelihood: Likelihood, effects: Effects, localities: LocalityTable
+    ) -> None:
+        super().__init__()
+        self.energy, self.likelihood = energy, likelihood
+        self.effects, self.localities = effects, localities
+
+    def forward(self, x: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
+        """Of rows, the values of their targets, and the leaves that they lie in."""
+        effects = self.effects(x, shown.columns)
+        effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
+        evidence = effects * shown.towards.unsqueeze(1)
+        sparse = self.localities.is_sparse[targets].unsqueeze(1)
+        enough = suffices(evidence, self.localities.evidence_share[targets].unsqueeze(1))
+        needed = torch.where(sparse, self.localities.needed[nodes], enough)
+        relevance = torch.where(sparse, self.localities.score[nodes], evidence.clamp_min(0.0))
+        return Scores(torch.where(sparse, self.localities.key[nodes], evidence), relevance, effects, needed)
+
+    def shown(self, targets: NDArray[np.int64], values: NDArray[Any], outputs: Outputs) -> Shown:
+        """What effects are effects on, given the encoded value of each row's target."""
+        space = self.energy.space
+        graded, two = outputs.graded[targets], np.array(space.n_classes)[targets] == 2
+        labels = np.where(graded, values > 0.5, values).astype(np.int64)
+        # Of two labels only the second has a column; the first has what that one has not.
+        columns = np.searchsorted(space.column_output.numpy(), targets) + np.where(two, 0, labels)
+        is_first = two & ~graded & (labels == 0)
+        base = self.effects.base.numpy()[columns]
+        base = np.where(is_first, 1 - base, base)
+        towards = np.where(graded & (values <= 0.5), -1.0, 1.0)
+        for target in np.unique(targets):
+            curve = outputs.quantiles[target]
+            if curve is not None:
+                rows = targets == target
+                towards[rows] = np.where(curve.decode(values[rows]) >= base[rows], 1.0, -1.0)
+        parts = (columns, is_first, towards.astype(np.float32), base.astype(np.float32))
+        return Shown(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
+
+    @torch.no_grad()
+    def evidence(self, x: Tensor, target: int, values: NDArray[Any], outputs: Outputs) -> Tensor:
+        """Evidence of units for the values of one target: (rows, units)."""
+        shown = self.shown(np.full(len(x), target), values, outputs)
+        effects = self.effects(x, shown.columns)
+        return torch.where(shown.is_first.unsqueeze(1), -effects, effects) * shown.towards.unsqueeze(1)
+
+
+def suffices(evidence: Tensor, share: Tensor | float) -> Tensor:
+    """The strongest units that together hold this share of all evidence for a value: (rows, units)."""
+    ranked, order = evidence.clamp_min(0.0).sort(dim=1, descending=True, stable=True)
+    before = ranked.cumsum(dim=1) - ranked
+    kept = (before < share * ranked.sum(dim=1, keepdim=True)) & (ranked > 0)
+    return torch.zeros_like(evidence, dtype=torch.bool).scatter_(1, order, kept)
+
+
+def conditions_of(columns: FloatArray, encoded_outputs: FloatArray) -> FloatArray:
+    """What splits look at: input columns, then encoded columns of all outputs."""
+    return np.concatenate([columns, encoded_outputs], axis=1)
+
+
+def own_columns(column_output: Sequence[int], target: int, n_input_columns: int) -> IntArray:
+    """The conditions that a target's own tree may not look at: its own columns."""
+    return n_input_columns + np.flatnonzero(np.asarray(column_output) == target)

@@ -1,0 +1,113 @@
+"""Teaching the network that explains in one pass: the mean gradient along paths, of the energy's own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sointer.energy.networks import VectorEnergy
+from sointer.interpreter.effects import Effects, GradientNetwork
+from sointer.randomness import seeded
+from sointer.training.optim import Adam, Group
+from sointer.training.task import Task
+
+MAX_COLUMNS = 24
+"""With more output columns the gradient is computed at points of paths, not predicted."""
+N_ROWS, N_POINTS, N_COLUMNS_EACH = 8_000, 16, 2
+HIDDEN, N_STEPS, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 64, 1_500, 256, 3e-3, 1e-2
+FULL_EPOCHS = 60
+"""With fewer epochs than by default, rows and steps are fewer in proportion."""
+N_CHECKED, N_PRECISE = 256, 256
+"""Samples on which the network is checked, and points on paths that it is checked against."""
+GOOD_COSINE = 0.9
+CHUNK = 512
+
+
+def teach_gradients(task: Task, effects: Effects) -> None:
+    """Give `effects` a network for its gradients, if it does as well as points on paths on samples it has not seen."""
+    energy = effects.energy
+    n_columns = energy.space.n_columns
+    if not isinstance(energy, VectorEnergy) or n_columns > MAX_COLUMNS:
+        return
+    generator = torch.Generator().manual_seed(int(task.rng.integers(2**62)))
+    effort = min(1.0, task.configs.training.n_epochs / FULL_EPOCHS)
+    n_steps = max(1, int(effort * N_STEPS))
+    x = training_rows(task, max(2 * N_CHECKED, int(effort * N_ROWS)))
+    with torch.no_grad():
+        projected = torch.cat([energy.project(part) for part in x.split(CHUNK)])
+    columns = torch.randint(n_columns, (len(x), N_COLUMNS_EACH), generator=generator)
+    wanted = torch.stack([gradients(effects, projected, own) for own in columns.T], dim=1)
+    with seeded(int(task.rng.integers(2**31))):
+        network = GradientNetwork(projected.shape[1], n_columns, HIDDEN)
+    standardise(network, projected, columns, wanted)
+    spread = projected.std(dim=0)
+    weight = (spread / spread.mean().clamp_min(1e-12)).square()
+    target = (wanted - network.mean[columns]) / network.size[columns].unsqueeze(2)
+    optimiser = Adam([Group(list(network.parameters()), LEARNING_RATE)], weight_decay=WEIGHT_DECAY)
+    n_train = len(x) - N_CHECKED if len(x) > 2 * N_CHECKED else len(x)
+    for step in range(n_steps):
+        batch = torch.randint(n_train, (BATCH_SIZE,), generator=generator)
+        found = network.standardised(projected[batch])[torch.arange(len(batch)).unsqueeze(1), columns[batch]]
+        loss = ((found - target[batch]).square() * weight).mean()
+        optimiser.step(loss, 0.5 * (1.0 + math.cos(math.pi * step / n_steps)))
+    network.requires_grad_(False)
+    by_network, by_points = cosines(effects, network, x[-N_CHECKED:], columns[-N_CHECKED:, 0])
+    kept = by_network >= min(by_points, GOOD_COSINE)
+    task.history.record(stage="one pass", cosine=by_network, cosine_of_points=by_points, kept=kept)
+    if kept:
+        effects.network = network
+
+
+def training_rows(task: Task, n: int) -> Tensor:
+    """Rows of the data, half of them mixed with others, in any order."""
+    index = task.rng.integers(task.n_rows, size=n)
+    keep = task.random_keeps(n, task.rng)
+    keep[::2] = True
+    return task.as_tensor(task.removal.apply(task.rows(index), task.groups.to_columns(keep), task.rng))
+
+
+def gradients(effects: Effects, projected: Tensor, columns: Tensor) -> Tensor:
+    """Mean gradients, each few rows along other paths: (rows, width)."""
+    references, parts = effects.projections, []
+    for number, (some, own) in enumerate(zip(projected.split(CHUNK), columns.split(CHUNK), strict=True)):
+        effects.projections = references.roll(-number * N_POINTS, 0)
+        parts.append(effects.mean_gradient(some, own, N_POINTS if len(references) > 1 else None))
+    effects.projections = references
+    return torch.cat(parts)
+
+
+def standardise(network: GradientNetwork, projected: Tensor, columns: Tensor, wanted: Tensor) -> None:
+    """Means and sizes of what goes in and of what shall come out."""
+    network.center.copy_(projected.mean(dim=0))
+    network.scale.copy_(1 / (projected.std(dim=0) + 1e-6))
+    for column in range(network.n_columns):
+        own = wanted[columns == column]
+        if len(own) > 1:
+            network.mean[column] = own.mean(dim=0)
+            network.size[column] = own.std(dim=0).square().mean().sqrt().clamp_min(1e-9)
+
+
+@torch.no_grad()
+def cosines(effects: Effects, network: GradientNetwork, x: Tensor, columns: Tensor) -> tuple[float, float]:
+    """How near effects by the network, and effects by as few points as it learned from, are to precise ones.
+
+    As the mean cosine of the angle between them, over rows.
+    """
+    encoded = effects.energy.encoding(x)
+    projected = effects.energy.project_encoded(encoded)
+
+    def of(gradient: Tensor) -> NDArray[np.float32]:
+        return effects.of_gradient(gradient, encoded, columns).numpy()
+
+    precise = of(effects.mean_gradient(projected, columns, N_PRECISE))
+    found = [of(network(projected, columns)), of(effects.mean_gradient(projected, columns, N_POINTS))]
+    lengths = [np.linalg.norm(precise, axis=1) * np.linalg.norm(one, axis=1) for one in found]
+    means = [
+        float(((precise * one).sum(axis=1)[length > 0] / length[length > 0]).mean()) if (length > 0).any() else 1.0
+        for one, length in zip(found, lengths, strict=True)
+    ]
+    return means[0], means[1]

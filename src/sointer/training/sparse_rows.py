@@ -1,0 +1,152 @@
+"""The recipe for rows that are mostly zero, such as words: an energy of masked rows; then select, query, learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.space import OutputSpace
+from sointer.interpreter.elimination import whole_rows
+from sointer.interpreter.networks import EliminationInterpreter
+from sointer.interpreter.relaxation import hard_top_k
+from sointer.outputs import Outputs
+from sointer.training.energy_steps import EnergyTrainer, build_energy, fit_scaling, some_held_out
+from sointer.training.quality import Quality
+from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs
+from sointer.training.task import Pairs, Question, Task, Trained, concatenate, n_asked_twice, repeatability
+
+FIRST_SELECTION, FIRST_SELECTED_ANSWERS = 0.4, 0.55
+"""Shares of the energy's steps after which features are first selected, and after which it first learns from that.
+
+Where questions are few, every one of them should be a good one: both are then the latter.
+"""
+N_STEPS = (1_500, 10_000)
+SHARE_OF_SMALLER_SELECTIONS = 0.75
+ON_POLICY_CHUNK = 2048
+SCORED_AT_ONCE = 256
+
+
+def train_sparse_rows(task: Task) -> Trained:
+    """See docs/method.md."""
+    replies, whole_index, ask_rest = ask_first(task)
+    outputs, targets = task.describe(replies.raw)
+    repeatability(task, outputs, whole_index.numpy(), replies)
+    rest = ask_rest()
+    pairs = Pairs.of(outputs, replies, some_held_out(task, len(replies), len(rest)))
+    whole = WholeRows(task, whole_index, pairs.codes_of(slice(len(whole_index))))
+    interpreter = fresh_interpreter(task, outputs)
+    trainer = EnergyTrainer(
+        interpreter.energy,
+        interpreter.likelihood,
+        pairs,
+        task.configs.energy,
+        number_of_steps(task),
+        task.generator,
+        task.history,
+    )
+    interrupted = False
+    try:
+        alternate(task, interpreter, trainer, whole, torch.tensor(targets), rest)
+    except KeyboardInterrupt:
+        if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
+            raise
+        interrupted = True
+        task.asker.stop()
+    quality: Quality = trainer.finish()
+    task.history.close()
+    asked = whole_index.numpy(), whole.codes.numpy()
+    return Trained(outputs, targets, interpreter.energy, interpreter, quality, asked, interrupted)
+
+
+def fresh_interpreter(task: Task, outputs: Outputs) -> EliminationInterpreter:
+    """An untrained energy, scaled to the data, and the interpreter that reads it."""
+    config = task.configs.energy
+    seed = int(task.rng.integers(2**31))
+    space = OutputSpace.of(outputs)
+    energy = build_energy(task.input_format.n_columns, space, config, structured=task.structured, seed=seed)
+    fit_scaling(energy, task.data)
+    return EliminationInterpreter(
+        energy,
+        Likelihood.of(config),
+        task.as_tensor(task.removal.references(1, task.rng)),
+        torch.from_numpy(task.groups.unit_of_column.astype(np.int64)),
+        task.groups.n_units,
+        n_path_steps=task.configs.interpreter.n_path_steps,
+    )
+
+
+def alternate(
+    task: Task,
+    interpreter: EliminationInterpreter,
+    trainer: EnergyTrainer,
+    whole: WholeRows,
+    targets: Tensor,
+    asked: Question,
+) -> None:
+    """Learn the energy, in rounds of select, query, learn.
+
+    Every round selects and asks before it takes in the answers to what was asked a round before, so that a slow
+    black box always has something to answer. All that does not need the last answers is done before them. Where
+    questions are few, the answers to one selection are learned from before the next, and the black box waits.
+    """
+    waits = are_few(task)
+    n_on_policy = max(0, task.n_queries - len(trainer.pairs) - len(asked) - n_asked_twice(task))
+    n_rounds = task.configs.training.n_rounds if n_on_policy else 0
+    round_share = (1.0 - FIRST_SELECTED_ANSWERS) / max(n_rounds, 1)
+    task.history.stage("learning", trainer.n_steps)
+    trainer.run_until(FIRST_SELECTED_ANSWERS if waits and n_rounds else FIRST_SELECTION, "pre-training")
+    questions = [asked]
+    for number in range(n_rounds):
+        selected = ask_selected(task, interpreter, whole, targets, n_on_policy // n_rounds)
+        take_in(trainer.pairs, [*questions, *selected] if waits else questions)
+        questions = [] if waits else selected
+        n_learned = number + waits
+        trainer.run_until(
+            FIRST_SELECTED_ANSWERS + n_learned * round_share, f"round {n_learned}" if n_learned else "pre-training"
+        )
+    take_in(trainer.pairs, questions)
+    trainer.run_until(1.0, f"round {n_rounds}" if n_rounds else "pre-training")
+
+
+def take_in(pairs: Pairs, questions: Iterable[Question]) -> None:
+    """Wait for answers, and learn from them from now on."""
+    parts = [answers for question in questions if (answers := question.answers()) is not None]
+    if parts:
+        pairs.add(concatenate(parts))
+
+
+@torch.no_grad()
+def ask_selected(
+    task: Task, interpreter: EliminationInterpreter, whole: WholeRows, targets: Tensor, n: int
+) -> list[Question]:
+    """Ask about rows reduced to what the interpreter selects now, for targets that matter."""
+    rows, row_targets = draw_pairs(whole, targets, n, task.generator)
+    sizes = selection_sizes(task, n)
+    questions = []
+    for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
+        some, chosen = whole.pick(rows[chunk]), row_targets[chunk]
+        labels = interpreter.energy.space.labels(some.codes).gather(1, chosen.unsqueeze(1)).squeeze(1)
+        parts = zip(*(part.split(SCORED_AT_ONCE) for part in (some.points, chosen, labels)), strict=True)
+        scores = torch.cat([whole_rows(interpreter, *part).evidence for part in parts])
+        keep = hard_top_k(scores, task.k, some.allowed, sizes[chunk])
+        questions.append(task.ask(some.index.numpy(), keep.numpy()))
+    return questions
+
+
+def selection_sizes(task: Task, n: int) -> Tensor:
+    """How many units each asked selection keeps: k, but mostly fewer, so that short lists are right too."""
+    sizes = torch.full((n,), task.k)
+    smaller = torch.rand(n, generator=task.generator) < SHARE_OF_SMALLER_SELECTIONS
+    share = torch.rand(int(smaller.sum()), generator=task.generator)
+    sizes[smaller] = (task.k**share).floor().long()
+    return sizes
+
+
+def number_of_steps(task: Task) -> int:
+    """n_epochs passes over all queries, within bounds that suit two cores."""
+    n_batches = task.n_queries / task.configs.energy.batch_size
+    return int(np.clip(task.configs.training.n_epochs * n_batches, *N_STEPS))

@@ -1,0 +1,384 @@
+"""From a learned energy, and what the black box was asked, to the interpreter: localities, effects, sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import TrainableEnergy
+from sointer.interpreter.effects import Effects, OutputUnits, redraw_effects
+from sointer.interpreter.localities import (
+    CLEARLY_ON,
+    MIN_REDRAWS,
+    Mixtures,
+    Node,
+    Redraws,
+    TargetData,
+    leaves,
+    mean_by_unit,
+)
+from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
+from sointer.outputs import Outputs
+from sointer.training.gradient_network import teach_gradients
+from sointer.training.task import Task, as_codes
+
+N_POOL, N_DRAWS, MAX_UNITS_REDRAWN = 1_000, 8, 256
+N_REFERENCES = 64
+N_CHECKED = 40
+"""Queries to learn whether the units of one locality suffice."""
+MAX_ACTIVE, MAX_ACTIVE_SHARE, MAX_ACTIVE_OF_MANY, MAX_ACTIVE_OF_FEW = 8, 0.1, 16, 4
+"""Few units decide if on average at most the first number of them is active (with many units in all, up to the third),
+and not over half of all; where there are few in all, the last number may be active, but not all."""
+MIN_RELATIVE = 0.03
+"""Graded outputs change a little by nearly everything: a unit counts if its effect is this share of the largest."""
+MIN_NOISY_UNITS, N_NOISE_ROUNDS, MAX_QUIET = 3, 4, 2.0
+SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.7
+"""What must stay as it is for the units of a locality to suffice, and for those of all localities together."""
+MOSTLY_SUFFICES = 0.85
+"""The same where a few units stand out, and all others together change the target little."""
+SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+LEAST_FIDELITY = 0.9
+N_SIZED, MIN_CHECKED = 128, 10
+
+
+@dataclass
+class Asked:
+    """What the black box was asked about the same samples: whole, mixed, with one unit redrawn."""
+
+    rows: NDArray[np.int64]
+    """The training rows that were sent whole."""
+    codes: NDArray[Any]
+    mixed: NDArray[np.int64]
+    """For each mixture, which of the whole rows it was made from."""
+    kept: NDArray[np.bool_]
+    mixture_codes: NDArray[Any]
+    redrawn: NDArray[np.int64]
+    unit: NDArray[np.int64]
+    redraw_codes: NDArray[Any]
+
+    def with_mixtures(self, mixed: NDArray[np.int64], kept: NDArray[np.bool_], codes: NDArray[Any]) -> Asked:
+        return replace(
+            self,
+            mixed=np.concatenate([self.mixed, mixed]),
+            kept=np.concatenate([self.kept, kept]),
+            mixture_codes=np.concatenate([self.mixture_codes, codes]),
+        )
+
+    def with_redraws(self, redrawn: NDArray[np.int64], unit: NDArray[np.int64], codes: NDArray[Any]) -> Asked:
+        return replace(
+            self,
+            redrawn=np.concatenate([self.redrawn, redrawn]),
+            unit=np.concatenate([self.unit, unit]),
+            redraw_codes=np.concatenate([self.redraw_codes, codes]),
+        )
+
+
+@dataclass
+class Interpretation:
+    """Makes the interpreter; may spend `n_checks` more queries."""
+
+    task: Task
+    outputs: Outputs
+    targets: list[int]
+    energy: TrainableEnergy
+    likelihood: Likelihood
+    asked: Asked
+    noise: tuple[NDArray[np.float64], NDArray[np.float64]]
+    n_checks: int
+    is_brief: bool = False
+    """Whether nothing more is asked or taught: effects then take some points on paths, not one pass."""
+
+    def in_brief(self) -> Interpretation:
+        return replace(self, n_checks=0, is_brief=True)
+
+    def make(self) -> TableInterpreter:
+        task, space = self.task, self.energy.space
+        self._rows = task.rows(self.asked.rows)
+        encoded = space.encode(torch.from_numpy(self.asked.codes)).numpy().astype(np.float64)
+        self._conditions = conditions_of(self._rows, encoded)
+        self._effects = self._redraw_effects()
+        trees = {target: self._data(target).grow() for target in self.targets}
+        constant = {target for target in self.targets if self._never_changes(target)}
+        for target in constant:  # few redraws of a unit may leave it in doubt, but there is nothing to decide
+            for node in trees[target].walk():
+                node.active[:] = False
+                node.doubtful[:] = False
+        self._resolve_doubts(trees)
+        self._check(trees)
+        sparse = {target: target in constant or self._is_sparse(target, root) for target, root in trees.items()}
+        least = dict.fromkeys(trees, SUFFICES)
+        for target in (target for target in self.targets if not sparse[target]):
+            if self._mostly_decided(target, trees[target]):
+                sparse[target], least[target] = True, MOSTLY_SUFFICES
+        table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse)
+        effects = Effects(
+            self.energy,
+            self.likelihood,
+            OutputUnits.of(self.outputs, space.column_output),
+            N_REFERENCES if task.removal.is_random else 1,
+            task.groups.n_units,
+        )
+        effects.refer_to(references(task, N_REFERENCES), unit_of_column(task))
+        if not self.is_brief:
+            teach_gradients(task, effects)
+        interpreter = TableInterpreter(self.energy, self.likelihood, effects, table)
+        diffuse = [target for target in self.targets if not sparse[target]]
+        for n_left, target in zip(range(len(diffuse), 0, -1), diffuse, strict=True):
+            table.evidence_share[target] = self._share_that_suffices(interpreter, target, self.n_checks // n_left)
+        return interpreter
+
+    # --- localities ----------------------------------------------------------------------------------------
+
+    def _redraw_effects(self) -> NDArray[np.float64]:
+        """On the energy: (pool, units, targets)."""
+        task = self.task
+        units = strongest_weights(task, self.energy, MAX_UNITS_REDRAWN)
+        x = task.as_tensor(self._rows[:N_POOL])
+        found = redraw_effects(self.energy, self.likelihood, x, references(task, N_DRAWS), unit_of_column(task), units)
+        effects = np.zeros((len(x), task.groups.n_units, len(self.targets)))
+        effects[:, units.numpy()] = found[:, :, torch.tensor(self.targets)].numpy()
+        return effects
+
+    def _data(self, target: int) -> TargetData:
+        space, asked, n_columns = self.energy.space, self.asked, self._rows.shape[1]
+        conditions = self._conditions.copy()
+        # What never varies is never split on.
+        conditions[:, own_columns(space.column_output.tolist(), target, n_columns)] = 0.0
+        square, rate = (float(part[target]) for part in self.noise)
+        graded = bool(self.outputs.graded[target])
+        effects = self._effects[:, :, self.targets.index(target)]
+        redraw_changes = self._change(target, asked.redraw_codes, asked.codes[asked.redrawn])
+        if not graded:
+            floor = noise_floor(asked.unit, redraw_changes, effects.mean(axis=0))
+            square, rate = max(square, floor), max(rate, floor)
+        return TargetData(
+            effects,
+            conditions[: len(effects)],
+            conditions,
+            n_columns,
+            Redraws(asked.redrawn, asked.unit, redraw_changes),
+            Mixtures(asked.mixed, asked.kept, self._change(target, asked.mixture_codes, asked.codes[asked.mixed])),
+            max(1e-6, 3 * square**0.5) if graded else 0.5,
+            square,
+            rate,
+            MIN_RELATIVE if graded else 0.0,
+        )
+
+    def _never_changes(self, target: int) -> bool:
+        """Whether all answers had the same value."""
+        asked = self.asked
+        parts = (asked.codes, asked.mixture_codes, asked.redraw_codes)
+        return len(np.unique(np.concatenate([part[:, target] for part in parts]))) == 1
+
+    def _change(self, target: int, after: NDArray[Any], before: NDArray[Any]) -> NDArray[np.float64]:
+        a, b = after[:, target].astype(np.float64), before[:, target].astype(np.float64)
+        return np.abs(a - b) if self.energy.space.n_classes[target] == 2 else (a != b).astype(np.float64)
+
+    def _resolve_doubts(self, trees: dict[int, Node]) -> None:
+        """Redraw units of which it is not known whether they matter in a locality, as they do around it."""
+        doubts = [
+            (target, leaf, unit)
+            for target, root in trees.items()
+            for leaf in leaves(root)
+            for unit in np.flatnonzero(leaf.doubtful).tolist()
+        ]
+        n_each = min(N_CHECKED, self.n_checks // 2 // max(len(doubts), 1))
+        if not doubts or n_each < MIN_CHECKED:
+            return
+        data = {target: self._data(target) for target in {target for target, _, _ in doubts}}
+        chosen = [np.flatnonzero(data[target].rows_in(leaf)) for target, leaf, _ in doubts]
+        row = np.concatenate([self.task.rng.choice(inside, n_each) for inside in chosen if len(inside)])
+        unit = np.repeat([unit for (_, _, unit), inside in zip(doubts, chosen, strict=True) if len(inside)], n_each)
+        keep = np.ones((len(row), self.task.groups.n_units), dtype=bool)
+        keep[np.arange(len(row)), unit] = False
+        replies = self.task.query(self.asked.rows[row], keep)
+        if replies is None:
+            return
+        self.n_checks -= len(replies)
+        n, known = len(replies), self.outputs.knows(replies.raw)
+        codes = as_codes(self.outputs, replies.raw[known]).numpy()
+        self.asked = self.asked.with_redraws(row[:n][known], unit[:n][known], codes)
+        for target in data:
+            self._data(target).describe_all(trees[target])
+
+    def _check(self, trees: dict[int, Node]) -> None:
+        """Query whether units suffice in localities of which too few mixtures happened to keep them all."""
+        most = max_active(self.task.groups.n_units)
+        unknown = [
+            (target, node)
+            for target, root in trees.items()
+            for node in root.walk()
+            if np.isnan(node.sufficiency) and 0 < node.active.sum() <= most
+        ]
+        n_each = min(N_CHECKED, self.n_checks // (len(unknown) + 1))
+        data = {target: self._data(target) for target in {target for target, _ in unknown}}
+        rows, kept = [], []
+        for target, node in unknown:
+            inside = np.flatnonzero(data[target].rows_in(node))
+            if n_each and len(inside):
+                rows.append(self.task.rng.choice(inside, n_each))
+                kept.append(np.repeat(node.active[None], n_each, axis=0))
+        if rows and self._ask(np.concatenate(rows), np.concatenate(kept)):
+            for target, node in unknown:
+                self._data(target).describe(node)
+
+    def _ask(self, rows: NDArray[np.int64], kept: NDArray[np.bool_]) -> int:
+        """Query whole samples with other units than these redrawn; how many more mixtures there are then."""
+        replies = self.task.query(self.asked.rows[rows], kept)
+        if replies is None:
+            return 0
+        n, known = len(replies), self.outputs.knows(replies.raw)
+        self.n_checks -= n
+        codes = as_codes(self.outputs, replies.raw[known]).numpy()
+        self.asked = self.asked.with_mixtures(rows[:n][known], kept[:n][known], codes)
+        return len(codes)
+
+    def _is_sparse(self, target: int, root: Node) -> bool:
+        """Whether few units decide a target everywhere, which answers of the black box confirm."""
+        size = sum(len(leaf.pool) * leaf.active.sum() for leaf in leaves(root)) / max(len(root.pool), 1)
+        least = SUFFICES_GRADED if self.outputs.graded[target] else SUFFICES_LABELS
+        if self._data(target).noise_rate > 0:
+            least = SUFFICES_NOISY
+        return bool(root.active.any() and size <= max_active(self.task.groups.n_units) and root.sufficiency >= least)
+
+    def _mostly_decided(self, target: int, root: Node) -> bool:
+        """Whether a few units nearly suffice everywhere, by the energy and then by queries.
+
+        If so, they alone count as active, and there is one locality.
+        """
+        rows = self.task.rng.choice(len(self._rows), min(N_SIZED, len(self._rows)), replace=False)
+        x, order = self.task.as_tensor(self._rows[rows]), np.argsort(-root.score, kind="stable")
+        for size in range(1, int(max_active(len(order))) + 1):
+            units = np.zeros(len(order), dtype=bool)
+            units[order[:size]] = True
+            keep = np.repeat(units[None], len(rows), axis=0)
+            if self._sufficiency_of_energy(x, keep, target) < MOSTLY_SUFFICES:
+                continue
+            n = min(N_CHECKED, self.n_checks, len(rows))
+            added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
+            if not added:
+                return False
+            asked = self.asked
+            lost = self._change(target, asked.mixture_codes[-added:], asked.codes[asked.mixed[-added:]])
+            every = np.ones(len(asked.mixed), dtype=bool)
+            data = self._data(target)
+            sufficiency = 1 - max(float((lost**2).mean()) - data.noise, 0.0) / max(
+                data.all_redrawn(every) - data.noise, 1e-12
+            )
+            if sufficiency < MOSTLY_SUFFICES:
+                return False
+            root.active, root.sufficiency, root.children, root.condition = units, sufficiency, None, -1
+            return True
+        return False
+
+    def _sufficiency_of_energy(self, x: Tensor, keep: NDArray[np.bool_], target: int) -> float:
+        """How much of the change by redrawing everything is avoided, on the energy, while these units are kept."""
+        columns = torch.from_numpy(self.task.groups.to_columns(keep))
+        own = self.energy.space.label_output == target
+
+        def expected(points: Tensor) -> Tensor:
+            return self.likelihood.log_marginals(self.energy, points).exp()[:, own]
+
+        with torch.no_grad():
+            before, lost, everything = expected(x), 0.0, 1e-12
+            for drawn in references(self.task, N_DRAWS):
+                lost += float((expected(torch.where(columns, x, drawn)) - before).square().mean())
+                everything += float((expected(drawn.expand_as(x)) - before).square().mean())
+        return 1 - lost / everything
+
+    # --- sizes where many units decide ---------------------------------------------------------------------
+
+    def _share_that_suffices(self, interpreter: TableInterpreter, target: int, n_queries: int) -> float:
+        """The least share of the evidence for a value that keeps it, by the energy and then by the black box."""
+        rows = self.task.rng.choice(len(self._rows), min(N_SIZED, len(self._rows)), replace=False)
+        x, codes = self.task.as_tensor(self._rows[rows]), self.asked.codes[rows]
+        evidence = interpreter.evidence(x, target, codes[:, target], self.outputs)
+        place = 0
+        while place < len(SHARES) - 1:
+            keep = suffices(evidence, SHARES[place]).numpy()
+            if self._fidelity_of_energy(x, keep, target) >= LEAST_FIDELITY:
+                n = min(N_CHECKED, n_queries)
+                added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
+                n_queries -= added
+                if not added or self._fidelity(target, added) >= LEAST_FIDELITY:
+                    break
+            place += 1
+        return SHARES[place]
+
+    def _fidelity_of_energy(self, x: Tensor, keep: NDArray[np.bool_], target: int) -> float:
+        """How much of what the energy expects stays while these units are kept."""
+        columns = torch.from_numpy(self.task.groups.to_columns(keep))
+        drawn = references(self.task, N_DRAWS)
+
+        def expected(points: Tensor) -> NDArray[np.float32]:
+            log_p = self.likelihood.log_marginals(self.energy, points)
+            return self.energy.space.codes(log_p, self.outputs.graded).float().numpy()
+
+        with torch.no_grad():
+            before = expected(x)
+            return float(np.mean([self._stays(target, expected(torch.where(columns, x, d)), before) for d in drawn]))
+
+    def _fidelity(self, target: int, n_last: int) -> float:
+        """How much of what the black box said stayed in the last so many mixtures."""
+        asked = self.asked
+        return self._stays(target, asked.mixture_codes[-n_last:], asked.codes[asked.mixed[-n_last:]])
+
+    def _stays(self, target: int, after: NDArray[Any], before: NDArray[Any]) -> float:
+        a, b = after[:, target], before[:, target]
+        if self.outputs.kinds[target] == "continuous":
+            spread = float(np.var(self.asked.codes[:, target]))
+            return 1 - float(((a - b) ** 2).mean()) / max(2 * spread, 1e-12)
+        return float(((a > 0.5) == (b > 0.5)).mean() if self.outputs.graded[target] else (a == b).mean())
+
+
+def max_active(n_units: int) -> float:
+    """How many units may be active, on average, for few to decide."""
+    most = max(MAX_ACTIVE, min(MAX_ACTIVE_OF_MANY, MAX_ACTIVE_SHARE * n_units))
+    return max(min(0.5 * n_units, most), min(n_units - 1, MAX_ACTIVE_OF_FEW))
+
+
+def noise_floor(unit: NDArray[np.int64], changes: NDArray[np.float64], effects: NDArray[np.float64]) -> float:
+    """How often labels change by noise alone: as often as by redraws of most units, if others stand out on the energy.
+
+    A model that is wrong in a way that looks random, but is always the same, gives the same label when queried again;
+    what redraws of irrelevant units change is noise. (If these units are not irrelevant but weak, redrawing all of them
+    together changes more than that, and the others will not be found to suffice.)
+    """
+    asked, rate = mean_by_unit(unit, changes, len(effects))
+    order = [i for i in np.argsort(rate, kind="stable").tolist() if asked[i] >= MIN_REDRAWS]
+    n_least = max(MIN_NOISY_UNITS, (len(order) + 1) // 2)
+    alike = np.array(order[:n_least], dtype=np.int64)
+    for _ in range(N_NOISE_ROUNDS if len(order) > n_least else 0):
+        share = float((rate * asked)[alike].sum() / asked[alike].sum())
+        high = share + 2.5 * np.sqrt(share * (1 - share) / np.maximum(asked, 1))
+        alike = np.array([i for i in order if rate[i] <= high[i]], dtype=np.int64)
+        quiet = (rate[alike] == 0) & (share * asked[alike] >= MAX_QUIET)  # noise would have changed something there too
+        if share == 0 or len(alike) < n_least or quiet.any():
+            return 0.0
+    rest = alike[effects[alike] < CLEARLY_ON * effects.max()]
+    return float((rate * asked)[rest].sum() / asked[rest].sum()) if len(rest) >= n_least else 0.0
+
+
+def strongest_weights(task: Task, energy: TrainableEnergy, n: int) -> Tensor:
+    """The units whose weights in the first layer are not zero, or the n strongest of them, in their order."""
+    length = energy.projection_weight.detach().square().sum(dim=0)
+    owner = unit_of_column(task)[energy.encoding.column]
+    of_unit = torch.zeros(task.groups.n_units).index_add_(0, owner, length)
+    best = of_unit.argsort(descending=True, stable=True)[:n]
+    kept = best[of_unit[best] > 0]
+    return (kept if len(kept) else best[:1]).sort().values
+
+
+def unit_of_column(task: Task) -> Tensor:
+    return torch.from_numpy(task.groups.unit_of_column.astype(np.int64))
+
+
+def references(task: Task, n: int) -> Tensor:
+    """Rows with everything removed, the same for every call."""
+    return task.as_tensor(task.removal.references(n, np.random.default_rng(0)))

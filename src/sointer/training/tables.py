@@ -1,0 +1,290 @@
+"""The recipe for tables: samples, mixtures and one-unit redraws teach an energy; from it localities and effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sointer.energy.encoding import PiecewiseLinear
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.space import OutputSpace
+from sointer.interpreter.effects import redraw_effects
+from sointer.outputs import Outputs
+from sointer.selection import allowed_units
+from sointer.training.energy_steps import EnergyTrainer, build_energy, some_held_out
+from sointer.training.table_interpreter import (
+    MAX_UNITS_REDRAWN,
+    N_DRAWS,
+    Asked,
+    Interpretation,
+    references,
+    strongest_weights,
+    unit_of_column,
+)
+from sointer.training.task import (
+    Pairs,
+    Question,
+    Replies,
+    Task,
+    Trained,
+    as_codes,
+    concatenate,
+    n_asked_twice,
+    repeatability,
+)
+
+N_FIRST = 16
+REDRAWS, MIN_REDRAWS_KEPT = (0.4, 0.2), 2_000
+"""Share of the queries that redraw one unit: the first, until that is so many, then the second."""
+CHECKS = 0.08
+"""Share of the queries kept to confirm that what was found suffices."""
+FIRST_LOOK, SECOND_LOOK = 0.25, 0.4
+"""Shares of the training after which units to redraw are chosen, and redraws are first learned from.
+
+Whoever interrupts a fit after the first gets a usable explainer."""
+SHARE_ASKED_LATER = 0.2
+MIN_CANDIDATES, REDRAWS_PER_CANDIDATE, ENOUGH_REDRAWS = 24, 100, 40
+SHARE_OF_ANY = 0.1
+N_LOOKED_AT = 200
+JOINT_LABELS = False
+ENOUGH_ANSWERS, MAX_SPARSITY = 5_000, 2.5
+STEPS_PER_EPOCH = 25, 100
+
+
+def train_tables(task: Task) -> Trained:
+    """See docs/method.md."""
+    plan = Plan.of(task)
+    whole, mixtures, kept, later = ask_first(task, plan)
+    outputs, targets = task.describe(concatenate([r for r in (whole, mixtures) if r is not None]).raw)
+    noise = repeatability(task, outputs, plan.rows[: len(whole)], whole)
+    answered = concatenate([r for r in (whole, mixtures) if r is not None])
+    pairs = Pairs.of(outputs, answered, some_held_out(task, len(answered), len(later)))
+    energy = build_energy(
+        PiecewiseLinear.of(task.rows(np.arange(task.n_rows)), task.shift),
+        OutputSpace.of(outputs),
+        task.configs.energy,
+        structured=task.structured,
+        seed=int(task.rng.integers(2**31)),
+    )
+    likelihood = replace(Likelihood.of(task.configs.energy), is_joint=JOINT_LABELS)
+    trainer = EnergyTrainer(
+        energy,
+        likelihood,
+        pairs,
+        replace(task.configs.energy, input_sparsity=input_sparsity(task)),
+        number_of_steps(task),
+        task.generator,
+        task.history,
+        unit_of_column=torch.from_numpy(task.groups.unit_of_column.astype(np.int64)),
+    )
+    more, interrupted = More(), False
+    try:
+        learn(task, plan, trainer, targets, len(whole), later, more)
+    except KeyboardInterrupt:
+        if trainer.n_done < FIRST_LOOK * trainer.n_steps:
+            raise
+        interrupted = True
+        task.asker.stop()
+    quality = trainer.finish()
+    asked = gather(task, outputs, plan, whole, [mixtures, more.mixtures], kept, more)
+    made = Interpretation(task, outputs, targets, energy, likelihood, asked, noise, plan.n_checks)
+    try:
+        interpreter = made.make() if not interrupted else made.in_brief().make()
+    except KeyboardInterrupt:
+        if interrupted:
+            raise
+        interrupted = True
+        task.asker.stop()
+        interpreter = made.in_brief().make()
+    task.history.close()
+    return Trained(outputs, targets, energy, interpreter, quality, (asked.rows, asked.codes), interrupted)
+
+
+@dataclass
+class More:
+    """What is asked while training goes on."""
+
+    mixtures: Replies | None = None
+    rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """For each redraw, which of the whole samples it is of."""
+    units: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    redraws: Replies | None = None
+
+
+def learn(
+    task: Task, plan: Plan, trainer: EnergyTrainer, targets: list[int], n_whole: int, later: Question, more: More
+) -> None:
+    """Train the energy, first on whole samples and mixtures; choose what to redraw, and learn from that as well."""
+    pairs, energy, likelihood = trainer.pairs, trainer.energy, trainer.likelihood
+    task.history.stage("learning", trainer.n_steps)
+    trainer.run_until(FIRST_LOOK, "mixtures")
+    rows, units = plan_redraws(task, plan, energy, likelihood, torch.tensor(targets), n_whole)
+    asked_redraws = task.ask(plan.rows[rows], one_removed(units, task.groups.n_units))
+    more.mixtures = later.answers()
+    if more.mixtures is not None:
+        pairs.add(more.mixtures)
+    trainer.run_until(SECOND_LOOK, "mixtures")
+    redraws = asked_redraws.answers()
+    more.rows, more.units, more.redraws = rows, units, redraws
+    if redraws is not None:
+        pairs.add(redraws)
+    trainer.run_until(1.0, "redraws")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the queries are spent."""
+
+    rows: NDArray[np.int64]
+    n_mixtures: int
+    n_redraws: int
+    n_checks: int
+
+    @classmethod
+    def of(cls, task: Task) -> Plan:
+        n = max(4, task.n_queries - n_asked_twice(task))
+        n_redraws = int(min(REDRAWS[0] * n, max(MIN_REDRAWS_KEPT, REDRAWS[1] * n)))
+        n_checks = int(CHECKS * n)
+        n_first = n - n_redraws - n_checks
+        n_whole = min(task.n_rows, max(1, n_first // 2))
+        return cls(task.rng.permutation(task.n_rows)[:n_whole], n_first - n_whole, n_redraws, n_checks)
+
+
+def ask_first(task: Task, plan: Plan) -> tuple[Replies, Replies | None, NDArray[np.bool_], Question]:
+    """Whole samples, then mixtures of them with others; a fifth of these is asked while training has begun."""
+    task.history.stage("asking the model", len(plan.rows) + plan.n_mixtures, unit="rows")
+    # Wrong names or targets must come to light before the budget is spent.
+    first = task.query(plan.rows[:N_FIRST])
+    if first is not None:
+        task.check(first.raw)
+    rest = task.ask(plan.rows[N_FIRST:])
+    kept = some_removed(task, plan.n_mixtures)
+    index = plan.rows[mixed_rows(plan, len(plan.rows))]
+    n_now = plan.n_mixtures - int(SHARE_ASKED_LATER * plan.n_mixtures)
+    mixtures = task.ask(index[:n_now], kept[:n_now])
+    whole = concatenate([part for part in (first, rest.answers()) if part is not None])
+    answered = mixtures.answers()
+    return whole, answered, kept, task.ask(index[n_now:], kept[n_now:])
+
+
+def some_removed(task: Task, n: int) -> NDArray[np.bool_]:
+    """Units to keep in mixtures; never all of them, as whole samples are asked about once."""
+    kept = task.random_keeps(n, task.rng)
+    whole = np.flatnonzero(kept.all(axis=1))
+    kept[whole, task.rng.integers(task.groups.n_units, size=len(whole))] = False
+    return kept
+
+
+def mixed_rows(plan: Plan, n_whole: int) -> NDArray[np.int64]:
+    """Which whole sample each mixture is made from: all of them in turn."""
+    return np.arange(plan.n_mixtures) % max(n_whole, 1)
+
+
+def plan_redraws(
+    task: Task, plan: Plan, energy: Any, likelihood: Likelihood, targets: Tensor, n_whole: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which whole sample, and which of its units, to redraw: all units if that is affordable, else the strongest."""
+    n_units, n = task.groups.n_units, plan.n_redraws
+    candidates = np.arange(n_units)
+    if n < ENOUGH_REDRAWS * n_units:
+        strength = strengths(task, energy, likelihood, plan.rows[:n_whole], targets)
+        candidates = np.argsort(-strength, kind="stable")[: max(MIN_CANDIDATES, n // REDRAWS_PER_CANDIDATE)]
+    row = np.arange(n) % max(n_whole, 1)
+    unit = candidates[task.rng.permutation(n) % len(candidates)]
+    anything = task.rng.random(n) < SHARE_OF_ANY
+    unit[anything] = task.rng.integers(n_units, size=int(anything.sum()))
+    if not task.removal.is_random:
+        row, unit = distinct_pairs(task, plan.rows, row, unit)
+    return row, unit
+
+
+def distinct_pairs(
+    task: Task, rows: NDArray[np.int64], row: NDArray[np.int64], unit: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where a unit removed is always the same, no pair is asked twice, nor any unit that is its reference already."""
+    _, first = np.unique(row * task.groups.n_units + unit, return_index=True)
+    row, unit = row[np.sort(first)], unit[np.sort(first)]
+    differs = np.concatenate(
+        [
+            allowed_units(task.removal, task.groups, task.rows(rows[row[part]]))[np.arange(len(part)), unit[part]]
+            for part in np.array_split(np.arange(len(row)), max(1, len(row) // 1024))
+        ]
+    )
+    return row[differs], unit[differs]
+
+
+def strengths(
+    task: Task, energy: Any, likelihood: Likelihood, rows: NDArray[np.int64], targets: Tensor
+) -> NDArray[np.float64]:
+    """The largest share of any target's effects that each unit has on the energy as it is: (units,)."""
+    units = strongest_weights(task, energy, MAX_UNITS_REDRAWN)
+    x = task.as_tensor(task.rows(rows[:N_LOOKED_AT]))
+    effects = redraw_effects(energy, likelihood, x, references(task, N_DRAWS), unit_of_column(task), units).mean(dim=0)[
+        :, targets
+    ]
+    share = effects / effects.sum(dim=0).clamp_min(1e-9)
+    found = np.zeros(task.groups.n_units)
+    found[units.numpy()] = share.amax(dim=1).numpy()
+    return found
+
+
+def one_removed(unit: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
+    keep = np.ones((len(unit), n_units), dtype=bool)
+    keep[np.arange(len(unit)), unit] = False
+    return keep
+
+
+def gather(
+    task: Task,
+    outputs: Outputs,
+    plan: Plan,
+    whole: Replies,
+    mixtures: list[Replies | None],
+    kept: NDArray[np.bool_],
+    more: More,
+) -> Asked:
+    """All answers as codes; those with a label never seen before are left out."""
+    codes = as_codes(outputs, whole.raw).numpy()
+    mixed = mixed_rows(plan, len(plan.rows))
+    parts, positions, start = [], [], 0
+    for replies in mixtures:
+        n = 0 if replies is None else len(replies)
+        if replies is not None:
+            known = outputs.knows(replies.raw)
+            parts.append(as_codes(outputs, replies.raw[known]).numpy())
+            positions.append(start + np.flatnonzero(known))
+        start += n
+    place = np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)
+    answered = np.concatenate(parts) if parts else codes[:0]
+    inside = mixed[place] < len(codes)
+    row, unit, redrawn = more.rows, more.units, more.redraws
+    known = np.zeros(0, dtype=bool) if redrawn is None else outputs.knows(redrawn.raw)
+    redraw_codes = codes[:0] if redrawn is None else as_codes(outputs, redrawn.raw[known]).numpy()
+    row, unit = row[: len(known)][known], unit[: len(known)][known]
+    return Asked(
+        plan.rows[: len(codes)],
+        codes,
+        mixed[place][inside],
+        kept[place][inside],
+        answered[inside],
+        row,
+        unit,
+        redraw_codes,
+    )
+
+
+def input_sparsity(task: Task) -> float:
+    """How strongly units without signal are weeded out: more where answers are few, and so easily memorised."""
+    fewness = float(np.clip(ENOUGH_ANSWERS / max(task.n_queries, 1), 1.0, MAX_SPARSITY))
+    return task.configs.energy.input_sparsity * fewness
+
+
+def number_of_steps(task: Task) -> int:
+    """n_epochs passes over all queries, within bounds that suit two cores."""
+    n_batches = task.n_queries / task.configs.energy.batch_size
+    return int(task.configs.training.n_epochs * np.clip(n_batches, *STEPS_PER_EPOCH))

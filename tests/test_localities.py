@@ -1,0 +1,372 @@
+"""Localities: planted switches are found, what is not there is not, and tables against recursive twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sointer.interpreter.localities import (
+    MAX_DEPTH,
+    MIN_TESTS,
+    Mixtures,
+    Node,
+    Redraws,
+    TargetData,
+    complete_node,
+    leaf_order,
+    leaves,
+)
+from sointer.interpreter.tables import LocalityTable, below_needed, conditions_of, own_columns, suffices
+
+N_UNITS = 6
+
+
+def planted(
+    model,
+    *,
+    n: int = 600,
+    n_redraws: int = 1500,
+    n_mixtures: int = 2000,
+    noise: float = 0.0,
+    seed: int = 0,
+    two_valued: bool = False,
+) -> TargetData:
+    """What is known of a target `model` (rows -> values in [0, 1]) by an energy that is right, and noisy answers."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, N_UNITS))
+    if two_valued:
+        X[:, 0] = rng.integers(0, 2, size=n)
+    others = X[rng.permutation(n)]
+
+    def answers(rows: np.ndarray) -> np.ndarray:
+        flipped = rng.random(len(rows)) < noise
+        return np.where(flipped, 1 - model(rows), model(rows))
+
+    effects = np.zeros((n, N_UNITS))
+    for unit in range(N_UNITS):
+        for draw in range(8):
+            moved = X.copy()
+            moved[:, unit] = np.roll(others[:, unit], draw)
+            effects[:, unit] += (model(moved) - model(X)) ** 2 / 8
+    whole = answers(X)
+    again = answers(X[:200])
+    row, unit = rng.integers(n, size=n_redraws), rng.integers(N_UNITS, size=n_redraws)
+    redrawn = X[row].copy()
+    redrawn[np.arange(n_redraws), unit] = others[row, unit]
+    mixed, kept = rng.integers(n, size=n_mixtures), rng.random((n_mixtures, N_UNITS)) < rng.random((n_mixtures, 1))
+    mixtures = np.where(kept, X[mixed], others[rng.integers(n, size=n_mixtures)])
+    graded = len(np.unique(model(X))) > 2
+    square = float(((again - whole[:200]) ** 2).mean())
+    return TargetData(
+        np.sqrt(effects),
+        X,
+        X,
+        N_UNITS,
+        Redraws(row, unit, np.abs(answers(redrawn) - whole[row])),
+        Mixtures(mixed, kept, np.abs(answers(mixtures) - whole[mixed])),
+        max(1e-6, 3 * square**0.5) if graded else 0.5,
+        square,
+        float((again != whole[:200]).mean()),
+    )
+
+
+def switch(rows: np.ndarray) -> np.ndarray:
+    """Below zero in the first feature, the second decides; above, the third and fourth."""
+    return np.where(rows[:, 0] <= 0, rows[:, 1] > 0, rows[:, 2] + rows[:, 3] > 0).astype(float)
+
+
+def soft_switch(rows: np.ndarray) -> np.ndarray:
+    return np.where(
+        rows[:, 0] <= 0, 1 / (1 + np.exp(-3 * rows[:, 1])), 1 / (1 + np.exp(-2 * (rows[:, 2] + rows[:, 3])))
+    )
+
+
+def flag(rows: np.ndarray) -> np.ndarray:
+    """A switch on a feature with two values."""
+    return np.where(rows[:, 0] <= 0.5, rows[:, 1] > 0, rows[:, 2] > 0).astype(float)
+
+
+# --- trees ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [switch, soft_switch])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_planted_switch_is_found(model, seed: int) -> None:
+    root = planted(model, seed=seed).grow()
+    assert root.children is not None
+    assert root.condition == 0
+    assert abs(root.threshold) < 0.2
+    left, right = root.children
+    assert left.is_left
+    assert not right.is_left
+    assert np.flatnonzero(left.active).tolist() in ([1], [0, 1])
+    assert set(np.flatnonzero(right.active).tolist()) - {0} == {2, 3}
+    assert root.active.tolist() == [True] * 4 + [False] * 2
+    assert np.argsort(-left.score)[0] in (0, 1)
+    for leaf in leaves(root):
+        assert leaf.sufficiency > 0.9 or np.isnan(leaf.sufficiency)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_switch_on_a_feature_with_two_values(seed: int) -> None:
+    data = planted(flag, seed=seed, two_valued=True)
+    root = data.grow()
+    assert root.condition == 0
+    assert 0 < root.threshold < 1
+    assert root.children is not None
+    # No sample lies near the threshold: the band must not swallow a whole side.
+    sides = [data.rows_in(child).sum() for child in root.children]
+    assert sum(sides) == len(data.conditions)
+    assert [np.flatnonzero(child.active).tolist() for child in root.children] in ([[0, 1], [0, 2]], [[1], [2]])
+
+
+def test_a_switch_on_another_output_is_found() -> None:
+    """The condition is no input but an output, which follows no single feature."""
+    data = planted(switch)
+    hidden = (data.conditions[:, 0] <= 0).astype(float)
+    rng = np.random.default_rng(1)
+    columns = data.conditions.copy()
+    columns[:, 0] = rng.normal(size=len(columns))  # what the output follows cannot be seen
+    data.conditions = data.pool_conditions = np.column_stack([columns, 1 - hidden])
+    root = data.grow()
+    assert root.condition == N_UNITS
+    assert root.children is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_split_where_nothing_is_switched_off(seed: int) -> None:
+    def additive(rows: np.ndarray) -> np.ndarray:
+        return (rows[:, 0] + rows[:, 1] + 0.5 * rows[:, 2] > 0).astype(float)
+
+    root = planted(additive, seed=seed).grow()
+    assert root.children is None
+    assert root.active.tolist() == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_found_in_pure_noise(seed: int) -> None:
+    """A model that answers at random: what the energy imagines is not confirmed by redraws."""
+    data = planted(lambda rows: np.zeros(len(rows)), noise=0.3, seed=seed)
+    data.effects[:] = np.random.default_rng(seed).random(data.effects.shape) * 1e-3
+    root = data.grow()
+    assert root.children is None
+    assert not root.active.any()
+
+
+def test_few_units_matter_by_noise_alone() -> None:
+    """Units count from two standard deviations above chance on, so one of fifty may be wrong by chance."""
+    roots = [planted(switch, noise=0.05, n_redraws=4000, seed=seed).grow() for seed in range(8)]
+    assert all(root.active[:4].all() for root in roots)
+    assert np.mean([root.active[4:] for root in roots]) < 0.15
+    assert {root.condition for root in roots} <= {-1, 0}
+
+
+def test_a_split_that_redraws_deny_is_not_made() -> None:
+    """The energy sees a switch that the black box does not have."""
+    data = planted(lambda rows: (rows[:, 1] + rows[:, 2] > 0).astype(float))
+    imagined = planted(switch)
+    data.effects = imagined.effects
+    data.pool_conditions = imagined.pool_conditions
+    assert data.grow().children is None
+
+
+def test_trees_stay_small() -> None:
+    def deep(rows: np.ndarray) -> np.ndarray:
+        place = (rows[:, 0] > 0).astype(int) * 4 + (rows[:, 1] > 0) * 2 + (rows[:, 2] > 0)
+        return (rows[np.arange(len(rows)), 3 + place % 3] > 0).astype(float)
+
+    root = planted(deep, n=1000, n_redraws=6000).grow()
+    assert all(len(node.path()) <= MAX_DEPTH + 1 for node in root.walk())
+    assert sum(len(leaf.pool) for leaf in leaves(root)) == 1000
+    assert min(len(leaf.pool) for leaf in leaves(root)) >= 50 or len(leaves(root)) == 1
+
+
+# --- sufficiency ---------------------------------------------------------------------------------------------
+
+
+def slow_sufficiency(data: TargetData, inside: list[bool], units: list[int]) -> float:
+    lost, all_changes, few_changes = [], [], []
+    for row, kept, change in zip(data.mixtures.row, data.mixtures.kept, data.mixtures.change, strict=True):
+        if inside[row]:
+            all_changes.append(change**2)
+            if kept.mean() < 0.1:
+                few_changes.append(change**2)
+            if all(kept[unit] for unit in units):
+                lost.append(change**2)
+    if len(units) == N_UNITS:
+        return 1.0
+    if len(lost) < MIN_TESTS:
+        return float("nan")
+    usual = few_changes if len(few_changes) >= MIN_TESTS else all_changes
+    return 1 - max(float(np.mean(lost)) - data.noise, 0.0) / float(np.mean(usual))
+
+
+@pytest.mark.parametrize("units", [[], [0], [0, 1, 2, 3], [4, 5], list(range(6))])
+def test_sufficiency_equals_its_slow_twin(units: list[int]) -> None:
+    data = planted(switch)
+    root = data.grow()
+    for node in root.walk():
+        inside = data.rows_in(node)
+        found = data.sufficiency(node, np.isin(np.arange(N_UNITS), units))
+        assert found == pytest.approx(slow_sufficiency(data, inside.tolist(), units), nan_ok=True)
+    assert data.sufficiency(root, np.isin(np.arange(N_UNITS), [0, 1, 2, 3])) > 0.99
+    assert data.sufficiency(root, np.isin(np.arange(N_UNITS), [4, 5])) < 0.9
+
+
+def test_rows_near_a_threshold_are_in_no_child() -> None:
+    data = planted(switch)
+    root = data.grow()
+    assert root.children is not None
+    inside = [data.rows_in(child) for child in root.children]
+    at = data.conditions[:, root.condition]
+    assert not (inside[0] & inside[1]).any()
+    assert data.rows_in(root).all()
+    np.testing.assert_array_equal(inside[0] | inside[1], np.abs(at - root.threshold) >= root.band)
+    assert 0.9 < (inside[0] | inside[1]).mean() < 1
+
+
+# --- ranking in a leaf ---------------------------------------------------------------------------------------
+
+
+def node(score: list[float], active: list[bool], sufficiency: float, parent: Node | None = None) -> Node:
+    made = Node(np.arange(3), np.array(score), parent)
+    made.score, made.active, made.sufficiency = np.array(score), np.array(active), sufficiency
+    return made
+
+
+def test_the_nearest_complete_node_is_the_first_whose_units_suffice() -> None:
+    root = node([3, 2, 1, 0], [True, True, True, False], 1.0)
+    middle = node([3, 2, 0, 0], [True, True, False, False], 0.97, root)
+    leaf = node([3, 0, 0, 0], [True, False, False, False], 0.5, middle)
+    assert complete_node(leaf, 0.98) is root
+    assert complete_node(leaf, 0.95) is middle
+    assert complete_node(leaf, 0.4) is leaf
+    assert complete_node(leaf, 1.1) is None
+    leaf.sufficiency = float("nan")
+    assert complete_node(leaf, 0.0) is middle, "what is not known does not suffice"
+    leaf.sufficiency, leaf.active[:] = 1.0, False
+    assert complete_node(leaf, 0.4) is middle, "nothing suffices for nothing"
+
+
+def test_units_of_the_leaf_come_before_those_of_its_parents() -> None:
+    root = node([9, 5, 1, 0.5], [True, True, True, False], 1.0)
+    leaf = node([0, 2, 0, 3], [False, True, False, False], 0.99, root)
+    key, needed = leaf_order(leaf, 0.98)
+    assert needed.tolist() == [False, True, False, False]
+    assert key.argmax() == 1
+    assert key[0] > key[2], "then those that matter around it, by their score"
+    key, needed = leaf_order(leaf, 0.995)  # the leaf does not suffice, its parent does
+    assert needed.tolist() == [True, True, True, False]
+    assert np.argsort(-key)[:3].tolist()[0] in (0, 1)
+    assert key[3] == min(key)
+    key, needed = leaf_order(leaf, 1.1)  # none suffices
+    assert needed.tolist() == leaf.active.tolist()
+    assert key.argmax() == 3, "by its own score"
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000))
+def test_scores_of_what_is_not_needed_lie_below(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    score, needed = rng.random(6), rng.random(6) < 0.5
+    found = below_needed(score, needed)
+    np.testing.assert_array_equal(found[needed], score[needed])
+    if needed.any():
+        assert (found[~needed] < found[needed].min()).all()
+    else:
+        np.testing.assert_array_equal(found, score)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.05, 1.0))
+def test_the_strongest_units_that_hold_a_share_of_the_evidence(seed: int, share: float) -> None:
+    evidence = torch.randn(5, 6, generator=torch.Generator().manual_seed(seed))
+    found = suffices(evidence, share)
+    for row, kept in zip(evidence.tolist(), found.tolist(), strict=True):
+        order = sorted((unit for unit in range(6) if row[unit] > 0), key=lambda unit: -row[unit])
+        total, held, expected = sum(row[unit] for unit in order), 0.0, set()
+        for unit in order:
+            if held >= share * total - 1e-6:
+                break
+            expected.add(unit)
+            held += row[unit]
+        assert {unit for unit in range(6) if kept[unit]} == expected
+
+
+# --- as tables -----------------------------------------------------------------------------------------------
+
+
+def slow_find(root: Node, conditions: np.ndarray) -> Node:
+    if root.children is None:
+        return root
+    left, right = root.children
+    return slow_find(left if conditions[root.condition] <= root.threshold else right, conditions)
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[int, Node]:
+    return {0: planted(switch).grow(), 2: planted(lambda rows: (rows[:, 5] > 0).astype(float), seed=1).grow()}
+
+
+@pytest.fixture
+def table(trees: dict[int, Node]) -> LocalityTable:
+    return LocalityTable.of(trees, 3, dict.fromkeys(trees, 0.98), {0: True, 2: False})
+
+
+def test_every_row_is_found_in_its_leaf(trees: dict[int, Node], table: LocalityTable) -> None:
+    nodes = [node for root in trees.values() for node in root.walk()]
+    assert len(table.condition) == len(nodes) > 3
+    conditions = np.random.default_rng(5).normal(size=(200, N_UNITS))
+    targets = np.random.default_rng(6).choice([0, 2], size=200)
+    found = table.find(targets, conditions)
+    for row, target, place in zip(conditions, targets, found, strict=True):
+        leaf = slow_find(trees[target], row)
+        assert nodes[place] is leaf
+        key, needed = leaf_order(leaf, 0.98)
+        np.testing.assert_allclose(table.key[place], key, rtol=1e-5)
+        assert table.needed[place].tolist() == needed.tolist()
+        assert table.share[place].item() == pytest.approx(len(leaf.pool) / 600)
+    on_threshold = np.zeros((1, N_UNITS))
+    on_threshold[0, 0] = trees[0].threshold
+    assert nodes[table.find(np.array([0]), on_threshold)[0]] is slow_find(trees[0], on_threshold[0])
+    assert table.is_sparse.tolist() == [True, False, False]
+    assert table.root.tolist()[1] == -1
+    assert table.looks_at(np.array([2])).tolist() == []
+    assert 0 in table.looks_at(np.array([0, 2])).tolist()
+
+
+def test_tables_are_checked(table: LocalityTable) -> None:
+    table.check(N_UNITS, [0, 2])
+    with pytest.raises(ValueError, match="not there"):
+        table.check(N_UNITS, [1])  # a target without a tree
+    with pytest.raises(ValueError, match="not there"):
+        table.check(0, [0])
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("left", 0, 0),  # a node below itself
+        ("right", 0, 0),
+        ("left", 0, -1),  # a split without a side
+        ("right", 0, 10**6),
+        ("left", -1, 0),  # a leaf with something below
+        ("condition", 0, 10**6),
+        ("condition", -1, 0),  # a leaf that splits
+        ("root", 0, 10**6),
+        ("root", 0, -1),
+    ],
+)
+def test_what_is_no_tree_is_refused(table: LocalityTable, name: str, place: int, value: int) -> None:
+    getattr(table, name)[place] = value
+    with pytest.raises(ValueError, match="localities"):
+        table.check(N_UNITS, [0, 2])
+
+
+def test_conditions_are_inputs_and_then_outputs() -> None:
+    columns, encoded = np.ones((2, 3)), np.zeros((2, 4))
+    assert conditions_of(columns, encoded).tolist() == [[1, 1, 1, 0, 0, 0, 0]] * 2
+    assert own_columns([0, 1, 1, 2], 1, 3).tolist() == [4, 5]

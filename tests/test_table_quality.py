@@ -1,0 +1,134 @@
+"""Is the explanation right about this sample? Planted truth that differs from sample to sample, with fresh seeds.
+
+Quality bars of the default recipe. Problems are shuffled, and all is left at its default but the number of queries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sointer import SOInter
+from sointer.datasets import (
+    ALL_PROBLEMS,
+    INSTANCEWISE_PROBLEMS,
+    REGRESSION_PROBLEMS,
+    logistic_regressions,
+    shuffled,
+    switching,
+    syn,
+    syn_model,
+)
+from sointer.metrics import false_discovery_rates, sign_accuracy, true_positive_rates
+
+pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+N_TEST = 500
+
+
+def fitted(problem, seed, n_queries, n_rows=10_000, **more):
+    explainer = SOInter(problem, query_budget=n_queries, random_state=seed, verbose=False, **more)
+    return explainer.fit(problem.sample(n_rows, random_state=seed))
+
+
+def judge(problem, explainer, target, seed):
+    """Exact match where the size is given; mean rates of what is found and of what is wrong where it is not."""
+    X = problem.sample(N_TEST, random_state=10_000 + seed)
+    truth = problem.relevant_rows(X, target)
+    order = explainer.explain(X, target, k=problem.n_features).selected
+    ranks = np.argsort(order, axis=1)
+    exact = ((ranks < truth.sum(axis=1, keepdims=True)) == truth).all(axis=1).mean()
+    own = explainer.explain(X, target).mask
+    return exact, true_positive_rates(own, truth).mean(), false_discovery_rates(own, truth).mean()
+
+
+BARS = {"probability": (0.99, 0.99, 0.01), "binary": (0.98, 0.97, 0.03)}
+
+
+def check(problem, explainer, targets, seed, kind):
+    for target in targets:
+        exact, found, wrong = judge(problem, explainer, target, seed)
+        least_exact, least_found, most_wrong = BARS[kind]
+        assert exact >= least_exact, (problem.name, target, exact)
+        assert found >= least_found, (problem.name, target, found)
+        assert wrong <= most_wrong, (problem.name, target, wrong)
+
+
+def test_one_of_the_problems_quickly():
+    problem = shuffled(syn(4), 31)
+    check(problem, fitted(problem, 31, 3000), [0], 31, "probability")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["probability", "binary"])
+@pytest.mark.parametrize("seed", [32, 33])
+def test_all_as_one_model(kind, seed):
+    problem = shuffled(syn_model(11, kind), seed)
+    check(problem, fitted(problem, seed, 5000), range(7), seed, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["probability", "binary"])
+@pytest.mark.parametrize("number", [4, 5, 6])
+def test_each_alone(kind, number):
+    problem = shuffled(syn(number, 11, kind), 34 + number)
+    check(problem, fitted(problem, 34, 5000), [0], 34, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["probability", "binary"])
+def test_a_hundred_features(kind):
+    problem = shuffled(syn_model(100, kind), 35)
+    check(problem, fitted(problem, 35, 20_000), (4, 5, 6), 35, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["probability", "binary"])
+@pytest.mark.parametrize("switch", ["oblique", "parity", "nested", "category"])
+def test_harder_switches_among_the_outputs(switch, kind):
+    problem = shuffled(switching(switch, output_kind=kind), 36)
+    explainer = fitted(problem, 36, 5000)
+    assert judge(problem, explainer, problem.targets[-1], 36)[0] >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["probability", "binary"])
+def test_strongly_correlated_features(kind):
+    problem = shuffled(INSTANCEWISE_PROBLEMS["syn_model_correlated"](output_kind=kind), 37)
+    explainer = fitted(problem, 37, 5000)
+    for target in (4, 5, 6):
+        assert judge(problem, explainer, target, 37)[0] >= 0.95
+
+
+@pytest.mark.slow
+def test_switch_from_two_thousand_queries():
+    problem = shuffled(ALL_PROBLEMS["switch"](20), 38)
+    explainer = fitted(problem, 38, 2000, n_rows=2000)
+    assert judge(problem, explainer, problem.targets[0], 38)[0] >= 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(REGRESSION_PROBLEMS))
+def test_numbers_are_learned_better_with_more_queries(name):
+    problem = shuffled(REGRESSION_PROBLEMS[name](), 39)
+    few, many = (fitted(problem, 39, n) for n in (5_000, 20_000))
+    assert np.nanmin(many.output_skill_) > 0.9
+    assert np.nanmean(many.output_skill_) >= np.nanmean(few.output_skill_) - 0.005
+    for target in problem.targets:
+        assert judge(problem, many, target, 39)[0] >= 0.95, target
+
+
+@pytest.mark.slow
+def test_signs_of_strong_contributions_are_right():
+    problem = shuffled(logistic_regressions(), 40)
+    explainer = fitted(problem, 40, 5000)
+    X = problem.sample(N_TEST, random_state=10_040)
+    for target in problem.targets:
+        effects = explainer.explain(X, target).effects
+        assert sign_accuracy(effects, problem.contributions(X, target)) >= 0.95, target
+
+
+@pytest.mark.slow
+def test_each_output_alone_is_learned_too():
+    problem = shuffled(syn_model(11, "binary"), 41)
+    explainer = fitted(problem, 41, 5000, structured=False)
+    assert explainer.held_out_agreement_ >= 0.95

@@ -1,0 +1,166 @@
+"""The study of real tables: it runs from a clean clone, and measures what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import logit
+
+from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
+from sointer.baselines import TreeShap
+
+TABLES = "experiments/tables"
+
+for package in ("matplotlib", "lime", "shap"):
+    pytest.importorskip(package)
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("studies")
+    return run_smoke(TABLES, folder, folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def modules():
+    with repo_scripts(TABLES, "tables", "tables_page", "black_boxes") as found:
+        yield found
+
+
+def test_the_smoke_setting_makes_results_page_and_figure(smoke):
+    rows = [json.loads(line) for line in (smoke / "results" / "tables.jsonl").read_text().splitlines()]
+    for row in rows:
+        assert len(row["keep"]) == len(row["delete"]) == len(row["sizes"])
+        assert all(0 <= value <= 1 for value in row["keep"] + row["delete"])
+    ours = next(row for row in rows if row["method"] == "SOInter")
+    assert ours["row_queries"] == 0
+    assert 0 < ours["fit_queries"] <= 300
+    walks = next(row for row in rows if row["method"] == "ShapleySampling")
+    assert 0 < walks["row_queries"] <= 60
+    page = (smoke / "pages" / "tables.md").read_text()
+    assert set(PICTURES.findall(page)) == {"tables.png"}
+    assert (smoke / "images" / "tables.png").exists()
+    assert "| wine, forest | TreeShap | 2 |" in page
+    assert "nan" not in page
+
+
+def test_cases_that_have_a_result_are_not_run_again(smoke):
+    again = run_studies(TABLES, "--smoke", "--out", str(smoke))
+    assert again.returncode == 0
+    assert again.stdout == ""
+
+
+def test_full_cases_use_fresh_seeds_and_only_methods_that_apply(modules):
+    cases = list(modules.tables.cases(False))
+    assert len({json.dumps(case) for case in cases}) == len(cases)
+    assert {case["seed"] for case in cases} == {101, 102, 103, 104, 105}
+    by_model = {(case["table"], case["model"]) for case in cases}
+    assert by_model == {(table, model) for table, models in modules.black_boxes.MODELS.items() for model in models}
+    looked_inside = {case["model"] for case in cases if case["method"] == "TreeShap"}
+    assert looked_inside == {"forest", "boosting", "extra trees", "demo"}
+    assert all(
+        {"SOInter", "ShapleySampling", "Random"} <= set(modules.tables.methods_of(model)) for _, model in by_model
+    )
+
+
+# --- keep and delete ----------------------------------------------------------------------------------------
+
+
+def test_rankings_are_judged_target_by_target(modules):
+    rng = np.random.default_rng(1)
+    data = modules.black_boxes.Table(rng.normal(size=(300, 6)), None, None, None, sizes=(1, 5))
+    X = rng.normal(size=(150, 6))
+    model = modules.black_boxes.Model(lambda Z: (Z[:, [2, 4]] > 0).astype(int))
+    right = np.array([[2, 0, 1, 3, 5], [4, 0, 1, 3, 5]])[:, None].repeat(150, axis=1)
+    found = modules.tables.judge(data, model, X, right, seed=0, n_draws=6)
+    assert found.keep.tolist() == [1.0, 1.0]
+    assert 0.4 < found.delete[0] < 0.6
+    wrong = modules.tables.judge(data, model, X, right[::-1], seed=0, n_draws=6)
+    assert wrong.keep[0] < 0.6
+    assert wrong.delete.tolist() == [0.0, 0.0]
+
+
+def test_numbers_stay_within_half_a_standard_deviation(modules):
+    rng = np.random.default_rng(1)
+    data = modules.black_boxes.Table(rng.normal(size=(2000, 3)), None, None, None, sizes=(1,), numbers=True)
+    X = rng.normal(size=(500, 3))
+    order = np.zeros((2, 500, 1), dtype=int)
+    # With the first feature kept, outputs differ by less and by more than half of their standard deviation.
+    model = modules.black_boxes.Model(lambda Z: np.column_stack([Z[:, 0] + 0.1 * (Z[:, 1] > 0), Z[:, 1] + Z[:, 0]]))
+    keep = modules.tables.judge(data, model, X, order, seed=0, n_draws=1).keep_rows.reshape(2, -1)
+    assert (keep[0] == 1).all()
+    assert 0.2 < keep[1].mean() < 0.6
+
+
+# --- TreeSHAP -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "model"), [("wine", "forest"), ("breast cancer", "boosting"), ("diabetes", "forest")]
+)
+def test_tree_shap_is_evidence_for_what_was_predicted(modules, table, model):
+    """Together with the expectation, which is the same for all rows, it adds up to the output."""
+    data, fitted = modules.black_boxes.load_table(table, 0), modules.black_boxes.fit_model(table, model, 0)
+    X = data.X_test[:20]
+    predicted = np.asarray(fitted(X), dtype=float)
+    n_targets, k = predicted.shape[1], max(data.sizes)
+    ranked = modules.tables.rank("TreeShap", data, fitted, X, 0, quick=True)
+    assert ranked.rankings.shape == (n_targets, len(X), k)
+    assert (ranked.fit_queries, ranked.row_queries) == (0, 0.0)
+    trees = TreeShap(fitted.trees, k=k, random_state=0).fit(data.X_train)
+    labels = predicted if data.numbers else (predicted > 0.5).astype(int)
+    scores = modules.tables.explain_all(trees, X, n_targets, labels)
+    assert (ranked.rankings == modules.tables.ranking(scores, k, 0)).all()
+    if table == "diabetes":  # of numbers, sizes
+        assert scores.min() >= 0
+        return
+    outputs = logit(predicted) if model == "boosting" else predicted
+    signs = np.where(predicted > 0.5, 1.0, -1.0)
+    left_over = outputs.T - signs.T * scores.sum(axis=2)
+    np.testing.assert_allclose(left_over, np.repeat(left_over[:, :1], len(X), axis=1), atol=1e-4)
+
+
+# --- tables and models --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["wine", "breast cancer", "diabetes", "digits"])
+def test_tables_have_several_outputs_that_are_no_inputs(modules, table):
+    data = modules.black_boxes.load_table(table, 0)
+    assert data.Y_train.shape[1] >= 3
+    assert max(data.sizes) < data.X_train.shape[1]
+    assert len(data.X_train) == len(data.Y_train)
+    if not data.numbers:
+        assert set(np.unique(data.Y_train)) == {0, 1}
+        assert (data.Y_train.min(axis=0) < data.Y_train.max(axis=0)).all()
+    seen = {row.tobytes() for row in data.X_train}
+    assert np.mean([row.tobytes() in seen for row in data.X_test]) < 0.05
+
+
+@pytest.mark.parametrize("model", ["forest", "chain", "MLP"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_models_give_one_probability_per_output(modules, model):
+    data, fitted = modules.black_boxes.load_table("wine", 0), modules.black_boxes.fit_model("wine", model, 0)
+    given = fitted(data.X_test)
+    assert given.shape == data.Y_test.shape
+    assert given.min() >= 0
+    assert given.max() <= 1
+    assert modules.tables.quality(data, fitted) > 0.8
+
+
+@pytest.mark.skipif("SOINTER_DATA" not in os.environ, reason="needs local copies of emotions and scene")
+@pytest.mark.parametrize(("table", "n_rows"), [("emotions", 100), ("scene", 60)])
+def test_public_tables_come_with_their_official_split(modules, table, n_rows):
+    data = modules.black_boxes.load_table(table, 101)
+    assert data.Y_train.shape[1] == 6
+    assert data.sizes == (3, 8, 15, 30)
+    assert data.n_rows == n_rows < len(data.X_test)
+    assert data is modules.black_boxes.load_table(table, 101)
+
+
+def test_there_is_no_page_without_results():
+    kept = list((ROOT / TABLES).glob("results/*.jsonl"))
+    assert bool(kept) == (ROOT / "docs" / "results" / "tables.md").exists()
