@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sointer.interpreter.localities import (
     MAX_DEPTH,
+    MAX_OTHERS_KEPT,
     MIN_TESTS,
     Mixtures,
     Node,
@@ -194,14 +195,15 @@ def slow_sufficiency(data: TargetData, inside: list[bool], units: list[int]) -> 
             all_changes.append(change**2)
             if kept.mean() < 0.1:
                 few_changes.append(change**2)
-            if all(kept[unit] for unit in units):
+            others = [kept[unit] for unit in range(N_UNITS) if unit not in units]
+            if all(kept[unit] for unit in units) and others and np.mean(others) <= MAX_OTHERS_KEPT:
                 lost.append(change**2)
     if len(units) == N_UNITS:
         return 1.0
     if len(lost) < MIN_TESTS:
         return float("nan")
     usual = few_changes if len(few_changes) >= MIN_TESTS else all_changes
-    return 1 - max(float(np.mean(lost)) - data.noise, 0.0) / float(np.mean(usual))
+    return 1 - max(float(np.mean(lost)) - data.noise, 0.0) / (float(np.mean(usual)) - data.noise)
 
 
 @pytest.mark.parametrize("units", [[], [0], [0, 1, 2, 3], [4, 5], list(range(6))])

@@ -36,9 +36,9 @@ BAND, WIDE_BAND = 0.02, 0.15
 
 The second, while it is not refined yet."""
 N_CANDIDATES, N_UNITS_COMPARED = 24, 24
-NOISE_WEIGHT, CLEARLY_ON = 2_000.0, 0.35
-"""Of noisy black boxes: how many redraws the noise makes up for, and the share of the largest effect on the energy at
-which a unit matters."""
+NOISE_WEIGHT, CLEARLY_ON, MIN_EFFECT = 2_000.0, 0.35, 0.05
+"""Of noisy black boxes: how many redraws the noise makes up for; the share of the largest effect on the energy at which
+a unit matters, and how large its effect must be at the least."""
 STILL_ON = 0.3
 """Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell."""
 PARENT_WEIGHT = 0.05
@@ -274,7 +274,7 @@ class TargetData:
         node.doubtful = np.zeros(n_units, dtype=bool)
         node.active = (surely >= 2) | ((surely >= 1) & (relative > 0.2)) | ((asked < MIN_REDRAWS) & (relative > 0.1))
         if self.noise_rate > 0:
-            node.active |= relative > CLEARLY_ON
+            node.active |= (relative > CLEARLY_ON) & (node.effect > MIN_EFFECT)
         node.active &= node.score >= self.min_relative * node.score.max()
         if node.parent is not None:
             node.doubtful = self._in_doubt(node, node.parent, asked, changed)
