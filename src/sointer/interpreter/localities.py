@@ -39,6 +39,8 @@ N_CANDIDATES, N_UNITS_COMPARED = 24, 24
 NOISE_WEIGHT, CLEARLY_ON, MIN_EFFECT = 2_000.0, 0.35, 0.05
 """Of noisy black boxes: how many redraws the noise makes up for; the share of the largest effect on the energy at which
 a unit matters, and how large its effect must be at the least."""
+MIN_SIGNAL = 0.5
+"""By how much redrawing everything must change the target, in units of its noise, for anything to decide it."""
 STILL_ON = 0.3
 """Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell."""
 PARENT_WEIGHT = 0.05
@@ -297,8 +299,14 @@ class TargetData:
         kept = inside & self.mixtures.kept[:, units].all(axis=1) & (others <= MAX_OTHERS_KEPT)
         if kept.sum() < MIN_TESTS:
             return float("nan")
-        lost = max(float((self.mixtures.change[kept] ** 2).mean()) - self.noise, 0.0)
-        return 1.0 - lost / max(self.all_redrawn(inside) - self.noise, 1e-12)
+        return self.share_kept(self.mixtures.change[kept], inside)
+
+    def share_kept(self, changes: FloatArray, inside: BoolArray) -> float:
+        """How much of the change by redrawing everything these changes avoid; none if that is hardly above noise."""
+        whole = self.all_redrawn(inside) - self.noise
+        if self.noise > 0 and whole < MIN_SIGNAL * self.noise:
+            return 0.0
+        return 1.0 - max(float((changes**2).mean()) - self.noise, 0.0) / max(whole, 1e-12)
 
     def all_redrawn(self, inside: BoolArray) -> float:
         """Mean squared change when (nearly) everything is redrawn."""

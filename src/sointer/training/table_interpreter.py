@@ -266,11 +266,7 @@ class Interpretation:
                 return False
             asked = self.asked
             lost = self._change(target, asked.mixture_codes[-added:], asked.codes[asked.mixed[-added:]])
-            every = np.ones(len(asked.mixed), dtype=bool)
-            data = self._data(target)
-            sufficiency = 1 - max(float((lost**2).mean()) - data.noise, 0.0) / max(
-                data.all_redrawn(every) - data.noise, 1e-12
-            )
+            sufficiency = self._data(target).share_kept(lost, np.ones(len(asked.mixed), dtype=bool))
             if sufficiency < MOSTLY_SUFFICES:
                 return False
             root.active, root.sufficiency, root.children, root.condition = units, sufficiency, None, -1
