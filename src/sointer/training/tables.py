@@ -51,7 +51,6 @@ SHARE_ASKED_LATER = 0.2
 MIN_CANDIDATES, REDRAWS_PER_CANDIDATE, ENOUGH_REDRAWS = 24, 100, 40
 SHARE_OF_ANY = 0.1
 N_LOOKED_AT = 200
-JOINT_LABELS = False
 ENOUGH_ANSWERS, MAX_SPARSITY = 5_000, 2.5
 STEPS_PER_EPOCH = 25, 100
 
@@ -71,7 +70,7 @@ def train_tables(task: Task) -> Trained:
         structured=task.structured,
         seed=int(task.rng.integers(2**31)),
     )
-    likelihood = replace(Likelihood.of(task.configs.energy), is_joint=JOINT_LABELS)
+    likelihood = replace(Likelihood.of(task.configs.energy), is_joint=False)
     trainer = EnergyTrainer(
         energy,
         likelihood,
