@@ -33,8 +33,9 @@ N_REFERENCES = 64
 N_CHECKED = 40
 """Queries to learn whether the units of one locality suffice."""
 MAX_ACTIVE, MAX_ACTIVE_SHARE, MAX_ACTIVE_OF_MANY, MAX_ACTIVE_OF_FEW = 8, 0.1, 16, 4
+LARGEST_SHARE = 0.65
 """Few units decide if on average at most the first number of them is active (with many units in all, up to the third),
-and not over half of all; where there are few in all, the last number may be active, but not all."""
+and no larger share of all; where there are few in all, the last number may be active, but not all."""
 MIN_RELATIVE = 0.03
 """Graded outputs change a little by nearly everything: a unit counts if its effect is this share of the largest."""
 MIN_NOISY_UNITS, N_NOISE_ROUNDS, MAX_QUIET = 3, 4, 2.0
@@ -213,8 +214,9 @@ class Interpretation:
         unknown = [
             (target, node)
             for target, root in trees.items()
+            if mean_active(root) <= most
             for node in root.walk()
-            if np.isnan(node.sufficiency) and 0 < node.active.sum() <= most
+            if np.isnan(node.sufficiency) and node.active.any()
         ]
         n_each = min(N_CHECKED, self.n_checks // (len(unknown) + 1))
         data = {target: self._data(target) for target in {target for target, _ in unknown}}
@@ -241,11 +243,11 @@ class Interpretation:
 
     def _is_sparse(self, target: int, root: Node) -> bool:
         """Whether few units decide a target everywhere, which answers of the black box confirm."""
-        size = sum(len(leaf.pool) * leaf.active.sum() for leaf in leaves(root)) / max(len(root.pool), 1)
         least = SUFFICES_GRADED if self.outputs.graded[target] else SUFFICES_LABELS
         if self._data(target).noise_rate > 0:
             least = SUFFICES_NOISY
-        return bool(root.active.any() and size <= max_active(self.task.groups.n_units) and root.sufficiency >= least)
+        is_small = mean_active(root) <= max_active(self.task.groups.n_units)
+        return bool(root.active.any() and is_small and root.sufficiency >= least)
 
     def _mostly_decided(self, target: int, root: Node) -> bool:
         """Whether a few units nearly suffice everywhere, by the energy and then by queries.
@@ -333,10 +335,15 @@ class Interpretation:
         return float(((a > 0.5) == (b > 0.5)).mean() if self.outputs.graded[target] else (a == b).mean())
 
 
+def mean_active(root: Node) -> float:
+    """How many units are active in the locality of a sample, on average."""
+    return float(sum(len(leaf.pool) * leaf.active.sum() for leaf in leaves(root)) / max(len(root.pool), 1))
+
+
 def max_active(n_units: int) -> float:
     """How many units may be active, on average, for few to decide."""
     most = max(MAX_ACTIVE, min(MAX_ACTIVE_OF_MANY, MAX_ACTIVE_SHARE * n_units))
-    return max(min(0.5 * n_units, most), min(n_units - 1, MAX_ACTIVE_OF_FEW))
+    return max(min(LARGEST_SHARE * n_units, most), min(n_units - 1, MAX_ACTIVE_OF_FEW))
 
 
 def noise_floor(unit: NDArray[np.int64], changes: NDArray[np.float64], effects: NDArray[np.float64]) -> float:
