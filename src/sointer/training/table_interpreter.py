@@ -149,8 +149,9 @@ class Interpretation:
     def _data(self, target: int) -> TargetData:
         space, asked, n_columns = self.energy.space, self.asked, self._rows.shape[1]
         conditions = self._conditions.copy()
-        # What never varies is never split on.
-        conditions[:, own_columns(space.column_output.tolist(), target, n_columns)] = 0.0
+        # What never varies is never split on. Without structure a target is explained without other outputs.
+        own = own_columns(space.column_output.tolist(), target, n_columns)
+        conditions[:, own if self.energy.coupling is not None else slice(n_columns, None)] = 0.0
         square, rate = (float(part[target]) for part in self.noise)
         graded = bool(self.outputs.graded[target])
         effects = self._effects[:, :, self.targets.index(target)]
