@@ -200,9 +200,10 @@ def slow_sufficiency(data: TargetData, inside: list[bool], units: list[int]) -> 
                 lost.append(change**2)
     if len(units) == N_UNITS:
         return 1.0
-    if len(lost) < MIN_TESTS:
+    least = min(max(len(data.mixtures.row) / 10, MIN_TESTS[0]), MIN_TESTS[1])
+    if len(lost) < least:
         return float("nan")
-    usual = few_changes if len(few_changes) >= MIN_TESTS else all_changes
+    usual = few_changes if len(few_changes) >= least else all_changes
     return 1 - max(float(np.mean(lost)) - data.noise, 0.0) / (float(np.mean(usual)) - data.noise)
 
 

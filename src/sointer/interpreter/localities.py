@@ -44,7 +44,8 @@ MIN_SIGNAL = 0.5
 STILL_ON = 0.3
 """Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell."""
 PARENT_WEIGHT = 0.05
-MIN_TESTS, MAX_OTHERS_KEPT = 24, 0.75
+MIN_TESTS, MIN_SHARE_TESTED, MAX_OTHERS_KEPT = (10, 24), 0.1, 0.75
+"""Mixtures that it takes to know whether units suffice: that share of all, within these bounds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +185,10 @@ class TargetData:
         node.children, node.condition = None, -1
         return True
 
+    @property
+    def min_tests(self) -> float:
+        return float(np.clip(MIN_SHARE_TESTED * len(self.mixtures.row), *MIN_TESTS))
+
     @cached_property
     def _shares(self) -> FloatArray:
         total = self.effects.sum(axis=1, keepdims=True)
@@ -297,7 +302,7 @@ class TargetData:
         # Mixtures that keep these units mostly keep others too, which says little.
         others = self.mixtures.kept[:, ~units].mean(axis=1)
         kept = inside & self.mixtures.kept[:, units].all(axis=1) & (others <= MAX_OTHERS_KEPT)
-        if kept.sum() < MIN_TESTS:
+        if kept.sum() < self.min_tests:
             return float("nan")
         return self.share_kept(self.mixtures.change[kept], inside)
 
@@ -311,7 +316,7 @@ class TargetData:
     def all_redrawn(self, inside: BoolArray) -> float:
         """Mean squared change when (nearly) everything is redrawn."""
         few = inside & (self.mixtures.kept.mean(axis=1) < 0.1)
-        square = self.mixtures.change[few if few.sum() >= MIN_TESTS else inside] ** 2
+        square = self.mixtures.change[few if few.sum() >= self.min_tests else inside] ** 2
         return float(square.mean()) if len(square) else 0.0
 
 

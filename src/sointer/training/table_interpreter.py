@@ -219,14 +219,14 @@ class Interpretation:
             for node in root.walk()
             if np.isnan(node.sufficiency) and node.active.any()
         ]
-        n_each = min(N_CHECKED, self.n_checks // (len(unknown) + 1))
-        data = {target: self._data(target) for target in {target for target, _ in unknown}}
+        together = share_checks([node for _, node in unknown], self.task.groups.n_units // 3)
+        n_each = min(N_CHECKED, self.n_checks // (len(together) + 1))
         rows, kept = [], []
-        for target, node in unknown:
-            inside = np.flatnonzero(data[target].rows_in(node))
+        for node, units in together:
+            inside = np.flatnonzero(self._data(self.targets[0]).rows_in(node))
             if n_each and len(inside):
                 rows.append(self.task.rng.choice(inside, n_each))
-                kept.append(np.repeat(node.active[None], n_each, axis=0))
+                kept.append(np.repeat(units[None], n_each, axis=0))
         if rows and self._ask(np.concatenate(rows), np.concatenate(kept)):
             for target, node in unknown:
                 self._data(target).describe(node)
@@ -334,6 +334,19 @@ class Interpretation:
             spread = float(np.var(self.asked.codes[:, target]))
             return 1 - float(((a - b) ** 2).mean()) / max(2 * spread, 1e-12)
         return float(((a > 0.5) == (b > 0.5)).mean() if self.outputs.graded[target] else (a == b).mean())
+
+
+def share_checks(nodes: list[Node], n_together: int) -> list[tuple[Node, NDArray[np.bool_]]]:
+    """Regions, and units to keep there: whole spaces of several targets are checked at once, so many units together."""
+    found: list[tuple[Node, NDArray[np.bool_]]] = []
+    for node in sorted(nodes, key=lambda node: -int(node.active.sum())):
+        for place, (other, units) in enumerate(found):
+            if node.parent is None and other.parent is None and (units | node.active).sum() <= n_together:
+                found[place] = other, units | node.active
+                break
+        else:
+            found.append((node, node.active))
+    return found
 
 
 def mean_active(root: Node) -> float:
