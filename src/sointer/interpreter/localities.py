@@ -8,7 +8,7 @@ say which units matter there, and masked samples, that the others do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -158,8 +158,7 @@ class TargetData:
         """Scores and active units of every node, from what is known now; splits that change nothing are taken back."""
         for node in root.walk():
             self.describe(node)
-        while any(self._prune(node) for node in list(root.walk())):
-            pass
+        prune(root, lambda left, right: np.array_equal(left.active, right.active))
 
     # --- splits --------------------------------------------------------------------------------------------
 
@@ -175,15 +174,6 @@ class TargetData:
             self._grow(pool[~left], node, depth=depth + 1),
         )
         return node
-
-    def _prune(self, node: Node) -> bool:
-        """Take back a split on whose sides the same units matter; whether there was one."""
-        if node.children is None or any(child.children is not None for child in node.children):
-            return False
-        if not np.array_equal(node.children[0].active, node.children[1].active):
-            return False
-        node.children, node.condition = None, -1
-        return True
 
     @property
     def min_tests(self) -> float:
@@ -367,6 +357,43 @@ def complete_node(node: Node, least: float) -> Node | None:
         if here.active.any() and here.sufficiency >= least:
             return here
     return None
+
+
+def prune(root: Node, alike: Callable[[Node, Node], bool]) -> None:
+    """Take back splits whose sides are leaves and alike, until none is left."""
+    found = True
+    while found:
+        found = False
+        for node in root.walk():
+            if node.children is None or any(child.children is not None for child in node.children):
+                continue
+            if alike(*node.children):
+                node.children, node.condition, found = None, -1, True
+
+
+def prune_unconfirmed(root: Node, least: float) -> None:
+    """Take back splits that, now that it is known where units suffice, switch little off.
+
+    In a leaf whose own units do not suffice those of a node above it are needed.
+    """
+
+    def needed(leaf: Node) -> BoolArray:
+        return (complete_node(leaf, least) or leaf).active
+
+    def alike(left: Node, right: Node) -> bool:
+        here, there = needed(left), needed(right)
+        if np.array_equal(here, there):
+            return True
+        return (
+            complete_node(left, least) is not None
+            and max(
+                float(leaf.score[only].sum() / max(leaf.score.sum(), 1e-12))
+                for leaf, only in ((left, here & ~there), (right, there & ~here))
+            )
+            < MIN_SWITCHED_OFF
+        )
+
+    prune(root, alike)
 
 
 def leaf_order(node: Node, least: float) -> tuple[FloatArray, BoolArray]:

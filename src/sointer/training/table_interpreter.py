@@ -22,6 +22,7 @@ from sointer.interpreter.localities import (
     TargetData,
     leaves,
     mean_by_unit,
+    prune_unconfirmed,
 )
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
 from sointer.outputs import Outputs
@@ -112,6 +113,8 @@ class Interpretation:
                 node.doubtful[:] = False
         self._resolve_doubts(trees)
         self._check(trees)
+        for root in trees.values():
+            prune_unconfirmed(root, SUFFICES)
         sparse = {target: target in constant or self._is_sparse(target, root) for target, root in trees.items()}
         least = dict.fromkeys(trees, SUFFICES)
         for target in (target for target in self.targets if not sparse[target]):
