@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "frame")]
 
 from command import run_studies  # noqa: E402
 
-NAMES = ("tables",)
+NAMES = ("tables", "structure")
 
 
 def main() -> int:
