@@ -78,7 +78,8 @@ class SOInter(Explainer):
     output_kind : "binary", "categorical", "probability" or "continuous", for all outputs; or a list with one for each,
         or a dictionary by name. What is left open is read off the model's predictions.
     method : of an estimator, what is explained: "predict" or "predict_proba"; None takes the probabilities where their
-        most probable labels are those that predict returns, else (and for more than two classes) predict.
+        most probable labels are those that predict returns, else predict. Of more than two classes the label that
+        predict returns is explained, and probabilities only teach.
     tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
     groups : features that stand or fall together, as {name: features}.
     query_budget : most rows sent to the black box during fit.
@@ -244,6 +245,7 @@ class SOInter(Explainer):
         names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
         settings = {name: getattr(self, name) for name in names} | {"targets": targets}
         settings["method"] = subject.black_box.method
+        settings["probabilities of classes"] = subject.black_box.class_probabilities is not None
         for config in self._configs(self._kind(subject)[0]):
             settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}
         return settings

@@ -11,8 +11,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from sointer import containers
+from sointer.blackbox.classes import ClassProbabilities
 from sointer.blackbox.replies import NamedTable, read_named_reply
-from sointer.errors import InputError
+from sointer.errors import BlackBoxError, InputError
 
 METHODS = ("predict", "predict_proba")
 TIE = 1e-6
@@ -25,7 +26,8 @@ class EstimatorPredict:
     """Calls one method of an estimator, which is held frozen: copies share it, still fitted.
 
     With method=None it is chosen by the first rows seen: predict_proba where its most probable labels are those that
-    predict returns, else predict. Of an output with two classes, the probability is that of the second.
+    predict returns, else predict. Of an output with two classes, the probability is that of the second. Where an output
+    has more, all outputs are those of predict, and `class_probabilities` says how to ask how probable they are.
     """
 
     def __init__(self, model: Any, method: str | None = None) -> None:
@@ -51,7 +53,8 @@ class EstimatorPredict:
         self.method = method
         if method is None and not callable(getattr(model, "predict_proba", None)):
             self.method = "predict"
-        self._is_ready = self.method == "predict"
+        self._is_ready = self.method == "predict" and not _may_have_many_classes(model)
+        self.class_probabilities: ClassProbabilities | None = None
         self._predicted: _Predicted | None = None
         """What `predict` returns, as far as it says how to read the probabilities."""
 
@@ -67,49 +70,72 @@ class EstimatorPredict:
         """
         if self._is_ready:
             return None
+        was_open = self.method is None
         note = self._choose(X)
         self._is_ready = True
-        return note
+        return note if was_open else None
 
     def _choose(self, X: Any) -> str | None:
         try:
             self._predicted = _Predicted.of(self.model.predict(X), containers.n_rows(X))
         except Exception:
             self._predicted = None  # the call itself will say why
-        if self.method is not None:
-            return None
-        self.method = "predict"
-        if self._predicted is None:
+        given, self.method = self.method, self.method or "predict"
+        if self._predicted is None or given == "predict_proba":
             return None
         try:
             tables = self._tables(self.model.predict_proba(X))
         except Exception:  # such as a part of the model that has no probabilities
             return None
-        if any(table.shape[1] > 2 for table in tables) or all(np.isin(table, (0, 1)).all() for table in tables):
-            return None  # labels say as much, or there are more classes than one probability can tell
+        has_many = any(table.shape[1] > 2 for table in tables)
+        if all(np.isin(table, (0, 1)).all() for table in tables) or (given == "predict" and not has_many):
+            return None  # labels say as much, or are wanted
         name = type(self.model).__name__
+        labels = [self._classes(output) for output in range(len(tables))]
+        if has_many and [len(own or ()) for own in labels] != [table.shape[1] for table in tables]:
+            return None  # whose probabilities they are is not known
         if any(len(table) != len(self._predicted.table) or not np.isfinite(table).all() for table in tables):
             return (
                 f"predict_proba of {name} returned NaN, infinite values or too few rows, so what predict returns is "
                 "explained. Set method='predict' to say that this is meant, or see why predict_proba fails."
             )
-        low, high = min(table[:, -1].min() for table in tables), max(table[:, -1].max() for table in tables)
+        # Of several outputs with more than two classes, nothing but labels can be explained.
+        or_numbers = ", or method='predict_proba' with output_kind='continuous' to explain these numbers"
+        or_probabilities = ", or method='predict_proba' to explain the probabilities"
+        if has_many and len(tables) > 1:
+            or_numbers = or_probabilities = ""
+        shown = np.column_stack([table if has_many else table[:, -1] for table in tables])
+        low, high = shown.min(), shown.max()
         if low < -TIE or high > 1 + TIE:
             return (
                 f"predict_proba of {name} returned numbers from {low:g} to {high:g}, outside [0, 1], so what predict "
-                "returns is explained. Set method='predict' to say that this is meant, or method='predict_proba' with "
-                "output_kind='continuous' to explain these numbers."
+                f"returns is explained. Set method='predict' to say that this is meant{or_numbers}."
             )
         differs = self._disagreement(tables)
         if differs.any():
             return (
                 f"predict and predict_proba of {name} disagree: for {int(differs.sum())} of {len(differs)} samples "
                 "predict does not return the most probable label, as with a threshold other than 0.5. What predict "
-                "returns is explained. Set method='predict' to say that this is meant, or method='predict_proba' to "
-                "explain the probabilities."
+                f"returns is explained. Set method='predict' to say that this is meant{or_probabilities}."
             )
-        self.method = "predict_proba"
+        if has_many:
+            kind = self._predicted.table.dtype
+            classes = tuple(np.array(own, dtype=None if kind.kind == "U" else kind) for own in labels)
+            self.class_probabilities = ClassProbabilities(self.of_classes, classes)
+        else:
+            self.method = "predict_proba"
         return None
+
+    def of_classes(self, X: Any) -> Any:
+        """The probabilities of the classes of all outputs: (rows, classes)."""
+        assert self.class_probabilities is not None
+        tables = self._tables(self.model.predict_proba(X))
+        got, wanted = [table.shape[1] for table in tables], [len(own) for own in self.class_probabilities.classes]
+        if got != wanted:
+            raise BlackBoxError(f"predict_proba gave {got} classes for the outputs, expected {wanted} as before.")
+        names = None if self._predicted is None else self._predicted.names
+        table = _within(np.column_stack(tables))
+        return table if names is None else NamedTable(table, names)
 
     def __call__(self, X: Any) -> Any:
         """The outputs for X, as the estimator returns them or, for probabilities, of the positive class."""
@@ -209,7 +235,8 @@ class EstimatorPredict:
             if labels is None or len(labels) != table.shape[1]:
                 labels = [0, 1] if table.shape[1] == 2 else [predicted[0, output]]
             likely = np.asarray(labels, dtype=object)[table.argmax(axis=1)]
-            is_tie = np.abs(table[:, 0] - 0.5) <= TIE
+            best = np.sort(table, axis=1)[:, -2:]
+            is_tie = (table.shape[1] > 1) & (best[:, -1] - best[:, 0] <= 2 * TIE)
             differs |= (likely != predicted[:, output].astype(object)) & ~is_tie
         return differs
 
@@ -236,6 +263,14 @@ class _Predicted(NamedTuple):
         table, _, names = read_named_reply(reply, n_rows, None)
         shape = getattr(reply, "shape", None)
         return cls(table, names, len(np.shape(reply) if shape is None else shape) == 1)
+
+
+def _may_have_many_classes(model: Any) -> bool:
+    """Whether some output may have more than two classes, and probabilities of them."""
+    known = getattr(model, "classes_", None)
+    if known is None or not callable(getattr(model, "predict_proba", None)):
+        return False
+    return len(known) > 2 or any(np.size(labels) > 2 for labels in known)
 
 
 def _is_positive(label: Any) -> bool:

@@ -15,6 +15,7 @@ from sointer import containers
 from sointer.blackbox.asking import Answer, Known
 from sointer.blackbox.budget import Budget
 from sointer.blackbox.cache import AnswerCache
+from sointer.blackbox.classes import ClassProbabilities, Soft
 from sointer.blackbox.fan_out import Here, Terms, ThroughDask, make_sender, rows_per_batch
 from sointer.blackbox.masks import Size, check_same_shape
 from sointer.blackbox.replies import WRONG, read_reply, stack
@@ -100,7 +101,7 @@ class BlackBox:
         self._empty: Table | None = None
         self._patience = Patience(retries, timeout, self._first_wait, self._longest_wait, self._retries_at_first)
         self._sender = make_sender(n_jobs, client, self._joblib_backend)
-        self._cache = AnswerCache()
+        self._cache, self._probability_cache = AnswerCache(), AnswerCache()
         self._budget = Budget()
         self._budget.reset(query_budget)
         self._lock = threading.RLock()
@@ -119,6 +120,32 @@ class BlackBox:
         if self.cache:
             return self._cache.answers(X, lambda index: self._ask(X, index, on_answer))
         return self._ask(X, np.arange(n), on_answer)
+
+    def query(self, X: Any, *, on_answer: OnAnswer | None = None) -> tuple[Table, Soft | None]:
+        """The outputs for every row and, where `class_probabilities` are known, how probable each of their classes is.
+
+        The outputs are then the most probable classes, and `on_answer` is given probabilities.
+        """
+        known = self.class_probabilities
+        if known is None:
+            return self(X, on_answer=on_answer), None
+        table = self.probabilities(X, on_answer=on_answer)
+        labels = known.most_probable(table)
+        if self.cache:
+            self._cache.learn(X, labels)
+        return labels, Soft(known.classes, table.astype(np.float32))
+
+    def probabilities(self, X: Any, *, on_answer: OnAnswer | None = None) -> Table:
+        """The probabilities of the classes of all outputs, where `class_probabilities` are known: (n_rows, classes)."""
+        asked = self.class_probabilities
+        if self.cache:
+            return self._probability_cache.answers(X, lambda index: self._ask(X, index, on_answer, asked))
+        return self._ask(X, np.arange(containers.n_rows(X)), on_answer, asked)
+
+    @property
+    def class_probabilities(self) -> ClassProbabilities | None:
+        """How to ask for the probabilities of classes, where there are more than two; known from `prepare` on."""
+        return getattr(self.predict, "class_probabilities", None)
 
     @property
     def method(self) -> str | None:
@@ -166,7 +193,7 @@ class BlackBox:
     @property
     def n_cache_hits(self) -> int:
         """Rows that were answered from the cache."""
-        return self._cache.n_hits
+        return self._cache.n_hits + self._probability_cache.n_hits
 
     @property
     def query_budget(self) -> int | None:
@@ -191,8 +218,15 @@ class BlackBox:
     def clear_cache(self) -> None:
         """Forget all remembered answers."""
         self._cache.clear()
+        self._probability_cache.clear()
 
-    def _ask(self, X: Any, index: npt.NDArray[np.int64], on_answer: OnAnswer | None) -> Table:
+    def _ask(
+        self,
+        X: Any,
+        index: npt.NDArray[np.int64],
+        on_answer: OnAnswer | None,
+        asked: ClassProbabilities | None = None,
+    ) -> Table:
         """The answers to the rows at `index`. After a failure no more are sent, but those under way are heard."""
         size = rows_per_batch(len(index), self._sender.n_workers(), self.batch_size)
         tables: dict[int, Table] = {}
@@ -208,10 +242,11 @@ class BlackBox:
                     # Indexing copies, so a model that writes into its input cannot reach the caller's data.
                     yield containers.rows(X, chosen)
 
-            with closing(self._sender.send(self.predict, batches(), self._terms)) as answers:
+            predict = self.predict if asked is None else asked.predict
+            with closing(self._sender.send(predict, batches(), lambda: self._terms(asked))) as answers:
                 for number, answer in answers:
                     try:
-                        tables[number] = self._accept(answer)
+                        tables[number] = self._accept(answer, asked)
                     except SointerError as exc:
                         error = error or exc
                         promise.end()
@@ -222,12 +257,13 @@ class BlackBox:
             raise error
         return stack([tables[number] for number in sorted(tables)])
 
-    def _terms(self) -> Terms:
+    def _terms(self, asked: ClassProbabilities | None) -> Terms:
         with self._lock:
-            known = Known(self.n_outputs, self.output_shape, True) if self._confirmed else Known()
+            n_columns = self.n_outputs if asked is None else asked.n_columns
+            known = Known(n_columns, self.output_shape, True) if self._confirmed else Known()
         return Terms(self.name, known, self._patience)
 
-    def _accept(self, answer: Answer) -> Table:
+    def _accept(self, answer: Answer, asked: ClassProbabilities | None) -> Table:
         """Count what the answer took, learn what the outputs are from the first one, and give its table."""
         with self._lock:
             self.n_failures += answer.n_failures
@@ -236,11 +272,13 @@ class BlackBox:
             if answer.error is not None or answer.table is None:
                 raise answer.error or RuntimeError("an answer without table or error")
             if self._confirmed:
-                if answer.table.shape[1] != self.n_outputs:  # sent before the first reply was known
-                    read_reply(answer.table, len(answer.table), self.n_outputs)
+                n_columns = self.n_outputs if asked is None else asked.n_columns
+                if answer.table.shape[1] != n_columns:  # sent before the first reply was known
+                    read_reply(answer.table, len(answer.table), n_columns)
                 check_same_shape(answer.shape, self.output_shape, WRONG)
                 return answer.table
-            n_outputs = answer.table.shape[1]
+            outputs = answer.table if asked is None else asked.most_probable(answer.table)
+            n_outputs = outputs.shape[1]
             if self.output_names is not None and n_outputs != len(self.output_names):
                 raise InputError(
                     f"output_names holds {len(self.output_names)} names, but the model returned {n_outputs} "
@@ -251,7 +289,7 @@ class BlackBox:
             self._confirmed = True
             self.output_shape = answer.shape
             self.n_outputs = n_outputs
-            self._empty = answer.table[:0].copy()
+            self._empty = outputs[:0].copy()
         return answer.table
 
     # One door: copies of an explainer must not un-fit, duplicate or forget the count of the user's model.

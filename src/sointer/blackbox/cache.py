@@ -26,6 +26,12 @@ class AnswerCache:
         with self._changed:
             self._answers.clear()
 
+    def learn(self, X: Any, table: Table) -> None:
+        """Remember answers to the rows of X that came another way; what is known stays as it is."""
+        with self._changed:
+            for key, answer in zip(row_keys(X), table, strict=True):
+                self._answers.setdefault(key, answer)
+
     def answers(self, X: Any, ask: Callable[[npt.NDArray[np.int64]], Table]) -> Table:
         """The answers to the rows of X; `ask` is called with the numbers of those that are not known."""
         keys = row_keys(X)

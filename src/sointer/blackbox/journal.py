@@ -6,7 +6,9 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from sointer.blackbox.rowkeys import row_keys
 from sointer.errors import CheckpointError
 
 Table = npt.NDArray[Any]
+Ask = Callable[..., Table]
 
 KEY_BYTES = 20  # a row's digest, and how often the row was asked about before
 BATCHES_PER_WORKER = 8  # sent on at once, so that workers seldom wait for each other
@@ -66,12 +69,16 @@ class Journal:
         It allows `n_allowed` rows in all, those from the journal among them.
         """
 
-        def predict(X: Any) -> Table:
-            table = self._answer(X, black_box)
+        def predict(X: Any, ask: Ask = black_box) -> Table:
+            table = self._answer(X, black_box, ask)
             door.output_names = door.output_names or self.names
             return table if self.size is None else table.reshape(len(table), *self.size)
 
         names = black_box.output_names
+        asked = black_box.class_probabilities
+        if asked is not None:
+            asked = replace(asked, predict=partial(predict, ask=black_box.probabilities))
+        setattr(predict, "class_probabilities", asked)  # noqa: B010
         setattr(predict, "declared_kind", black_box.declared_kind)  # noqa: B010
         door = BlackBox(
             predict,
@@ -86,7 +93,7 @@ class Journal:
 
     # --- answering ---------------------------------------------------------------------------------------
 
-    def _answer(self, X: Any, black_box: BlackBox) -> Table:
+    def _answer(self, X: Any, black_box: BlackBox, ask: Ask) -> Table:
         with self._lock:
             keys = self._questions(row_keys(X))
             found = [self._known.pop(key, None) for key in keys]
@@ -95,7 +102,7 @@ class Journal:
         if len(unknown):
             asked = [keys[row] for row in unknown]
             rest = X if len(unknown) == len(keys) else containers.rows(X, unknown)
-            tables.append(black_box(rest, on_answer=lambda rows, part: self._keep(asked, rows, part, black_box)))
+            tables.append(ask(rest, on_answer=lambda rows, part: self._keep(asked, rows, part, black_box)))
             order.append(unknown)
         answers = stack(tables)
         return answers if len(tables) == 1 else answers[np.argsort(np.concatenate(order), kind="stable")]

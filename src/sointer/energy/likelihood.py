@@ -55,8 +55,10 @@ class Likelihood:
         """E[y | x] of every encoded column: probabilities of labels (rows, columns)."""
         return product(self.log_marginals(energy, x).exp(), energy.space.label_columns)
 
-    def loss(self, energy: Energy, x: Inputs, codes: Tensor) -> Tensor:
-        """What energy training minimises, per row."""
+    def loss(self, energy: Energy, x: Inputs, codes: Tensor, soft: Tensor | None = None) -> Tensor:
+        """What energy training minimises, per row; `soft` are probabilities of labels (rows, labels), where known."""
+        if soft is not None:
+            return -(self.log_marginals(energy, x) * soft).sum(dim=1)
         joint = self.is_joint and not codes.dtype.is_floating_point and energy.coupling is not None
         if joint and self.is_exact(energy):
             return losses.negative_log_likelihood(energy, x, codes)

@@ -171,6 +171,24 @@ class Outputs:
                 codes[:, columns] = part
         return codes
 
+    def label_probabilities(self, classes: Sequence[Table], table: Table) -> npt.NDArray[np.float32] | None:
+        """Probabilities of all classes of a model, (n, classes of all outputs), as those of the labels known here.
+
+        (n, labels of all outputs); those of each output add up to 1, without classes never seen. None if outputs are
+        graded.
+        """
+        if self.graded.any():
+            return None
+        parts, start = [], 0
+        for known, own in zip(self.label_sets, classes, strict=True):
+            assert known is not None
+            codes, columns = known.encode(own), table[:, start : start + len(own)]
+            part = np.zeros((len(table), len(known)), dtype=np.float32)
+            part[:, codes[codes >= 0]] = columns[:, codes >= 0]
+            parts.append(part / np.maximum(part.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny))
+            start += len(own)
+        return np.concatenate(parts, axis=1)
+
     def labels(self, Y: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Replies (n, n_outputs) as class indices; graded outputs are 1 above one half, numbers above their median."""
         codes = self.encode(Y)

@@ -128,7 +128,9 @@ class EnergyTrainer:
     def _step(self, batch: Tensor) -> float:
         progress = self.n_done / self.n_steps
         pace = 0.5 * (1.0 + math.cos(math.pi * progress))
-        loss = self.likelihood.loss(self.energy, self.pairs.points.take(batch), self.pairs.codes_of(batch)).mean()
+        pairs = self.pairs
+        x, codes, soft = pairs.points.take(batch), pairs.codes_of(batch), pairs.soft_of(batch)
+        loss = self.likelihood.loss(self.energy, x, codes, soft).mean()
         told = self.optimiser.step(loss, pace)
         # Interactions between features must be found before weak columns may be shrunk away.
         if self.config.input_sparsity and progress > SPARSITY_WARM_UP:
@@ -156,7 +158,7 @@ class EnergyTrainer:
         with torch.no_grad():
             for chunk, codes_of_chunk in zip(index.split(VALIDATION_CHUNK), codes.split(VALIDATION_CHUNK), strict=True):
                 x = self.pairs.points.take(chunk)
-                losses.append(self.likelihood.loss(self.energy, x, codes_of_chunk))
+                losses.append(self.likelihood.loss(self.energy, x, codes_of_chunk, self.pairs.soft_of(chunk)))
                 means.append(self.likelihood.log_marginals(self.energy, x))
         found = self.energy.space.codes(torch.cat(means), self.pairs.outputs.graded)
         return quality_of(float(torch.cat(losses).mean()), found, codes, self.pairs.outputs)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer.blackbox import BlackBox
+from sointer.blackbox.classes import Soft
 from sointer.blackbox.replies import stack
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.containers import csr_array, is_sparse
@@ -45,9 +46,16 @@ class Replies:
 
     points: Points
     raw: NDArray[Any]
+    soft: Soft | None = None
+    """How probable the classes are, where the model says it."""
 
     def __len__(self) -> int:
         return len(self.raw)
+
+    def soft_codes(self, outputs: Outputs, known: Any = slice(None)) -> Tensor | None:
+        """Probabilities of the labels of all outputs: (rows, labels)."""
+        soft = None if self.soft is None else outputs.label_probabilities(self.soft.classes, self.soft.table[known])
+        return None if soft is None else torch.from_numpy(soft)
 
 
 class Configs(NamedTuple):
@@ -137,8 +145,8 @@ class Task:
         if keep_units is not None:
             keep = keep_units(index, rng) if callable(keep_units) else keep_units[where]
             points = self.removal.reduce(points, self.groups.take(index).to_columns(keep), rng)
-        raw = self.black_box(self.input_format.decode(points), on_answer=self.asker.between_batches)
-        return Replies(Points.of(points, self.shift), raw)
+        raw, soft = self.black_box.query(self.input_format.decode(points), on_answer=self.asker.between_batches)
+        return Replies(Points.of(points, self.shift), raw, soft)
 
     def random_keeps(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Random subsets to keep, the share kept uniform in [0, 1]: (rows, units)."""
@@ -186,16 +194,23 @@ class Pairs:
     kept_codes: Tensor
     """As small numbers: there may be thousands of outputs to each of many answers."""
     held_out: Tensor
+    soft: Tensor | None = None
+    """Probabilities of labels (answers, labels), where the model gives them."""
 
     @classmethod
     def of(cls, outputs: Outputs, replies: Replies, held_out: Tensor) -> Pairs:
         """A pool that begins with these answers; their points become its own."""
-        return cls(outputs, replies.points, as_small(as_codes(outputs, replies.raw)), held_out)
+        codes = as_small(as_codes(outputs, replies.raw))
+        return cls(outputs, replies.points, codes, held_out, replies.soft_codes(outputs))
 
     def codes_of(self, index: Tensor | slice) -> Tensor:
         """Codes of some answers: (answers, outputs)."""
         some = self.kept_codes[index]
         return some if some.dtype.is_floating_point else some.long()
+
+    def soft_of(self, index: Tensor) -> Tensor | None:
+        """Probabilities of labels of some answers: (answers, labels)."""
+        return None if self.soft is None else self.soft[index]
 
     def add(self, replies: Replies) -> None:
         """More answers; rows with a label never seen before cannot be learned from and are left out."""
@@ -205,6 +220,8 @@ class Pairs:
         self.points.add(replies.points.where(known))
         self.kept_codes = torch.cat([self.kept_codes, as_small(as_codes(self.outputs, replies.raw[known]))])
         self.held_out = torch.cat([self.held_out, torch.zeros(int(known.sum()), dtype=torch.bool)])
+        more = replies.soft_codes(self.outputs, known)
+        self.soft = None if self.soft is None or more is None else torch.cat([self.soft, more])
 
     def __len__(self) -> int:
         return len(self.points)
@@ -252,7 +269,8 @@ def concatenate(parts: list[Replies]) -> Replies:
     """Several batches of answers as one."""
     if not parts:
         raise InputError("the query budget allows no row to be sent to the black box; raise query_budget.")
-    return Replies(Points.join([p.points for p in parts]), stack([p.raw for p in parts]))
+    points, raw = Points.join([p.points for p in parts]), stack([p.raw for p in parts])
+    return Replies(points, raw, Soft.join([p.soft for p in parts]))
 
 
 def n_asked_twice(task: Task) -> int:
