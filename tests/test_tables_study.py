@@ -60,6 +60,13 @@ def test_full_cases_use_fresh_seeds_and_only_methods_that_apply(modules):
     assert {case["seed"] for case in cases} == {101, 102, 103, 104, 105}
     by_model = {(case["table"], case["model"]) for case in cases}
     assert by_model == {(table, model) for table, models in modules.black_boxes.MODELS.items() for model in models}
+    for model in modules.tables_page.BAR_MODELS:
+        for method in ("SOInter", "ShapleySampling", "One list", "Random"):
+            of_both = [c["seed"] for c in cases if (c["table"], c["model"]) == model and c["method"] == method]
+            assert sorted(of_both) == [101, 102, 103, 104, 105]
+    firsts = [(case["seed"], case["table"], case["model"]) for case in cases]
+    assert [seed for seed, *_ in firsts] == sorted(seed for seed, *_ in firsts), "an early stop must leave every model"
+    assert firsts[0] == (101, "emotions", "forest")
     looked_inside = {case["model"] for case in cases if case["method"] == "TreeShap"}
     assert looked_inside == {"forest", "boosting", "extra trees", "demo"}
     assert all(
@@ -72,7 +79,7 @@ def test_full_cases_use_fresh_seeds_and_only_methods_that_apply(modules):
 
 def test_rankings_are_judged_target_by_target(modules):
     rng = np.random.default_rng(1)
-    data = modules.black_boxes.Table(rng.normal(size=(300, 6)), None, None, None, sizes=(1, 5))
+    data = modules.black_boxes.Table(rng.normal(size=(300, 6)), None, None, None, sizes=(1, 5), n_queries=300)
     X = rng.normal(size=(150, 6))
     model = modules.black_boxes.Model(lambda Z: (Z[:, [2, 4]] > 0).astype(int))
     right = np.array([[2, 0, 1, 3, 5], [4, 0, 1, 3, 5]])[:, None].repeat(150, axis=1)
@@ -86,7 +93,9 @@ def test_rankings_are_judged_target_by_target(modules):
 
 def test_numbers_stay_within_half_a_standard_deviation(modules):
     rng = np.random.default_rng(1)
-    data = modules.black_boxes.Table(rng.normal(size=(2000, 3)), None, None, None, sizes=(1,), numbers=True)
+    data = modules.black_boxes.Table(
+        rng.normal(size=(2000, 3)), None, None, None, sizes=(1,), n_queries=300, numbers=True
+    )
     X = rng.normal(size=(500, 3))
     order = np.zeros((2, 500, 1), dtype=int)
     # With the first feature kept, outputs differ by less and by more than half of their standard deviation.
@@ -94,6 +103,31 @@ def test_numbers_stay_within_half_a_standard_deviation(modules):
     keep = modules.tables.judge(data, model, X, order, seed=0, n_draws=1).keep_rows.reshape(2, -1)
     assert (keep[0] == 1).all()
     assert 0.2 < keep[1].mean() < 0.6
+
+
+def test_methods_draw_from_the_training_rows_that_judge_them(modules):
+    """More training rows than are kept to draw from, so that the choice of rows matters."""
+    rng, seen = np.random.default_rng(1), []
+
+    def predict(Z: np.ndarray) -> np.ndarray:
+        seen.append(np.unique(Z[:, 0]))
+        return (Z[:, [0, 1]] > 0).astype(float)
+
+    X, X_train = rng.normal(size=(40, 3)), rng.normal(size=(1500, 3))
+    data = modules.black_boxes.Table(X_train, None, None, None, sizes=(1, 2), n_queries=6000)
+    model = modules.black_boxes.Model(predict)
+
+    def drawn() -> set[float]:
+        found = {float(value) for values in seen for value in values} & {float(value) for value in X_train[:, 0]}
+        seen.clear()
+        return found
+
+    modules.tables.judge(data, model, X, np.zeros((2, 40, 2), dtype=int), seed=3, n_draws=80)
+    judging = drawn()
+    assert 900 < len(judging) <= 1000 + 100
+    ranked = modules.tables.rank("ShapleySampling", data, model, X, seed=3, quick=False)
+    assert 0 < ranked.row_queries <= 1000
+    assert len(drawn() - judging) < 200, "Shapley values take removed features from other rows than the judge does"
 
 
 # --- TreeSHAP -----------------------------------------------------------------------------------------------
@@ -159,6 +193,45 @@ def test_public_tables_come_with_their_official_split(modules, table, n_rows):
     assert data.sizes == (3, 8, 15, 30)
     assert data.n_rows == n_rows < len(data.X_test)
     assert data is modules.black_boxes.load_table(table, 101)
+
+
+# --- the page -----------------------------------------------------------------------------------------------
+
+
+def row_of(method: str, seed: int, keep: float, delete: float) -> dict:
+    return {
+        "table": "digits",
+        "model": "extra trees",
+        "method": method,
+        "seed": seed,
+        "sizes": [3, 5, 10, 20],
+        "keep": [0.0, 0.0, keep, 1.0],
+        "delete": [0.0, 0.0, delete, 1.0],
+    }
+
+
+def test_bars_are_judged_at_their_k_over_common_seeds_and_what_was_missed_comes_first(modules):
+    page = modules.tables_page
+    rows = [
+        row_of("SOInter", 101, 0.80, 0.45),
+        row_of("SOInter", 102, 0.90, 0.35),
+        row_of("SOInter", 103, 0.00, 0.00),  # the other methods have not come that far
+        *(row_of("TreeShap", seed, 0.87, 0.45) for seed in (101, 102)),
+        row_of("ShapleySampling", 101, 0.80, 0.47),
+    ]
+    found = page.by_subject_and_method(rows)
+    judged = {(one.rival, one.measure): one for one in page.outcomes(found)}
+    assert {key: one.is_reached for key, one in judged.items()} == {
+        ("ShapleySampling", "keep"): True,
+        ("ShapleySampling", "delete"): False,
+        ("TreeShap", "keep"): True,
+        ("TreeShap", "delete"): True,
+    }
+    assert judged["TreeShap", "keep"].line()[3:] == ("0.850 (0.870 - 0.02)", "0.850", "2", "yes")
+    section = page.bars_section(found)
+    assert "reached 3 of 4 bars" in section
+    assert section.index("**no**") < section.index("| yes |")
+    assert "| digits, extra trees | ShapleySampling | 10 | 1 | 0.00 | -0.02 |" in page.pairs_section(found)
 
 
 def test_there_is_no_page_without_results():
