@@ -20,6 +20,7 @@ ORDER = (
     "SOInter",
     "SOInter-1",
     "Invase",
+    "Invase, paper",
     "HideAndSeek",
     "L2X",
     "ShapleySampling",
@@ -32,6 +33,7 @@ STYLES = {
     **METHODS,
     ONE_LIST: {"color": "#666666", "marker": "_"},
     "Invase": {"color": "#56b4e9", "marker": "P"},
+    "Invase, paper": {"color": "#56b4e9", "marker": "P", "markerfacecolor": "white"},
     "HideAndSeek": {"color": "#e69f00", "marker": "p"},
 }
 SYN = tuple(f"syn{number}" for number in range(1, 7))
@@ -437,8 +439,9 @@ def cost_section(rows: list[Row]) -> str:
         "per sample, CPU ms",
     )
     text = (
-        "For all seven outputs of a sample together (Invase: Syn4 to Syn6); the one query for its predictions is not "
-        "counted. CPU seconds of one thread."
+        "For all outputs that were explained: all seven, or Syn4 to Syn6 where a method trains so long for each "
+        "(Invase; HideAndSeek with 100 features). The one query for a sample's predictions is not counted. CPU seconds of one "
+        "thread."
     )
     return "\n\n".join(["## Queries and seconds", paragraph(text), table(head, lines)])
 
@@ -482,7 +485,11 @@ def draw(rows: list[Row], path: Path) -> None:
 
 def points(ax: Axes, x: Any, values: Sequence[dict[int, float]], method: str) -> None:
     """One point per place with its 95 % interval, where there are more than two seeds."""
-    style = {name: value for name, value in STYLES[method].items() if name in ("color", "marker", "zorder")}
+    style = {
+        name: value
+        for name, value in STYLES[method].items()
+        if name in ("color", "marker", "markerfacecolor", "zorder")
+    }
     shown = [(position, list(of.values())) for position, of in zip(x, values, strict=True) if of]
     if not shown:
         return
