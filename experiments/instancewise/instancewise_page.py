@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-from drawing import METHODS, finish, interval, seeds
+from drawing import METHODS, finish, interval, seeds_in
 from matplotlib.axes import Axes
 from study import Row
 
@@ -53,10 +53,9 @@ class Setting(NamedTuple):
 
 def page(rows: list[Row], images: Path) -> str:
     draw(rows, images / "instancewise.png")
-    n_seeds = seeds(len({row["seed"] for row in of_method}) for of_method in by_setting_and_method(rows).values())
     sections = [
         bars_section(rows),
-        HOW.format(seeds=n_seeds),
+        HOW.format(seeds=seeds_in(rows)),
         settings_section(rows),
         syn_section(rows),
         problems_section("Harder switches", rows, lambda name: name.startswith("switch_"), SWITCH_TEXT),
@@ -86,8 +85,8 @@ SOInter and SOInter-1 (`structured=False`) are used at their defaults, with the 
 5,000, or 20,000 with 100 features and for numbers. Methods that learn get as many. ShapleySampling, KernelShap and Lime
 spend 1,000 queries on each of 100 samples; all others explain 1,000 samples. *One list* spends our number of queries on
 Shapley values, sums their sizes over samples and gives every sample the same list. *Random* selects at random. Every
-line says how many seeds stand behind it: {seeds}, 101 to 105. Brackets are 95 % intervals over seeds. Features are
-shuffled in every run. Made by `python experiments/instancewise/run.py`.
+line says how many seeds stand behind it ({seeds}). Brackets are 95 % intervals over seeds. Features are shuffled in
+every run. Made by `python experiments/instancewise/run.py`.
 
 SOInter's defaults were chosen while looking at some of these problems, INVASE's among them, with other seeds. Of the
 baselines, only those named below were adjusted at all."""
@@ -309,9 +308,10 @@ def settings_section(rows: list[Row]) -> str:
         return ""
     lines = [f"- **{method}**: {'; '.join(used[method])}." for method in ORDER if method in used]
     text = (
-        "Settings of the baselines that learn. HideAndSeek's penalty is the one that its documentation recommends for "
-        "the kind of output. *Invase* is the package, which is not the method of its paper; *Invase, paper* is our "
-        "implementation of the paper, in the best of three settings that were tried on Syn4 with one other seed."
+        "Settings of the baselines that learn. HideAndSeek is our implementation, with the penalty that its "
+        "documentation recommends for the kind of output. *Invase* is the package, which is not the method of its "
+        "paper; *Invase, paper* is our implementation of the paper, in the best of three settings that were tried on "
+        "Syn4 with one other seed."
     )
     return "\n".join([paragraph(text), "", *lines])
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-from drawing import METHODS, finish, interval, seeds
+from drawing import METHODS, finish, interval, seeds_in
 from study import Row
 
 TREE_SHAP, ONE_LIST, IMPORTANCES = "TreeShap", "One list", "Importances"
@@ -28,8 +28,7 @@ Subject = tuple[str, str]
 def page(rows: list[Row], images: Path) -> str:
     found = by_subject_and_method(rows)
     draw(found, images / "tables.png")
-    n_seeds = seeds(n_seeds_of(same) for same in found.values())
-    parts = [OPENING, bars_section(found), HOW.format(seeds=n_seeds), pairs_section(found)]
+    parts = [OPENING, bars_section(found), HOW.format(seeds=seeds_in(rows)), pairs_section(found)]
     for table in dict.fromkeys(table for (table, _), _ in found):
         parts += [
             f"## {table.capitalize()}",
@@ -50,8 +49,8 @@ HOW = """## How it was measured
 
 Means over test rows (100; scene 60), which neither model nor explainer has seen, all outputs and six draws. Rows, draws
 and the training rows that values are taken from are the same for every method. Every line says how many seeds stand
-behind it: {seeds}, 101 to 105. Seeds decide the split where there is no official one, the model, the explained rows and
-the draws. SOInter's defaults were chosen while looking at models of emotions, scene and digits with other seeds; as
+behind it ({seeds}). Seeds decide the split where there is no official one, the model, the explained rows and the
+draws. SOInter's defaults were chosen while looking at models of emotions, scene and digits with other seeds; as
 emotions and scene have official splits, some of the same test rows were looked at. A number stays if it moves by at
 most half a standard deviation. Made by `python experiments/tables/run.py`.
 
