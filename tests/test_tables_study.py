@@ -81,7 +81,7 @@ def test_rankings_are_judged_target_by_target(modules):
     rng = np.random.default_rng(1)
     data = modules.black_boxes.Table(rng.normal(size=(300, 6)), None, None, None, sizes=(1, 5), n_queries=300)
     X = rng.normal(size=(150, 6))
-    model = modules.black_boxes.Model(lambda Z: (Z[:, [2, 4]] > 0).astype(int))
+    model = modules.black_boxes.Model(lambda Z: (Z[:, [2, 4]] > 0).astype(int), kind="binary")
     right = np.array([[2, 0, 1, 3, 5], [4, 0, 1, 3, 5]])[:, None].repeat(150, axis=1)
     found = modules.tables.judge(data, model, X, right, seed=0, n_draws=6)
     assert found.keep.tolist() == [1.0, 1.0]
@@ -99,10 +99,30 @@ def test_numbers_stay_within_half_a_standard_deviation(modules):
     X = rng.normal(size=(500, 3))
     order = np.zeros((2, 500, 1), dtype=int)
     # With the first feature kept, outputs differ by less and by more than half of their standard deviation.
-    model = modules.black_boxes.Model(lambda Z: np.column_stack([Z[:, 0] + 0.1 * (Z[:, 1] > 0), Z[:, 1] + Z[:, 0]]))
+    numbers = lambda Z: np.column_stack([Z[:, 0] + 0.1 * (Z[:, 1] > 0), Z[:, 1] + Z[:, 0]])  # noqa: E731
+    model = modules.black_boxes.Model(numbers, kind="continuous")
     keep = modules.tables.judge(data, model, X, order, seed=0, n_draws=1).keep_rows.reshape(2, -1)
     assert (keep[0] == 1).all()
     assert 0.2 < keep[1].mean() < 0.6
+
+
+def test_a_model_that_is_certain_about_training_rows_is_judged_by_its_side_of_one_half(modules):
+    rng = np.random.default_rng(1)
+    X_train, X = rng.normal(size=(300, 6)), rng.normal(size=(60, 6))
+    certain = {row.tobytes() for row in X_train}
+
+    def predict(Z: np.ndarray) -> np.ndarray:
+        sure = np.array([z.tobytes() in certain for z in Z])[:, None]
+        return np.where(
+            Z[:, [2, 4]] > 0, np.where(sure, 1.0, 0.6 + 0.03 * Z[:, [0]].clip(-1, 1)), np.where(sure, 0.0, 0.3)
+        )
+
+    data = modules.black_boxes.Table(X_train, None, None, None, sizes=(1, 5), n_queries=300)
+    model = modules.black_boxes.Model(predict)
+    ranked = modules.tables.rank("ShapleySampling", data, model, X, seed=0, quick=True)
+    assert (ranked.rankings[:, :, 0] == [[2], [4]]).mean() > 0.8
+    right = np.array([[2, 0, 1, 3, 5], [4, 0, 1, 3, 5]])[:, None].repeat(60, axis=1)
+    assert modules.tables.judge(data, model, X, right, seed=0, n_draws=3).keep.tolist() == [1.0, 1.0]
 
 
 def test_methods_draw_from_the_training_rows_that_judge_them(modules):

@@ -40,7 +40,16 @@ def baseline(name: str) -> Any:
 
 
 def fit_ours(
-    model: Any, X: Any, *, name: str, k: int, seed: int, targets: list[int], budget: int | None, quick: bool
+    model: Any,
+    X: Any,
+    *,
+    name: str,
+    k: int,
+    seed: int,
+    targets: list[int],
+    budget: int | None,
+    quick: bool,
+    output_kind: str | None = None,
 ) -> SOInter:
     """SOInter or SOInter-1 at its defaults, fitted with this query budget."""
     settings = QUICK if quick else {}
@@ -49,6 +58,7 @@ def fit_ours(
         **size_of_fit(SOInter, k),
         structured=OURS[name],
         query_budget=budget,
+        output_kind=output_kind,
         random_state=seed,
         verbose=False,
         **settings,

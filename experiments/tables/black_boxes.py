@@ -58,6 +58,9 @@ class Model:
     """The fitted estimator, if it is made of trees: what TreeSHAP looks inside of."""
     importances: FloatArray | None = None
     """What the forest itself calls important, one number per feature."""
+    kind: str = "probability"
+    """Of its outputs: "probability", "binary" or "continuous". Extra trees are certain about every training row, so
+    that it cannot be told from the first predictions."""
 
     def __call__(self, X: FloatArray) -> NDArray[Any]:
         return self.predict(np.asarray(X, dtype=np.float64))
@@ -140,12 +143,12 @@ def fit_model(table: str, name: str, seed: int) -> Model:
     if data.numbers:
         center, scale = Y.mean(axis=0), Y.std(axis=0)
         regressor = RandomForestRegressor(50, random_state=seed).fit(X, (Y - center) / scale)
-        return Model(regressor.predict, regressor, regressor.feature_importances_)
+        return Model(regressor.predict, regressor, regressor.feature_importances_, kind="continuous")
     if name in ("forest", "extra trees", "demo"):
         kind, n_trees = (RandomForestClassifier, 50) if name == "forest" else (ExtraTreesClassifier, 100)
         forest = kind(n_trees, random_state=seed).fit(X, Y)
         predict = forest.predict if name == "demo" else lambda Z: _second(forest.predict_proba(Z))
-        return Model(predict, forest, forest.feature_importances_)
+        return Model(predict, forest, forest.feature_importances_, kind="binary" if name == "demo" else "probability")
     if name == "boosting":
         boosted = MultiOutputClassifier(HistGradientBoostingClassifier(max_iter=60, random_state=seed)).fit(X, Y)
         return Model(lambda Z: _second(boosted.predict_proba(Z)), boosted)

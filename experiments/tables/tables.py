@@ -106,8 +106,8 @@ def judge(
 ) -> KeepAndDelete:
     """Keep and delete of rankings (targets, rows, places); removed features are those of training rows."""
     n_targets, n_rows, n_places = rankings.shape
-    tolerance = TOLERANCE if data.numbers else None
-    explainer = Random(model, k=1, removal="marginal", tolerance=tolerance, random_state=seed).fit(data.X_train)
+    options = {"output_kind": model.kind, "tolerance": TOLERANCE if data.numbers else None}
+    explainer = Random(model, k=1, removal="marginal", random_state=seed, **options).fit(data.X_train)
     explanation = explainer.explain(np.tile(X, (n_targets, 1)), target=np.repeat(np.arange(n_targets), n_rows))
     order = rankings.reshape(-1, n_places)
     return keep_and_delete(explanation, ks=data.sizes, ranking=order, n_draws=n_draws, random_state=seed)
@@ -141,7 +141,7 @@ def rank(method: str, data: Table, model: Model, X: NDArray[np.float64], seed: i
         return Ranked(ranking(scores, largest, seed), 0, 0.0, 0.0, time.process_time() - started)
     if method == ONE_LIST:
         return rank_one_list(data, model, X, n_targets, seed, quick)
-    options: dict[str, Any] = {"k": largest, "random_state": seed, "verbose": False}
+    options: dict[str, Any] = {"k": largest, "output_kind": model.kind, "random_state": seed, "verbose": False}
     if method in PER_ROW:
         options |= {"n_samples": 60 if quick else N_PER_ROW, "removal": "marginal"}
         # Signed towards what was predicted; of numbers, where there is no such direction, by size.
@@ -172,6 +172,7 @@ def rank_ours(
         targets=targets,
         budget=300 if quick else data.n_queries,
         quick=quick,
+        output_kind=model.kind,
     )
     fitted = time.process_time()
     rankings = [ranking_of(explainer.explain(X, target=target, k=largest, predicted=predicted)) for target in targets]
@@ -185,7 +186,13 @@ def rank_one_list(data: Table, model: Model, X: NDArray[np.float64], n_targets: 
     started = time.process_time()
     n_samples = X.shape[1] + 1
     explainer = ShapleySampling(
-        model, k=max(data.sizes), n_samples=max(n_samples, 10), removal="marginal", random_state=seed, verbose=False
+        model,
+        k=max(data.sizes),
+        n_samples=max(n_samples, 10),
+        removal="marginal",
+        output_kind=model.kind,
+        random_state=seed,
+        verbose=False,
     ).fit(data.X_train)
     n_walked = max(1, (300 if quick else data.n_queries) // n_samples)
     walked = np.random.default_rng(seed).permutation(len(data.X_train))[:n_walked]
