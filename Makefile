@@ -93,10 +93,10 @@ reproduce-text: $(INSTALLED) ## run the text study (hours; trained models are ke
 reproduce-horses: $(INSTALLED) ## run the study of segmented horses (hours; trained models are kept) and write its page
 	$(PY) experiments/horses/run.py
 
-reproduce-instancewise: $(INSTALLED) ## run the study of features that differ by sample (hours) and write its page
+reproduce-instancewise: $(INSTALLED) ## run the study of features that differ by sample (two hours) and write its page
 	$(PY) experiments/instancewise/run.py
 
-reproduce-tables: $(INSTALLED) ## run the study of models of real tables (hours; needs emotions and scene) and write its page
+reproduce-tables: $(INSTALLED) ## run the study of models of real tables (an hour; needs emotions and scene) and write its page
 	$(PY) experiments/tables/run.py
 
 clean: ## remove caches and build products; .venv stays

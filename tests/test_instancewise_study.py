@@ -58,6 +58,13 @@ def test_results_hold_every_measure(smoke):
     assert walks["row_queries"] <= 100
 
 
+def test_baselines_that_choose_a_size_are_asked_to(smoke):
+    """A size that is the same for all outputs is that of the largest set, and was not chosen."""
+    for row in results(smoke):
+        if row["method"].startswith(("Invase", "HideAndSeek")):
+            assert any(of_target["own"]["size"] != 5 for of_target in row["targets"].values())
+
+
 def test_cases_that_have_a_result_are_not_run_again(smoke):
     again = run_studies(INSTANCEWISE, "--smoke", "--out", str(smoke))
     assert again.returncode == 0
@@ -75,10 +82,25 @@ def test_full_cases_use_fresh_seeds_in_matched_pairs_of_problems_that_exist(modu
         planted = study.problem_of(problem, n_features, kind)
         assert planted.n_features == n_features
         assert planted.output_kind == kind
-    for method in ("SOInter", "SOInter-1"):
-        of_method = {(c["problem"], c["n_features"], c["kind"], c["seed"]) for c in cases if c["method"] == method}
-        assert len(of_method) == 5 * len(settings)
-    assert all(c["problem"] == "syn_model" for c in cases[:100])
+    seeds = [case["seed"] for case in cases]
+    assert seeds == sorted(seeds), "an early stop must leave every problem"
+    assert (cases[0]["problem"], cases[0]["method"]) == ("syn_model", "SOInter")
+
+    def of_method(method):
+        return {(c["problem"], c["n_features"], c["kind"], c["seed"]) for c in cases if c["method"] == method}
+
+    assert len(of_method("SOInter")) == 5 * len(settings)
+    for method in {case["method"] for case in cases}:
+        assert of_method(method) <= of_method("SOInter"), f"{method} has cases without ours"
+    assert {n for _, n, _, _ in of_method("Invase") | of_method("Invase, paper")} == {11}
+    assert {c["method"] for c in cases if c["n_features"] == 100}.isdisjoint({"SOInter-1", "L2X", "Lime"})
+
+
+def test_a_baseline_explains_only_its_targets_and_says_how_it_was_trained(modules, smoke):
+    for row in results(smoke):
+        if row["method"] == "Invase, paper":
+            assert set(row["targets"]) == {"syn4", "syn5", "syn6"}
+        assert bool(row["setting"]) == (row["method"] in modules.explaining.LEARNED)
 
 
 def test_a_perfect_method_is_judged_perfect(modules):
@@ -128,7 +150,37 @@ def test_intervals_are_over_seeds_and_pairs(modules):
     rows = [row(m, s, e + s / 10) for m, e in (("SOInter", 0.5), ("SOInter-1", 0.2)) for s in range(3)]
     assert page.by_seed(rows[:3], "given", "exact") == {0: 0.5, 1: 0.6, 2: 0.7}
     assert page.by_seed(rows[:3], "own", "exact") == {}
-    assert "| syn4, 11 features, labels | 0.30 [0.30, 0.30] |  |" in page.structure_section(rows)
+    assert "| syn4, 11 features, labels | 3 | 0.30 [0.30, 0.30] |  |" in page.structure_section(rows)
+
+
+def test_bars_are_judged_by_the_worst_output_and_what_was_missed_comes_first(modules):
+    page = modules.instancewise_page
+
+    def row(seed: int, exact: float, tpr: float) -> dict:
+        given, own = {"exact": exact}, {"tpr": tpr, "fdr": 0.004}
+        targets = {f"syn{number}": {"given": {"exact": 1.0}, "own": own} for number in range(1, 6)}
+        return {
+            "problem": "syn_model",
+            "n_features": 11,
+            "kind": "probability",
+            "method": "SOInter",
+            "seed": seed,
+            "targets": {**targets, "syn6": {"given": given, "own": own}},
+        }
+
+    rows = [row(101, 0.98, 0.98), row(102, 1.0, 0.99)]
+    judged = {one.bar.measure: one for one in page.outcomes(rows)}
+    assert {measure: one.is_reached for measure, one in judged.items()} == {"exact": True, "tpr": False, "fdr": True}
+    assert judged["exact"].line()[2:] == ("at least 0.99", "0.990 (syn6)", "0.980", "2", "yes")
+    section = page.bars_section(rows)
+    assert "reached 2 of 3 bars" in section
+    assert section.index("**no**") < section.index("| yes |")
+
+
+def test_a_line_says_how_many_seeds_stand_behind_it(modules):
+    page = modules.instancewise_page
+    rows = {"SOInter": [{"seed": 1}, {"seed": 2}], "Invase": [{"seed": 1}], "L2X": []}
+    assert page.seeds_of_line(rows) == "2; Invase 1"
 
 
 def test_there_is_no_page_without_results():

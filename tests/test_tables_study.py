@@ -60,6 +60,13 @@ def test_full_cases_use_fresh_seeds_and_only_methods_that_apply(modules):
     assert {case["seed"] for case in cases} == {101, 102, 103, 104, 105}
     by_model = {(case["table"], case["model"]) for case in cases}
     assert by_model == {(table, model) for table, models in modules.black_boxes.MODELS.items() for model in models}
+    for model in modules.tables_page.BAR_MODELS:
+        for method in ("SOInter", "ShapleySampling", "One list", "Random"):
+            of_both = [c["seed"] for c in cases if (c["table"], c["model"]) == model and c["method"] == method]
+            assert sorted(of_both) == [101, 102, 103, 104, 105]
+    firsts = [(case["seed"], case["table"], case["model"]) for case in cases]
+    assert [seed for seed, *_ in firsts] == sorted(seed for seed, *_ in firsts), "an early stop must leave every model"
+    assert firsts[0] == (101, "emotions", "forest")
     looked_inside = {case["model"] for case in cases if case["method"] == "TreeShap"}
     assert looked_inside == {"forest", "boosting", "extra trees", "demo"}
     assert all(
@@ -72,9 +79,9 @@ def test_full_cases_use_fresh_seeds_and_only_methods_that_apply(modules):
 
 def test_rankings_are_judged_target_by_target(modules):
     rng = np.random.default_rng(1)
-    data = modules.black_boxes.Table(rng.normal(size=(300, 6)), None, None, None, sizes=(1, 5))
+    data = modules.black_boxes.Table(rng.normal(size=(300, 6)), None, None, None, sizes=(1, 5), n_queries=300)
     X = rng.normal(size=(150, 6))
-    model = modules.black_boxes.Model(lambda Z: (Z[:, [2, 4]] > 0).astype(int))
+    model = modules.black_boxes.Model(lambda Z: (Z[:, [2, 4]] > 0).astype(int), kind="binary")
     right = np.array([[2, 0, 1, 3, 5], [4, 0, 1, 3, 5]])[:, None].repeat(150, axis=1)
     found = modules.tables.judge(data, model, X, right, seed=0, n_draws=6)
     assert found.keep.tolist() == [1.0, 1.0]
@@ -86,14 +93,59 @@ def test_rankings_are_judged_target_by_target(modules):
 
 def test_numbers_stay_within_half_a_standard_deviation(modules):
     rng = np.random.default_rng(1)
-    data = modules.black_boxes.Table(rng.normal(size=(2000, 3)), None, None, None, sizes=(1,), numbers=True)
+    data = modules.black_boxes.Table(
+        rng.normal(size=(2000, 3)), None, None, None, sizes=(1,), n_queries=300, numbers=True
+    )
     X = rng.normal(size=(500, 3))
     order = np.zeros((2, 500, 1), dtype=int)
     # With the first feature kept, outputs differ by less and by more than half of their standard deviation.
-    model = modules.black_boxes.Model(lambda Z: np.column_stack([Z[:, 0] + 0.1 * (Z[:, 1] > 0), Z[:, 1] + Z[:, 0]]))
+    numbers = lambda Z: np.column_stack([Z[:, 0] + 0.1 * (Z[:, 1] > 0), Z[:, 1] + Z[:, 0]])  # noqa: E731
+    model = modules.black_boxes.Model(numbers, kind="continuous")
     keep = modules.tables.judge(data, model, X, order, seed=0, n_draws=1).keep_rows.reshape(2, -1)
     assert (keep[0] == 1).all()
     assert 0.2 < keep[1].mean() < 0.6
+
+
+def test_a_model_that_is_certain_about_training_rows_is_judged_by_its_side_of_one_half(modules):
+    rng = np.random.default_rng(1)
+    X_train, X = rng.normal(size=(300, 6)), rng.normal(size=(60, 6))
+    certain = {row.tobytes() for row in X_train}
+
+    def predict(Z: np.ndarray) -> np.ndarray:
+        sure = np.array([z.tobytes() in certain for z in Z])[:, None]
+        return np.where(
+            Z[:, [2, 4]] > 0, np.where(sure, 1.0, 0.6 + 0.03 * Z[:, [0]].clip(-1, 1)), np.where(sure, 0.0, 0.3)
+        )
+
+    data = modules.black_boxes.Table(X_train, None, None, None, sizes=(1, 5), n_queries=300)
+    model = modules.black_boxes.Model(predict)
+    ranked = modules.tables.rank("ShapleySampling", data, model, X, seed=0, quick=True)
+    assert (ranked.rankings[:, :, 0] == [[2], [4]]).mean() > 0.8
+    right = np.array([[2, 0, 1, 3, 5], [4, 0, 1, 3, 5]])[:, None].repeat(60, axis=1)
+    assert modules.tables.judge(data, model, X, right, seed=0, n_draws=3).keep.tolist() == [1.0, 1.0]
+
+
+def test_methods_draw_from_the_training_rows_that_judge_them(modules):
+    """More training rows than the 1,000 that are kept to draw from, so that the choice of rows matters."""
+    rng = np.random.default_rng(1)
+    X, X_train = rng.normal(size=(40, 3)), rng.normal(size=(1500, 3))
+    second = dict(zip(X_train[:, 0], X_train[:, 1], strict=True))
+    drawn: set[float] = set()
+
+    def predict(Z: np.ndarray) -> np.ndarray:
+        # The first feature is that of a training row whose second feature was not taken: a draw, not the row itself.
+        drawn.update(z[0] for z in Z if second.get(z[0], z[1]) != z[1])
+        return (Z[:, [0, 1]] > 0).astype(float)
+
+    data = modules.black_boxes.Table(X_train, None, None, None, sizes=(1, 2), n_queries=6000)
+    model = modules.black_boxes.Model(predict)
+    modules.tables.judge(data, model, X, np.zeros((2, 40, 2), dtype=int), seed=3, n_draws=120)
+    judging = set(drawn)
+    assert 900 < len(judging) <= 1000
+    drawn.clear()
+    modules.tables.rank("ShapleySampling", data, model, X, seed=3, quick=True)
+    assert len(drawn) > 100
+    assert len(drawn - judging) <= 0.05 * len(drawn), "removed features come from other rows than in the judge's draws"
 
 
 # --- TreeSHAP -----------------------------------------------------------------------------------------------
@@ -159,6 +211,45 @@ def test_public_tables_come_with_their_official_split(modules, table, n_rows):
     assert data.sizes == (3, 8, 15, 30)
     assert data.n_rows == n_rows < len(data.X_test)
     assert data is modules.black_boxes.load_table(table, 101)
+
+
+# --- the page -----------------------------------------------------------------------------------------------
+
+
+def row_of(method: str, seed: int, keep: float, delete: float) -> dict:
+    return {
+        "table": "digits",
+        "model": "extra trees",
+        "method": method,
+        "seed": seed,
+        "sizes": [3, 5, 10, 20],
+        "keep": [0.0, 0.0, keep, 1.0],
+        "delete": [0.0, 0.0, delete, 1.0],
+    }
+
+
+def test_bars_are_judged_at_their_k_over_common_seeds_and_what_was_missed_comes_first(modules):
+    page = modules.tables_page
+    rows = [
+        row_of("SOInter", 101, 0.80, 0.45),
+        row_of("SOInter", 102, 0.90, 0.35),
+        row_of("SOInter", 103, 0.00, 0.00),  # the other methods have not come that far
+        *(row_of("TreeShap", seed, 0.87, 0.45) for seed in (101, 102)),
+        row_of("ShapleySampling", 101, 0.80, 0.47),
+    ]
+    found = page.by_subject_and_method(rows)
+    judged = {(one.rival, one.measure): one for one in page.outcomes(found)}
+    assert {key: one.is_reached for key, one in judged.items()} == {
+        ("ShapleySampling", "keep"): True,
+        ("ShapleySampling", "delete"): False,
+        ("TreeShap", "keep"): True,
+        ("TreeShap", "delete"): True,
+    }
+    assert judged["TreeShap", "keep"].line()[3:] == ("0.850 (0.870 - 0.02)", "0.850", "2", "yes")
+    section = page.bars_section(found)
+    assert "reached 3 of 4 bars" in section
+    assert section.index("**no**") < section.index("| yes |")
+    assert "| digits, extra trees | ShapleySampling | 10 | 1 | 0.00 | -0.02 |" in page.pairs_section(found)
 
 
 def test_there_is_no_page_without_results():

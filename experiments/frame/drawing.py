@@ -80,6 +80,12 @@ def seeds(counts: Iterable[int]) -> str:
     return f"{found[0]} to {found[-1]} seeds"
 
 
+def seeds_in(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Which seeds there are: "seeds 101, 102 and 103"."""
+    found = [str(seed) for seed in sorted({row["seed"] for row in rows})]
+    return f"seed {found[0]}" if len(found) == 1 else f"seeds {', '.join(found[:-1])} and {found[-1]}"
+
+
 def interval(values: Sequence[float], low: float = 0.0, high: float = 1.0) -> str:
     """Mean and 95 % interval as text; a single value alone."""
     found = mean_interval(values)

@@ -6,6 +6,7 @@ those that do not yet: see `size_of_fit`, `own_selection` and `effects_of`.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from typing import Any
 
@@ -21,21 +22,34 @@ OURS = {"SOInter": True, "SOInter-1": False}
 """Our explainers by their names: with and without structure between outputs."""
 PER_ROW = ("ShapleySampling", "KernelShap", "Lime")
 """Baselines that query the model about every row."""
-LEARNED = ("L2X", "Invase", "HideAndSeek")
+INVASE_PAPER = "Invase, paper"
+"""Our implementation of its paper; "Invase" is the package, which is another method."""
+LEARNED = ("L2X", "Invase", INVASE_PAPER, "HideAndSeek")
 """Baselines that learn from the model's outputs for whole rows. Those that sointer.baselines lacks are left out."""
-CHOOSE_SIZE = ("Invase", "HideAndSeek")
+CHOOSE_SIZE = ("Invase", INVASE_PAPER, "HideAndSeek")
 """Baselines that choose how many features to select."""
 N_PER_ROW = 1_000
 """Queries per row of the baselines that query the model about every row."""
 
 
 def baseline(name: str) -> Any:
-    """A class of sointer.baselines by its name, or None if there is none."""
-    return getattr(sointer.baselines, name, None)
+    """A class of sointer.baselines by its name, or None if there is none; what follows a comma is a setting."""
+    if name == "Invase" and importlib.util.find_spec("invase") is None:
+        return None
+    return getattr(sointer.baselines, name.split(",")[0], None)
 
 
 def fit_ours(
-    model: Any, X: Any, *, name: str, k: int, seed: int, targets: list[int], budget: int | None, quick: bool
+    model: Any,
+    X: Any,
+    *,
+    name: str,
+    k: int,
+    seed: int,
+    targets: list[int],
+    budget: int | None,
+    quick: bool,
+    output_kind: str | None = None,
 ) -> SOInter:
     """SOInter or SOInter-1 at its defaults, fitted with this query budget."""
     settings = QUICK if quick else {}
@@ -44,6 +58,7 @@ def fit_ours(
         **size_of_fit(SOInter, k),
         structured=OURS[name],
         query_budget=budget,
+        output_kind=output_kind,
         random_state=seed,
         verbose=False,
         **settings,

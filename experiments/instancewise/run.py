@@ -1,6 +1,6 @@
 """Relevant features that differ from sample to sample: results, figure and page from one command.
 
-    python experiments/instancewise/run.py                        # hours on two cores
+    python experiments/instancewise/run.py                        # two hours on one core
     python experiments/instancewise/run.py --pages                # only figure and page, from the results there are
     python experiments/instancewise/run.py --smoke --out /tmp/x   # a handful of cases, to see that all of it works
 

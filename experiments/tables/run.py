@@ -1,6 +1,6 @@
 """Models of real tables: do the best k features keep the predictions, and does removing them change these?
 
-    python experiments/tables/run.py                        # hours on two cores; emotions and scene from $SOINTER_DATA
+    python experiments/tables/run.py                        # an hour on one core; emotions and scene from $SOINTER_DATA
     python experiments/tables/run.py --pages                # only figure and page, from the results there are
     python experiments/tables/run.py --smoke --out /tmp/x   # a handful of cases, to see that all of it works
 
