@@ -49,10 +49,6 @@ class Examples:
     unit_of_column: Tensor
     n_units: int
 
-    @property
-    def is_number(self) -> bool:
-        return self.truth.shape[1] == 1
-
 
 @dataclass(frozen=True)
 class TargetNetworks:
