@@ -53,7 +53,6 @@ def make_energy(kind: str, space: OutputSpace, n_inputs: int = N_COLUMNS, width:
         energy = SeparateEnergy(n_inputs, space, hidden=(width,))
         torch.nn.init.normal_(energy.a)
     torch.nn.init.normal_(energy.input_weights[0])
-    energy.encoding.shift.copy_(0.3 * torch.randn(n_inputs))
     energy.encoding.scale.copy_(torch.rand(n_inputs) + 0.5)
     return energy.requires_grad_(False)
 

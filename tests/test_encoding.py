@@ -161,7 +161,7 @@ def test_it_is_saved_and_not_learned() -> None:
     encoding = PiecewiseLinear.of(data, np.zeros(2))
     assert not list(encoding.parameters())
     state = encoding.state_dict()
-    again = PiecewiseLinear.like(state)
+    again = PiecewiseLinear(encoding.n_encoded)
     again.load_state_dict(state)
     x = torch.from_numpy(data.astype(np.float32))
     assert torch.equal(again(x), encoding(x))

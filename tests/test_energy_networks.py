@@ -55,7 +55,6 @@ def vector_energy(space: OutputSpace, *, offset: bool = True, seed: int = 0) -> 
     torch.manual_seed(seed)
     energy = VectorEnergy(4, space, hidden=(5, 3), coupling_units=6, coupling_offset=offset)
     torch.nn.init.normal_(energy.b)
-    energy.encoding.shift.copy_(torch.randn(4))
     energy.encoding.scale.copy_(torch.rand(4) + 0.5)
     return energy
 
@@ -64,7 +63,6 @@ def vector_energy(space: OutputSpace, *, offset: bool = True, seed: int = 0) -> 
 def separate_energy(space: OutputSpace, seed: int = 0) -> SeparateEnergy:
     torch.manual_seed(seed)
     energy = SeparateEnergy(4, space, hidden=(5, 3))
-    energy.encoding.shift.copy_(torch.randn(4))
     energy.encoding.scale.copy_(torch.rand(4) + 0.5)
     return energy
 
@@ -78,8 +76,8 @@ def some_rows(space: OutputSpace, n: int = 6) -> tuple[Tensor, Tensor]:
 
 
 def scaled_rows(energy: VectorEnergy | SeparateEnergy, x: Tensor) -> Rows:
-    shift, scale = energy.encoding.shift.tolist(), energy.encoding.scale.tolist()
-    return [[(v - s) * f for v, s, f in zip(row, shift, scale, strict=True)] for row in x.tolist()]
+    scale = energy.encoding.scale.tolist()
+    return [[v * f for v, f in zip(row, scale, strict=True)] for row in x.tolist()]
 
 
 # --- VectorEnergy ----------------------------------------------------------------------------------------
@@ -163,7 +161,7 @@ def test_without_its_input_weights_a_column_has_no_effect(make) -> None:
 def test_scaling_is_the_same_as_scaled_inputs(make) -> None:
     energy = make(SPACES["binary"])
     x, y = some_rows(energy.space)
-    scaled = (x - energy.encoding.shift) * energy.encoding.scale
+    scaled = x * energy.encoding.scale
     expected = energy(x, y)
     energy.encoding.load_state_dict(InputScaling(4).state_dict())
     torch.testing.assert_close(energy(scaled, y), expected)
@@ -171,7 +169,7 @@ def test_scaling_is_the_same_as_scaled_inputs(make) -> None:
 
 def test_scaling_is_saved_but_not_learned() -> None:
     energy = vector_energy(SPACES["binary"])
-    assert {"encoding.shift", "encoding.scale"} <= set(energy.state_dict())
+    assert "encoding.scale" in energy.state_dict()
     assert not any(name.startswith("encoding") for name, _ in energy.named_parameters())
 
 

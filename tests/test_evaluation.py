@@ -41,6 +41,17 @@ def test_who_knows_the_truth_wins(found):
     assert (found.fidelity, found.k, found.removal, found.other_removal) == (ours.fidelity.mean, 4, "marginal", "mean")
 
 
+def test_without_a_size_every_method_keeps_as_many_as_the_explainer_selects(small_explainer, small_data):
+    found = evaluate(small_explainer, small_data, n_rows=20, k="auto", against=["Random"])
+    ours, chance = found.methods
+    assert found.k == "auto"
+    assert found.n_kept == 4  # which is how many matter, of 8
+    assert ours.fidelity.mean > 0.95
+    assert ours.fidelity.low > chance.fidelity.high
+    assert f"as many features kept as SOInter selects ({found.n_kept:.1f} on average)" in found.table()
+    assert json.loads(json.dumps(found.to_json()))["k"] == "auto"
+
+
 def test_keep_and_delete_stand_side_by_side(found):
     scores = {method.name: method for method in found.methods}
     assert found.ks == [1, 3, 4]

@@ -1,4 +1,4 @@
-"""Ways to choose k: equations 13 to 15 by loops, and the identities and limits of both relaxations."""
+"""Ways to choose k: equations 13 to 15 by loops, their identities and limits; and the k largest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from sointer.interpreter.relaxation import (
     gumbel_softmax,
     hard_top_k,
     k_hot,
-    soft_top_k,
 )
 
 
@@ -111,104 +110,12 @@ def test_draws_repeat_with_their_generator() -> None:
     assert not torch.equal(gumbel_k_hot(logits, 2, 1.0, generator(1)), gumbel_k_hot(logits, 2, 1.0, generator(2)))
 
 
-# --- the relaxation whose cost is free of k --------------------------------------------------------------
-
-
-def slow_soft_top_k(logits: list[float], k: int, temperature: float) -> list[float]:
-    """sigmoid((logit - threshold) / tau) with the threshold at which the shares sum to k."""
-
-    def shares(threshold: float) -> list[float]:
-        return [1 / (1 + math.exp(-(v - threshold) / temperature)) for v in logits]
-
-    low, high = min(logits) - 40 * temperature, max(logits) + 40 * temperature
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if sum(shares(middle)) > k else (low, middle)
-    return shares(low)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(2, 30), st.data(), st.floats(0.05, 5), st.integers(0, 1000))
-def test_shares_equal_their_twin(n: int, data: st.DataObject, temperature: float, seed: int) -> None:
-    k = data.draw(st.integers(1, n - 1))
-    logits = normal(1, n, seed=seed)
-    expected = slow_soft_top_k(logits[0].tolist(), k, temperature)
-    assert soft_top_k(logits, k, temperature)[0].tolist() == pytest.approx(expected, abs=1e-7)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("temperature", [1e-3, 0.1, 1.0, 50.0])
-@pytest.mark.parametrize(("n", "k"), [(2, 1), (10, 3), (10, 9), (300, 1), (300, 150), (300, 299)])
-def test_shares_sum_to_k(n: int, k: int, temperature: float, dtype: torch.dtype) -> None:
-    shares = soft_top_k(normal(20, n).to(dtype), k, temperature)
-    assert ((shares >= 0) & (shares <= 1)).all()
-    assert (shares.sum(dim=1) - k).abs().max() < (1e-9 if dtype == torch.float64 else 2e-3)
-
-
-def test_shares_become_the_indicator_of_the_k_largest() -> None:
-    logits = normal(30, 8)
-    for k in (1, 3, 7):
-        torch.testing.assert_close(soft_top_k(logits, k, 1e-5), hard_top_k(logits, k).double())
-
-
-def test_hot_shares_are_even() -> None:
-    torch.testing.assert_close(soft_top_k(normal(5, 8), 3, 1e6), torch.full((5, 8), 3 / 8).double(), atol=1e-5, rtol=0)
-
-
-def test_equal_logits_share_equally() -> None:
-    shares = soft_top_k(torch.tensor([[1.0, 1.0, 1.0, -9.0]], dtype=torch.float64), 2, 1e-2)
-    assert shares[0].tolist() == pytest.approx([2 / 3, 2 / 3, 2 / 3, 0.0])
-
-
-@pytest.mark.parametrize("temperature", [0.3, 1.0])
-@pytest.mark.parametrize("k", [1, 3, 5])
-def test_gradient_of_shares_equals_finite_differences(k: int, temperature: float) -> None:
-    logits = normal(2, 6).requires_grad_(True)
-    assert torch.autograd.gradcheck(lambda v: soft_top_k(v, k, temperature), logits, eps=1e-5, atol=1e-6)
-
-
-def test_shares_ignore_a_common_shift_and_their_gradient_sums_to_zero() -> None:
-    logits = normal(3, 6).requires_grad_(True)
-    torch.testing.assert_close(soft_top_k(logits + 7.5, 2, 0.5), soft_top_k(logits, 2, 0.5))
-    (gradient,) = torch.autograd.grad(soft_top_k(logits, 2, 0.5)[:, 0].sum(), logits)
-    assert gradient.sum(dim=1).abs().max() < 1e-9
-    assert (gradient[:, 0] > 0).all()
-    assert (gradient[:, 1:] < 0).all()
-
-
-def test_larger_logits_have_larger_shares() -> None:
-    logits = normal(10, 7)
-    order = logits.argsort(dim=1)
-    ranked = soft_top_k(logits, 3, 0.5).gather(1, order)
-    assert (ranked.diff(dim=1) > 0).all()
-    more = soft_top_k(logits, 4, 0.5)
-    assert (more > soft_top_k(logits, 3, 0.5)).all()
-
-
-def graph_size(value: Tensor) -> int:
-    seen, waiting = set(), [value.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            waiting += [parent for parent, _ in node.next_functions]
-    return len(seen)
-
-
-def test_cost_does_not_grow_with_k() -> None:
-    logits = normal(2, 50).requires_grad_(True)
-    sizes = {graph_size(soft_top_k(logits, k, 0.5)) for k in (1, 10, 49)}
-    assert len(sizes) == 1
-    assert sizes.pop() < 20
+# --- the hard choice -------------------------------------------------------------------------------------
 
 
 def test_k_of_all_features_keeps_all() -> None:
     for k in (4, 9):
-        assert torch.equal(soft_top_k(normal(2, 4), k, 0.5), torch.ones(2, 4).double())
         assert hard_top_k(normal(2, 4), k).all()
-
-
-# --- the hard choice -------------------------------------------------------------------------------------
 
 
 @settings(deadline=None)

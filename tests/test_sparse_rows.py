@@ -149,7 +149,6 @@ def make_energy(kind: str, space: OutputSpace, n_inputs: int = 5, hidden: tuple[
         torch.nn.init.normal_(energy.b)
     else:
         energy = SeparateEnergy(n_inputs, space, hidden=hidden)
-    energy.encoding.shift.copy_(torch.randn(n_inputs))
     energy.encoding.scale.copy_(torch.rand(n_inputs) + 0.5)
     return energy
 

@@ -258,3 +258,14 @@ def test_an_interrupted_explainer_can_be_saved(monkeypatch, tmp_path) -> None:
     a, b = explainer.explain(X[:20], target=0), loaded.explain(X[:20], target=0)
     assert np.array_equal(a.effects, b.effects)
     assert np.array_equal(a.needed, b.needed)
+
+
+# --- outliers ------------------------------------------------------------------------------------------------
+
+
+def test_a_huge_outlier_leaves_the_other_numbers_their_digits() -> None:
+    data = X.copy()
+    data[7, 3] = 1e9
+    explainer = fit(data=data, n_epochs=10, query_budget=1000)
+    assert explainer.output_skill_[1] > 0.9
+    assert (explainer.explain(data[20:120], target=1, k=1).selected == 3).mean() > 0.95

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ from sointer.outputs.regions import NO_REGIONS, Regions, at_targets, majority
 
 ValueSource = Literal["model", "given", "expected"]
 """Where a value comes from: the model was queried, the caller gave its prediction, or the explainer expects it."""
-VALUE_SOURCES: tuple[ValueSource, ...] = get_args(ValueSource)
 
 Targets = npt.NDArray[np.int64]
 

@@ -66,10 +66,6 @@ class Program:
         ended = "" if self._own_end is None else f" It ended with code {self._own_end}."
         return ended + (f" Its last words: {' | '.join(self._last_lines)}." if self._last_lines else "")
 
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
     def _exchange(self, line: bytes, most_bytes: int) -> bytes:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

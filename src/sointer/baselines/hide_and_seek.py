@@ -69,7 +69,6 @@ class HideAndSeek(Trained):
             model,
             k=k,
             removal=removal,
-            query_budget=query_budget,
             feature_names=feature_names,
             output_names=output_names,
             output_kind=output_kind,
@@ -80,6 +79,7 @@ class HideAndSeek(Trained):
             random_state=random_state,
             verbose=verbose,
         )
+        self.query_budget = query_budget
         self.n_epochs = n_epochs
         self.penalty = penalty
 

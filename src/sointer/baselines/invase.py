@@ -82,7 +82,6 @@ class Invase(Trained):
             model,
             k=k,
             removal=removal,
-            query_budget=query_budget,
             feature_names=feature_names,
             output_names=output_names,
             output_kind=output_kind,
@@ -93,6 +92,7 @@ class Invase(Trained):
             random_state=random_state,
             verbose=verbose,
         )
+        self.query_budget = query_budget
         self.setting = setting
         self.n_steps = n_steps
         self.n_folds = n_folds

@@ -84,23 +84,9 @@ class Estimator:
         self.network = network
 
     def predict_proba(self, X: NDArray[Any]) -> NDArray[np.float64]:
-        return np.asarray(self._outputs(X).softmax(dim=1).double().numpy())
-
-    def _outputs(self, X: NDArray[Any]) -> Tensor:
         with torch.no_grad():
-            found: Tensor = self.network(torch.from_numpy(np.asarray(X, dtype=np.float32)))
-        return found
-
-
-class NumberEstimator:
-    """The same for numbers; the package takes squared errors over columns, so there has to be a second one."""
-
-    def __init__(self, network: nn.Module) -> None:
-        self._estimator = Estimator(network)
-
-    def predict(self, X: NDArray[Any]) -> NDArray[np.float64]:
-        numbers = self._estimator._outputs(X).double().numpy()
-        return np.concatenate([numbers, np.zeros_like(numbers)], axis=1)
+            logits: Tensor = self.network(torch.from_numpy(np.asarray(X, dtype=np.float32)))
+        return np.asarray(logits.softmax(dim=1).double().numpy())
 
 
 class PackageSelector(nn.Module):
@@ -130,14 +116,13 @@ def train_with_the_package(
 ) -> TargetNetworks:
     """The package's selector for an estimator that has learned the model's outputs."""
     predictor = learn_outputs(examples, seed, history)
-    estimator = NumberEstimator(predictor) if examples.is_number else Estimator(predictor)
     pandas = require_extra("pandas", "baselines")
     X = examples.x.double().numpy()
     history.stage("training the invase package", 1)
     with warnings.catch_warnings(), global_generators_kept():
         warnings.simplefilter("ignore")
         fitted = invase_package().INVASE(
-            estimator,
+            Estimator(predictor),
             pandas.DataFrame(X),
             pandas.Series(np.zeros(len(X))),
             n_epoch=n_steps,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sointer.base import CHUNK_ROWS, Subject
 from sointer.baselines.baseline import Answers, Baseline
+from sointer.baselines.hide_and_seek import check_number
 from sointer.baselines.l2x_networks import NEVER, Networks, answer_loss
 from sointer.errors import InputError
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
@@ -94,9 +95,7 @@ class L2X(Baseline):
         check_positive_int(self.n_steps, "n_steps")
         check_positive_int(self.hidden, "hidden")
         for name in ("learning_rate", "temperature"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
-                raise InputError(f"{name} must be a number above 0, got {value!r}. Leave it out for the usual one.")
+            check_number(getattr(self, name), name)
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
         if subject.input_format.image is not None:

@@ -49,10 +49,6 @@ class Examples:
     unit_of_column: Tensor
     n_units: int
 
-    @property
-    def is_number(self) -> bool:
-        return self.truth.shape[1] == 1
-
 
 @dataclass(frozen=True)
 class TargetNetworks:
@@ -74,39 +70,7 @@ class Trained(Baseline):
     """
 
     asks_for_sizes = False
-
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = 10,
-        removal: Any = "auto",
-        query_budget: int | None = None,
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            k=k,
-            removal=removal,
-            feature_names=feature_names,
-            output_names=output_names,
-            output_kind=output_kind,
-            method=method,
-            tolerance=tolerance,
-            groups=groups,
-            batch_size=batch_size,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.query_budget = query_budget
+    query_budget: int | None
 
     @abstractmethod
     def _train(self, examples: Examples, seed: int, history: History) -> TargetNetworks:

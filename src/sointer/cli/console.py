@@ -18,7 +18,7 @@ from sointer.cli import INTERRUPTED
 from sointer.errors import SointerError, SointerWarning
 
 FAILED, UNFAITHFUL, PIPE_CLOSED = 1, 3, 141
-RED, YELLOW, BOLD = typer.colors.RED, typer.colors.YELLOW, "bold"
+RED, YELLOW = typer.colors.RED, typer.colors.YELLOW
 
 
 @dataclass

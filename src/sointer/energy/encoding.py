@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -20,33 +19,29 @@ MAX_DEVIATIONS = 10.0
 
 
 class InputScaling(nn.Module):
-    """A fixed shift and scale of the inputs, learned from the data and saved with the network."""
+    """A fixed scale of the inputs, learned from the data and saved with the network."""
 
-    shift: Tensor
     scale: Tensor
 
     def __init__(self, n_columns: int) -> None:
         super().__init__()
-        self.register_buffer("shift", torch.zeros(n_columns))
         self.register_buffer("scale", torch.ones(n_columns))
 
     @property
     def n_encoded(self) -> int:
-        return len(self.shift)
+        return len(self.scale)
 
     @property
     def column(self) -> Tensor:
         """The input column that each encoded column is a function of."""
-        return torch.arange(len(self.shift))
+        return torch.arange(len(self.scale))
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x - self.shift) * self.scale
+        return x * self.scale
 
     def then_linear(self, x: Inputs, weight: Tensor, offset: Tensor) -> Tensor:
         """A linear layer on the scaled inputs; sparse ones stay sparse."""
-        if isinstance(x, SparseRows):
-            return linear(x.scaled(self.scale), weight, offset - weight @ (self.shift * self.scale))
-        return linear(self(x), weight, offset)
+        return linear(x.scaled(self.scale) if isinstance(x, SparseRows) else self(x), weight, offset)
 
 
 class PiecewiseLinear(nn.Module):
@@ -92,11 +87,6 @@ class PiecewiseLinear(nn.Module):
         for name, values in zip(("column", "low", "slope", "least", "most"), columns, strict=True):
             getattr(made, name).copy_(torch.from_numpy(np.array(values)))
         return made
-
-    @classmethod
-    def like(cls, state: Mapping[str, Tensor]) -> PiecewiseLinear:
-        """One of the size that was saved."""
-        return cls(len(state["column"]))
 
     @property
     def n_encoded(self) -> int:

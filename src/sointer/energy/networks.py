@@ -44,10 +44,10 @@ class Energy(Coupled, Protocol):
 
 
 class LayeredEnergy(Energy, Protocol):
-    """What saliency needs besides: F in two parts, the first of them linear."""
+    """What effects and elimination need besides: F in two parts, the first of them linear in encoded inputs."""
 
     def project(self, x: Inputs) -> Tensor:
-        """The first layer of F before its softplus, linear in x: (rows, width)."""
+        """The first layer of F before its activation: (rows, width)."""
 
     def unary_of(self, projected: Tensor) -> Tensor:
         """The rest of F, and a: unary(x) = unary_of(project(x))."""
@@ -76,7 +76,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "softpl
 class VectorEnergy(nn.Module):
     """Eq. 17-3: E(x, y) = sum_i y_i a_i' F(x) + b' softplus(B y), F fully connected.
 
-    `encoding` is how x enters; a number of input columns gives them a shift and a scale only. The paper's F has
+    `encoding` is how x enters; a number of input columns gives them a scale only. The paper's F has
     softplus and no output offset.
     """
 

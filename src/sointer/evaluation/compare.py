@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.base import AUTO_K, Explainer, fitted_targets
+from sointer.base import Explainer, fitted_targets
 from sointer.errors import InputError
 from sointer.evaluation.global_list import GlobalList
 from sointer.evaluation.result import Evaluation, MethodScore, TargetScore
@@ -54,7 +54,7 @@ def evaluate(
     *,
     targets: Sequence[int | str] | None = None,
     n_rows: int = 50,
-    k: int | None = None,
+    k: int | Literal["auto"] | None = None,
     ks: Sequence[int] | None = None,
     against: Sequence[str] | None = None,
     n_samples: int = 1000,
@@ -65,7 +65,8 @@ def evaluate(
 
     All methods are asked the same questions: up to 8 outputs of each of `n_rows` rows, of which half, where outputs are
     many, are chosen because the model gives them another value than usual. All are told what the model says, and
-    the model judges what they select. `k` is how many features are kept (the explainer's own; 10 for k="auto").
+    the model judges what they select. `k` is how many features are kept (by default the explainer's own); for "auto"
+    every method keeps as many as the explainer selects for the question.
     Keep and delete are reported side by side, for tables and texts, at the sizes `ks` (by default k and 1, 3, 8, 15,
     30, as far as there are more features): the share of predictions that stay on the best features alone, and the share
     that flip when these are removed.
@@ -103,23 +104,27 @@ def evaluate(
     questions = ask_questions(explainer, rows.take(some), asked_targets, rng)
     n_units = questions.source.groups.n_units
     asked = check_k(explainer.k if k is None else k, n_units)
-    size = min(AUTO_K, n_units) if asked == "auto" else asked
-    sizes = sizes_to_report(explainer, ks, size)
+    sizes = sizes_to_report(explainer, ks, asked)
     other = "mean" if questions.source.removal.is_random else "marginal"
     rivals = [make_rival(name, explainer, asked_targets, n_samples, random_state, say) for name in names]
     own_queries = queries_of_fit(explainer) if isinstance(explainer, SOInter) else 0
     say(f"judging {type(explainer).__name__}")
-    score, agreement, explanation = judge(explainer, questions, size, sizes, other)
+    if asked == "auto":
+        kept = rank(explainer, questions.source, questions, "auto").n_selected
+    else:
+        kept = np.full(len(questions), asked)
+    score, agreement, explanation = judge(explainer, questions, kept, sizes, other)
     scores = [replace(score, n_fit_queries=own_queries, fit_seconds=float("nan"))]
     for rival in rivals:
         say(f"judging {type(rival.method).__name__}")
-        scores.append(judge_rival(rival, explanation, questions, size, sizes, other))
+        scores.append(judge_rival(rival, explanation, questions, kept, sizes, other))
     return Evaluation(
         methods=scores,
         targets=by_target(explainer, questions, agreement),
         n_rows=len(some),
         n_questions=len(questions),
-        k=size,
+        k=asked,
+        n_kept=float(kept.mean()),
         ks=list(sizes),
         removal=questions.source.removal.name,
         other_removal=other,
@@ -127,7 +132,7 @@ def evaluate(
     )
 
 
-def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int) -> tuple[int, ...]:
+def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int | Literal["auto"]) -> tuple[int, ...]:
     """At how many features keep and delete are measured; nowhere for images."""
     n_units = explainer.groups_.n_units
     if explainer.input_format_.image is not None:
@@ -135,7 +140,7 @@ def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int) -> t
             raise InputError("ks: keep and delete are measured for tables and texts, not for images; leave it out.")
         return ()
     sizes = check_sizes(ks, n_units)
-    return sizes if ks is not None or k == n_units else tuple(sorted({*sizes, k}))
+    return sizes if ks is not None or k == "auto" or k == n_units else tuple(sorted({*sizes, k}))
 
 
 def ask_questions(explainer: Explainer, source: Source, targets: list[int], rng: np.random.Generator) -> Questions:
@@ -169,19 +174,22 @@ def choose_questions(
 
 
 def judge_rival(
-    rival: Rival, own: Explanation, questions: Questions, k: int, ks: tuple[int, ...], other: str
+    rival: Rival, own: Explanation, questions: Questions, kept: NDArray[np.int64], ks: tuple[int, ...], other: str
 ) -> MethodScore:
     """How another method does on all questions; `own` is the explainer's explanation of them."""
     if isinstance(rival.method, GlobalList):
         rival.method.learn_from(own)
-    score, _, _ = judge(rival.method, questions, k, ks, other)
+    score, _, _ = judge(rival.method, questions, kept, ks, other)
     return replace(score, n_fit_queries=rival.n_fit_queries, fit_seconds=rival.fit_seconds)
 
 
 def judge(
-    method: Explainer, questions: Questions, k: int, ks: tuple[int, ...], other: str
+    method: Explainer, questions: Questions, kept: NDArray[np.int64], ks: tuple[int, ...], other: str
 ) -> tuple[MethodScore, NDArray[np.float64], Explanation]:
-    """How a method does on all questions, on which of them the model agrees, and the explanation."""
+    """How a method does on all questions, on which of them the model agrees, and the explanation.
+
+    `kept` is how many features are kept for each of them.
+    """
     black_box = method.black_box_
     assert black_box is not None
     queries, started = black_box.n_queries, time.perf_counter()
@@ -189,7 +197,7 @@ def judge(
     ranking, source = explanation.selected, explanation.source
     seconds, asked = time.perf_counter() - started, black_box.n_queries - queries
     n_units, every = source.groups.n_units, np.arange(len(questions))
-    chosen = first_units(ranking, np.full(len(questions), k), n_units)
+    chosen = first_units(ranking, kept, n_units)
     agreement = source.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
     background = source.background.rows
     otherwise = replace(source, removal=make_removal(other, background, source.input_format))
@@ -201,7 +209,7 @@ def judge(
         fidelity=mean_interval([agreement[questions.row == row].mean() for row in range(n_rows)]),
         sufficient=float((agreement == 1.0).mean()),
         fidelity_otherwise=float(elsewhere.mean()),
-        stability=stability(method, questions, chosen, k),
+        stability=stability(method, questions, chosen, kept),
         size=float(smallest_confirmed(source, ranking, questions.target).mean()),
         keep=[] if curves is None else curves.keep.tolist(),
         delete=[] if curves is None else curves.delete.tolist(),
@@ -211,21 +219,21 @@ def judge(
     return score, agreement, explanation
 
 
-def rank(method: Explainer, rows: Source, questions: Questions) -> Explanation:
-    """All units of every question, best first."""
+def rank(method: Explainer, rows: Source, questions: Questions, k: Literal["auto"] | None = None) -> Explanation:
+    """All units of every question, or as many as the method selects, best first."""
     data = rows.input_format.decode(rows.data[questions.row])
     predicted = Queried(rows.answers[questions.row])
-    return method.explain(data, questions.target, k=rows.groups.n_units, predicted=predicted)
+    return method.explain(data, questions.target, k=k or rows.groups.n_units, predicted=predicted)
 
 
-def stability(method: Explainer, questions: Questions, chosen: NDArray[np.bool_], k: int) -> float:
+def stability(method: Explainer, questions: Questions, chosen: NDArray[np.bool_], kept: NDArray[np.int64]) -> float:
     """Mean overlap (Jaccard) of what was chosen before and after the change, among the units left untouched."""
     if questions.source.groups is not method.groups_:
         return float("nan")  # superpixels of a changed image are others
     outputs, row = method.outputs_, questions.row
     same = outputs.agree(questions.source.answers, questions.changed.answers)[row, questions.target]
     ranking = rank(method, questions.changed, questions).selected
-    after = first_units(ranking, np.full(len(row), k), chosen.shape[1]) & questions.untouched[row]
+    after = first_units(ranking, kept, chosen.shape[1]) & questions.untouched[row]
     before = chosen & questions.untouched[row]
     either = (before | after).sum(axis=1)
     counted = same & (either > 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sointer.metrics import MeanInterval
 
@@ -57,7 +57,9 @@ class Evaluation:
     """Worst first."""
     n_rows: int
     n_questions: int
-    k: int
+    k: int | Literal["auto"]
+    n_kept: float
+    """How many features of a question are kept, on average: k, or, for "auto", as many as the explainer selects."""
     ks: list[int]
     """The sizes of keep and delete; none for images."""
     removal: str
@@ -80,9 +82,10 @@ class Evaluation:
         """The comparison as text, with a line of explanation for every column."""
         header = ["", "fidelity", "±", "sufficient", f"if {self.other_removal}", "stability", "size", "asked", "ms"]
         rows = [_cells(method) for method in self.methods]
+        own = f"as many features kept as {self.methods[0].name} selects ({self.n_kept:.1f} on average)"
+        kept = own if self.k == "auto" else f"{self.k} features kept"
         lines = [
-            f"{self.n_rows} rows, {self.n_questions} questions, {self.k} features kept, the others removed: "
-            f"{self.removal}",
+            f"{self.n_rows} rows, {self.n_questions} questions, {kept}, the others removed: {self.removal}",
             "",
             *aligned([header, *rows]),
             "",

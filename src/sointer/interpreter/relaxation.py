@@ -1,12 +1,9 @@
-"""Differentiable ways to choose k features: the paper's Gumbel k-hot, and one whose cost is free of k."""
+"""Ways to choose k features: the paper's Gumbel k-hot, which is differentiable, and the k largest."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-N_HALVINGS = 28
-"""Of the range that a threshold lies in: finer than single precision, and a Newton step squares what is left."""
 
 
 def gumbel_noise(u: Tensor) -> Tensor:
@@ -29,30 +26,6 @@ def gumbel_k_hot(logits: Tensor, k: int, temperature: float, generator: torch.Ge
     """Eqs. 13 to 15: k relaxed draws from softmax(logits), combined by maximum."""
     u = torch.rand((k, *logits.shape), generator=generator)
     return k_hot(gumbel_softmax(torch.log_softmax(logits, dim=-1), gumbel_noise(u), temperature))
-
-
-def soft_top_k(logits: Tensor, k: int, temperature: float) -> Tensor:
-    """Shares in [0, 1] that sum to k: sigmoid((logits - threshold) / tau), whatever k at the same cost.
-
-    The threshold solves sum = k by bisection; a last Newton step, the only differentiated one, gives
-    the exact implicit gradient. As tau goes to 0 the shares become the
-    indicator of the k largest. Logits must be finite.
-    """
-    if k >= logits.shape[-1]:
-        return torch.ones_like(logits)
-    scaled = logits / temperature
-    with torch.no_grad():
-        low = scaled.amin(dim=-1, keepdim=True) - 20.0
-        high = scaled.amax(dim=-1, keepdim=True) + 20.0
-        for _ in range(N_HALVINGS):
-            middle = (low + high) / 2
-            too_many = torch.sigmoid(scaled - middle).sum(dim=-1, keepdim=True) > k
-            low, high = torch.where(too_many, middle, low), torch.where(too_many, high, middle)
-        threshold = (low + high) / 2
-        share = torch.sigmoid(scaled - threshold)
-        slope = (share * (1 - share)).sum(dim=-1, keepdim=True).clamp_min(1e-12)
-    threshold = threshold + (torch.sigmoid(scaled - threshold).sum(dim=-1, keepdim=True) - k) / slope
-    return torch.sigmoid(scaled - threshold)
 
 
 def hard_top_k(scores: Tensor, k: int, allowed: Tensor | None = None, sizes: Tensor | None = None) -> Tensor:

@@ -114,7 +114,7 @@ def _elimination_interpreter(
         n_units,
         n_path_steps=explainer.config_.interpreter.n_path_steps,
     )
-    _load(interpreter, energy, state)
+    _load(interpreter, state)
     return interpreter
 
 
@@ -137,14 +137,14 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
             effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
     need(nodes.ndim == 1 and 0 < len(nodes) <= MAX_NODES * n_outputs, "far too many localities")
     interpreter = TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
-    _load(interpreter, energy, state)
+    _load(interpreter, state)
     owners = _units_of_columns(explainer)[column]
     need(torch.equal(interpreter.effects.unit_of_encoded, owners), "columns belong to other units")
     interpreter.localities.check(n_columns + space.n_columns, explainer.targets_)
     return interpreter
 
 
-def _load(interpreter: nn.Module, energy: TrainableEnergy, state: dict[str, Tensor]) -> None:
+def _load(interpreter: nn.Module, state: dict[str, Tensor]) -> None:
     """Take the saved tensors; those of the energy, which it shares, are there already."""
     shared = {name: tensor for name, tensor in interpreter.state_dict().items() if _of_energy(name)}
     whole = shared | state

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sointer.plot.canvas import NEUTRAL, shorten, signed
+from sointer.plot.canvas import NEUTRAL, short, shorten, signed
 from sointer.plot.thumbnails import thumbnail
 from sointer.plot.words import html_words, rgba
 
@@ -47,7 +47,7 @@ def html_table(explanation: Explanation, max_rows: int) -> str:
         why += html_words(explanation, row) if is_text else ""
         label = html.escape(str(row if labels is None else labels[row]))
         target = html.escape(explanation.output_names[explanation.target[row]])
-        value = html.escape(str(explanation.value[row]))
+        value = html.escape(short(explanation.value[row]))
         lines.append(f"<tr><td>{label}</td><td>{target}</td><td>{value}</td><td>{why}</td></tr>")
     left_out = len(explanation) - len(lines)
     note = f"<p>{left_out} more rows not shown.</p>" if left_out > 0 else ""

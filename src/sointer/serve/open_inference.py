@@ -32,7 +32,6 @@ OUTPUTS = (
     "base_value",
     "locality",
 )
-PARAMETERS = ("target", "k", "query", "verify")
 WORDS, REAL = "BYTES", "FP64"
 
 

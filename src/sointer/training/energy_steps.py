@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from sointer.config import EnergyConfig
-from sointer.containers import is_sparse
 from sointer.energy.encoding import Encoding, InputScaling, PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, TrainableEnergy, VectorEnergy
@@ -19,7 +18,7 @@ from sointer.randomness import seeded
 from sointer.training.history import History
 from sointer.training.optim import Adam, Group
 from sointer.training.quality import Quality, quality_of
-from sointer.training.task import Pairs, Task, is_mostly_zero
+from sointer.training.task import Pairs, Task
 
 SPARSITY_WARM_UP = 0.25
 # A layer of all outputs' networks together: many outputs must do with narrower ones.
@@ -50,17 +49,11 @@ def build_energy(
 
 
 def fit_scaling(energy: TrainableEnergy, data: Any) -> None:
-    """Scale columns to unit spread; where most entries are zero, one scale serves all of them."""
+    """One scale for all columns of sparse rows: their entries get a mean square of 1."""
     scaling = energy.encoding
     assert isinstance(scaling, InputScaling)
-    if is_mostly_zero(data):
-        values = data.data if is_sparse(data) else data
-        size = np.sqrt(np.square(values).sum() / max(np.count_nonzero(values), 1)) or 1.0
-        scaling.scale.fill_(float(1.0 / size))
-        return
-    # Rounding gives a column of equal numbers a tiny spread, which must not become a huge scale.
-    spread, size = data.std(axis=0), np.abs(data).max(axis=0)
-    scaling.scale.copy_(torch.from_numpy(1.0 / np.where(spread > 1e-9 * size, spread, 1.0)))
+    size = np.sqrt(np.square(data.data).sum() / max(np.count_nonzero(data.data), 1)) or 1.0
+    scaling.scale.fill_(float(1.0 / size))
 
 
 def shrink_columns(weights: list[Tensor], amount: float, owner: Tensor | None = None) -> None:

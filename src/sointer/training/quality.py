@@ -27,9 +27,9 @@ class Quality(NamedTuple):
     poor: list[int]
     """Outputs of which little was learned."""
 
-    def mean_skill(self, outputs: Any = slice(None)) -> float:
-        """Over some outputs that vary; 1 if none does."""
-        known = self.skill[outputs][~np.isnan(self.skill[outputs])]
+    def mean_skill(self) -> float:
+        """Over outputs that vary; 1 if none does."""
+        known = self.skill[~np.isnan(self.skill)]
         return float(known.mean()) if len(known) else 1.0
 
 

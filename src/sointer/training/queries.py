@@ -22,21 +22,12 @@ FEW_QUESTIONS = 1500
 
 @dataclass
 class Rows:
-    """Some rows with their outputs, dense: what interpreters are judged and trained on."""
+    """Some rows with their outputs, dense."""
 
     index: Tensor  # which rows of the training data they are
-    raw: NDArray[np.float64]  # encoded, as removals want them
-    points: Tensor  # the same, as networks want them
+    points: Tensor  # as networks want them
     codes: Tensor
     allowed: Tensor  # units that differ from their reference
-
-    def pick(self, which: Tensor) -> Rows:
-        return Rows(
-            self.index[which], self.raw[which.numpy()], self.points[which], self.codes[which], self.allowed[which]
-        )
-
-    def __len__(self) -> int:
-        return len(self.points)
 
 
 @dataclass
@@ -50,7 +41,7 @@ class WholeRows:
     def pick(self, which: Tensor) -> Rows:
         index = self.index[which]
         raw = self.task.rows(index.numpy())
-        return Rows(index, raw, self.task.as_tensor(raw), self.codes[which], can_be_chosen(self.task, raw))
+        return Rows(index, self.task.as_tensor(raw), self.codes[which], can_be_chosen(self.task, raw))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -91,7 +82,7 @@ def can_be_chosen(task: Task, raw: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy(allowed_units(task.removal, task.groups, raw))
 
 
-def draw_pairs(whole: WholeRows | Rows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_pairs(whole: WholeRows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """n (row, target) pairs; half of them where the target has another value than usual."""
     rows = torch.randint(len(whole), (n,), generator=generator)
     chosen = targets[torch.randint(len(targets), (n,), generator=generator)]

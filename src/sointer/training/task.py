@@ -92,12 +92,13 @@ class Task:
 
     @cached_property
     def shift(self) -> NDArray[np.float64]:
-        """What is taken from every column before it becomes single precision: its mean, zero for mostly-zero data.
+        """What is taken from every column before it becomes single precision: its median, zero for mostly-zero data.
 
-        A column of timestamps has no digits left in single precision until its mean is taken off.
+        A column of timestamps has no digits left in single precision until its median is taken off; nor would others
+        have any without their mean, which one huge outlier carries away.
         """
         if self.shift_inputs and not is_mostly_zero(self.data):
-            return np.asarray(self.data.mean(axis=0), dtype=np.float64)
+            return np.asarray(np.median(self.data, axis=0), dtype=np.float64)
         return np.zeros(self.input_format.n_columns)
 
     def as_tensor(self, rows: NDArray[np.float64]) -> Tensor:

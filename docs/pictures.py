@@ -1,0 +1,174 @@
+"""Draw the pictures of the guides anew: plots, and pages as a browser shows them.
+
+python docs/pictures.py [NAME ...]
+
+Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+DOCS = Path(__file__).parent.resolve()
+IMAGES = DOCS / "images"
+BLOCK = re.compile(r"```python(?: (\S+))?\n(.*?)```", re.DOTALL)
+
+
+def run(page: str, n_blocks: int | None = None) -> dict[str, Any]:
+    """What the first examples of a page leave behind; run in an empty folder."""
+    names: dict[str, Any] = {"__name__": "example"}
+    for file, code in BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))[:n_blocks]:
+        if file:
+            Path(file).write_text(code, encoding="utf-8")
+        else:
+            exec(compile(code, page, "exec"), names)
+    return names
+
+
+def draw_plots() -> None:
+    made = run("plots.md", 1)
+    explainer, X = made["explainer"], made["X"]
+    figure, axes = pyplot.subplots(2, 2, figsize=(11, 6.4), layout="constrained")
+    explanation = explainer.explain(X[:200], target="steam")
+    explanation.plot(ax=axes[0, 0])
+    explanation.plot(0, ax=axes[0, 1])
+    targets = ["warm", "wet", "steam"]
+    explainer.explain(X[:60].repeat(3, axis=0), target=targets * 60).plot(kind="heatmap", ax=axes[1, 0])
+    explainer.plot_interactions(ax=axes[1, 1])
+    figure.savefig(IMAGES / "plots.png", dpi=90)
+
+
+def draw_paths() -> None:
+    run("paths.md", 1)["paths"].plot().figure.savefig(IMAGES / "paths-example.png", dpi=100)
+
+
+def draw_tutorial() -> None:
+    made = run("tutorial.md")
+    made["explanation"].plot(row=9).figure.savefig(IMAGES / "tutorial-row.png")
+    made["paths"].plot().figure.savefig(IMAGES / "tutorial-paths.png")
+    with browser(1100, 1500) as page:
+        page.get(Path("why.html").resolve().as_uri() + "#target=rainbow&sample=9")
+        time.sleep(1)
+        page.execute_script("window.scrollTo(0, 0)")
+        page.save_screenshot(str(IMAGES / "tutorial-report.png"))
+
+
+def draw_serve() -> None:
+    import uvicorn
+    from selenium.webdriver.common.by import By
+    from sklearn.datasets import load_wine
+    from sklearn.ensemble import RandomForestRegressor
+
+    from sointer import SOInter
+    from sointer.serve import create_app
+
+    wine = load_wine(as_frame=True)
+    rows = wine.data.drop(columns=["alcohol", "color_intensity"])
+    forest = RandomForestRegressor(50, random_state=0).fit(rows, wine.data[["alcohol", "color_intensity"]])
+    explainer = SOInter(forest, output_names=["alcohol", "color"], random_state=0).fit(rows)
+    app = create_app(explainer, name="wine", examples=rows[:20])
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    threading.Thread(target=server.run, daemon=True).start()
+    while not server.started:
+        time.sleep(0.01)
+    with browser(1300, 900) as page:
+        page.get(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}")
+        time.sleep(1)
+        page.find_element(By.XPATH, "//button[contains(., 'Explain')]").click()
+        time.sleep(2)
+        page.save_screenshot(str(IMAGES / "serve-page.png"))
+    server.should_exit = True
+
+
+def draw_report() -> None:
+    from sklearn.neural_network import MLPClassifier
+
+    from sointer import SOInter
+    from sointer.datasets import load_bibtex
+
+    bibtex = load_bibtex()
+    X, Y = bibtex.train
+    model = MLPClassifier((200,), max_iter=15, random_state=0).fit(X, Y)
+    explainer = SOInter(
+        model,
+        k=10,
+        method="predict",
+        feature_names=bibtex.feature_names,
+        output_names=bibtex.label_names,
+        query_budget=60_000,
+        random_state=0,
+    ).fit(X)
+    explainer.report(bibtex.test[0][:500], "tags.html", title="Why these tags?")
+    with browser(1280, 1140) as page:
+        page.get(Path("tags.html").resolve().as_uri())
+        time.sleep(2)
+        page.save_screenshot(str(IMAGES / "report-overview.png"))
+    with browser(1280, 1700) as page:
+        page.get(Path("tags.html").resolve().as_uri() + "#target=web")
+        time.sleep(2)
+        page.execute_script("window.scrollTo(0, 0)")
+        page.save_screenshot(str(IMAGES / "report-target.png"))
+
+
+def draw_texts() -> None:
+    made = run("texts.md")
+    made["why"].to_html("words.html")
+    rng, topics = np.random.default_rng(0), made["topics"][:4]
+    chosen = [rng.choice(4, size=rng.integers(1, 4), replace=False) for _ in range(300)]
+    stories = [", ".join(made["texts"][i] for i in some) for some in chosen]
+    pipeline = made["pipeline"].fit(stories, [np.max([topics[i] for i in some], axis=0) for some in chosen])
+    reader = made["SOInter"](pipeline, query_budget=3000, output_names=["music", "sport", "money"], random_state=0)
+    page_of_stories = reader.fit(stories).report(stories[:60], "stories.html", title="Why this topic?")
+    row = next(i for i, some in enumerate(chosen) if len(some) == 3 and 2 in some and 0 in some)
+    reader.explain(stories[:60], target="money").plot(row=row).figure.savefig(IMAGES / "plot-words.png")
+    with browser(780, 560) as page:
+        page.get(Path("words.html").resolve().as_uri())
+        page.save_screenshot(str(IMAGES / "words.png"))
+    with browser(1280, 800) as page:
+        dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+        page.get(page_of_stories.resolve().as_uri() + f"#target=money&sample={row}")
+        time.sleep(1)
+        page.save_screenshot(str(IMAGES / "report-text.png"))
+
+
+@contextmanager
+def browser(width: int, height: int) -> Iterator[Any]:
+    sys.path.insert(0, str(DOCS.parent / "tests"))
+    from browsing import browser as of_tests
+
+    with of_tests(width, height) as made:
+        yield made
+
+
+DRAWN: dict[str, Callable[[], None]] = {
+    "plots": draw_plots,
+    "paths": draw_paths,
+    "tutorial": draw_tutorial,
+    "serve": draw_serve,
+    "texts": draw_texts,
+    "report": draw_report,
+}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or DRAWN:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            sys.path.insert(0, folder)
+            DRAWN[name]()
+            os.chdir(DOCS)
