@@ -292,7 +292,7 @@ class Explainer(ExplainerMixin, BaseEstimator):
         scored = self._scored(source, targets)
         values = scored.values
         if source.predicted is None:
-            source = replace(source, expected=self.outputs_.label_targets(values, targets, source.regions))
+            source = replace(source, expected=self.outputs_.label_targets(values, targets))
         else:
             codes, known = self.outputs_.encode_targets(source.predicted, targets, source.regions)
             values = np.where(known, codes, values)

@@ -75,7 +75,7 @@ class Explanation:
         width = int(sizes.max())
         selected = np.where(np.arange(width) < sizes[:, None], ranking[:, :width], -1)
         if source.predicted is None:
-            value = source.outputs.label_targets(scored.values, targets, source.regions)
+            value = source.outputs.label_targets(scored.values, targets)
             source = replace(source, expected=value)
         else:
             value = target_values(source.outputs, source.predicted, targets, source.regions)

@@ -12,14 +12,15 @@ from sointer.cli.options import (
     ExplainerPath,
     Headers,
     Json,
+    K,
     Method,
     ModelSpec,
     Quiet,
     Seed,
-    Size,
     Targets,
     TextColumn,
     Verbose,
+    as_k,
 )
 
 
@@ -29,7 +30,7 @@ def evaluate(
     data: DataPath,
     target: Targets = None,
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows, drawn at random.")] = 50,
-    k: Size = None,
+    k: K = None,
     ks: Annotated[
         str | None,
         typer.Option("--ks", metavar="SIZES", help="Sizes for keep and delete, between commas, such as 3,8,15,30."),
@@ -82,7 +83,7 @@ def evaluate(
             read_to_explain(data, opened, text),
             targets=read_targets(target, opened.output_names_, masks=opened.outputs_.shape is not None),
             n_rows=rows,
-            k=k,
+            k=as_k(k),
             ks=read_sizes(ks),
             against=read_names(against),
             n_samples=samples,

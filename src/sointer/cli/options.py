@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -52,7 +52,6 @@ Targets = Annotated[
     list[str] | None,
     typer.Option("--target", "-t", metavar="OUTPUT", help="Only this output, by name or number; repeatable."),
 ]
-Size = Annotated[int | None, typer.Option("--k", "-k", min=1, help="How many features to select.")]
 K = Annotated[
     str | None,
     typer.Option("--k", "-k", metavar="K", help="How many features to select, or auto: those that matter."),
@@ -67,10 +66,12 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more; for 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
 
 
-def as_k(text: str | None) -> int | str | None:
+def as_k(text: str | None) -> int | Literal["auto"] | None:
     """What --k says: a number, or "auto"; the explainer checks the rest."""
-    if text is None or text == "auto":
-        return text
+    if text is None:
+        return None
+    if text == "auto":
+        return "auto"
     try:
         return int(text)
     except ValueError:

@@ -14,13 +14,14 @@ from sointer.cli.options import (
     Force,
     Headers,
     Json,
+    K,
     Method,
     OptionalModelSpec,
     Quiet,
-    Size,
     Targets,
     TextColumn,
     Verbose,
+    as_k,
     check_parent,
     refuse_existing,
 )
@@ -32,7 +33,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", show_default=False)],
     target: Targets = None,
     rows: Annotated[int | None, typer.Option("--rows", "-n", min=1, help="Most rows that are shown.")] = None,
-    k: Size = None,
+    k: K = None,
     title: Annotated[str | None, typer.Option("--title", help="The title of the page.")] = None,
     text: TextColumn = None,
     model: OptionalModelSpec = None,
@@ -64,7 +65,7 @@ def report(
         settings: dict[str, Any] = {
             "targets": read_targets(target, opened.output_names_, masks=masks),
             "n_samples": rows,
-            "k": k,
+            "k": as_k(k),
             "title": title,
         }
         given = {name: value for name, value in settings.items() if value is not None}

@@ -78,7 +78,7 @@ class Likelihood:
         return of_value - torch.logaddexp(of_value, of_others)
 
     def target_evidence(self, energy: Energy, x: Inputs, targets: Tensor, values: Tensor) -> Tensor:
-        """What saliency differentiates: the log-odds of the value."""
+        """The log-odds of the value."""
         of_value, of_others = self._target_log_weights(energy, x, targets, values)
         return of_value - of_others
 

@@ -160,11 +160,16 @@ class TableInterpreter(nn.Module):
         effects = self.effects(x, shown.columns)
         effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
         evidence = effects * shown.towards.unsqueeze(1)
-        sparse = self.localities.is_sparse[targets].unsqueeze(1)
+        by_locality = self.localities.is_sparse[targets]
+        looked_up = Scores(
+            self.localities.key[nodes], self.localities.score[nodes], effects, self.localities.needed[nodes]
+        )
+        if bool(by_locality.all()):  # then nothing has to be sorted
+            return looked_up
         enough = suffices(evidence, self.localities.evidence_share[targets].unsqueeze(1))
-        needed = torch.where(sparse, self.localities.needed[nodes], enough)
-        relevance = torch.where(sparse, self.localities.score[nodes], evidence.clamp_min(0.0))
-        return Scores(torch.where(sparse, self.localities.key[nodes], evidence), relevance, effects, needed)
+        by_evidence = Scores(evidence, evidence.clamp_min(0.0), effects, enough)
+        chosen = by_locality.unsqueeze(1)
+        return Scores(*(torch.where(chosen, a, b) for a, b in zip(looked_up, by_evidence, strict=True)))
 
     def shown(self, targets: NDArray[np.int64], values: NDArray[Any], outputs: Outputs) -> Shown:
         """What effects are effects on, given the encoded value of each row's target."""

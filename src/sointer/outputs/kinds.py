@@ -287,9 +287,7 @@ class Outputs:
         chosen = majority(self._codes(table, range(self.n_outputs)), targets, regions)
         return np.maximum(chosen, 0), chosen >= 0
 
-    def label_targets(
-        self, codes: npt.NDArray[Any], targets: npt.NDArray[np.int64], regions: Regions = NO_REGIONS
-    ) -> npt.NDArray[Any]:
+    def label_targets(self, codes: npt.NDArray[Any], targets: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """What `encode_targets` gave, in the black box's own terms: (targets,), as objects."""
         labels = np.empty(len(targets), dtype=object)
         if self.shared is not None:

@@ -45,13 +45,6 @@ class Quantiles:
     def decode(self, codes: npt.NDArray[Any]) -> FloatArray:
         return np.asarray(np.interp(codes, self.levels, self.values))
 
-    def slope(self, codes: npt.NDArray[Any]) -> FloatArray:
-        """How fast the number rises with its code."""
-        if len(self.values) == 1:
-            return np.zeros(np.shape(codes))
-        steps = np.diff(self.values) / np.diff(self.levels)
-        return np.asarray(steps[np.clip(np.searchsorted(self.levels, codes) - 1, 0, len(steps) - 1)])
-
     def to_json(self) -> dict[str, Any]:
         return {"values": self.values.tolist(), "levels": self.levels.tolist(), "deviation": self.deviation}
 

@@ -90,7 +90,7 @@ def train_tables(task: Task) -> Trained:
         interrupted = True
         task.asker.stop()
     quality = trainer.finish()
-    asked = gather(task, outputs, plan, whole, [mixtures, more.mixtures], kept, more)
+    asked = gather(outputs, plan, whole, [mixtures, more.mixtures], kept, more)
     made = Interpretation(task, outputs, targets, energy, likelihood, asked, noise, plan.n_checks)
     try:
         interpreter = made.make() if not interrupted else made.in_brief().make()
@@ -239,7 +239,6 @@ def one_removed(unit: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
 
 
 def gather(
-    task: Task,
     outputs: Outputs,
     plan: Plan,
     whole: Replies,
