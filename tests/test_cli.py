@@ -187,6 +187,8 @@ def test_evaluate_as_table_and_json(here: Path) -> None:
     assert [target["target"] for target in facts["targets"]] == ["odd"]
     assert run(*ask, "--against", "none", "--k", "1", "--target", "odd", "--at-least", "0.99").exit_code == 3
     assert run(*ask, "--against", "none", "--target", "warm", "--at-least", "0.5").exit_code == 0
+    told = run(*ask, "--against", "none", "--target", "odd", "--k", "auto", "--json")
+    assert json.loads(told.stdout)["k"] == "auto"
 
 
 def test_standard_output_carries_the_records_only(here: Path) -> None:
@@ -326,6 +328,7 @@ def test_nothing_is_overwritten_unless_forced(here: Path) -> None:
         (["fit", *FIT[1:5], "--target", "odd", "--out", "x"], "unknown output: 'odd'"),
         (["evaluate", "why", *FIT[1:5], "--against", "Shap"], "no method 'Shap'"),
         (["evaluate", "why", *FIT[1:5], "--ks", "1;2"], "--ks must be whole numbers"),
+        (["evaluate", "why", *FIT[1:5], "--k", "many"], "--k must be a whole number or auto"),
         (["reproduce", "horse"], "Did you mean 'horses'?"),
         (["reproduce", "horses"], "needs a checkout"),
     ],

@@ -122,10 +122,13 @@ def test_what_an_explanation_says_is_used_if_it_says_it(modules):
     unit_mask = np.array([[True, False, True], [False, True, False]])
     plain = SimpleNamespace(selected=selected, scores=scores, unit_mask=unit_mask)
     np.testing.assert_array_equal(explaining.own_selection(plain), unit_mask)
-    np.testing.assert_array_equal(explaining.effects_of(plain), scores)
-    more = SimpleNamespace(**vars(plain), needed=unit_mask & [True, True, False], effects=-scores)
+    more = SimpleNamespace(
+        **vars(plain), needed=unit_mask & [True, True, False], effects=-scores, value=np.array([0.9, 0.2], dtype=object)
+    )
     np.testing.assert_array_equal(explaining.own_selection(more), more.needed)
-    np.testing.assert_array_equal(explaining.effects_of(more), -scores)
+    np.testing.assert_array_equal(explaining.effects_of(more, "binary"), -scores)
+    # A probability below one half is explained by what lowers it.
+    np.testing.assert_array_equal(explaining.effects_of(more, "probability"), [[-0.5, -0.1, -0.9], [0.0, 1.0, 0.2]])
     first = explaining.first_of(explaining.ranking_of(plain), np.array([1, 2]), 3)
     assert first.tolist() == [[False, False, True], [False, True, False]]
     assert explaining.baseline("NoSuchBaseline") is None

@@ -1,8 +1,4 @@
-"""What the studies of tables ask of an explainer, in one place: a ranking, a selection of its own size, signed effects.
-
-Everything here works with explainers that have `explanation.effects` and choose a size without queries, and with
-those that do not yet: see `size_of_fit`, `own_selection` and `effects_of`.
-"""
+"""What the studies of tables ask of an explainer: a ranking, a selection of its own size, signed effects."""
 
 from __future__ import annotations
 
@@ -82,10 +78,16 @@ def own_selection(explanation: Explanation) -> NDArray[np.bool_]:
     return np.asarray(explanation.unit_mask if needed is None else needed, dtype=bool)
 
 
-def effects_of(explanation: Explanation) -> NDArray[np.float64]:
-    """(rows, features) signed, towards the value that is explained; of an explainer without effects, its scores."""
-    effects = getattr(explanation, "effects", None)
-    return np.asarray(explanation.scores if effects is None else effects, dtype=np.float64)
+def effects_of(explanation: Explanation, kind: str) -> NDArray[np.float64]:
+    """(rows, features) signed, towards the value that is explained, as the scores of baselines are.
+
+    Effects on a probability are effects on the probability itself: below one half they are turned round here.
+    """
+    assert explanation.effects is not None
+    effects = np.asarray(explanation.effects, dtype=np.float64)
+    if kind != "probability":
+        return effects
+    return np.where(np.asarray(explanation.value, dtype=np.float64)[:, None] > 0.5, effects, -effects)
 
 
 def first_of(ranking: NDArray[np.int64], sizes: NDArray[np.int64], n_features: int) -> NDArray[np.bool_]:

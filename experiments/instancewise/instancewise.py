@@ -267,7 +267,7 @@ def explain_ours(
         target: Found(
             first_of(ranking_of(given[target]), truth.sum(axis=1), truth.shape[1]),
             own_selection(own[target]),
-            effects_of(given[target]),
+            effects_of(given[target], planted.output_kind),
         )
         for target, truth in truths.items()
     }

@@ -280,7 +280,11 @@ class Interpretation:
         return False
 
     def _sufficiency_of_energy(self, x: Tensor, keep: NDArray[np.bool_], target: int) -> float:
-        """How much of the change by redrawing everything is avoided, on the energy, while these units are kept."""
+        """How much of the change by redrawing everything is avoided, on the energy, while these units are kept.
+
+        Of samples that are expected to have one value, and of those that are not, the less: what keeps a common label
+        says nothing of a rare one.
+        """
         columns = torch.from_numpy(self.task.groups.to_columns(keep))
         own = self.energy.space.label_output == target
 
@@ -288,11 +292,14 @@ class Interpretation:
             return self.likelihood.log_marginals(self.energy, points).exp()[:, own]
 
         with torch.no_grad():
-            before, lost, everything = expected(x), 0.0, 1e-12
+            before = expected(x)
+            lost, everything = torch.zeros(len(x)), torch.zeros(len(x))
             for drawn in references(self.task, N_DRAWS):
-                lost += float((expected(torch.where(columns, x, drawn)) - before).square().mean())
-                everything += float((expected(drawn.expand_as(x)) - before).square().mean())
-        return 1 - lost / everything
+                lost += (expected(torch.where(columns, x, drawn)) - before).square().sum(dim=1)
+                everything += (expected(drawn.expand_as(x)) - before).square().sum(dim=1)
+        value = before.argmax(dim=1)
+        parts = [value == each for each in value.unique()]
+        return min(1 - float(lost[rows].sum() / everything[rows].sum().clamp_min(1e-12)) for rows in parts)
 
     # --- sizes where many units decide ---------------------------------------------------------------------
 
