@@ -28,8 +28,11 @@ MIN_GAIN, MIN_EXPLAINED, MIN_CLEARLY_EXPLAINED = 0.015, 0.1, 0.2
 OUTPUT_PRICE = 1.15
 """A split on another output must explain this much more than one on a feature."""
 MIN_SWITCHED_OFF, MIN_BOTH_OFF = 0.2, 0.4
-"""Share of one side's effects that must belong to units that are off on the other side."""
+"""Share of one side's effects that must belong to units that are off on the other side; the second where it is less
+sure: where the split explains little, and where labels, far from where they change, seem to need fewer units."""
 OFF_BY_QUERIES, OFF_BY_ENERGY = 0.1, 0.15
+LEAK_PRICE = 10.0
+"""Of splits, that is best which switches most off; units that are off but still change the target cost so much."""
 MIN_REDRAWS, MIN_CHANGES = 8, 4.0
 BAND, WIDE_BAND = 0.02, 0.15
 """Share of samples nearest to a threshold, which are not counted on either side of it: the threshold is estimated.
@@ -41,8 +44,11 @@ NOISE_WEIGHT, CLEARLY_ON, MIN_EFFECT = 2_000.0, 0.35, 0.05
 a unit matters, and how large its effect must be at the least."""
 MIN_SIGNAL = 0.5
 """By how much redrawing everything must change the target, in units of its noise, for anything to decide it."""
-STILL_ON = 0.3
-"""Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell."""
+STILL_ON, LEAST_ON = 0.3, 0.05
+"""Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell; and
+of the largest effect there."""
+ENOUGH_EXPECTED = 3.0
+"""Changes that would have been seen if a unit mattered as around it: of none at all, chance is then one in twenty."""
 PARENT_WEIGHT = 0.05
 MIN_TESTS, MIN_SHARE_TESTED, MAX_OTHERS_KEPT = (10, 24), 0.1, 0.75
 """Mixtures that it takes to know whether units suffice: that share of all, within these bounds."""
@@ -84,12 +90,27 @@ class Split:
     off_right: BoolArray
     off: tuple[float, float]
     """Share of the left side's effects that belongs to units off on the right, and the other way round."""
-    smaller: int
-    """Samples on the smaller side."""
+    confirmed: tuple[float, float]
+    """The same, of units about which redraws tell."""
+    leak: float
+    """Mean squared change by units where they are off, against where they are on."""
+    left: float
+    """Share of the samples that are on the left."""
+
+    @property
+    def saved(self) -> float:
+        """Share of effects that is switched off, for a sample on average; the less, the less cleanly."""
+        saved = (1 - self.left) * self.off[0] + self.left * self.off[1]
+        return saved * max(0.0, 1 - LEAK_PRICE * self.leak)
 
     def switches(self, *, clearly: bool) -> bool:
-        """Whether enough is switched off: on one side, or on both where the split explains less."""
-        return max(self.off) >= MIN_SWITCHED_OFF if clearly else min(self.off) >= MIN_BOTH_OFF
+        """Whether enough is switched off: on one side, or on both where the split explains less.
+
+        There redraws must tell it, or it must be more.
+        """
+        if clearly:
+            return max(self.off) >= MIN_SWITCHED_OFF
+        return min(self.confirmed) >= MIN_SWITCHED_OFF or min(self.off) >= MIN_BOTH_OFF
 
 
 @dataclass(eq=False)
@@ -201,9 +222,10 @@ class TargetData:
         good = [
             split
             for split in splits
-            if split.smaller >= n_least and split.switches(clearly=bool(gains[split.condition] >= clear))
+            if min(split.left, 1 - split.left) * len(node.pool) >= n_least
+            and split.switches(clearly=bool(gains[split.condition] >= clear))
         ]
-        return max(good, key=lambda split: sum(split.off), default=None)
+        return max(good, key=lambda split: split.saved, default=None)
 
     def _refined(self, node: Node, inside: BoolArray, condition: int, threshold: float) -> Split:
         """The split moved to where the units that it switches off stop to matter, judging by redraws."""
@@ -240,7 +262,10 @@ class TargetData:
         off_right = np.where(asked, b < OFF_BY_QUERIES * a, off_right)
         off_left = np.where(asked, a < OFF_BY_QUERIES * b, off_left)
         off = float(here[off_right].sum()), float(there[off_left].sum())
-        return Split(condition, threshold, band, off_left, off_right, off, int(min(left.sum(), (~left).sum())))
+        confirmed = float(here[off_right & asked].sum()), float(there[off_left & asked].sum())
+        leaking = float(b[off_right & asked].sum() + a[off_left & asked].sum())
+        leak = leaking / max(float(a[off_right & asked].sum() + b[off_left & asked].sum()), 1e-12)
+        return Split(condition, threshold, band, off_left, off_right, off, confirmed, leak, float(left.mean()))
 
     def rows_in(self, node: Node) -> BoolArray:
         """Whole samples that lie in a node, and not near the thresholds above it."""
@@ -274,15 +299,28 @@ class TargetData:
             node.active |= (relative > CLEARLY_ON) & (node.effect > MIN_EFFECT)
         node.active &= node.score >= self.min_relative * node.score.max()
         if node.parent is not None:
-            node.doubtful = self._in_doubt(node, node.parent, asked, changed)
+            node.doubtful = self._in_doubt(node, node.parent, inside, asked, changed)
             node.active |= node.doubtful
         node.sufficiency = self.sufficiency(node, node.active)
 
-    def _in_doubt(self, node: Node, parent: Node, asked: IntArray, changed: NDArray[Any]) -> BoolArray:
-        """Units that matter in the parent, of which too few redraws here say otherwise and the energy does not."""
+    def _in_doubt(
+        self, node: Node, parent: Node, inside: BoolArray, asked: IntArray, changed: NDArray[Any]
+    ) -> BoolArray:
+        """Units that matter in the parent, of which too few queries here say otherwise and the energy does not.
+
+        Where redraws of a unit changed nothing, so do mixtures count that keep all units that matter, but not this one.
+        """
         expected = parent.rate * asked
         unlike = changed < expected - 2 * np.sqrt(expected)
-        return np.asarray(parent.active & ~unlike & (node.effect > STILL_ON * parent.effect) & (changed < 2))
+        is_on = node.effect > np.maximum(STILL_ON * parent.effect, LEAST_ON * node.effect.max())
+        doubtful = parent.active & ~unlike & is_on & (changed < 2)
+        mixtures = inside[self.mixtures.row] & self.mixtures.kept[:, node.active & ~doubtful].all(axis=1)
+        for unit in np.flatnonzero(doubtful & (changed == 0)):
+            without = mixtures & ~self.mixtures.kept[:, unit]
+            is_quiet = not (self.mixtures.change[without] > self.tolerance).any()
+            if is_quiet and parent.rate[unit] * (asked[unit] + without.sum()) >= ENOUGH_EXPECTED:
+                doubtful[unit] = False
+        return np.asarray(doubtful)
 
     def sufficiency(self, node: Node, units: BoolArray) -> float:
         """How much of the change by redrawing everything is avoided while these units are kept; NaN if unknown."""
@@ -371,27 +409,25 @@ def prune(root: Node, alike: Callable[[Node, Node], bool]) -> None:
                 node.children, node.condition, found = None, -1, True
 
 
-def prune_unconfirmed(root: Node, least: float) -> None:
+def prune_unconfirmed(root: Node, least: float, *, least_off: float) -> None:
     """Take back splits that, now that it is known where units suffice, switch little off.
 
-    In a leaf whose own units do not suffice those of a node above it are needed.
+    In a leaf whose own units do not suffice those of a node above it are needed. Where units are only lost on one side,
+    and none on the other, they must hold `least_off` of the effects on the other.
     """
 
-    def needed(leaf: Node) -> BoolArray:
-        return (complete_node(leaf, least) or leaf).active
-
     def alike(left: Node, right: Node) -> bool:
-        here, there = needed(left), needed(right)
+        here, there = ((complete_node(leaf, least) or leaf).active for leaf in (left, right))
         if np.array_equal(here, there):
             return True
-        return (
-            complete_node(left, least) is not None
-            and max(
-                float(leaf.score[only].sum() / max(leaf.score.sum(), 1e-12))
-                for leaf, only in ((left, here & ~there), (right, there & ~here))
-            )
-            < MIN_SWITCHED_OFF
+        if complete_node(left, least) is None:
+            return False
+        off = (
+            float(leaf.score[only].sum() / max(leaf.score.sum(), 1e-12))
+            for leaf, only in ((left, here & ~there), (right, there & ~here))
         )
+        is_one_sided = not (here & ~there).any() or not (there & ~here).any()
+        return max(off) < (least_off if is_one_sided else MIN_SWITCHED_OFF)
 
     prune(root, alike)
 

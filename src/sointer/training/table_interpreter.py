@@ -15,7 +15,9 @@ from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import Effects, OutputUnits, redraw_effects
 from sointer.interpreter.localities import (
     CLEARLY_ON,
+    MIN_BOTH_OFF,
     MIN_REDRAWS,
+    MIN_SWITCHED_OFF,
     Mixtures,
     Node,
     Redraws,
@@ -113,8 +115,9 @@ class Interpretation:
                 node.doubtful[:] = False
         self._resolve_doubts(trees)
         self._check(trees)
-        for root in trees.values():
-            prune_unconfirmed(root, SUFFICES)
+        for target, root in trees.items():
+            graded = self.outputs.graded[target]
+            prune_unconfirmed(root, SUFFICES, least_off=MIN_SWITCHED_OFF if graded else MIN_BOTH_OFF)
         sparse = {target: target in constant or self._is_sparse(target, root) for target, root in trees.items()}
         least = dict.fromkeys(trees, SUFFICES)
         for target in (target for target in self.targets if not sparse[target]):
