@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -19,8 +21,10 @@ from sointer.interpreter.localities import (
     complete_node,
     leaf_order,
     leaves,
+    prune_unconfirmed,
 )
 from sointer.interpreter.tables import LocalityTable, below_needed, conditions_of, own_columns, suffices
+from sointer.training.table_interpreter import share_checks
 
 N_UNITS = 6
 
@@ -373,3 +377,72 @@ def test_conditions_are_inputs_and_then_outputs() -> None:
     columns, encoded = np.ones((2, 3)), np.zeros((2, 4))
     assert conditions_of(columns, encoded).tolist() == [[1, 1, 1, 0, 0, 0, 0]] * 2
     assert own_columns([0, 1, 1, 2], 1, 3).tolist() == [4, 5]
+
+
+# --- splits taken back, checks shared ------------------------------------------------------------------------
+
+
+def described(active: list[int], score: list[float], sufficiency: float, parent: Node | None = None) -> Node:
+    node = Node(np.arange(10), np.array(score), parent)
+    node.active, node.score, node.sufficiency = np.isin(np.arange(4), active), np.array(score), sufficiency
+    return node
+
+
+def split(left: tuple[list[int], float], right: tuple[list[int], float]) -> Node:
+    """A root that suffices, and two leaves: units that matter in each, all by as much, and whether they suffice."""
+    root = described([0, 1, 2, 3], [1.0, 1.0, 1.0, 1.0], 1.0)
+    root.condition = 0
+    root.children = tuple(  # type: ignore[assignment]
+        described(active, [float(unit in active) for unit in range(4)], sufficiency, root)
+        for active, sufficiency in (left, right)
+    )
+    return root
+
+
+def test_a_split_that_switches_units_off_on_both_sides_stays() -> None:
+    root = split(([0, 1], 1.0), ([2, 3], 1.0))
+    prune_unconfirmed(root, 0.98, least_off=0.4)
+    assert root.children is not None
+    assert root.condition == 0
+
+
+@pytest.mark.parametrize("sufficiency", [0.6, float("nan")])
+def test_a_split_into_leaves_that_do_not_suffice_is_taken_back(sufficiency: float) -> None:
+    root = split(([0, 1], sufficiency), ([2, 3], sufficiency))
+    prune_unconfirmed(root, 0.98, least_off=0.4)
+    assert root.children is None
+    assert root.condition == -1
+
+
+@pytest.mark.parametrize(("least_off", "stays"), [(0.2, True), (0.4, False)])
+def test_a_unit_lost_on_one_side_only_must_hold_enough_of_the_other(least_off: float, stays: bool) -> None:
+    root = split(([0, 1, 2], 1.0), ([0, 1], 1.0))  # the third unit has a third of the effects
+    prune_unconfirmed(root, 0.98, least_off=least_off)
+    assert (root.children is not None) == stays
+
+
+def test_whole_spaces_are_checked_together_and_regions_alone() -> None:
+    few, others, many = (
+        described([0], [1.0] * 4, 1.0),
+        described([1], [1.0] * 4, 1.0),
+        described([0, 1, 2], [1.0] * 4, 1),
+    )
+    leaf = described([3], [1.0] * 4, 1.0, parent=many)
+    found = share_checks([few, others, many, leaf], 2)
+    assert sorted(np.flatnonzero(units).tolist() for _, units in found) == [[0, 1], [0, 1, 2], [3]]
+    assert all(units[node.active].all() for node, units in found)
+    together = share_checks([few, others, many], 3)
+    assert [np.flatnonzero(units).tolist() for _, units in together] == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_mostly_goes_with_the_switch_leaks(seed: int) -> None:
+    data = planted(soft_switch, seed=seed, n_redraws=3000)
+    beside = data.conditions.copy()
+    beside[:, 5] = beside[:, 0] + 0.3 * np.random.default_rng(seed).normal(size=len(beside))
+    data.conditions, data.pool_conditions = beside, beside
+    root, inside = data.grow(), np.ones(len(data.redraws.row), dtype=bool)
+    switch, blurred = (data._split(root, inside, condition, 0.0, 0.02) for condition in (0, 5))
+    assert switch.leak < 1e-3 < 0.01 < blurred.leak
+    as_much = replace(switch, leak=blurred.leak)
+    assert as_much.saved < switch.saved

@@ -132,3 +132,26 @@ def test_each_output_alone_is_learned_too():
     problem = shuffled(syn_model(11, "binary"), 41)
     explainer = fitted(problem, 41, 5000, structured=False)
     assert explainer.held_out_agreement_ >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [42, 43])
+def test_a_rare_label_needs_all_that_makes_it(seed):
+    """One feature keeps the common label in most samples; the rare one, in 4 %, takes four."""
+
+    def outputs(X):
+        first, second = X[:, 0] + X[:, 1] > 1.2, X[:, 2] - X[:, 3] > 1.2
+        return np.column_stack([first, second, first & second]).astype(int)
+
+    X = np.random.default_rng(seed).normal(size=(5_000, 20))
+    explainer = SOInter(outputs, query_budget=4_000, random_state=seed, verbose=False).fit(X)
+    rare = X[outputs(X)[:, 2] == 1]
+    assert explainer.explain(rare, 2).mask[:, :4].all(axis=1).mean() >= 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [44, 45])
+def test_few_queries_suffice_for_all_outputs_at_once(seed):
+    problem = shuffled(ALL_PROBLEMS["mediated_xor"](20), seed)
+    explainer = fitted(problem, seed, 500, n_rows=2_000)
+    assert judge(problem, explainer, problem.targets[0], seed)[0] == 1.0

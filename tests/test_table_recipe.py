@@ -269,3 +269,19 @@ def test_a_huge_outlier_leaves_the_other_numbers_their_digits() -> None:
     explainer = fit(data=data, n_epochs=10, query_budget=1000)
     assert explainer.output_skill_[1] > 0.9
     assert (explainer.explain(data[20:120], target=1, k=1).selected == 3).mean() > 0.95
+
+
+def test_an_output_explained_on_its_own_is_never_told_apart_by_other_outputs():
+    """One output switches another; SOInter-1 must not know."""
+    X = np.random.default_rng(0).normal(size=(2_000, 8))
+
+    def model(rows):
+        switch = rows[:, 0] * rows[:, 1] > 0
+        return np.column_stack([switch, np.where(switch, rows[:, 2] > 0, rows[:, 3] > 0)]).astype(int)
+
+    where = {}
+    for structured in (True, False):
+        explainer = SOInter(model, structured=structured, query_budget=2_000, random_state=0, verbose=False).fit(X)
+        where[structured] = set(explainer.localities(1).to_frame()["where"])
+    assert where[True] == {"output y0 = 0", "output y0 = 1"}
+    assert not any("output" in text for text in where[False])

@@ -19,7 +19,7 @@ from sklearn.multioutput import ClassifierChain
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-REAL = ("emotions, chain", "emotions, random field", "scene, chain", "scene, random field")
+REAL = ("emotions, chain", "emotions, random field")
 FloatArray = NDArray[np.float64]
 
 
