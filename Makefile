@@ -96,7 +96,7 @@ reproduce-horses: $(INSTALLED) ## run the study of segmented horses (hours; trai
 reproduce-instancewise: $(INSTALLED) ## run the study of features that differ by sample (two hours) and write its page
 	$(PY) experiments/instancewise/run.py
 
-reproduce-tables: $(INSTALLED) ## run the study of models of real tables (an hour; needs emotions and scene) and write its page
+reproduce-tables: $(INSTALLED) ## run the studies of real tables and of structure (hours; needs emotions and scene), write their pages
 	$(PY) experiments/tables/run.py
 
 clean: ## remove caches and build products; .venv stays
