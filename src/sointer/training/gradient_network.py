@@ -36,6 +36,7 @@ def teach_gradients(task: Task, effects: Effects) -> None:
     generator = torch.Generator().manual_seed(int(task.rng.integers(2**62)))
     effort = min(1.0, task.configs.training.n_epochs / FULL_EPOCHS)
     n_steps = max(1, int(effort * N_STEPS))
+    task.history.stage("learning effects", n_steps)
     x = training_rows(task, max(2 * N_CHECKED, int(effort * N_ROWS)))
     with torch.no_grad():
         projected = torch.cat([energy.project(part) for part in x.split(CHUNK)])
@@ -54,6 +55,7 @@ def teach_gradients(task: Task, effects: Effects) -> None:
         found = network.standardised(projected[batch])[torch.arange(len(batch)).unsqueeze(1), columns[batch]]
         loss = ((found - target[batch]).square() * weight).mean()
         optimiser.step(loss, 0.5 * (1.0 + math.cos(math.pi * step / n_steps)))
+        task.history.step()
     network.requires_grad_(False)
     by_network, by_points = cosines(effects, network, x[-N_CHECKED:], columns[-N_CHECKED:, 0])
     kept = by_network >= min(by_points, GOOD_COSINE)

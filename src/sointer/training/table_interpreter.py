@@ -103,11 +103,15 @@ class Interpretation:
 
     def make(self) -> TableInterpreter:
         task, space = self.task, self.energy.space
+        task.history.stage("finding localities", len(self.targets), unit="outputs")
         self._rows = task.rows(self.asked.rows)
         encoded = space.encode(torch.from_numpy(self.asked.codes)).numpy().astype(np.float64)
         self._conditions = conditions_of(self._rows, encoded)
         self._effects = self._redraw_effects()
-        trees = {target: self._data(target).grow() for target in self.targets}
+        trees = {}
+        for target in self.targets:
+            trees[target] = self._data(target).grow()
+            task.history.step()
         constant = {target for target in self.targets if self._never_changes(target)}
         for target in constant:  # few redraws of a unit may leave it in doubt, but there is nothing to decide
             for node in trees[target].walk():
