@@ -159,6 +159,7 @@ def table(
 def draw(rows: list[Row], path: Path) -> None:
     own = [row for row in rows if against_queries(row)]
     problems = [name for name in AGAINST_QUERIES if any(row["problem"] == name for row in own)]
+    budgets = sorted({row["budget"] for row in own})
     figure = Figure(figsize=(2.6 * len(problems), 4.4), layout="constrained")
     axes = figure.subplots(2, len(problems), sharex=True, sharey="row", squeeze=False)
     for column, problem in enumerate(problems):
@@ -172,6 +173,8 @@ def draw(rows: list[Row], path: Path) -> None:
                 if values:
                     band(ax, values, method, style)
             ax.set_xscale("log")
+            ax.set_xticks(budgets, [f"{budget:,}" for budget in budgets], rotation=45)
+            ax.minorticks_off()
         axes[0, column].set_title(AGAINST_QUERIES[problem], fontsize=9)
         axes[1, column].set_xlabel("queries")
     axes[0, 0].set_ylabel("exact match")
