@@ -428,11 +428,12 @@ def test_whole_spaces_are_checked_together_and_regions_alone() -> None:
         described([0, 1, 2], [1.0] * 4, 1),
     )
     leaf = described([3], [1.0] * 4, 1.0, parent=many)
-    found = share_checks([few, others, many, leaf], 2)
-    assert sorted(np.flatnonzero(units).tolist() for _, units in found) == [[0, 1], [0, 1, 2], [3]]
-    assert all(units[node.active].all() for node, units in found)
-    together = share_checks([few, others, many], 3)
-    assert [np.flatnonzero(units).tolist() for _, units in together] == [[0, 1, 2]]
+    found = share_checks([(0, few), (1, others), (2, many), (2, leaf)], 2)
+    assert sorted(np.flatnonzero(units).tolist() for _, _, units in found) == [[0, 1], [0, 1, 2], [3]]
+    assert all(units[node.active].all() for _, node, units in found)
+    assert [target for target, node, _ in found if node is leaf] == [2]
+    together = share_checks([(0, few), (1, others), (2, many)], 3)
+    assert [np.flatnonzero(units).tolist() for _, _, units in together] == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -9,8 +9,10 @@ import pytest
 
 from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.errors import InterruptedFitWarning, SointerWarning, UnstableBlackBoxWarning
+from sointer.interpreter.localities import leaves
 from sointer.training import table_interpreter
 from sointer.training.energy_steps import EnergyTrainer
+from sointer.training.table_interpreter import Interpretation
 from sointer.training.tables import FIRST_LOOK
 
 X = np.random.default_rng(0).normal(size=(400, 6))
@@ -285,3 +287,31 @@ def test_an_output_explained_on_its_own_is_never_told_apart_by_other_outputs():
         where[structured] = set(explainer.localities(1).to_frame()["where"])
     assert where[True] == {"output y0 = 0", "output y0 = 1"}
     assert not any("output" in text for text in where[False])
+
+
+def test_units_are_checked_in_their_own_locality_also_where_the_first_output_cuts_it(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(1_000, 6))
+
+    def model(rows):
+        switch = rows[:, 0] * rows[:, 1] > 0
+        return np.column_stack([switch, np.where(switch, rows[:, 2] > 0, rows[:, 3] > 0)]).astype(int)
+
+    check, ask, asked = Interpretation._check, Interpretation._ask, []
+
+    def check_leaves(self, trees):
+        for leaf in leaves(trees[1]):
+            leaf.sufficiency = float("nan")
+        check(self, trees)
+
+    def ask_and_note(self, rows, kept):
+        asked.append((self.asked.codes[rows, 0], kept))
+        return ask(self, rows, kept)
+
+    monkeypatch.setattr(Interpretation, "_check", check_leaves)
+    monkeypatch.setattr(Interpretation, "_ask", ask_and_note)
+    SOInter(model, query_budget=2_000, random_state=0, verbose=False).fit(X)
+    switched, kept = (np.concatenate(part) for part in zip(*asked, strict=True))
+    for value, own, other in ((1, 2, 3), (0, 3, 2)):
+        of_leaf = switched[kept[:, own] & ~kept[:, other]]
+        assert len(of_leaf) >= 20
+        assert (of_leaf == value).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -229,11 +229,12 @@ class Interpretation:
             for node in root.walk()
             if np.isnan(node.sufficiency) and node.active.any()
         ]
-        together = share_checks([node for _, node in unknown], self.task.groups.n_units // 3)
+        together = share_checks(unknown, self.task.groups.n_units // 3)
         n_each = min(N_CHECKED, self.n_checks // (len(together) + 1))
+        data = {target: self._data(target) for target in {target for target, _, _ in together}}
         rows, kept = [], []
-        for node, units in together:
-            inside = np.flatnonzero(self._data(self.targets[0]).rows_in(node))
+        for target, node, units in together:
+            inside = np.flatnonzero(data[target].rows_in(node))
             if n_each and len(inside):
                 rows.append(self.task.rng.choice(inside, n_each))
                 kept.append(np.repeat(units[None], n_each, axis=0))
@@ -353,16 +354,20 @@ class Interpretation:
         return float(((a > 0.5) == (b > 0.5)).mean() if self.outputs.graded[target] else (a == b).mean())
 
 
-def share_checks(nodes: list[Node], n_together: int) -> list[tuple[Node, NDArray[np.bool_]]]:
-    """Regions, and units to keep there: whole spaces of several targets are checked at once, so many units together."""
-    found: list[tuple[Node, NDArray[np.bool_]]] = []
-    for node in sorted(nodes, key=lambda node: -int(node.active.sum())):
-        for place, (other, units) in enumerate(found):
+Check: TypeAlias = tuple[int, Node, NDArray[np.bool_]]
+"""A target, a region of its tree, and the units to keep there."""
+
+
+def share_checks(nodes: list[tuple[int, Node]], n_together: int) -> list[Check]:
+    """What to check: whole spaces of several targets at once, up to so many units together, other regions alone."""
+    found: list[Check] = []
+    for target, node in sorted(nodes, key=lambda pair: -int(pair[1].active.sum())):
+        for place, (first, other, units) in enumerate(found):
             if node.parent is None and other.parent is None and (units | node.active).sum() <= n_together:
-                found[place] = other, units | node.active
+                found[place] = first, other, units | node.active
                 break
         else:
-            found.append((node, node.active))
+            found.append((target, node, node.active))
     return found
 
 
