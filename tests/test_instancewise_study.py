@@ -189,3 +189,18 @@ def test_a_line_says_how_many_seeds_stand_behind_it(modules):
 def test_there_is_no_page_without_results():
     kept = list((ROOT / INSTANCEWISE).glob("results/*.jsonl"))
     assert bool(kept) == (ROOT / "docs" / "results" / "instancewise.md").exists()
+
+
+def test_what_is_weak_is_said_with_who_is_better(modules):
+    def row(problem: str, method: str, exact: float) -> dict:
+        of_target = {"given": {"tpr": exact, "fdr": 1 - exact, "exact": exact}}
+        setting = {"problem": problem, "n_features": 11, "kind": "binary", "seed": 1}
+        return {**setting, "method": method, "targets": {"y": of_target}}
+
+    rows = [row("syn4", "SOInter", 0.97), row("syn4", "KernelShap", 0.99), row("syn5", "SOInter", 0.5)]
+    rows += [row("syn6", "SOInter", 0.95), row("syn6", "KernelShap", 0.4)]
+    said = modules.instancewise_page.weak_section(rows)
+    assert "| syn4, 11 features, labels | y | 0.97 | 0.99 (KernelShap) |" in said
+    assert "| syn5, 11 features, labels | y | 0.50 |  |" in said
+    assert "syn6" not in said
+    assert modules.instancewise_page.weak_section(rows[3:]) == ""
