@@ -447,3 +447,41 @@ def test_what_mostly_goes_with_the_switch_leaks(seed: int) -> None:
     assert switch.leak < 1e-3 < 0.01 < blurred.leak
     as_much = replace(switch, leak=blurred.leak)
     assert as_much.saved < switch.saved
+
+
+# --- few queries -----------------------------------------------------------------------------------------
+
+
+def xor(rows: np.ndarray) -> np.ndarray:
+    return ((rows[:, 0] > 0) ^ (rows[:, 1] > 0)).astype(float)
+
+
+def every_feature(rows: np.ndarray) -> np.ndarray:
+    return (rows @ np.linspace(1.0, 0.5, N_UNITS) > 0).astype(float)
+
+
+def units_of(*chosen: int) -> np.ndarray:
+    return np.isin(np.arange(N_UNITS), chosen)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_few_queries_tell_that_two_units_decide(seed: int) -> None:
+    data = planted(xor, n_redraws=60, n_mixtures=60, seed=seed)
+    root = data.grow()
+    assert data.seem_to_suffice(root, units_of(0, 1), 0.9)
+    assert not data.seem_to_suffice(root, units_of(0), 0.9)
+    assert not data.seem_to_suffice(root, units_of(0, 1, 2), 0.9)  # one that does not stand out
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_few_units_do_not_seem_to_suffice_where_all_matter(n: int, seed: int) -> None:
+    data = planted(every_feature, n_redraws=60, n_mixtures=60, seed=seed)
+    root = data.grow()
+    best = units_of(*np.argsort(-root.score)[:n])
+    assert not data.seem_to_suffice(root, best, 0.85)
+
+
+def test_nothing_seems_to_suffice_without_queries_that_could_tell() -> None:
+    data = planted(xor, n_redraws=60, n_mixtures=3)
+    assert not data.seem_to_suffice(data.grow(), units_of(0, 1), 0.9)

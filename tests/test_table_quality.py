@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
+from sklearn.neural_network import MLPClassifier
 
 from sointer import SOInter
 from sointer.datasets import (
@@ -144,14 +146,25 @@ def test_a_rare_label_needs_all_that_makes_it(seed):
         return np.column_stack([first, second, first & second]).astype(int)
 
     X = np.random.default_rng(seed).normal(size=(5_000, 20))
-    explainer = SOInter(outputs, query_budget=4_000, random_state=seed, verbose=False).fit(X)
+    explainer = SOInter(outputs, query_budget=2_000, random_state=seed, verbose=False).fit(X)
     rare = X[outputs(X)[:, 2] == 1]
     assert explainer.explain(rare, 2).mask[:, :4].all(axis=1).mean() >= 0.99
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [44, 45])
-def test_few_queries_suffice_for_all_outputs_at_once(seed):
-    problem = shuffled(ALL_PROBLEMS["mediated_xor"](20), seed)
+@pytest.mark.parametrize("name", ["mediated_xor", "mediated_majority"])
+@pytest.mark.parametrize("seed", [44, 45, 46, 47])
+def test_few_queries_suffice_for_all_outputs_at_once(name, seed):
+    problem = shuffled(ALL_PROBLEMS[name](20), seed)
     explainer = fitted(problem, seed, 500, n_rows=2_000)
     assert judge(problem, explainer, problem.targets[0], seed)[0] == 1.0
+
+
+@pytest.mark.slow
+def test_few_queries_about_a_model_that_many_features_decide_give_evidence():
+    """The control of the test above: what seems to suffice by a few queries must not, where many features decide."""
+    images, digits = load_digits(return_X_y=True)
+    labels = np.eye(10, dtype=int)[digits]
+    model = MLPClassifier((50,), max_iter=200, random_state=0).fit(images[:1200], labels[:1200])
+    explainer = SOInter(model.predict, query_budget=2_000, random_state=44, verbose=False).fit(images[:1200])
+    assert explainer.interpreter_.localities.is_sparse.sum() <= 1

@@ -47,6 +47,8 @@ MIN_SIGNAL = 0.5
 STILL_ON, LEAST_ON = 0.3, 0.05
 """Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell; and
 of the largest effect there."""
+STANDS_OUT = 4.0
+"""How many times the score of all others units must have, to count as few that decide where few queries are left."""
 ENOUGH_EXPECTED = 3.0
 """Changes that would have been seen if a unit mattered as around it: of none at all, chance is then one in twenty."""
 PARENT_WEIGHT = 0.05
@@ -333,6 +335,30 @@ class TargetData:
         if kept.sum() < self.min_tests:
             return float("nan")
         return self.share_kept(self.mixtures.change[kept], inside)
+
+    def seem_to_suffice(self, root: Node, units: BoolArray, least: float) -> bool:
+        """Whether units suffice everywhere as far as few queries can tell.
+
+        They must stand out; redraws of all others, one by one, must change next to nothing, and redraws of these must
+        account for what redrawing everything changes (by the Efron-Stein inequality, what all single redraws change
+        adds up to no less). So must the mixtures that happened to keep these units, and there must be so many that
+        changes would have been seen.
+        """
+        everywhere = np.ones(len(self.mixtures.row), dtype=bool)
+        all_redrawn = self.all_redrawn(everywhere)
+        kept = self.mixtures.kept[:, units].all(axis=1)
+        if kept.sum() * all_redrawn < ENOUGH_EXPECTED:
+            return False
+        _, square = mean_by_unit(self.redraws.unit, self.redraws.change**2, len(units))
+        stand_out = root.score[units].min() > STANDS_OUT * root.score[~units].max(initial=0.0)
+        others_quiet = square[~units].sum() <= (1 - least) * all_redrawn
+        these_account = square[units].sum() >= all_redrawn
+        return bool(
+            stand_out
+            and others_quiet
+            and these_account
+            and self.share_kept(self.mixtures.change[kept], everywhere) >= least
+        )
 
     def share_kept(self, changes: FloatArray, inside: BoolArray) -> float:
         """How much of the change by redrawing everything these changes avoid; none if that is hardly above noise."""

@@ -259,10 +259,14 @@ class Interpretation:
         if self._data(target).noise_rate > 0:
             least = SUFFICES_NOISY
         is_small = mean_active(root) <= max_active(self.task.groups.n_units)
-        return bool(root.active.any() and is_small and root.sufficiency >= least)
+        if not root.active.any() or not is_small:
+            return False
+        if np.isnan(root.sufficiency):  # too few queries were left to learn it
+            return self._data(target).seem_to_suffice(root, root.active, least)
+        return bool(root.sufficiency >= least)
 
     def _mostly_decided(self, target: int, root: Node) -> bool:
-        """Whether a few units nearly suffice everywhere, by the energy and then by queries.
+        """Whether a few units nearly suffice everywhere, by the energy or queries so far, and then by more queries.
 
         If so, they alone count as active, and there is one locality.
         """
@@ -272,16 +276,19 @@ class Interpretation:
             units = np.zeros(len(order), dtype=bool)
             units[order[:size]] = True
             keep = np.repeat(units[None], len(rows), axis=0)
-            if self._sufficiency_of_energy(x, keep, target) < MOSTLY_SUFFICES:
+            seems = self._data(target).seem_to_suffice(root, units, MOSTLY_SUFFICES)
+            if not seems and self._sufficiency_of_energy(x, keep, target) < MOSTLY_SUFFICES:
                 continue
             n = min(N_CHECKED, self.n_checks, len(rows))
             added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
-            if not added:
-                return False
-            asked = self.asked
-            lost = self._change(target, asked.mixture_codes[-added:], asked.codes[asked.mixed[-added:]])
-            sufficiency = self._data(target).share_kept(lost, np.ones(len(asked.mixed), dtype=bool))
+            sufficiency = MOSTLY_SUFFICES if seems else 0.0
+            if added:
+                asked = self.asked
+                lost = self._change(target, asked.mixture_codes[-added:], asked.codes[asked.mixed[-added:]])
+                sufficiency = self._data(target).share_kept(lost, np.ones(len(asked.mixed), dtype=bool))
             if sufficiency < MOSTLY_SUFFICES:
+                if seems:  # only chance spoke for so few
+                    continue
                 return False
             root.active, root.sufficiency, root.children, root.condition = units, sufficiency, None, -1
             return True

@@ -50,6 +50,8 @@ Whoever interrupts a fit after the first gets a usable explainer."""
 SHARE_ASKED_LATER = 0.2
 MIN_CANDIDATES, REDRAWS_PER_CANDIDATE, ENOUGH_REDRAWS = 24, 100, 40
 SHARE_OF_ANY = 0.1
+RARE = 0.15
+"""Share of the samples below which a label is rare."""
 N_LOOKED_AT = 200
 ENOUGH_ANSWERS, MAX_SPARSITY = 5_000, 2.5
 STEPS_PER_EPOCH = 25, 100
@@ -83,7 +85,7 @@ def train_tables(task: Task) -> Trained:
     )
     more, interrupted = More(), False
     try:
-        learn(task, plan, trainer, targets, len(whole), later, more)
+        learn(task, plan, trainer, targets, rare_rows(outputs, whole, targets), len(whole), later, more)
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_LOOK * trainer.n_steps:
             raise
@@ -116,13 +118,20 @@ class More:
 
 
 def learn(
-    task: Task, plan: Plan, trainer: EnergyTrainer, targets: list[int], n_whole: int, later: Question, more: More
+    task: Task,
+    plan: Plan,
+    trainer: EnergyTrainer,
+    targets: list[int],
+    rare: list[NDArray[np.int64]],
+    n_whole: int,
+    later: Question,
+    more: More,
 ) -> None:
     """Train the energy, first on whole samples and mixtures; choose what to redraw, and learn from that as well."""
     pairs, energy, likelihood = trainer.pairs, trainer.energy, trainer.likelihood
     task.history.stage("learning", trainer.n_steps)
     trainer.run_until(FIRST_LOOK, "mixtures")
-    rows, units = plan_redraws(task, plan, energy, likelihood, torch.tensor(targets), n_whole)
+    rows, units = plan_redraws(task, plan, energy, likelihood, torch.tensor(targets), rare, n_whole)
     asked_redraws = task.ask(plan.rows[rows], one_removed(units, task.groups.n_units))
     more.mixtures = later.answers()
     if more.mixtures is not None:
@@ -184,16 +193,41 @@ def mixed_rows(plan: Plan, n_whole: int) -> NDArray[np.int64]:
     return np.arange(plan.n_mixtures) % max(n_whole, 1)
 
 
+def rare_rows(outputs: Outputs, whole: Replies, targets: list[int]) -> list[NDArray[np.int64]]:
+    """For each label of a target that few whole samples have, these samples."""
+    codes = as_codes(outputs, whole.raw).numpy()
+    found = []
+    for target in targets:
+        if not outputs.graded[target]:
+            for label in np.unique(codes[:, target]):
+                rows = np.flatnonzero(codes[:, target] == label)
+                if len(rows) < RARE * len(codes):
+                    found.append(rows)
+    return found
+
+
 def plan_redraws(
-    task: Task, plan: Plan, energy: Any, likelihood: Likelihood, targets: Tensor, n_whole: int
+    task: Task,
+    plan: Plan,
+    energy: Any,
+    likelihood: Likelihood,
+    targets: Tensor,
+    rare: list[NDArray[np.int64]],
+    n_whole: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which whole sample, and which of its units, to redraw: all units if that is affordable, else the strongest."""
+    """Which whole sample, and which of its units, to redraw: all units if that is affordable, else the strongest.
+
+    Half of the samples have a rare label, if there is one: redraws of others seldom change it.
+    """
     n_units, n = task.groups.n_units, plan.n_redraws
     candidates = np.arange(n_units)
     if n < ENOUGH_REDRAWS * n_units:
         strength = strengths(task, energy, likelihood, plan.rows[:n_whole], targets)
         candidates = np.argsort(-strength, kind="stable")[: max(MIN_CANDIDATES, n // REDRAWS_PER_CANDIDATE)]
     row = np.arange(n) % max(n_whole, 1)
+    if rare:
+        chosen = task.rng.integers(len(rare), size=n // 2)
+        row[: n // 2] = [task.rng.choice(rare[which]) for which in chosen]
     unit = candidates[task.rng.permutation(n) % len(candidates)]
     anything = task.rng.random(n) < SHARE_OF_ANY
     unit[anything] = task.rng.integers(n_units, size=int(anything.sum()))
