@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from sointer import Patches, Superpixels
+from sointer.baselines import NearestPixels, Random
 from sointer.datasets import PLANTED_SEGMENTERS, TetrominoClassifier, random_scenes, tetrominoes
 from sointer.errors import InputError
 from sointer.metrics import (
@@ -13,6 +15,7 @@ from sointer.metrics import (
     fill_masked,
     noise_stability,
     persuasion_credit,
+    pixel_scores,
     swap_scores,
     top_k_overlap,
     transfer_scores,
@@ -297,6 +300,22 @@ def test_ties_are_broken_at_random_and_repeat():
     assert not np.array_equal(one.insert_rows, three.insert_rows)
     # A ranking by place would keep the upper rows only.
     assert one.insert_rows[TARGETS[one.used, 0] > 8].mean() > 0
+
+
+@pytest.mark.parametrize("groups", [None, Patches(4), Superpixels(9)])
+def test_scores_of_groups_become_scores_of_pixels(groups):
+    explainer = NearestPixels(WINDOW, k=1, groups=groups, random_state=0).fit(POOL)
+    explanation = explainer.explain(X, target=TARGETS)
+    maps = pixel_scores(explanation)
+    assert maps.shape == (80, 16, 16)
+    units = explanation.source.groups.unit_of_features(80)
+    for row in range(80):
+        assert maps[row].ravel().tolist() == [explanation.scores[row, unit] for unit in units[row]]
+    k = 9 if groups is None else int(explanation.mask.sum(axis=1).max())
+    assert swap_scores(WINDOW, X, TARGETS, maps, POOL, ks=[k], fills=[]).insert[0] > 0.5
+    table = Random(lambda rows: rows > 0.5, k=1).fit(SCORES[:, 0]).explain(SCORES[:2, 0], target=1)
+    with pytest.raises(InputError, match="pixel_scores is for images"):
+        pixel_scores(table)
 
 
 # --- the evaluator -------------------------------------------------------------------------------------------------

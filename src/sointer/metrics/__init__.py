@@ -19,6 +19,7 @@ from sointer.metrics.intervals import MeanInterval, mean_interval
 from sointer.metrics.keep_and_delete import KeepAndDelete, keep_and_delete
 from sointer.metrics.leakage import Leakage, Reading, leakage
 from sointer.metrics.persuasion import PersuasionCredit, persuasion_credit
+from sointer.metrics.pixels import pixel_scores
 from sointer.metrics.segmentation import iou
 from sointer.metrics.stability import NoiseStability, noise_stability, top_k_overlap
 from sointer.metrics.swaps import SwapScores, swap_scores
@@ -46,6 +47,7 @@ __all__ = [
     "median_rank",
     "noise_stability",
     "persuasion_credit",
+    "pixel_scores",
     "post_hoc_f1",
     "r_precision",
     "recall_at_k",

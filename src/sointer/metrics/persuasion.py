@@ -10,16 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sointer.metrics.fills import Fill, fill_masked
-from sointer.metrics.targets import (
-    Model,
-    TargetModel,
-    as_masks,
-    at_targets,
-    best_pixels,
-    check_sizes,
-    read_images,
-    read_targets,
-)
+from sointer.metrics.pixels import as_masks, best_pixels, check_sizes
+from sointer.metrics.targets import Model, TargetModel, at_targets, read_images, read_targets
 
 
 @dataclass(frozen=True, eq=False)

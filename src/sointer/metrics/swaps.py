@@ -16,15 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from sointer.errors import InputError, require_extra
 from sointer.metrics.evaluator import MaskedEvaluator
 from sointer.metrics.fills import FILLS, Fill, fill_masked
+from sointer.metrics.pixels import as_masks, best_pixels, check_sizes
 from sointer.metrics.targets import (
     Model,
     TargetModel,
     as_labels,
-    as_masks,
     at_all_targets,
     at_targets,
-    best_pixels,
-    check_sizes,
     chunks,
     opposite_samples,
     read_images,

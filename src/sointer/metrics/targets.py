@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,15 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from sointer import containers
 from sointer.errors import InputError
-from sointer.metrics.ground_truth import top_k
 from sointer.validation import check_positive_int
 
 Model: TypeAlias = Callable[[NDArray[Any]], Any]
 """From images (n, channels, height, width) to masks (n, height, width), of labels or probabilities, or to tables
 (n, outputs)."""
-
-KS = (10, 30, 100, 300)
-"""Default sizes, as far as there are more pixels than that."""
 
 
 class TargetModel:
@@ -117,22 +113,6 @@ def _check_fit(outputs: NDArray[Any], targets: NDArray[np.int64]) -> None:
         raise InputError(f"targets lie outside the outputs, which have shape {outputs.shape[1:]}.")
 
 
-def best_pixels(scores: ArrayLike, shape: tuple[int, ...], k: int, random_state: int) -> NDArray[np.int64]:
-    """The k best pixels of every image, best first, equal ones at random: (n, k)."""
-    n, _, height, width = shape
-    values = np.asarray(scores, dtype=np.float64)
-    if values.shape not in ((n, height, width), (n, height * width)):
-        raise InputError(f"scores must have shape ({n}, {height}, {width}), one number per pixel, got {values.shape}.")
-    return top_k(values.reshape(n, -1), k, random_state)
-
-
-def as_masks(pixels: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Selected pixels (n, k) as masks (n, 1, height, width)."""
-    masks = np.zeros((len(pixels), shape[2] * shape[3]), dtype=np.bool_)
-    np.put_along_axis(masks, pixels, True, axis=1)
-    return masks.reshape(-1, 1, *shape[2:])
-
-
 def chunks(n: int, size: int) -> list[slice]:
     """Slices of at most `size`."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
@@ -152,13 +132,3 @@ def opposite_samples(
     order = np.argsort(np.where(other, uniforms, np.inf), axis=1)
     chosen = order[np.arange(len(labels))[:, None], np.arange(n_pairs) % np.maximum(count, 1)[:, None]]
     return np.where(count[:, None] > 0, chosen, -1)
-
-
-def check_sizes(ks: Sequence[int] | None, n_pixels: int) -> tuple[int, ...]:
-    """Sizes in rising order, each once."""
-    if ks is None:
-        return tuple(k for k in KS if k < n_pixels) or (1,)
-    sizes = sorted({check_positive_int(k, "each of ks") for k in ks})
-    if not sizes or sizes[-1] > n_pixels:
-        raise InputError(f"ks must be sizes from 1 to {n_pixels}, the number of pixels, got {list(ks)}.")
-    return tuple(sizes)
