@@ -10,7 +10,17 @@ import torch
 from sklearn.base import clone
 
 from sointer import BlackBox, Patches, Superpixels
-from sointer.baselines import L2X, KernelShap, Lime, NearestPixels, Occlusion, Random, Rise, ShapleySampling
+from sointer.baselines import (
+    L2X,
+    KernelShap,
+    Lime,
+    MinimalRegion,
+    NearestPixels,
+    Occlusion,
+    Random,
+    Rise,
+    ShapleySampling,
+)
 from sointer.errors import BlackBoxError, ConstantFeatureWarning, ConstantOutputWarning, InputError
 from sointer.metrics import leakage
 
@@ -28,9 +38,10 @@ BASELINES = {
     "ShapleySampling": (ShapleySampling, {"n_samples": 100}),
     "Rise": (Rise, {"n_samples": 100, "removal": "zero"}),
     "Occlusion": (Occlusion, {"n_samples": 100, "removal": "zero"}),
+    "MinimalRegion": (MinimalRegion, {"n_samples": 100, "removal": "zero"}),
 }
 BY_REMOVAL = ("Lime", "KernelShap", "ShapleySampling")
-ASKING = (*BY_REMOVAL, "Rise", "Occlusion")
+ASKING = (*BY_REMOVAL, "Rise", "Occlusion", "MinimalRegion")
 GROUPS = {"pixels": None, "patches": Patches(2), "superpixels": Superpixels(6)}
 
 

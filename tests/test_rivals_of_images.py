@@ -13,7 +13,15 @@ from sklearn.base import clone
 
 from sointer import BlackBox, Patches, Superpixels
 from sointer.adapters import as_black_box
-from sointer.baselines import ExpectedGradients, GradientTimesInput, NearestPixels, Occlusion, Random, Rise
+from sointer.baselines import (
+    ExpectedGradients,
+    GradientTimesInput,
+    MinimalRegion,
+    NearestPixels,
+    Occlusion,
+    Random,
+    Rise,
+)
 from sointer.baselines.occlusion import MIN_DRAWS, windows
 from sointer.baselines.rise import coefficients
 from sointer.datasets import PLANTED_SEGMENTERS, ConvolutionalSegmenter, TetrominoClassifier, random_scenes, tetrominoes
@@ -31,6 +39,7 @@ TRAIN, X = SCENES[:150], SCENES[150:]
 TARGETS = np.random.default_rng(0).integers(16, size=(50, 2))
 WHITE_BOX = {"gradient x input": (GradientTimesInput, {}), "expected": (ExpectedGradients, {"n_samples": 8})}
 BY_SWAPS = {"Rise": (Rise, {"n_samples": 200}), "Occlusion": (Occlusion, {"n_samples": 200})}
+REGION = {"MinimalRegion": (MinimalRegion, {"n_samples": 200})}
 
 
 class Linear(torch.nn.Module):
@@ -175,9 +184,9 @@ def test_windows_cover_all_pixels_within_the_budget(size, n_samples):
     assert len(found) * MIN_DRAWS <= max(n_samples, 2 * MIN_DRAWS)
 
 
-@pytest.mark.parametrize("kind", list(BY_SWAPS))
+@pytest.mark.parametrize("kind", [*BY_SWAPS, *REGION])
 def test_queries_are_bounded(kind):
-    explainer_class, settings = BY_SWAPS[kind]
+    explainer_class, settings = (BY_SWAPS | REGION)[kind]
     explainer = explainer_class(PLANTED_SEGMENTERS["window"](SCENES), k=3, random_state=0, **settings).fit(TRAIN)
     explainer.explain(X[:4], target=(5, 5))
     assert 4 < explainer.n_explain_queries_ <= 4 * 201
@@ -198,6 +207,7 @@ def test_planted_truth_is_found_better_than_by_controls():
             "expected": ExpectedGradients(segmenter.as_module(), random_state=0),
             "rise": Rise(segmenter, n_samples=500, random_state=0),
             "occlusion": Occlusion(segmenter, n_samples=500, random_state=0),
+            "region": MinimalRegion(segmenter, n_samples=500, random_state=0),
             "nearest": NearestPixels(segmenter, random_state=0),
             "random": Random(segmenter, random_state=0),
         }
@@ -209,6 +219,8 @@ def test_planted_truth_is_found_better_than_by_controls():
         assert found[name, "rise"] > found[name, "random"] + 0.3, found
         assert found[name, "occlusion"] > found[name, "random"] + 0.2, found
         assert found[name, "random"] < 0.2, found
+        assert found[name, "region"] >= found[name, "nearest"] - 0.02, found
+    assert found["flood", "region"] > found["flood", "nearest"] + 0.1, found
     assert found["window", "gradient x input"] > 0.98
     assert found["window", "nearest"] > 0.9
     assert found["offset", "rise"] > found["offset", "nearest"]
@@ -225,6 +237,33 @@ def test_insert_and_delete_agree_with_the_ranking(kind):
     own = swap_scores(segmenter, X, TARGETS, scores, pool, ks=[18], fills=[])
     random = swap_scores(segmenter, X, TARGETS, np.random.default_rng(0).random(scores.shape), pool, ks=[18], fills=[])
     assert own.mean > random.mean + 0.3
+
+
+def test_the_region_suffices_also_in_images_that_it_has_not_seen():
+    segmenter = PLANTED_SEGMENTERS["majority"](SCENES)
+    scores = MinimalRegion(segmenter, random_state=0).fit(TRAIN).explain(X, target=TARGETS, k=5).scores
+    sizes = (scores > 1).sum(axis=1)
+    assert 2 <= np.median(sizes) < 40
+    pool = random_scenes(100, size=16, random_state=9).images
+    region = np.where(scores > 1, 1.0, 0.0)
+    inserts = []
+    for size in np.unique(sizes).tolist():
+        own = sizes == size
+        inserts += (
+            swap_scores(segmenter, X[own], TARGETS[own], region[own], pool, ks=[max(1, size)], fills=[], n_pairs=5)
+            .insert_rows[:, 0]
+            .tolist()
+        )
+    assert np.mean(inserts) > 0.75
+
+
+def test_a_region_of_numbers_and_of_no_counterexample():
+    numbers = MinimalRegion(lambda images: np.roll(images[:, 0] * 2.0, 3, axis=2), k=1, random_state=0).fit(TRAIN)
+    assert numbers.explain(X[:10], target=(4, 7)).pixels.tolist() == [[[4, 4]]] * 10
+    constant = MinimalRegion(lambda images: np.ones((len(images), 16, 16), dtype=int), k=3, random_state=0).fit(TRAIN)
+    assert (constant.explain(X[:2], target=(4, 7)).n_selected == 3).all()
+    with pytest.raises(InputError, match="must return masks"):
+        MinimalRegion(TetrominoClassifier()).fit(tetrominoes(50)[0])
 
 
 @pytest.mark.parametrize("kind", list(BY_SWAPS))

@@ -6,6 +6,7 @@ from sointer.baselines.invase import Invase
 from sointer.baselines.kernel_shap import KernelShap
 from sointer.baselines.l2x import L2X
 from sointer.baselines.lime import Lime
+from sointer.baselines.minimal_region import MinimalRegion
 from sointer.baselines.nearest_pixels import NearestPixels
 from sointer.baselines.occlusion import Occlusion
 from sointer.baselines.random import Random
@@ -21,6 +22,7 @@ __all__ = [
     "Invase",
     "KernelShap",
     "Lime",
+    "MinimalRegion",
     "NearestPixels",
     "Occlusion",
     "Random",

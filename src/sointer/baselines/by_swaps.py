@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,15 +49,12 @@ class BySwaps(RowByRow):
         same = source.outputs.agree(np.repeat(row.answer, len(self.reference_rows_), axis=0), self.reference_outputs_)
         return 1.0 - target_columns(same.astype(np.float64), row.targets, source.regions)
 
-    def _mixed_values(
+    def _mixed(
         self, row: Row, keep_units: NDArray[np.bool_], references: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """How far mixtures, which keep some units of the row, have its values: (mixtures, targets)."""
+    ) -> Iterator[NDArray[np.float64]]:
+        """Mixtures, which keep some units of the row and have the others from references, in parts."""
         step = max(1, MAX_NUMBERS // row.columns.shape[1])
-        values = []
         for start in range(0, len(keep_units), step):
             keep = keep_units[start : start + step]
             columns = row.groups.take(np.zeros(len(keep), dtype=np.int64)).to_columns(keep)
-            others = self.reference_rows_[references[start : start + step]]
-            values.append(row.values(np.where(columns, row.columns, others)))
-        return np.concatenate(values)
+            yield np.where(columns, row.columns, self.reference_rows_[references[start : start + step]])

@@ -71,7 +71,8 @@ class Occlusion(BySwaps):
             usable = usable if len(usable) else np.arange(len(differs))
             drawn = rng.permutation(usable)[:n_draws]
             keep, references = np.tile(~hidden, (len(drawn), 1)), np.repeat(drawn, len(hidden))
-            change = own[place] - self._mixed_values(row, keep, references)[:, place]
+            values = [row.values(points)[:, place] for points in self._mixed(row, keep, references)]
+            change = own[place] - np.concatenate(values)
             change = (change if self._is_signed else np.abs(change)).reshape(len(drawn), -1).mean(axis=0)
             weights[place] = change @ hidden / covered
         return weights

@@ -52,7 +52,8 @@ class Rise(BySwaps):
             keep = several_scales(units, image.size, n, row.rng)
             differs = self._differs(row)
             differs[:, ~differs.any(axis=0)] = 1.0  # no counterexample: all mixtures count
-            yield coefficients(keep, self._mixed_values(row, keep, references), differs[references])
+            values = np.concatenate([row.values(points) for points in self._mixed(row, keep, references)])
+            yield coefficients(keep, values, differs[references])
 
 
 def coefficients(
