@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from sointer.errors import InputError
 
@@ -65,11 +66,17 @@ def _inpainted(images: NDArray[Any], keep: NDArray[np.bool_], mean: NDArray[Any]
     filled = torch.from_numpy(mean.astype(np.float32)).expand_as(x)
     side = 2 ** int(np.log2(min(images.shape[2:]))) - 1
     while side >= 3:  # from coarse to fine, each scale where it sees a kept pixel
-        share = F.avg_pool2d(weight, side, 1, side // 2)
-        local = F.avg_pool2d(x * weight, side, 1, side // 2) / share.clamp_min(1e-8)
+        share = _box_means(weight, side)
+        local = _box_means(x * weight, side) / share.clamp_min(1e-8)
         filled = torch.where(share > 0, local, filled)
         side = (side - 1) // 2
     for _ in range(N_SMOOTHING_STEPS):
         around = F.avg_pool2d(F.pad(filled, (1, 1, 1, 1), mode="replicate"), 3, 1)
         filled = torch.where(kept, x, around)
     return np.asarray(filled.numpy())
+
+
+def _box_means(maps: Tensor, side: int) -> Tensor:
+    """Means over squares, zeros around the image: first down, then across, which is the same and faster."""
+    down = F.avg_pool2d(maps, (side, 1), 1, (side // 2, 0))
+    return F.avg_pool2d(down, (1, side), 1, (0, side // 2))
