@@ -10,7 +10,17 @@ import torch
 from sklearn.base import clone
 
 from sointer import BlackBox, Patches, Superpixels
-from sointer.baselines import L2X, KernelShap, Lime, NearestPixels, Random, ShapleySampling
+from sointer.baselines import (
+    L2X,
+    KernelShap,
+    Lime,
+    MinimalRegion,
+    NearestPixels,
+    Occlusion,
+    Random,
+    Rise,
+    ShapleySampling,
+)
 from sointer.errors import BlackBoxError, ConstantFeatureWarning, ConstantOutputWarning, InputError
 from sointer.metrics import leakage
 
@@ -26,8 +36,12 @@ BASELINES = {
     "Lime": (Lime, {"n_samples": 150}),
     "KernelShap": (KernelShap, {"n_samples": 100}),
     "ShapleySampling": (ShapleySampling, {"n_samples": 100}),
+    "Rise": (Rise, {"n_samples": 100, "removal": "zero"}),
+    "Occlusion": (Occlusion, {"n_samples": 100, "removal": "zero"}),
+    "MinimalRegion": (MinimalRegion, {"n_samples": 100, "removal": "zero"}),
 }
-ASKING = ("Lime", "KernelShap", "ShapleySampling")
+BY_REMOVAL = ("Lime", "KernelShap", "ShapleySampling")
+ASKING = (*BY_REMOVAL, "Rise", "Occlusion", "MinimalRegion")
 GROUPS = {"pixels": None, "patches": Patches(2), "superpixels": Superpixels(6)}
 
 
@@ -237,7 +251,7 @@ def test_two_settings_and_l2x_say_that_they_know_no_images() -> None:
 # --- planted truth ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ASKING)
+@pytest.mark.parametrize("kind", BY_REMOVAL)
 def test_the_planted_pixel_is_found(kind) -> None:
     explainer_class, settings = BASELINES[kind]
     bright = np.where(IMAGES > 128, 255, 1).astype(np.uint8)
@@ -249,6 +263,16 @@ def test_the_planted_pixel_is_found(kind) -> None:
     patch = explainer_class(Shifted(), k=1, groups=Patches(2), random_state=0, **settings).fit(bright)
     found = patch.explain(bright[:5], target=(2, 4))
     assert [found.feature_names[unit] for unit in found.selected[:, 0]] == ["patch (1, 1)"] * 5
+
+
+def test_kernel_shap_finds_the_superpixel_of_the_planted_pixel() -> None:
+    bright = np.where(IMAGES > 128, 255, 1).astype(np.uint8)
+    bright[:, 1, 2, 2] = 255
+    explainer = KernelShap(Shifted(), k=1, groups=Superpixels(6), n_samples=100, random_state=0).fit(bright)
+    explanation = explainer.explain(bright[:8], target=(2, 4))
+    units = explanation.source.groups.unit_of_features(8)
+    assert explanation.selected[:, 0].tolist() == units[:, 2 * WIDTH + 2].tolist()
+    assert len({tuple(row) for row in units.tolist()}) > 1
 
 
 def test_nearest_pixels_are_the_nearest() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sointer import containers
+from sointer.errors import InputError
 
 
 class TorchPredict:
@@ -29,6 +31,19 @@ class TorchPredict:
         with _evaluating(self.module), torch.inference_mode():
             reply = self.module(self._to_tensor(X))
         return reply.cpu() if isinstance(reply, torch.Tensor) else reply
+
+    def gradient(self, X: Any, part: Callable[[torch.Tensor], torch.Tensor]) -> NDArray[np.float64]:
+        """The gradient of the sum over `part` of the module's outputs (n, outputs), in the shape of X."""
+        with _evaluating(self.module), torch.inference_mode(False), torch.enable_grad():
+            points = self._to_tensor(X).detach().clone().requires_grad_(True)
+            reply = self.module(points)
+            if not isinstance(reply, torch.Tensor) or not reply.requires_grad:
+                raise InputError(
+                    f"the outputs of {self!r} have no gradient; give a module that returns one tensor of logits or "
+                    "probabilities rather than labels."
+                )
+            (found,) = torch.autograd.grad(part(reply.reshape(len(points), -1)).sum(), points)
+        return np.asarray(found.detach().cpu().numpy(), dtype=np.float64)
 
     def _to_tensor(self, X: Any) -> torch.Tensor:
         weights = [*self.module.parameters(), *self.module.buffers()]

@@ -74,7 +74,7 @@ class Baseline(Explainer):
     def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Any = None) -> AnyBaseline:
         """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used."""
         self._check_settings()
-        subject = self._read(X, self.removal)
+        subject = self._read(X, self._wanted_removal())
         queries_before = subject.black_box.n_queries
         answers = self._ask_whole_rows(subject, targets)
         warn_about_outputs(answers.outputs, answers.raw, stacklevel=2)
@@ -87,6 +87,10 @@ class Baseline(Explainer):
 
     def _check_settings(self) -> None:
         """Refuse impossible settings before anything is asked."""
+
+    def _wanted_removal(self) -> Any:
+        """What `removal` stands for."""
+        return self.removal
 
     @abstractmethod
     def _learn(self, subject: Subject, answers: Answers) -> None:

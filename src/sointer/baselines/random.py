@@ -31,12 +31,12 @@ class Random(UsualValue):
     def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         for i, (rng, target) in enumerate(zip(self._row_generators(source), targets.tolist(), strict=True)):
-            lots = np.random.default_rng([_number_of(target, source), int(rng.integers(2**63))])
+            lots = np.random.default_rng([target_number(target, source), int(rng.integers(2**63))])
             scores[i] = lots.random(source.groups.n_units, dtype=np.float32)
         return scores, self._usual(source, targets)
 
 
-def _number_of(target: int, source: Source) -> int:
+def target_number(target: int, source: Source) -> int:
     """An output's number, or one made from the outputs of a region, whose own number depends on what else is asked."""
     if target < source.outputs.n_outputs:
         return target

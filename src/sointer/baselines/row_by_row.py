@@ -51,6 +51,15 @@ class Row:
         """
         return self._support(self.source.ask(points))
 
+    def stays(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Queries encoded points: whether each target has the row's own value, of regions the share that has.
+
+        Probabilities by their side of 0.5, numbers within the tolerance: (points, targets).
+        """
+        outputs = self.source.outputs
+        same = outputs.agree(np.repeat(self.answer, len(points), axis=0), self.source.ask(points))
+        return target_columns(same.astype(np.float64), self.targets, self.source.regions)
+
     @property
     def value(self) -> NDArray[np.float64]:
         """The same of the whole row, which has been asked already: (targets,)."""

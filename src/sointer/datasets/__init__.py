@@ -13,10 +13,21 @@ from sointer.datasets.multilabel import (
     load_scene,
     load_wikimovies,
 )
+from sointer.datasets.planted_segmenters import (
+    PLANTED_SEGMENTERS,
+    ConvolutionalSegmenter,
+    FloodSegmenter,
+    LandmarkSegmenter,
+    MajoritySegmenter,
+    OffsetSegmenter,
+    WindowSegmenter,
+)
 from sointer.datasets.problem import Problem
 from sointer.datasets.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
 from sointer.datasets.records import MultiLabelData, SegmentationData
 from sointer.datasets.regression import REGRESSION_PROBLEMS, friedman1, friedman2, mechanics
+from sointer.datasets.scenes import random_scenes
+from sointer.datasets.segmenter import PlantedSegmenter
 from sointer.datasets.structural import (
     STRUCTURAL_PROBLEMS,
     Structural,
@@ -47,21 +58,32 @@ from sointer.datasets.synthetic import (
     shuffled,
     with_decoys,
 )
+from sointer.datasets.tetrominoes import TetrominoClassifier, Tetrominoes, tetrominoes
 
 __all__ = [
     "ALL_PROBLEMS",
     "INSTANCEWISE_PROBLEMS",
+    "PLANTED_SEGMENTERS",
     "PUBLISHED_PROBLEMS",
     "REGRESSION_PROBLEMS",
     "SEGMENTS",
     "STRUCTURAL_PROBLEMS",
+    "ConvolutionalSegmenter",
+    "FloodSegmenter",
+    "LandmarkSegmenter",
     "LogisticProblem",
+    "MajoritySegmenter",
     "MultiLabelData",
+    "OffsetSegmenter",
+    "PlantedSegmenter",
     "Problem",
     "SegmentationData",
     "SevenSegmentDigits",
     "Structural",
+    "TetrominoClassifier",
+    "Tetrominoes",
     "TruePaths",
+    "WindowSegmenter",
     "clusters",
     "copied_outputs",
     "correlated",
@@ -98,9 +120,11 @@ __all__ = [
     "paper_e1",
     "paper_e2",
     "partly_mediated",
+    "random_scenes",
     "shuffled",
     "switching",
     "syn",
     "syn_model",
+    "tetrominoes",
     "with_decoys",
 ]

@@ -85,6 +85,42 @@ def top_of_sizes(scores: npt.ArrayLike, sizes: npt.ArrayLike, rng: int | np.rand
     return mask
 
 
+def r_precision(scores: npt.ArrayLike, relevant: npt.ArrayLike, *, random_state: int = 0) -> float:
+    """Mean over samples of the share of relevant features among the best k, where k is their true number.
+
+    Both precision and recall at that size: 1 if all relevant features are ranked first; at random, the share of
+    features that are relevant. Equal scores are ranked at random.
+
+    Parameters
+    ----------
+    scores : array (n, features) or (n, height, width)
+        Larger is more relevant.
+    relevant : boolean array of the same shape
+        Samples without a relevant feature, whose truth is ambiguous, are left out.
+    random_state : int
+        Seed of the order of equal scores.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ or no sample has a relevant feature.
+
+    Examples
+    --------
+    >>> r_precision([[0.9, 0.1, 0.8], [0.1, 0.5, 0.2]], [[True, True, False], [False, True, False]])
+    0.75
+    """
+    values, truth = np.asarray(scores, dtype=np.float64), np.asarray(relevant)
+    if values.ndim < 2 or values.shape != truth.shape or truth.dtype != np.bool_:
+        raise ValueError(f"scores and boolean truth must have the same shape, got {values.shape} and {truth.shape}")
+    flat, known = values.reshape(len(values), -1), truth.reshape(len(truth), -1)
+    has_truth = known.any(axis=1)
+    if not has_truth.any():
+        raise ValueError("R-precision is undefined where no feature of any sample is relevant")
+    chosen = top_of_sizes(flat, known.sum(axis=1), random_state)
+    return float(np.mean(true_positive_rates(chosen[has_truth], known[has_truth])))
+
+
 def true_positive_rates(selected: npt.ArrayLike, relevant: npt.ArrayLike) -> FloatArray:
     """For each sample, the share of its relevant features that were selected."""
     chosen, truth = _paired_masks(selected, relevant)
