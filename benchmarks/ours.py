@@ -11,7 +11,7 @@ from subjects import Subject
 
 from sointer import SOInter
 from sointer.baselines import L2X, KernelShap, Lime
-from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import EnergyConfig, TrainingConfig
 
 
 class Ours:
@@ -59,6 +59,5 @@ def quick_images() -> dict[str, Any]:
     return {
         "query_budget": 60,
         "energy": EnergyConfig(hidden=(4, 8), batch_size=8),
-        "interpreter": InterpreterConfig(hidden=(4, 8), n_residual_steps=4, batch_size=8),
-        "training": TrainingConfig(n_rounds=2),
+        "training": TrainingConfig(n_epochs=1),
     }

@@ -16,7 +16,7 @@ from mutations import DAMAGES, fresh_copy
 from study import Case, Row, Study
 
 import sointer
-from sointer import InterpreterConfig, Patches, SOInter, Superpixels, TrainingConfig
+from sointer import Patches, SOInter, Superpixels, TrainingConfig
 from sointer.errors import SointerError
 
 PER_PART = 500
@@ -65,8 +65,6 @@ def saved_explainers(folder: Path) -> dict[str, Path]:
         warnings.simplefilter("ignore")
         for name, (data, model, _, settings) in EXPLAINERS.items():
             some = {} if "preset" in settings else quick
-            if data is IMAGES:
-                some = {**quick, "interpreter": InterpreterConfig(n_residual_steps=5)}
             SOInter(model, **{**small, **some, **settings}).fit(data).save(folder / name)
     return {name: folder / name for name in EXPLAINERS}
 

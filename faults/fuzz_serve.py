@@ -19,7 +19,7 @@ from served import Client, Server, request, serving
 from study import Case, Row, Study
 from tables import sections, table
 
-from sointer import InterpreterConfig, SOInter, TrainingConfig
+from sointer import SOInter, TrainingConfig
 
 PER_PART, N_PARTS, N_CLIENTS = 2000, 20, 16
 LONGEST = 5.0
@@ -132,8 +132,6 @@ def run(part: int, n: int) -> dict[str, Any]:
 def fit(kind: str) -> SOInter:
     data, model, _, settings = EXPLAINERS[kind]
     quick = {"training": TrainingConfig(n_epochs=1)}
-    if data is IMAGES:
-        quick["interpreter"] = InterpreterConfig(n_residual_steps=5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return SOInter(model, **{"k": 2, "query_budget": 120, "random_state": 0, **quick, **settings}).fit(data)

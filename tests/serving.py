@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
-from sointer import InterpreterConfig, SOInter, TrainingConfig
+from sointer import SOInter, TrainingConfig
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(120, 5))
@@ -73,13 +73,11 @@ def fitted(kind: str) -> SOInter:
 
 
 def fit(asked: Any, data: Any, **settings: Any) -> SOInter:
-    only_images = {"interpreter": InterpreterConfig(n_residual_steps=5)} if data is IMAGES else {}
     quick = {
         "k": 2,
         "query_budget": 200,
         "random_state": 0,
         "training": TrainingConfig(n_epochs=2),
-        **only_images,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 import sointer
 from repo_scripts import run_apart
-from sointer import BlackBox, InterpreterConfig, SOInter, TrainingConfig
+from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.blackbox.journal import Journal
 from sointer.blackbox.records import RecordFile
 from sointer.blackbox.rowkeys import row_keys
@@ -182,7 +182,7 @@ def mixed(batch):
 
 
 IMAGES = np.random.default_rng(1).random((30, 1, 4, 4))
-SHORT = {"interpreter": InterpreterConfig(n_residual_steps=5), "query_budget": 120}
+SHORT = {"training": TrainingConfig(n_epochs=1), "query_budget": 120}
 PAPER = {"preset": "paper", "interpreter": None, "training": TrainingConfig(n_rounds=1, n_pretraining_steps=10)}
 
 

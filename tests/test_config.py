@@ -20,7 +20,7 @@ def used_by(stage: type[StageConfig], preset: str, data: str) -> dict[str, objec
     """Settings of a preset with some data: those of tables, changed, added and (None) taken away."""
     used = dict(stage.presets[preset])
     if preset == "default" and data != "table":
-        used.update(stage.other_data[data])
+        used.update(stage.other_data.get(data, {}))
     return {name: value for name, value in used.items() if value is not None}
 
 
@@ -65,7 +65,6 @@ def test_what_is_set_stays() -> None:
         (EnergyConfig(input_sparsity=1.0), "paper", "EnergyConfig.input_sparsity=1.0"),
         (EnergyConfig(coupling_speed=3.0), "paper", "EnergyConfig.coupling_speed=3.0"),
         (InterpreterConfig(n_path_steps=3), "paper", "InterpreterConfig.n_path_steps=3"),
-        (InterpreterConfig(n_residual_steps=0), "paper", "InterpreterConfig.n_residual_steps=0"),
         (TrainingConfig(n_epochs=3), "paper", "TrainingConfig.n_epochs=3"),
         (TrainingConfig(margin=2.0), "default", "TrainingConfig.margin=2.0"),
         (TrainingConfig(penalty_tolerance=0.1), "default", "TrainingConfig.penalty_tolerance=0.1"),
@@ -90,7 +89,6 @@ def test_a_setting_without_effect_is_refused(config: StageConfig, preset: str, n
         EnergyConfig(input_sparsity=-0.1),
         EnergyConfig(exact_limit=0),
         InterpreterConfig(n_path_steps=0),
-        InterpreterConfig(n_residual_steps=-1),
         InterpreterConfig(temperature=0.0),
         TrainingConfig(n_rounds=-1),
         TrainingConfig(validation_share=0.0),
@@ -108,13 +106,12 @@ def test_values_out_of_range_are_refused(config: StageConfig) -> None:
     [
         EnergyConfig(input_sparsity=0.0),
         EnergyConfig(weight_decay=0.0),
-        InterpreterConfig(n_residual_steps=0),
         TrainingConfig(n_rounds=0),
         TrainingConfig(on_policy_share=0.0),
     ],
 )
 def test_zero_is_fine_where_it_switches_something_off(config: StageConfig) -> None:
-    resolved = config.resolve("default", "table" if isinstance(config, EnergyConfig) else "images")
+    resolved = config.resolve("default", "table" if isinstance(config, EnergyConfig) else "sparse rows")
     given = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if getattr(config, f.name) == 0}
     assert given
     assert all(getattr(resolved, name) == 0 for name in given)
@@ -159,7 +156,7 @@ def test_settings_cannot_be_misspelt_or_changed() -> None:
     ("config", "preset"),
     [
         (InterpreterConfig(n_path_steps=3), "default"),  # sparse rows
-        (InterpreterConfig(n_residual_steps=3, temperature=2.0), "default"),  # images
+        (EnergyConfig(hidden=(4, 4), weight_decay=0.0), "default"),  # images
         (TrainingConfig(n_rounds=3, on_policy_share=0.2), "default"),
         (EnergyConfig(input_sparsity=0.5, coupling_speed=2.0), "default"),  # not images
         (TrainingConfig(margin=0.5), "paper"),
@@ -174,7 +171,7 @@ def test_settings_of_any_data_pass_before_the_data_are_known(config: StageConfig
     [
         (InterpreterConfig(n_path_steps=3), "paper", "n_path_steps=3 has no effect with preset='paper'"),
         (TrainingConfig(margin=2.0), "default", "margin=2.0 has no effect with preset='default'"),
-        (InterpreterConfig(n_path_steps=3, n_residual_steps=3), "default", "has no effect"),  # never both
+        (InterpreterConfig(n_path_steps=3, temperature=2.0), "default", "has no effect"),  # never both
         (InterpreterConfig(n_path_steps=0), "default", "n_path_steps must be a positive whole number"),
     ],
 )

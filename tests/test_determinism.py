@@ -13,7 +13,7 @@ import torch
 
 import sointer
 from conftest import numpy_state
-from sointer import BlackBox, EnergyConfig, InterpreterConfig, SOInter, TrainingConfig
+from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import SointerWarning
 
 RNG = np.random.default_rng(0)
@@ -30,8 +30,7 @@ QUICK = {
 QUICK_IMAGES = {
     **QUICK,
     "query_budget": 100,
-    "training": TrainingConfig(n_epochs=1, n_rounds=1),
-    "interpreter": InterpreterConfig(n_residual_steps=5),
+    "training": TrainingConfig(n_epochs=1),
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sointer import InterpreterConfig, SOInter, TrainingConfig
+from sointer import SOInter, TrainingConfig
 from sointer.baselines import KernelShap, Random
 
 pytestmark = [
@@ -137,9 +137,6 @@ def test_effects_lead_from_the_base_value_to_the_output(fitted):
 
 
 def test_where_signs_are_unknown_there_are_no_effects():
-    images = np.random.default_rng(0).random((20, 1, 6, 6))
-    little = {"interpreter": InterpreterConfig(n_residual_steps=4), "training": TrainingConfig(n_epochs=1, n_rounds=1)}
-    of_images = quick(lambda X: (X[:, 0] > 0.5).astype(int), images, query_budget=40, **little)
     paper = SOInter(
         MODELS["binary"],
         preset="paper",
@@ -153,7 +150,6 @@ def test_where_signs_are_unknown_there_are_no_effects():
         KernelShap(MODELS["binary"], n_samples=40, **settings).fit(X),
     ]
     for explainer, data, target in (
-        (of_images, images[:3], (2, 3)),
         (paper, X[:3], 0),
         *((baseline, X[:3], 0) for baseline in baselines),
     ):

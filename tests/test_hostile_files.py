@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 import sointer
 from repo_scripts import run_apart
-from sointer import InterpreterConfig, Patches, SOInter, TrainingConfig
+from sointer import Patches, SOInter, TrainingConfig
 from sointer.errors import LoadError, SointerWarning
 from sointer.storage.plain_json import content_digest, parse
 
@@ -48,7 +48,7 @@ def fitted(data, model=two_outputs, **changes):
 
 @pytest.fixture(scope="module")
 def explainers():
-    brief = {"interpreter": InterpreterConfig(n_residual_steps=5), "training": TrainingConfig(n_epochs=1, n_rounds=1)}
+    brief = {"training": TrainingConfig(n_epochs=1)}
     masks = fitted(IMAGES, lambda batch: (batch[:, 0] > 0.5).astype(int), groups=Patches(2), **brief)
     numbers = fitted(TABLE, lambda batch: np.asarray(batch)[:, :2] * 3.5)
     return {"table": fitted(TABLE), "words": fitted(WORDS), "images": masks, "numbers": numbers}

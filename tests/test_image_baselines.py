@@ -31,11 +31,11 @@ IMAGES = np.random.default_rng(0).integers(1, 256, size=(40, 3, HEIGHT, WIDTH)).
 BOX = np.s_[1:3, 2:5]
 
 BASELINES = {
-    "Random": (Random, {}),
-    "NearestPixels": (NearestPixels, {}),
-    "Lime": (Lime, {"n_samples": 150}),
-    "KernelShap": (KernelShap, {"n_samples": 100}),
-    "ShapleySampling": (ShapleySampling, {"n_samples": 100}),
+    "Random": (Random, {"removal": "zero"}),
+    "NearestPixels": (NearestPixels, {"removal": "zero"}),
+    "Lime": (Lime, {"n_samples": 150, "removal": "zero"}),
+    "KernelShap": (KernelShap, {"n_samples": 100, "removal": "zero"}),
+    "ShapleySampling": (ShapleySampling, {"n_samples": 100, "removal": "zero"}),
     "Rise": (Rise, {"n_samples": 100, "removal": "zero"}),
     "Occlusion": (Occlusion, {"n_samples": 100, "removal": "zero"}),
     "MinimalRegion": (MinimalRegion, {"n_samples": 100, "removal": "zero"}),
@@ -268,7 +268,9 @@ def test_the_planted_pixel_is_found(kind) -> None:
 def test_kernel_shap_finds_the_superpixel_of_the_planted_pixel() -> None:
     bright = np.where(IMAGES > 128, 255, 1).astype(np.uint8)
     bright[:, 1, 2, 2] = 255
-    explainer = KernelShap(Shifted(), k=1, groups=Superpixels(6), n_samples=100, random_state=0).fit(bright)
+    explainer = KernelShap(Shifted(), k=1, groups=Superpixels(6), n_samples=100, removal="zero", random_state=0).fit(
+        bright
+    )
     explanation = explainer.explain(bright[:8], target=(2, 4))
     units = explanation.source.groups.unit_of_features(8)
     assert explanation.selected[:, 0].tolist() == units[:, 2 * WIDTH + 2].tolist()

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sointer import EnergyConfig, InterpreterConfig, Patches, SOInter, TrainingConfig
+from sointer import EnergyConfig, Patches, SOInter, TrainingConfig
 from sointer.errors import InputError
 from sointer.interop.captum import SOInterAttribution
 from sointer.interop.quantus import explain_func
@@ -30,8 +30,7 @@ QUICK: dict[str, Any] = {
 QUICK_IMAGES: dict[str, Any] = {
     "random_state": 0,
     "query_budget": 60,
-    "interpreter": InterpreterConfig(n_residual_steps=2),
-    "training": TrainingConfig(n_epochs=1, n_rounds=1),
+    "training": TrainingConfig(n_epochs=1),
 }
 NAMES = ["rain", "wind", "sun", "kind of day", "heat"]
 
@@ -140,13 +139,13 @@ def test_the_waterfall_of_shap_begins_at_the_base_value(of_frames: SOInter) -> N
     assert f"{reached:.3f}".rstrip("0") in words
 
 
-def test_without_effects_shap_gets_scores_from_zero(of_images: SOInter) -> None:
+def test_of_images_shap_gets_signed_evidence_from_zero(of_images: SOInter) -> None:
     pytest.importorskip("shap")
     images = torch.rand(2, 3, 6, 8, generator=torch.Generator().manual_seed(1))
     explanation = of_images.explain(images, (2, 3))
-    assert explanation.effects is None
+    assert explanation.effects is not None
     converted = explanation.to_shap()
-    np.testing.assert_allclose(converted.values[..., 0].reshape(2, -1), explanation.scores, rtol=1e-6)
+    np.testing.assert_allclose(converted.values[..., 0].reshape(2, -1), explanation.effects, rtol=1e-6)
     np.testing.assert_array_equal(converted.base_values, np.zeros(2))
 
 

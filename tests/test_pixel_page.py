@@ -180,7 +180,7 @@ def images() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def explainer(images: np.ndarray) -> Random:
-    return Random(bright, k=3, random_state=0).fit(images)
+    return Random(bright, k=3, removal="zero", random_state=0).fit(images)
 
 
 def written(path: Path) -> Any:

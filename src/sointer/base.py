@@ -300,7 +300,8 @@ class Explainer(ExplainerMixin, BaseEstimator):
         allowed = self._allowed(source)
         needed = scored.needed
         if needed is not None:  # nothing decides an output that never changed in fit
-            needed = needed & allowed & ~self.outputs_.constant[targets, None]
+            constant = np.broadcast_to(self.outputs_.constant, (len(targets), self.n_outputs_))
+            needed = needed & allowed & (source.at_targets(constant, targets) < 1)[:, None]
         n_ranked = source.groups.n_units if refine or size == "auto" else size
         ranking = self._rank(scored.ranked_by, allowed, source, n_ranked)
         if refine and size != "auto":

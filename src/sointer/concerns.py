@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from sointer.containers import is_sparse
 from sointer.distance import FarRows
-from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputError, SointerWarning
+from sointer.errors import (
+    ConstantFeatureWarning,
+    ConstantOutputWarning,
+    InputError,
+    NoOppositeWarning,
+    SointerWarning,
+)
 from sointer.explanation import Explanation
 from sointer.inputs import InputFormat
 from sointer.outputs import MOST_CLASSES, Outputs
@@ -51,6 +57,21 @@ def _warn_about_masks(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -
             f"no pixel of the masks ever changed in {len(raw)} answers. Explanations mean little: nothing decided "
             "them. Give images on which the masks vary.",
             ConstantOutputWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_about_no_opposite(explanation: Explanation, *, stacklevel: int) -> None:
+    """Say for how many targets of images nothing could be learned; stacklevel as for a direct warning."""
+    if explanation.n_opposite is None:
+        return
+    n = int((explanation.n_opposite == 0).sum())
+    if n:
+        warnings.warn(
+            f"{n} of {len(explanation)} targets: no image in fit has another label there, so nothing could be learned "
+            "about what decides them; what is said is a guess from other targets. explanation.n_opposite == 0 marks "
+            "them. Give fit images on which the mask differs there.",
+            NoOppositeWarning,
             stacklevel=stacklevel + 1,
         )
 

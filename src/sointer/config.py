@@ -114,6 +114,7 @@ class EnergyConfig(StageConfig):
     weight_decay: float = OPEN
     """By how much all weights are drawn to zero, in learning rates per step."""
     batch_size: int = OPEN
+    """Queries per step; for images, images per step, each with four mixtures."""
     exact_limit: int = OPEN
     """Largest number of output configurations over which inference is exact."""
     mean_field_steps: int = OPEN
@@ -150,14 +151,14 @@ class EnergyConfig(StageConfig):
         },
         "images": {
             "hidden": (16, 32, 48, 64),
-            "coupling_units": 8,
+            "coupling_units": None,
             "input_sparsity": None,
-            "learning_rate": 2e-3,
+            "learning_rate": 3e-3,
             "coupling_speed": None,
-            "weight_decay": None,
-            "batch_size": 64,
+            "weight_decay": 1e-2,
+            "batch_size": 10,
             "exact_limit": None,
-            "mean_field_steps": 2,
+            "mean_field_steps": None,
         },
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"input_sparsity", "weight_decay"})
@@ -169,11 +170,9 @@ class InterpreterConfig(StageConfig):
     """The interpreter and how it is trained."""
 
     hidden: tuple[int, ...] = OPEN
-    """Widths of the hidden layers: of W in the paper's preset; for images, channels at full size and after halvings."""
+    """Widths of the hidden layers of W in the paper's preset."""
     n_path_steps: int = OPEN
     """Of sparse rows: points on the paths along which the energy's gradient is averaged."""
-    n_residual_steps: int = OPEN
-    """Of images: training steps of the interpreter; 0 leaves the energy's gradient alone."""
     learning_rate: float = OPEN
     batch_size: int = OPEN
     temperature: float = OPEN
@@ -190,15 +189,7 @@ class InterpreterConfig(StageConfig):
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "sparse rows": {"n_path_steps": 4},
-        "images": {
-            "hidden": (16, 32, 48, 64),
-            "n_residual_steps": 1000,
-            "learning_rate": 3e-3,
-            "batch_size": 64,
-            "temperature": 1.0,
-        },
     }
-    may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_residual_steps"})
     at_most: ClassVar[Mapping[str, int]] = {"n_path_steps": 256}
 
 
@@ -213,7 +204,7 @@ class TrainingConfig(StageConfig):
     validation_share: float = OPEN
     """Share of the first answers held out to stop training and to judge the energy."""
     n_epochs: int = OPEN
-    """Training steps, as passes over the planned queries; an epoch has at least 25 and at most 100 steps."""
+    """Training steps, as passes over the planned queries; of tables, an epoch has at least 25 and at most 100 steps."""
     margin: float = OPEN
     """m' of eq. 10."""
     n_pretraining_steps: int = OPEN
@@ -232,6 +223,6 @@ class TrainingConfig(StageConfig):
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "sparse rows": {"n_rounds": 3, "n_epochs": 6, "on_policy_share": 0.5},
-        "images": {"n_rounds": 200, "n_epochs": 3, "on_policy_share": 0.4},
+        "images": {"n_epochs": 3},
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})

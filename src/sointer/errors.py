@@ -66,6 +66,10 @@ class PoorFitWarning(SointerWarning):
     """The energy does not predict the black box well enough to be trusted."""
 
 
+class NoOppositeWarning(SointerWarning):
+    """No image in fit has another label at the pixel that is explained."""
+
+
 class FarInputWarning(SointerWarning):
     """Rows to explain lie far from the data that the explainer was fitted on."""
 

@@ -19,7 +19,7 @@ from sointer.base import Explainer, Subject, fitted_targets
 from sointer.blackbox import BlackBox
 from sointer.blackbox.rowkeys import distinct_rows
 from sointer.checkpoint import Checkpoint
-from sointer.concerns import warn_about_far_rows, warn_about_outputs
+from sointer.concerns import warn_about_far_rows, warn_about_no_opposite, warn_about_outputs
 from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
 from sointer.containers import is_sparse
 from sointer.energy.interactions import output_interactions
@@ -58,6 +58,7 @@ from sointer.validation import _some as some
 from sointer.validation import check_positive_int, is_integer
 
 N_AUTO_QUERIES = (5_000, 50_000)
+N_IMAGE_QUERIES = 16_000
 MOST_SPARSE_QUERIES = 500_000
 AUTO_QUERIES_PER_FEATURE = 250
 
@@ -277,6 +278,8 @@ class SOInter(Explainer):
         fewest, most = N_AUTO_QUERIES
         most = MOST_SPARSE_QUERIES if data == "sparse rows" and self.preset == "default" else most
         planned = int(np.clip(AUTO_QUERIES_PER_FEATURE * n_units, fewest, most))
+        if data == "images" and self.preset == "default":
+            planned = N_IMAGE_QUERIES
         if self.query_budget is None:
             return planned
         return check_positive_int(self.query_budget, "query_budget")
@@ -378,6 +381,7 @@ class SOInter(Explainer):
             raise InputError('refine= looks for a better selection of k features, but k="auto" is no number; give k=.')
         explanation = self._explain(X, target, k, predicted, query=query, refine=int(refine))
         warn_about_far_rows(explanation, stacklevel=2)
+        warn_about_no_opposite(explanation, stacklevel=2)
         return explanation
 
     def _scored(self, source: Source, targets: NDArray[np.int64]) -> Scored:
@@ -398,6 +402,8 @@ class SOInter(Explainer):
         """What `explanation.to_frame()` says besides ranks and scores: of "needed", "effect" and "locality"."""
         if isinstance(self.interpreter_, TableInterpreter):
             return "needed", "effect", "locality"
+        if isinstance(self.interpreter_, ImageInterpreter):
+            return "needed", "effect"
         is_text = isinstance(self.interpreter_, EliminationInterpreter)
         return ("effect",) if is_text and "continuous" not in self.outputs_.kinds else ()
 

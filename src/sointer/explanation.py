@@ -52,7 +52,8 @@ class Explanation:
     """(rows,) how far each row lies from the training data: above 1 it is far. See docs/trust.md."""
     effects: NDArray[np.float32] | None = field(default=None, repr=False)
     """(rows, features or groups) which way each pushes the output and how far, in the unit of the output: the number,
-    the probability, or the probability of the label explained. None where signs are unknown."""
+    the probability, or the probability of the label explained. Of images: how strongly each speaks for the prediction
+    (above 0) or against it, in log-odds that a mixture of two images follows this one. None where signs are unknown."""
     base_value: NDArray[np.float32] | None = field(default=None, repr=False)
     """(rows,) what the output is with everything removed (on average, where removal is random); effects lead from here
     to what the explainer expects for the row."""
@@ -60,6 +61,9 @@ class Explanation:
     """(rows, features or groups) those that matter for this row; others are there only because k asked for as many."""
     locality: NDArray[np.int64] | None = field(default=None, repr=False)
     """(rows,) the locality of each row, as numbered by `explainer.localities(target)`."""
+    n_opposite: NDArray[np.int64] | None = field(default=None, repr=False)
+    """(rows,) of images: how many of those in fit have another label at the target than the one explained. Where there
+    is none, nothing could be learned about the target, and what is said of it is a guess from other targets."""
 
     @classmethod
     def of(
@@ -93,6 +97,7 @@ class Explanation:
             scored.base,
             scored.needed,
             scored.locality,
+            scored.n_opposite,
         )
 
     def __len__(self) -> int:
@@ -255,9 +260,9 @@ class Explanation:
         They are not Shapley values of the model. With selected_only, all other values are 0, and values no longer lead
         all the way. A group shares its effect evenly among its features.
 
-        Where effects are not known (images, preset="paper", baselines, some sparse rows with numbers), values are the
-        scores, which have no sign and no unit; `base_values` are then 0, and only shap's bar, heatmap and image plots
-        mean anything.
+        Of images, values are log-odds that a mixture of two images follows this one, and `base_values` are 0. Where
+        effects are not known (preset="paper", baselines, some sparse rows with numbers), values are the scores, which
+        have no sign and no unit; `base_values` are then 0, and only shap's bar, heatmap and image plots mean anything.
         """
         from sointer.interop.shap import to_shap
 

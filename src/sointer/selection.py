@@ -34,6 +34,8 @@ class Scored:
     """Units that matter."""
     locality: NDArray[np.int64] | None = None
     """(rows,) the node of the locality table that each row lies in."""
+    n_opposite: NDArray[np.int64] | None = None
+    """(rows,) of images: how many of those in fit have another label at the target."""
 
     @property
     def ranked_by(self) -> NDArray[np.float32]:

@@ -1,119 +1,117 @@
-"""The interpreter for images: one network that scores all pixels, told by a map which of them is the target."""
+"""The interpreter for images: from the energy's evidence to what is shown of pixels, or groups of pixels."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import math
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sointer.convolution import UNetwork, channels_last, draw_weights
-from sointer.energy.image import ImageEnergy, stride_for
+from sointer.energy.image import Evidence, ImageEnergy, Maps
 
-NEAR = 2.0
-"""Pixels over which the map of nearness falls off; of large images, blocks of pixels, here and below."""
-FAR = 16.0
-"""Pixels that make the maps of direction 1."""
-SOME = 4.0
-"""Pixels over which nearness loses 1 of a score, before that is learned."""
-MARK = 3.0
-"""What stands at the target in the map of it."""
+MAX_POOLED = 7
+"""Cells along each side of the surroundings that a cell shares its sign with; fewer where there are few cells."""
+SMOOTH = {0.0: 0.3, 1.0: 1.0, 2.0: 2.0, 4.0: 4.0}
+"""Weights of relevance smoothed over so many cells, where neighbouring pixels only count together."""
+MAX_PIXELS_OF_REGION = 64
+"""Of larger regions so many pixels are looked at, evenly spread."""
+
+
+class Found(NamedTuple):
+    """What decides the target of each row, cell by cell: (rows, cells)."""
+
+    relevance: Tensor
+    """Share of the decision that lies in each cell: at least 0, the sum is 1."""
+    signed: Tensor
+    """How much each cell speaks for the output of its image, in log-odds; below 0, against it."""
 
 
 class ImageInterpreter(nn.Module):
-    """Scores of pixels = a U-Net's + those of nearness to the target + the energy's saliency for the target's value.
+    """Relevance is where a target looks, as far as its surroundings there speak for the output.
 
-    The U-Net sees the image, what the energy expects the mask to be, the target and its value, how near and in which
-    direction the target is, and the saliency. A target is a map of weights: one pixel, or a region.
+    A cell that speaks against the output amid others that speak for it matters as much as these: with other contents
+    the output would be surer, or less sure. A whole place that speaks against it did not decide it.
     """
 
-    def __init__(self, energy: ImageEnergy, widths: tuple[int, ...]) -> None:
+    is_smooth: Tensor
+    """Whether neighbouring pixels only count together, as found by queries in fit."""
+    evidence_share: Tensor
+    """Share of the decision that units must hold to suffice, as found by queries in fit."""
+    n_seen: Tensor
+    """(classes, pixels) how many images in fit had each label."""
+    n_unusual: Tensor
+    """(pixels,) how many of them had another probability than usual; 0 for labels."""
+
+    def __init__(self, energy: ImageEnergy) -> None:
         super().__init__()
         self.energy = energy
-        image, n_maps = energy.image, energy.n_maps
-        n_channels = image.channels + 3 * n_maps + 4
-        self.block = stride_for(image)
-        self.network = UNetwork(n_channels, 1, widths, stride=self.block)
-        self.gains = nn.Parameter(torch.tensor([1.0, 0.5]))
-        """Of distance, in units of some pixels, and of saliency."""
-
-    def initialise(self, generator: torch.Generator) -> ImageInterpreter:
-        """Draw all weights."""
-        draw_weights(self.network, generator)
-        channels_last(self.network)
-        return self
+        self.register_buffer("is_smooth", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("evidence_share", torch.ones(()))
+        self.register_buffer("n_seen", torch.zeros(energy.n_classes, energy.image.n_pixels, dtype=torch.long))
+        self.register_buffer("n_unusual", torch.zeros(energy.image.n_pixels, dtype=torch.long))
 
     def folded(self) -> ImageInterpreter:
-        """The same function for answering alone, which is quicker."""
-        twin = copy.deepcopy(self).eval().requires_grad_(False)
-        twin.network, twin.energy.unary = twin.network.folded(), twin.energy.unary.folded()
+        """The same function for explaining alone, which is quicker."""
+        twin = copy.copy(self)
+        twin._modules = {"energy": self.energy.folded()}
         return twin
 
-    def forward(self, x: Tensor, absent: Tensor, region: Tensor, codes: Tensor, distance: Tensor) -> Tensor:
-        """Scores of pixels, the larger the more they decide the target: (n, pixels).
+    def forward(self, maps: Maps, targets: Tensor, smooth: bool | None = None) -> Found:
+        """Of images, one target each: a pixel, or several of a region (rows, pixels)."""
+        evidence = self.energy.evidence(maps, targets)
+        of_pixels = self.relevance(evidence)
+        relevance = (of_pixels / of_pixels.sum(2, keepdim=True).clamp_min(1e-12)).mean(1)
+        if bool(self.is_smooth) if smooth is None else smooth:
+            relevance = self._smoothed(relevance)
+        return Found(relevance / relevance.sum(1, keepdim=True).clamp_min(1e-12), evidence.signed.mean(1))
 
-        x, absent : rows, and what stands in for what is removed from them (n, columns).
-        region : weights of the pixels that are the target (n, pixels); its value is that of `codes` (n, pixels).
-        distance : of every pixel from the region (n, pixels).
-        """
-        (gradient,), expected = self.gradients(x, [region], codes)
-        return self.scores(x, region, codes, distance, self.saliency(gradient, x - absent), expected)
+    def relevance(self, evidence: Evidence) -> Tensor:
+        """(rows, targets, cells), not yet scaled."""
+        looked, value = (self._pooled(part) for part in (evidence.attention, evidence.attention * evidence.value))
+        found = evidence.attention * (value / looked.clamp_min(1e-12)).clamp_min(0.0)
+        # Where nothing speaks for the output, all that is known is where it looks.
+        return torch.where(found.sum(2, keepdim=True) > 0, found, evidence.attention)
 
-    def scores(
-        self, x: Tensor, region: Tensor, codes: Tensor, distance: Tensor, salient: Tensor, expected: Tensor
-    ) -> Tensor:
-        """The same from what the energy says: `salient`, of saliency, and `expected`, of gradients."""
-        own = self.network(self._maps(x, region, codes, distance, salient, expected)).flatten(1)
-        scores: Tensor = own - self.gains[0] * distance / (SOME * self.block) + self.gains[1] * salient
-        return scores
+    def _pooled(self, cells: Tensor) -> Tensor:
+        maps = cells.reshape(-1, 1, *self.energy.grid)
+        size = min(MAX_POOLED, 2 * (min(self.energy.grid) // 8) + 1)
+        return F.avg_pool2d(maps, size, 1, size // 2).view_as(cells)
 
-    def gradients(self, x: Tensor, regions: Sequence[Tensor], codes: Tensor) -> tuple[list[Tensor], Tensor]:
-        """How the evidence for each of several targets' values moves with the images; and what mask is expected.
+    def _smoothed(self, relevance: Tensor) -> Tensor:
+        maps = relevance.view(-1, 1, *self.energy.grid)
+        total = torch.zeros_like(maps)
+        for width, weight in SMOOTH.items():
+            total += weight * (blurred(maps, width) if width else maps)
+        return total.view_as(relevance)
 
-        The energy is passed forwards once, and backwards once for every target (each of them one of every image).
-        """
-        image = self.energy.image
-        with torch.enable_grad():
-            point = x.detach().requires_grad_(True)
-            logits = self.energy.log_odds(point).flatten(2)
-            if self.energy.n_maps == 1:
-                evidence = logits[:, 0] * (2 * codes - 1)
-            else:
-                own = logits.gather(1, codes.unsqueeze(1)).squeeze(1)
-                evidence = own - logits.logsumexp(1)
-            last = len(regions) - 1
-            gradients = [
-                torch.autograd.grad((evidence * region).sum(), point, retain_graph=number < last)[0]
-                for number, region in enumerate(regions)
-            ]
-        expected = logits.detach().view(-1, self.energy.n_maps, *image.size)
-        return gradients, expected.clamp(-8, 8) / 4
+    def of_pixels(self, cells: Tensor) -> Tensor:
+        """Amounts in cells (rows, cells) spread over their pixels: (rows, pixels)."""
+        energy = self.energy
+        if energy.cell == 1:
+            return cells
+        maps = cells.view(-1, 1, *energy.grid)
+        height, width = (side * energy.cell for side in energy.grid)
+        fine = F.interpolate(maps, size=(height, width), mode="bilinear", align_corners=False)
+        fine = fine[..., : energy.image.height, : energy.image.width].flatten(1)
+        scale = cells.sum(1, keepdim=True) / fine.sum(1, keepdim=True)
+        return torch.where(fine.sum(1, keepdim=True).abs() > 1e-9, fine * scale, fine / energy.cell**2)
 
-    def saliency(self, gradient: Tensor, difference: Tensor) -> Tensor:
-        """How much every pixel speaks for the target's value, in [-1, 1], from the difference that removal makes."""
-        image = self.energy.image
-        of_pixel = (gradient * difference).view(-1, image.channels, image.n_pixels).sum(1)
-        share = of_pixel / of_pixel.abs().amax(1, keepdim=True).clamp_min(1e-12)
-        return share.sign() * share.abs().sqrt()
 
-    def _maps(
-        self, x: Tensor, region: Tensor, codes: Tensor, distance: Tensor, salient: Tensor, expected: Tensor
-    ) -> Tensor:
-        image, n_maps = self.energy.image, self.energy.n_maps
-        height, width = image.size
-        target = region / region.amax(1, keepdim=True) * MARK
-        if n_maps == 1:
-            told = (target * (2 * codes - 1)).unsqueeze(1)
-        else:
-            told = torch.zeros(len(x), n_maps, image.n_pixels).scatter_(1, codes.unsqueeze(1), target.unsqueeze(1))
-        share = region / region.sum(1, keepdim=True)
-        # Everywhere, for what is marked at one pixel only is lost on the way to pixels far from it.
-        value = (told * (share / MARK).unsqueeze(1)).sum(2, keepdim=True).expand(-1, -1, image.n_pixels)
-        rows = torch.arange(height, dtype=torch.float32).repeat_interleave(width)
-        columns = torch.arange(width, dtype=torch.float32).repeat(height)
-        down = (rows - (share * rows).sum(1, keepdim=True)) / (FAR * self.block)
-        right = (columns - (share * columns).sum(1, keepdim=True)) / (FAR * self.block)
-        near = torch.exp(-distance.square() / (2 * (NEAR * self.block) ** 2))
-        flat = torch.cat([told, value, torch.stack([near, down, right, 2 * salient], 1)], 1)
-        return torch.cat([self.energy.as_maps(x), expected, flat.view(len(x), -1, height, width)], 1)
+def blurred(maps: Tensor, width: float) -> Tensor:
+    """Maps (n, 1, height, width) smoothed by a Gaussian of so many cells; nothing lies beyond the edges."""
+    reach = math.ceil(3 * width)
+    weights = torch.exp(-torch.arange(-reach, reach + 1).float().square() / (2 * width**2))
+    weights = (weights / weights.sum()).view(1, 1, 1, -1)
+    along = F.conv2d(maps, weights, padding=(0, reach))
+    return F.conv2d(along, weights.transpose(2, 3), padding=(reach, 0))
+
+
+def sufficient(of_units: Tensor, share: float) -> Tensor:
+    """The fewest units that hold this share of the decision: (rows, units) bool."""
+    ranked, order = of_units.sort(dim=1, descending=True, stable=True)
+    before = ranked.cumsum(1) - ranked
+    kept = (before < share * ranked.sum(1, keepdim=True)) & (ranked > 0)
+    return torch.zeros_like(of_units, dtype=torch.bool).scatter_(1, order, kept)

@@ -43,8 +43,8 @@ def restore_networks(
         n_classes = explainer.outputs_.n_classes[0]
         whole = {f"energy.{name}": tensor for name, tensor in energy_state.items()} | state
         with NO_MEMORY:
-            check_shapes(build_networks(image, n_classes, explainer.config_, structured=structured), whole)
-        of_images = build_networks(image, n_classes, explainer.config_, structured=structured)
+            check_shapes(build_networks(image, n_classes, explainer.config_), whole)
+        of_images = build_networks(image, n_classes, explainer.config_)
         of_images.load_state_dict(whole)
         channels_last(of_images).requires_grad_(False).eval()
         return of_images.energy, of_images

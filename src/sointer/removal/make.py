@@ -30,8 +30,9 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
     names one. "auto" is "zero" for CSR and for non-negative numbers that are at least 60 % zeros, else
     "marginal". A row holds one value per feature (category names for categories) or one per numeric column.
 
-    For images "auto" is "zero"; "blur" is a blurred copy of the image; an array is an image (channels, height, width)
-    or one value per channel, and a function is given images. Means are rounded where images hold integers.
+    For images "auto" is "marginal", the pixels of another image; "blur" is a blurred copy of the image; an array is an
+    image (channels, height, width) or one value per channel, and a function is given images. Means are rounded where
+    images hold integers.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     if isinstance(spec, Removal):
@@ -81,7 +82,9 @@ def restore_removal(
 
 
 def _auto(data: Any, input_format: InputFormat) -> str:
-    if containers.is_sparse(data) or input_format.kind == "csr" or input_format.image is not None:
+    if input_format.image is not None:
+        return "marginal"
+    if containers.is_sparse(data) or input_format.kind == "csr":
         return "zero"
     # One-hot blocks are mostly zeros by construction and say nothing about what 0 means.
     numbers = data[:, ~input_format.is_categorical[input_format.column_feature]]

@@ -1,4 +1,4 @@
-"""Scores of the pixels, or groups of pixels, of images; targets of one image share what they can."""
+"""Scores of the pixels, or groups of pixels, of images; targets of one image share its pass through the network."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.energy.image import ImageEnergy
-from sointer.interpreter.image import ImageInterpreter
-from sointer.interpreter.pixels import PixelUnits, distance_to
-from sointer.interpreter.sharing import shared_slots
+from sointer.energy.image import ImageEnergy, Maps
+from sointer.interpreter.image import MAX_PIXELS_OF_REGION, ImageInterpreter, sufficient
+from sointer.interpreter.pixels import PixelUnits
 from sointer.outputs.regions import majority
 from sointer.refinement import Likely
-from sointer.scoring.scorer import Targets, reduced
+from sointer.scoring.scorer import Targets
 from sointer.selection import Scored
 from sointer.source import Source
 from sointer.threads import one_thread
 
-CHUNK_PIXELS, FEWEST_IMAGES = 2**14, 4
-BLOCK_PIXELS = 2**20
+CHUNK_PIXELS, MIN_IMAGES = 2**14, 4
+CHUNK_CELLS, MIN_ROWS = 2**16, 8
 
 
 @dataclass(frozen=True)
@@ -37,113 +36,109 @@ class ImageScorer:
 
     def scores(self, source: Source, targets: Targets) -> Scored:
         n_rows = len(targets)
-        codes = self._codes(source)
-        scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
-        at_once = max(self._chunk, BLOCK_PIXELS // self.energy.image.n_pixels)
+        shape = n_rows, source.groups.n_units
+        scores, effects = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        needed = np.empty(shape, dtype=bool)
+        share = float(self.interpreter.evidence_share)
+        maps, place = self._maps(source)
+        at_once = max(MIN_ROWS, CHUNK_CELLS // self.energy.n_cells)
         with one_thread(), torch.no_grad():
             for start in range(0, n_rows, at_once):
                 rows = np.arange(start, min(start + at_once, n_rows))
-                scores[rows] = self._of_block(source, targets, rows, codes[rows])
-        return Scored(scores, majority(codes, targets, source.regions))
+                relevance, signed = self._of_rows(
+                    maps.take(_padded(place[rows], at_once)), targets[rows], source, at_once
+                )
+                units = PixelUnits.of(source.groups.take(rows), len(rows))
+                of_units = units.sums(relevance[: len(rows)])
+                needed[rows] = sufficient(of_units.clamp_min(0.0), share).numpy()
+                scores[rows] = np.nan_to_num(of_units.numpy(), neginf=0.0)
+                effects[rows] = np.nan_to_num(units.sums(signed[: len(rows)]).numpy(), neginf=0.0)
+        labels = majority(self._labels(source, maps, place), targets, source.regions)
+        return Scored(
+            scores,
+            labels,
+            effects=effects,
+            base=np.zeros(n_rows, dtype=np.float32),
+            needed=needed,
+            n_opposite=self._n_opposite(source, targets, labels),
+        )
 
-    def _of_block(
-        self, source: Source, targets: Targets, rows: Targets, codes: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        """Scores of some rows, as many as may be held in memory at once."""
-        raw, region = source.rows(rows), regions_of(targets[rows], source, self.energy.image.n_pixels)
-        gradients, expected = self._gradients(raw, region, codes)
-        distance = distance_to(region, self.energy.image.size)
-        parts = []
-        for start in range(0, len(rows), self._chunk):
-            some = slice(start, start + self._chunk)
-            nothing = np.zeros(raw[some].shape, dtype=bool)
-            absent = next(source.removal.draws(raw[some], nothing, 1, np.random.default_rng(0)))
-            x = self._padded(raw[some])
-            salient = self.interpreter.saliency(gradients[some], x[: len(absent)] - self._padded(absent)[: len(absent)])
-            of_pixels = self.interpreter.scores(
-                x,
-                self._padded(region[some]),
-                self._padded(codes[some]).long(),
-                self._padded(distance[some]),
-                self._padded(salient),
-                self._padded(expected[some]),
-            )[: len(absent)]
-            units = PixelUnits.of(source.groups.take(rows[some]), len(absent))
-            parts.append(np.nan_to_num(units.means(of_pixels).numpy(), neginf=np.finfo(np.float32).min))
-        return np.concatenate(parts)
+    def _n_opposite(self, source: Source, targets: Targets, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many images in fit had another label at the target; of a region, at the pixel where most had.
 
-    def _gradients(
-        self, raw: NDArray[np.float64], region: NDArray[np.bool_], codes: NDArray[np.int64]
-    ) -> tuple[Tensor, Tensor]:
-        """Of every row's target in its image, and what mask is expected; targets of one image share a pass."""
-        energy = self.energy
-        gradients = torch.empty(len(raw), raw.shape[1])
-        expected = torch.empty(len(raw), energy.n_maps, *energy.image.size)
-        keys = [image.tobytes() + mask.tobytes() for image, mask in zip(raw, codes, strict=True)]
-        for slots in shared_slots(keys, self._chunk):
-            first = slots[:, 0]
-            regions = [self._padded(region[own] * (own >= 0)[:, None]) for own in slots.T]
-            found, mask = self.interpreter.gradients(
-                self._padded(raw[first]), regions, self._padded(codes[first]).long()
-            )
-            for own, gradient in zip(slots.T, found, strict=True):
-                there = np.flatnonzero(own >= 0)
-                gradients[own[there]], expected[own[there]] = gradient[there], mask[there]
-        return gradients, expected
+        Of probabilities, another one than usual counts too.
+        """
+        n_seen, n_unusual = self.interpreter.n_seen.numpy(), self.interpreter.n_unusual.numpy()
+        n_pixels = self.energy.image.n_pixels
+        found = np.empty(len(targets), dtype=np.int64)
+        for row, target in enumerate(targets.tolist()):
+            pixels = [target] if target < n_pixels else np.flatnonzero(source.regions[target - n_pixels])
+            n_other = n_seen[:, pixels].sum(axis=0) - n_seen[labels[row], pixels]
+            found[row] = np.maximum(n_other, n_unusual[pixels]).max()
+        return found
+
+    def _of_rows(self, maps: Maps, targets: Targets, source: Source, at_once: int) -> tuple[Tensor, Tensor]:
+        """Relevance and signed evidence of pixels: (rows, pixels).
+
+        Always of as many rows, so that none of them depends on the others.
+        """
+        n_pixels = self.energy.image.n_pixels
+        single = targets < n_pixels
+        chosen = np.zeros((at_once, 1), dtype=np.int64)
+        chosen[: len(targets)][single, 0] = targets[single]
+        found = self.interpreter(maps, torch.from_numpy(chosen))
+        relevance, signed = (self.interpreter.of_pixels(part) for part in found)
+        for row in np.flatnonzero(~single):
+            pixels = np.flatnonzero(source.regions[targets[row] - n_pixels])
+            some = pixels[np.unique(np.linspace(0, len(pixels) - 1, MAX_PIXELS_OF_REGION).round().astype(np.int64))]
+            of_region = self.interpreter(maps.take(torch.tensor([row])), torch.from_numpy(some[None]))
+            relevance[row], signed[row] = (self.interpreter.of_pixels(part)[0] for part in of_region)
+        return relevance, signed
 
     def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
-        codes = self._codes(source)
+        """Contents from elsewhere are held to speak against the output as strongly as the image's own speak for it."""
+        effects = self.scores(source, targets).effects
+        assert effects is not None
 
         def likely(rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
-            parts = []
-            for start in range(0, len(rows), self._chunk):
-                some = slice(start, start + self._chunk)
-                x = self._padded(reduced(source, rows[some], keep_units[some]))
-                region = self._padded(regions_of(targets[rows[some]], source, self.energy.image.n_pixels))
-                wanted = self._padded(codes[rows[some]]).long()
-                with one_thread(), torch.no_grad():
-                    found = self.energy.region_log_likelihood(x, region, wanted)
-                parts.append(found[: len(rows[some])].double().numpy())
-            return np.concatenate(parts)
+            own = effects[rows].astype(np.float64)
+            log_odds = np.where(keep_units, own, -own).sum(axis=1)
+            return np.asarray(-np.logaddexp(0.0, -log_odds))
 
         return likely
 
-    @property
-    def _chunk(self) -> int:
-        return max(FEWEST_IMAGES, CHUNK_PIXELS // self.energy.image.n_pixels)
+    def _maps(self, source: Source) -> tuple[Maps, NDArray[np.int64]]:
+        """What the network says of every different image, and which of them each row is."""
+        images: dict[bytes, int] = {}
+        first, place = [], np.empty(source.data.shape[0], dtype=np.int64)
+        for row in range(len(place)):
+            key = source.data[row].tobytes()
+            if key not in images:
+                images[key] = len(images)
+                first.append(row)
+            place[row] = images[key]
+        at_once = max(MIN_IMAGES, CHUNK_PIXELS // self.energy.image.n_pixels)
+        parts = []
+        with one_thread(), torch.no_grad():
+            for start in range(0, len(first), at_once):
+                rows = np.array(first[start : start + at_once], dtype=np.int64)
+                x = torch.zeros(at_once, self.energy.image.n_columns)
+                x[: len(rows)] = torch.from_numpy(source.rows(rows).astype(np.float32))
+                maps = self.energy.maps(x)
+                parts.append(Maps(*(part[: len(rows)] for part in maps)))
+        return Maps(*(torch.cat(part) for part in zip(*parts, strict=True))), place
 
-    def _padded(self, rows: NDArray[Any] | Tensor) -> Tensor:
-        """Always as many rows, so that an image's explanation cannot depend on those around it."""
-        padded = torch.zeros(self._chunk, *rows.shape[1:])
-        padded[: len(rows)] = torch.as_tensor(rows)
-        padded[len(rows) :].flatten(1)[:, 0] = 1.0
-        return padded
-
-    def _codes(self, source: Source) -> NDArray[np.int64]:
-        """The class of every pixel: what the model predicts, where that is known, else what the energy expects.
+    def _labels(self, source: Source, maps: Maps, place: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The label of every pixel: what the model predicts, where that is known, else what is expected.
 
         A mask with a label that was never seen in fit cannot be encoded, so it counts as not known.
         """
-        known = np.zeros(source.data.shape[0], dtype=bool)
-        codes = np.empty((len(known), source.outputs.n_outputs), dtype=np.int64)
+        labels = self.energy.predict(maps).numpy()[place]
         if source.predicted is not None:
             known = source.outputs.knows(source.predicted)
-            codes[known] = source.outputs.labels(source.predicted[known])
-        like = {source.data[row].tobytes(): row for row in np.flatnonzero(~known)[::-1]}
-        unknown = np.array(sorted(like.values()), dtype=np.int64)
-        with one_thread(), torch.no_grad():
-            for start in range(0, len(unknown), self._chunk):
-                rows = unknown[start : start + self._chunk]
-                codes[rows] = self.energy.predict(self._padded(source.rows(rows)))[: len(rows)].numpy()
-        for row in np.flatnonzero(~known):
-            codes[row] = codes[like[source.data[row].tobytes()]]
-        return codes
+            labels[known] = source.outputs.labels(source.predicted[known])
+        return labels
 
 
-def regions_of(targets: Targets, source: Source, n_pixels: int) -> NDArray[np.bool_]:
-    """The pixels of each target: (rows, pixels)."""
-    region = np.zeros((len(targets), n_pixels), dtype=bool)
-    single = targets < n_pixels
-    region[np.flatnonzero(single), targets[single]] = True
-    region[~single] = source.regions[targets[~single] - n_pixels]
-    return region
+def _padded(place: NDArray[np.int64], n: int) -> Tensor:
+    return torch.from_numpy(np.concatenate([place, np.zeros(n - len(place), dtype=np.int64)]))

@@ -14,8 +14,6 @@ CELLS = (1, 2, 4, 8)
 USUAL_HEIGHT = 32
 NOISE_AROUND = (0.02, 0.4)
 """How frayed the surroundings of a place are, as shares of the image's height."""
-FEW = 3.0
-"""Half of the shares kept are drawn to this power, for small ones are the hard ones."""
 
 
 def several_scales(
@@ -33,7 +31,7 @@ def several_scales(
         else:
             fields[chosen] = _surroundings(len(chosen), size, NOISE_AROUND[kind - len(CELLS)], rng)
     height = units.means(torch.from_numpy(fields.reshape(n_rows, -1))).numpy()
-    share = rng.random(n_rows) ** np.where(rng.random(n_rows) < 0.5, FEW, 1.0)
+    share = rng.random(n_rows)
     rank = np.argsort(np.argsort(-height, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray(rank < np.rint(share * np.isfinite(height).sum(axis=1))[:, None])
 

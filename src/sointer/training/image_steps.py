@@ -1,200 +1,112 @@
-"""Training steps for images: the energy on answered questions, the interpreter through the energy."""
+"""Training steps for images: regression of which image a mixture follows on the evidence in both."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.config import EnergyConfig, InterpreterConfig
-from sointer.energy.image import ImageEnergy
-from sointer.interpreter.image import ImageInterpreter
-from sointer.interpreter.pixels import PixelUnits
-from sointer.interpreter.relaxation import gumbel_noise
+from sointer.config import EnergyConfig
+from sointer.energy.image import ImageEnergy, follows
 from sointer.training.history import History
-from sointer.training.image_pool import ImagePool
+from sointer.training.image_swaps import Mixtures, Predictions, followed
 from sointer.training.optim import Adam, Group
-from sointer.training.quality import Quality, quality_of_labels
+from sointer.training.quality import Quality
 
-WARM_UP = 50
-N_VALIDATIONS = 20
-VALIDATION_CHUNK = 64
-LAST_RATE = 0.05
-STEPS_PER_REPORT = 50
-WEIGHT_DECAY = 1e-4
-SMALLEST_BATCH = 2
-"""Small images become one pixel on the way, and of a single number there is nothing to normalise by."""
-LARGEST_GRADIENT_OF_ENERGY = 10.0
-LARGEST_GRADIENT = 1.0
-"""Of the interpreter: now and then one is huge, and a step along it loses what was learned."""
+WARM_UP = 0.1
+LAST_RATE = 0.02
+PLACES_SPEED = 10.0
+"""Learning rate of attention by place, as a multiple of the others'."""
+WEIGHT_OF_LABELS = 0.3
+MAX_GRADIENT = 1.0
+N_TARGETS, N_TARGETS_JUDGED = 128, 256
+SECOND_MOMENT = 0.98
 
 
-class ImageEnergySteps:
-    """Steps on a pool that grows: half of a batch from the newest answers, half from all."""
+class ImageSteps:
+    """Steps on groups of images and their mixtures."""
 
     def __init__(
         self,
         energy: ImageEnergy,
-        pool: ImagePool,
         config: EnergyConfig,
         n_steps: int,
+        rows: Callable[[NDArray[np.int64]], Tensor],
+        whole: Predictions,
+        targets: Tensor,
         generator: torch.Generator,
         history: History,
     ) -> None:
-        self.energy, self.pool, self.config, self.n_steps = energy, pool, config, n_steps
-        self.generator, self.history = generator, history
+        self.energy, self.n_steps, self.rows, self.whole = energy, n_steps, rows, whole
+        self.targets, self.generator, self.history = targets, generator, history
         self.n_done = 0
-        self.newest = torch.empty(0, dtype=torch.long)
-        group = Group(list(energy.parameters()), config.learning_rate)
-        self.optimiser = Adam([group], max_norm=LARGEST_GRADIENT_OF_ENERGY, weight_decay=WEIGHT_DECAY)
+        places = [energy.near, energy.anywhere]
+        others = [p for p in energy.parameters() if all(p is not place for place in places)]
+        groups = [
+            Group(others, config.learning_rate),
+            Group(places, PLACES_SPEED * config.learning_rate, decays=False),
+        ]
+        self.optimiser = Adam(groups, max_norm=MAX_GRADIENT, weight_decay=config.weight_decay, beta2=SECOND_MOMENT)
 
-    def run(self, n_steps: int, stage: str) -> None:
-        """The next n_steps; afterwards the energy is ready to be read."""
-        self.energy.requires_grad_(True).train()
-        training = torch.nonzero(~self.pool.held_out[: len(self.pool)]).squeeze(1)
-        every = max(1, self.n_steps // N_VALIDATIONS)
-        for _ in range(n_steps):
-            x, codes = self.pool.take(self._batch(training))
-            loss = self.optimiser.step(self.energy.loss(x, codes).mean(), pace(self.n_done, self.n_steps))
-            self.n_done += 1
-            if self.n_done % every == 0:
-                self._validate(stage, loss)
-                self.energy.train()
-            self.history.step(loss=loss)
-        self.energy.requires_grad_(False).eval()
-
-    def _batch(self, training: Tensor) -> Tensor:
-        size = max(SMALLEST_BATCH, self.config.batch_size)
-        pick = training[torch.randint(len(training), (size,), generator=self.generator)]
-        if len(self.newest):
-            half = size // 2
-            pick[:half] = self.newest[torch.randint(len(self.newest), (half,), generator=self.generator)]
-        return pick
-
-    def _validate(self, stage: str, training_loss: float) -> None:
-        quality = self.quality()
-        self.history.record(
-            stage=stage,
-            step=self.n_done,
-            training_loss=training_loss,
-            held_out_loss=quality.loss,
-            held_out_agreement=float(quality.agreement.mean()),
-        )
-
-    def _judged_on(self) -> Tensor:
-        held_out = torch.nonzero(self.pool.held_out[: len(self.pool)]).squeeze(1)
-        return held_out if len(held_out) else torch.arange(len(self.pool))  # a single answer cannot be held out
-
-    def quality(self) -> Quality:
-        """How well the energy predicts answers that it was not trained on."""
-        self.energy.eval()
-        losses, predicted, wanted = [], [], []
-        with torch.no_grad():
-            for index in self._judged_on().split(VALIDATION_CHUNK):
-                x, codes = self.pool.take(index)
-                losses.append(self.energy.loss(x, codes))
-                predicted.append(self.energy.predict(x))
-                wanted.append(codes)
-        told, codes = torch.cat(predicted), torch.cat(wanted)
-        # Over all pixels together: that some of them hardly ever change says nothing about the energy.
-        return quality_of_labels(float(torch.cat(losses).mean()), told.reshape(-1, 1), codes.reshape(-1, 1))
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Images, their targets, and what the black box says of them."""
-
-    index: NDArray[np.int64]
-    """Which rows of the task's data they are."""
-    x: Tensor
-    absent: Tensor
-    region: Tensor
-    codes: Tensor
-    distance: Tensor
-    units: PixelUnits
-    allowed: Tensor
-    """Units that differ from what stands in for them."""
-    sizes: Tensor
-    """How many units to choose, (n, 1)."""
-
-    def scores(self, interpreter: ImageInterpreter) -> Tensor:
-        """Of units: (n, units)."""
-        of_pixels = interpreter(self.x, self.absent, self.region, self.codes, self.distance)
-        return self.units.means(of_pixels).masked_fill(~self.allowed, -math.inf)
-
-    def reduced(self, share: Tensor) -> Tensor:
-        """The images with shares of their units (n, units) kept."""
-        kept = self.units.spread(share).repeat(1, self.x.shape[1] // self.region.shape[1])
-        return self.absent + kept * (self.x - self.absent)
-
-
-class ImageInterpreterSteps:
-    """Steps down -log p_E(target's value | image reduced to the selection), the selection made by noisy scores."""
-
-    def __init__(
-        self,
-        interpreter: ImageInterpreter,
-        config: InterpreterConfig,
-        n_steps: int,
-        generator: torch.Generator,
-        *,
-        batch_size: int,
-    ) -> None:
-        self.interpreter, self.config, self.n_steps, self.generator = interpreter, config, n_steps, generator
-        self.n_done = 0
-        self.losses: list[float] = []
-        """Mean losses of some steps each."""
-        self._recent: list[float] = []
-        self.own = [*interpreter.network.parameters(), interpreter.gains]
-        # Gradients of fewer images are noisier, and steps along them must be shorter (the square root is Adam's rule).
-        group = Group(self.own, config.learning_rate * math.sqrt(min(1.0, batch_size / config.batch_size)))
-        self.optimiser = Adam([group], max_norm=LARGEST_GRADIENT, weight_decay=WEIGHT_DECAY)
-        self._train(False)  # it may be asked to select before its first step
-
-    def step(self, batch: Batch) -> float:
+    def step(self, mixtures: Mixtures) -> float:
         """One step; returns the loss."""
-        self._train(True)
-        share = self.select(batch.scores(self.interpreter), batch.sizes)
-        kept = batch.reduced(share)
-        loss = -self.interpreter.energy.region_log_likelihood(kept, batch.region, batch.codes).mean()
-        told = self.optimiser.step(loss, pace(self.n_done, self.n_steps))
-        self._train(False)
+        self.energy.requires_grad_(True).train()
+        chosen = torch.randperm(len(self.targets), generator=self.generator)[:N_TARGETS]
+        loss, _, _ = self._loss(mixtures, self.targets[chosen])
+        found = self.optimiser.step(loss, lr_scale(self.n_done, self.n_steps))
         self.n_done += 1
-        return self._noted(told)
+        self.history.step(loss=found)
+        self.energy.requires_grad_(False).eval()
+        return found
 
-    def _noted(self, loss: float) -> float:
-        self._recent.append(loss)
-        if len(self._recent) == STEPS_PER_REPORT:
-            self.losses.append(round(sum(self._recent) / STEPS_PER_REPORT, 4))
-            self._recent = []
-        return loss
+    def _loss(self, mixtures: Mixtures, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss; how much of which image is followed is predicted correctly; and how much there is to predict."""
+        images = torch.from_numpy(mixtures.images)
+        maps = self.energy.maps(self.rows(mixtures.images))
+        share = self.energy.cell_shares(mixtures.kept_pixels(self.energy.image.n_pixels))
+        signed = self.energy.evidence(maps, targets).signed
+        log_odds = follows(signed, mixtures.first, mixtures.second, share)
+        first, second = (self.whole.take(images[part], targets) for part in (mixtures.first, mixtures.second))
+        every = torch.arange(len(mixtures))
+        follow, weight = followed(first, second, mixtures.predictions.take(every, targets))
+        total = weight.sum()
+        losses = F.binary_cross_entropy_with_logits(log_odds, follow, reduction="none")
+        right = ((log_odds > 0) == (follow > 0.5)).float()
+        loss = (losses * weight).sum() / total.clamp_min(1e-6)
+        return loss + WEIGHT_OF_LABELS * self._label_loss(maps.labels, images), (right * weight).sum(), total
 
-    def select(self, scores: Tensor, sizes: Tensor) -> Tensor:
-        """The best units by noisy scores, as 0 and 1; gradients are those of a soft threshold."""
-        tau = self.config.temperature
-        noise = gumbel_noise(torch.rand(scores.shape, generator=self.generator))
-        noisy = scores + tau * noise
-        best = noisy.detach().sort(dim=1, descending=True).values
-        last = best.shape[1] - 1
-        threshold = (best.gather(1, (sizes - 1).clamp(0, last)) + best.gather(1, sizes.clamp(0, last))) / 2
-        # Where an image has no more units to choose from than asked for, all of them are chosen.
-        everything = (threshold == -math.inf) | (sizes > last)
-        threshold = threshold.masked_fill(everything, torch.finfo(threshold.dtype).min / 4)
-        hard = (noisy > threshold).float()
-        soft = torch.sigmoid((noisy - threshold) / tau)
-        return hard + (soft - soft.detach())
+    def _label_loss(self, logits: Tensor, images: Tensor) -> Tensor:
+        labels, probability = (None if part is None else part[images] for part in self.whole)
+        assert labels is not None
+        if self.energy.n_maps == 1:
+            wanted = labels.float() if probability is None else probability.float()
+            return F.binary_cross_entropy_with_logits(logits[:, 0], wanted)
+        return F.cross_entropy(logits, labels.long())
 
-    def _train(self, on: bool) -> None:
-        self.interpreter.network.train(on)
-        for parameter in self.own:
-            parameter.requires_grad_(on)
+    def quality(self, held_out: Sequence[Mixtures]) -> Quality:
+        """How often it is rightly predicted which image held-out mixtures follow, where the two differ."""
+        every = max(1, len(self.targets) // N_TARGETS_JUDGED)
+        losses, right, total = [], 0.0, 0.0
+        with torch.no_grad():
+            for mixtures in held_out:
+                loss, n_right, n_all = self._loss(mixtures, self.targets[::every])
+                losses.append(float(loss))
+                right, total = right + float(n_right), total + float(n_all)
+        agreement = right / total if total else math.nan
+        skill = 2 * agreement - 1  # guessing is right in half of the cases
+        mean = float(np.mean(losses)) if losses else math.nan
+        return Quality(mean, np.array([agreement]), np.array([skill]), [])
 
 
-def pace(n_done: int, n_steps: int) -> float:
+def lr_scale(n_done: int, n_steps: int) -> float:
     """Up in a few steps, then down along a cosine: the share of the full learning rate."""
-    warm = min(1.0, (n_done + 1) / min(WARM_UP, max(1, n_steps // 10)))
-    return warm * (LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * min(n_done / n_steps, 1.0))))
+    warm = max(1.0, WARM_UP * n_steps)
+    if n_done < warm:
+        return (n_done + 1) / (warm + 1)
+    rest = (n_done - warm) / max(1.0, n_steps - warm)
+    return LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * min(rest, 1.0)))

@@ -1,54 +1,45 @@
-"""The default recipe for images: an energy on masks of several scales, then alternate select, ask, learn."""
+"""The recipe for images: mixtures of two images teach an energy which of them decides each pixel of the mask."""
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sointer.energy.image import ImageEnergy
 from sointer.errors import InputError
 from sointer.inputs.image import ImageShape
 from sointer.interpreter.image import ImageInterpreter
-from sointer.interpreter.pixels import PixelUnits
 from sointer.outputs import Outputs
-from sointer.training.image_examples import Examples
-from sointer.training.image_masks import several_scales
-from sointer.training.image_pool import ImagePool, fits_half, room_for
-from sointer.training.image_steps import SMALLEST_BATCH, ImageEnergySteps, ImageInterpreterSteps
+from sointer.training.image_checks import choose_by_queries
+from sointer.training.image_steps import ImageSteps
+from sointer.training.image_swaps import Mixtures, Planned, Predictions, plan_mixtures
 from sointer.training.quality import Quality
 from sointer.training.queries import N_FIRST
-from sointer.training.task import Configs, Replies, Task, Trained, concatenate, n_asked_twice, repeatability, slices
+from sointer.training.task import Configs, Replies, Task, Trained, concatenate, n_asked_twice, repeatability
 
-PRETRAINING_SHARE = 0.5
-MOST_HELD_OUT = 512
-N_NEWEST = 400
-ASKED_AT_ONCE = 1024
-MOST_NUMBERS = 2**23
-MOST_PIXELS_AT_ONCE, MOST_PIXELS_HELD_OUT = 2**18, 2**21
+MIXTURES_PER_IMAGE = 4
+WHOLE, CHECKS = 0.2, 0.1
+"""Shares of the queries, at most: images as they are; and to see how relevance is best shown, and how much suffices."""
+N_KEYS, N_VALUES = 16, 8
 USABLE_SHARE = 0.5
-"""Of the interpreter's steps, after which an interrupted fit is worth keeping."""
+"""Of the steps, after which an interrupted fit is worth keeping."""
+N_GROUPS_AHEAD = 25
+"""Groups of mixtures that the black box is queried about before they are learned from."""
 
 
 def build_networks(
-    image: ImageShape, n_classes: int, configs: Configs, *, structured: bool, generator: torch.Generator | None = None
+    image: ImageShape, n_classes: int, configs: Configs, *, generator: torch.Generator | None = None
 ) -> ImageInterpreter:
     """An interpreter and, in it, its energy; with weights if there is a generator to draw them."""
-    energy = ImageEnergy(
-        image,
-        n_classes,
-        configs.energy.hidden,
-        coupling_units=configs.energy.coupling_units,
-        n_steps=configs.energy.mean_field_steps,
-        structured=structured,
-    )
-    interpreter = ImageInterpreter(energy, configs.interpreter.hidden)
+    energy = ImageEnergy(image, n_classes, configs.energy.hidden, n_keys=N_KEYS, n_values=N_VALUES)
     if generator is not None:
         energy.initialise(generator)
-        interpreter.initialise(generator)
-        if configs.interpreter.n_residual_steps == 0:
-            torch.nn.init.zeros_(interpreter.network.out.weight)  # untrained, it would only add noise
-    return interpreter
+    return ImageInterpreter(energy)
 
 
 def train_images(task: Task) -> Trained:
@@ -61,24 +52,23 @@ def train_images(task: Task) -> Trained:
     outputs, targets = task.describe(first.raw)
     check_masks(outputs, image)
     repeatability(task, outputs, whole, first)
-    codes = torch.from_numpy(outputs.labels(first.raw))
-    pool = ImagePool(outputs, image.n_columns, room(task), half=fits_half(task.data))
-    pool.add(first)
-    interpreter = build_networks(
-        image, outputs.n_classes[0], task.configs, structured=task.structured, generator=task.generator
-    )
+    predictions = Predictions.of(outputs, first.raw)
+    interpreter = build_networks(image, outputs.n_classes[0], task.configs, generator=task.generator)
     interpreter.energy.scale_to(task.data[:n_rows])
-    quality, interrupted = alternate(task, interpreter, pool, Examples.of(task, image, whole, codes, targets))
+    interpreter.n_seen.copy_(torch.stack([(predictions.labels == c).sum(0) for c in range(outputs.n_classes[0])]))
+    n_unusual = predictions.n_unusual
+    if predictions.probability is not None:
+        interpreter.n_unusual.copy_(n_unusual)
+    varying = torch.tensor(targets)
+    varying = varying[n_unusual[varying] > 0]
+    quality, interrupted = learn(task, interpreter.energy, outputs, predictions, varying, whole)
+    if not interrupted and len(varying):
+        choose_by_queries(task, interpreter, outputs, predictions, varying, whole, n_checks(task))
+    interpreter.requires_grad_(False).eval()
+    task.history.close()
     original = whole < n_rows
-    return Trained(
-        outputs,
-        targets,
-        interpreter.energy,
-        interpreter,
-        quality,
-        (whole[original], codes.numpy()[original]),
-        interrupted,
-    )
+    codes = predictions.labels.numpy().astype(np.int64)[original]
+    return Trained(outputs, targets, interpreter.energy, interpreter, quality, (whole[original], codes), interrupted)
 
 
 def check_masks(outputs: Outputs, image: ImageShape) -> None:
@@ -98,16 +88,14 @@ def add_mirror_images(task: Task, image: ImageShape) -> None:
     task.groups = task.groups.bind(task.data)
 
 
-def room(task: Task) -> int:
-    """How many answers are kept."""
-    assert task.input_format.image is not None
-    return min(task.n_queries, room_for(task.input_format.n_columns, task.input_format.image.n_pixels))
+def n_checks(task: Task) -> int:
+    return int(CHECKS * task.n_queries)
 
 
 def ask_whole(task: Task, n_rows: int) -> tuple[Replies, NDArray[np.int64]]:
     """Images as they are, first the user's own, then mirrored ones, as far as a fifth of the queries goes."""
-    n_whole = min(task.n_rows, max(2, room(task) // 5))
-    task.history.stage("asking the model", room(task), unit="rows")
+    n_whole = min(task.n_rows, max(2, int(WHOLE * task.n_queries)))
+    task.history.stage("querying the model", n_whole, unit="rows")
     own, mirrored = task.rng.permutation(n_rows), task.rng.permutation(task.n_rows - n_rows)
     order = np.concatenate([own, n_rows + mirrored])[:n_whole]
     parts = [task.query(order[:N_FIRST])]
@@ -119,86 +107,64 @@ def ask_whole(task: Task, n_rows: int) -> tuple[Replies, NDArray[np.int64]]:
     return replies, order[: len(replies)]
 
 
-def alternate(task: Task, interpreter: ImageInterpreter, pool: ImagePool, examples: Examples) -> tuple[Quality, bool]:
-    """Learn the energy on random masks; then rounds: train the interpreter, ask about its choices, learn from them.
+def learn(
+    task: Task,
+    energy: ImageEnergy,
+    outputs: Outputs,
+    predictions: Predictions,
+    targets: Tensor,
+    whole: NDArray[np.int64],
+) -> tuple[Quality, bool]:
+    """Learn from groups of mixtures: first in the order in which the black box answers, then at random.
 
     Returns how good the energy is in the end, and whether that came early, by an interrupt.
     """
-    energy_config, config, training = task.configs
-    n_rounds = training.n_rounds
-    n_on_policy = int(room(task) * training.on_policy_share) if n_rounds else 0
-    ask_random(task, pool, max(0, room(task) - n_on_policy - len(pool) - n_asked_twice(task)))
-    hold_out(task, pool)
-    n_steps = max(20, training.n_epochs * room(task) // energy_config.batch_size)
-    n_selecting = config.n_residual_steps
-    energy_steps = ImageEnergySteps(interpreter.energy, pool, energy_config, n_steps, task.generator, task.history)
-    interpreter_steps = ImageInterpreterSteps(
-        interpreter, config, n_selecting, task.generator, batch_size=batch_size(task)
-    )
+    config, _, training = task.configs
+    n_images = max(2, min(config.batch_size, len(whole)))
+    n_mixtures = MIXTURES_PER_IMAGE * n_images
+    n_left = task.n_queries - len(whole) - n_asked_twice(task) - n_checks(task)
+    n_groups = max(2, n_left // n_mixtures) if len(targets) and len(whole) > 1 else 0
+    n_held_out = max(1, round(training.validation_share * n_groups)) if n_groups else 0
+    n_steps = training.n_epochs * (n_groups - n_held_out)
+
+    def rows(places: NDArray[np.int64]) -> Tensor:
+        return task.as_tensor(task.rows(whole[places]))
+
+    steps = ImageSteps(energy, config, n_steps, rows, predictions, targets, task.generator, task.history)
     task.history.stage("learning", n_steps)
-    energy_steps.run(int(n_steps * (PRETRAINING_SHARE if n_rounds else 1.0)), "pre-training")
-    task.history.stage("learning to choose pixels", n_selecting + n_steps - energy_steps.n_done)
-    first_selected = len(pool)
+    held_out: list[Mixtures] = []
+    known: list[Mixtures] = []
     interrupted = False
     try:
-        # Short rounds: an interpreter left alone with the energy soon finds out where the energy is wrong.
-        for left in range(max(n_rounds, 1), 0, -1):
-            for _ in range((n_selecting - interpreter_steps.n_done) // left):
-                task.history.step(loss=interpreter_steps.step(examples.draw(batch_size(task))))
-            ask_selected(task, interpreter_steps, pool, examples, (n_on_policy - (len(pool) - first_selected)) // left)
-            energy_steps.newest = torch.arange(max(first_selected, len(pool) - N_NEWEST), len(pool))
-            energy_steps.run((n_steps - energy_steps.n_done) // left, "rounds")
+        for mixtures in queried(task, outputs, whole, n_groups, n_images):
+            if len(held_out) < n_held_out:
+                held_out.append(mixtures)
+                continue
+            known.append(mixtures)
+            steps.step(mixtures)
+        while steps.n_done < n_steps and known:
+            for place in task.rng.permutation(len(known))[: n_steps - steps.n_done]:
+                steps.step(known[place])
     except KeyboardInterrupt:
-        if interpreter_steps.n_done < USABLE_SHARE * n_selecting:
+        if steps.n_done < USABLE_SHARE * n_steps:
             raise
         interrupted = True
         task.asker.stop()
-    if interpreter_steps.losses:
-        task.history.record(stage="selecting", interpreter_losses=interpreter_steps.losses)
-    interpreter.requires_grad_(False).eval()
-    return energy_steps.quality(), interrupted
+    energy.requires_grad_(False).eval()
+    quality = steps.quality(held_out)
+    task.history.record(stage="learning", step=steps.n_done, held_out_agreement=float(quality.agreement[0]))
+    return quality, interrupted
 
 
-def ask_random(task: Task, pool: ImagePool, n: int) -> None:
-    """Ask about images of which random parts are kept."""
+def queried(task: Task, outputs: Outputs, whole: NDArray[np.int64], n_groups: int, n_images: int) -> Iterator[Mixtures]:
+    """Groups of mixtures with what the black box predicts for them; it is queried some groups ahead."""
     assert task.input_format.image is not None
-    size = task.input_format.image.size
-
-    def keeps(index: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
-        units = PixelUnits.of(task.groups.take(index), len(index))
-        return several_scales(units, size, len(index), rng)
-
-    for part in slices(n, asked_at_once(task)):
-        replies = task.query(task.rng.integers(task.n_rows, size=part.stop - part.start), keeps)
-        if replies is not None:
-            pool.add(replies)
-
-
-def ask_selected(task: Task, steps: ImageInterpreterSteps, pool: ImagePool, examples: Examples, n: int) -> None:
-    """Ask about images reduced to what the interpreter chooses, with the noise that it is trained with."""
-    for part in slices(n, batch_size(task)):
-        batch = examples.draw(part.stop - part.start)
-        with torch.no_grad():
-            keep = steps.select(batch.scores(steps.interpreter), batch.sizes) > 0.5
-        replies = task.query(batch.index, keep.numpy())
-        if replies is not None:
-            pool.add(replies)
-
-
-def hold_out(task: Task, pool: ImagePool) -> None:
-    """Answers that are not learned from; at least one, unless there is only one."""
-    n = min(MOST_HELD_OUT, max(1, MOST_PIXELS_HELD_OUT // pool.outputs.n_outputs))
-    n = min(n, max(1, round(len(pool) * task.configs.training.validation_share)))
-    if len(pool) > 1:
-        pool.held_out[torch.randperm(len(pool), generator=task.generator)[:n]] = True
-
-
-def asked_at_once(task: Task) -> int:
-    return max(1, min(ASKED_AT_ONCE, MOST_NUMBERS // task.input_format.n_columns))
-
-
-def batch_size(task: Task) -> int:
-    """How many images the interpreter learns from at once: fewer if they are large."""
-    assert task.input_format.image is not None
-    at_once = MOST_PIXELS_AT_ONCE // task.input_format.image.n_pixels
-    return max(SMALLEST_BATCH, min(task.configs.interpreter.batch_size, at_once))
+    n_pixels = task.input_format.image.n_pixels
+    waiting: deque[Planned] = deque()
+    for group in range(n_groups + N_GROUPS_AHEAD):
+        if group < n_groups:
+            waiting.append(plan_mixtures(task, whole, n_images, MIXTURES_PER_IMAGE * n_images))
+        if group >= N_GROUPS_AHEAD and waiting:
+            mixtures = waiting.popleft().answers(outputs, n_pixels)
+            if mixtures is not None:
+                yield mixtures

@@ -22,13 +22,21 @@ class Group:
 
     parameters: Sequence[Tensor]
     rate: float
+    decays: bool = True
 
 
 class Adam:
     """Steps down a loss; `max_norm` shortens the gradient of all parameters together, if it is longer."""
 
-    def __init__(self, groups: Sequence[Group], *, max_norm: float | None = None, weight_decay: float = 0.0) -> None:
-        self.groups, self.max_norm, self.weight_decay = groups, max_norm, weight_decay
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        *,
+        max_norm: float | None = None,
+        weight_decay: float = 0.0,
+        beta2: float = BETA2,
+    ) -> None:
+        self.groups, self.max_norm, self.weight_decay, self.beta2 = groups, max_norm, weight_decay, beta2
         self._parameters = [p for group in groups for p in group.parameters]
         self._means = [torch.zeros_like(p) for p in self._parameters]
         self._squares = [torch.zeros_like(p) for p in self._parameters]
@@ -46,16 +54,22 @@ class Adam:
             for group in self.groups:
                 own = slice(start, start + len(group.parameters))
                 state = list(group.parameters), aligned[own], self._means[own], self._squares[own]
-                self._update(*state, rate=group.rate * lr_scale)
+                self._update(*state, group.rate * lr_scale, self.weight_decay if group.decays else 0.0)
                 start = own.stop
         return float(loss.detach())
 
     def _update(
-        self, parameters: list[Tensor], gradients: list[Tensor], means: list[Tensor], squares: list[Tensor], rate: float
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        means: list[Tensor],
+        squares: list[Tensor],
+        rate: float,
+        weight_decay: float,
     ) -> None:
         if fused_adamw is None:
             for state in zip(parameters, gradients, means, squares, strict=True):
-                _adamw(*state, rate, self.weight_decay, float(self._n_steps))
+                _adamw(*state, rate, weight_decay, self.beta2, float(self._n_steps))
             return
         fused_adamw(
             parameters,
@@ -66,8 +80,8 @@ class Adam:
             [self._n_steps] * len(parameters),
             lr=rate,
             beta1=BETA1,
-            beta2=BETA2,
-            weight_decay=self.weight_decay,
+            beta2=self.beta2,
+            weight_decay=weight_decay,
             eps=EPSILON,
             amsgrad=False,
             maximize=False,
@@ -84,11 +98,11 @@ def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _adamw(
-    p: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, rate: float, decay: float, n_steps: float
+    p: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, rate: float, decay: float, beta2: float, n_steps: float
 ) -> None:
     mean.lerp_(gradient, 1 - BETA1)
-    square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-    deviation = (square / (1 - BETA2**n_steps)).sqrt_().add_(EPSILON)
+    square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    deviation = (square / (1 - beta2**n_steps)).sqrt_().add_(EPSILON)
     p.mul_(1 - rate * decay).addcdiv_(mean, deviation, value=-rate / (1 - BETA1**n_steps))
 
 

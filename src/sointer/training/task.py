@@ -119,17 +119,30 @@ class Task:
         chosen = self.data[index]
         return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
 
-    def ask(self, index: NDArray[np.int64], keep_units: Keeps | None = None) -> Question:
-        """Ask the black box about rows, whole or with units removed, while the caller does something else."""
+    def ask(
+        self, index: NDArray[np.int64], keep_units: Keeps | None = None, other: NDArray[np.int64] | None = None
+    ) -> Question:
+        """Ask the black box about rows, whole or with units removed, while the caller does something else.
+
+        With `other`, units that are not kept are those of these rows.
+        """
         # Draws of its own: what is removed must not depend on what the caller draws in the meantime.
         rng = np.random.default_rng(int(self.rng.integers(2**62)))
-        return Question(len(index), self.asker.ask(partial(self._answer, index, keep_units, rng)))
+        return Question(len(index), self.asker.ask(partial(self._answer, index, keep_units, other, rng)))
 
-    def query(self, index: NDArray[np.int64], keep_units: Keeps | None = None) -> Replies | None:
+    def query(
+        self, index: NDArray[np.int64], keep_units: Keeps | None = None, other: NDArray[np.int64] | None = None
+    ) -> Replies | None:
         """Ask, and wait for the answers: fewer where the budget ends, None at its end."""
-        return self.ask(index, keep_units).answers()
+        return self.ask(index, keep_units, other).answers()
 
-    def _answer(self, index: NDArray[np.int64], keep_units: Keeps | None, rng: np.random.Generator) -> Replies | None:
+    def _answer(
+        self,
+        index: NDArray[np.int64],
+        keep_units: Keeps | None,
+        other: NDArray[np.int64] | None,
+        rng: np.random.Generator,
+    ) -> Replies | None:
         remaining = self.black_box.remaining
         if remaining is not None and remaining < len(index):
             self.budget_ran_out = True
@@ -137,15 +150,26 @@ class Task:
         if len(index) == 0:
             return None
         at_once = max(1, min(QUERY_ROWS, MOST_QUERY_NUMBERS // self.input_format.n_columns))
-        return concatenate([self._answer_chunk(index[s], keep_units, s, rng) for s in slices(len(index), at_once)])
+        return concatenate(
+            [self._answer_chunk(index[s], keep_units, other, s, rng) for s in slices(len(index), at_once)]
+        )
 
     def _answer_chunk(
-        self, index: NDArray[np.int64], keep_units: Keeps | None, where: slice, rng: np.random.Generator
+        self,
+        index: NDArray[np.int64],
+        keep_units: Keeps | None,
+        other: NDArray[np.int64] | None,
+        where: slice,
+        rng: np.random.Generator,
     ) -> Replies:
         points = self.data[index] if self.is_sparse else self.rows(index)
         if keep_units is not None:
             keep = keep_units(index, rng) if callable(keep_units) else keep_units[where]
-            points = self.removal.reduce(points, self.groups.take(index).to_columns(keep), rng)
+            columns = self.groups.take(index).to_columns(keep)
+            if other is None:
+                points = self.removal.reduce(points, columns, rng)
+            else:
+                points = np.where(columns, points, self.rows(other[where]))
         raw, soft = self.black_box.query(self.input_format.decode(points), on_answer=self.asker.between_batches)
         return Replies(Points.of(points, self.shift), raw, soft)
 
