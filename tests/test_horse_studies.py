@@ -256,7 +256,7 @@ def test_no_scores_of_units_beat_their_true_shares(modules):
     assert 0.5 < best < 1
 
 
-def test_an_explainer_that_is_not_told_is_not_persuaded(modules, segmenter):
+def test_an_explainer_that_is_not_told_is_not_persuaded(modules, segmenter, swapped_rows):
     pairs = modules.pairs.draw_pairs(24, len(segmenter.test_images), 16)
     explainer = modules.methods.fit("nearest pixels", segmenter, 0).explainer
     scores = modules.methods.score(explainer, segmenter.test_images[pairs.image], pairs.pixel)
@@ -266,7 +266,7 @@ def test_an_explainer_that_is_not_told_is_not_persuaded(modules, segmenter):
     assert found["overlap"] == 1.0
     assert found["persuaded"] == found["own_error"]
     assert (masks == before).all()
-    row = {"segmenter": "U-Net", "method": "SOInter", "ks": [10, 100], "told": found}
+    row = {**swapped_rows[0][0], "segmenter": "U-Net", "method": "SOInter", "told": found}
     assert "this control is void" in modules.segmenters_page.told_section([row], ["U-Net"]).replace("\n", " ")
 
 

@@ -96,8 +96,8 @@ def examples_section(rows: list[Row], images: Path) -> str:
     return figure(
         images,
         "horses-large-examples.png",
-        f"The best {N_EXAMPLE_UNITS} units (green) for one pixel (in the red square) of test images, as the U-Net "
-        "sees them. Images and targets were drawn at random with a fixed seed. Last row: the model's masks.",
+        f"The best {N_EXAMPLE_UNITS} units (green) for one pixel (in the red square) of test images, explained for "
+        "the U-Net. Images and targets were drawn at random with a fixed seed. Last row: the model's masks.",
     )
 
 

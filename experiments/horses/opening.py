@@ -44,12 +44,12 @@ def opening(found: Results) -> str:
     if compared:
         parts += [
             prose(
-                "Of trained segmenters nobody knows the truth, and the nearest pixels are what must be beaten. Do "
+                "For trained segmenters the truth is unknown, and the nearest pixels are what must be beaten. Do "
                 "predictions follow the selected pixels into other images (*insert*) and leave with them (*delete*), "
-                "and do the pixels speak rather than the shape of the mask (*J*)? More is better. Differences on the "
-                "same pairs; *level*: the 95 % interval holds 0. Intervals draw test images anew, those of all seeds "
-                "together; differences between seeds are in the last column. Of so many comparisons, one in twenty "
-                "leaves its interval by chance."
+                "and is it the pixels that count rather than the shape of the mask (*J*)? More is better. Differences "
+                "on the same pairs; *level*: the 95 % interval holds 0. Intervals draw test images anew, those of all "
+                "seeds together; differences between seeds are in the last column. Of so many comparisons, one in "
+                "twenty leaves its interval by chance."
             ),
             *compared,
         ]

@@ -118,7 +118,7 @@ def by_case_section(rows: list[Row], names: list[str]) -> str:
     return sections(
         "### By kind of truth",
         prose(
-            "*both*: both parts speak for the label; *near*, *far*: only one does, or only one is needed; *path*: the "
+            "*both*: both parts support the label; *near*, *far*: only one does, or only one is needed; *path*: the "
             "label is 1 and the whole path decides; *gap*: it is 0 and the dark pixels on the path decide; *3 of 3*, "
             "*2 of 3*: so many windows agree with the label."
         ),

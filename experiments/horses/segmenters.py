@@ -63,8 +63,8 @@ def cases(smoke: bool) -> Iterator[Case]:
     for seed in SEEDS:
         yield from (case_of(UNET, method, seed) for method in METHODS)
         if seed == SEEDS[0]:
-            yield from (case_of(VALUE_NETWORK, method, seed) for method in (OURS, *CONTROLS))
             yield from (case_of(UNET, method, seed) for method in PER_SAMPLE)
+            yield from (case_of(VALUE_NETWORK, method, seed) for method in (OURS, *CONTROLS))
 
 
 def case_of(segmenter: str, method: str, seed: int, quick: bool = False) -> Case:

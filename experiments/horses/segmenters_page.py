@@ -14,7 +14,7 @@ from methods import CONTROLS, ORDER, OURS, PER_SAMPLE, STYLES, title
 from pairs import mean_of_images
 from pictures import draw_papers_figure, mask_of
 from study import Row
-from swapped import both, difference, fidelity_and_j, main_ks, single_number, values
+from swapped import both, difference, fidelity_and_j, main_ks, share, single_number, values
 from tables import figure, in_order, mean, number, pick, prose, sections, table
 
 FILLS = {"black": "black", "mean": "mean image", "inpaint": "inpainted", "evaluator": "evaluator"}
@@ -30,8 +30,8 @@ def page(rows: list[Row], images: Path) -> str:
         *(examples_of(rows, name, images) for name in names),
         "## Does the prediction follow the selected pixels?",
         prose(
-            "x is the image that is explained, z another test image of which the model says the opposite at the "
-            "target. *Insert*: x's K selected pixels are put into z; the share of targets that get x's label. "
+            "x is the image that is explained, z another test image for which the model predicts the opposite label of "
+            "the target. *Insert*: x's K selected pixels are put into z; the share of targets that get x's label. "
             "*Delete*: z's pixels are put in place of x's selected ones; the share that lose x's label. Both are 0 for "
             "K = 0, and more is better. z is the same for all methods. That selected pixels lie around the target is "
             "no merit by itself: the comparison that counts is the one with the nearest pixels."
@@ -68,7 +68,7 @@ def examples_of(rows: list[Row], name: str, images: Path) -> str:
     return figure(
         images,
         file,
-        f"Single pixels of test images, as the {name} sees them. Top: the target (red) and the {n_selected} pixels "
+        f"Single pixels of test images, explained for the {name}. Top: the target (red) and the {n_selected} pixels "
         "that SOInter selects for it (green). Middle: the model's mask (white: horse). Bottom: the smallest rectangle "
         "around the selected pixels. Images and targets were drawn at random with a fixed seed, the first targets "
         "among pixels called horse, the last two among the others.",
@@ -177,7 +177,7 @@ def curve(ax: Axes, rows: list[Row], measure: str, style: dict[str, Any], label:
 
 def j_section(rows: list[Row], names: list[str]) -> str:
     parts = [
-        "## Do the pixels speak, or the shape of the mask?",
+        "## The pixels, or the shape of the mask?",
         prose(
             "All but the selected pixels are filled in, and the share of targets that keep their label is counted: "
             "*fidelity*. It is high also for masks that give the label away by their shape, so it is never shown "
@@ -214,13 +214,12 @@ def told_section(rows: list[Row], names: list[str]) -> str:
         if ours:
             overlap = mean(row["told"]["overlap"] for row in ours)
             listens |= overlap < 1
-            cells = [
-                " / ".join(
-                    number(mean(row["told"][what][row["ks"].index(k)] for row in ours))
-                    for what in ("persuaded", "own_error")
-                )
-                for k in main_ks(ours[0])
-            ]
+            cells = []
+            for k in main_ks(ours[0]):
+                shares = [
+                    mean(row["told"][what][row["ks"].index(k)] for row in ours) for what in ("persuaded", "own_error")
+                ]
+                cells.append(" / ".join(map(number, (*shares, share(ours, "J black", k)))))
             lines.append([name, number(overlap), *cells])
     if not lines:
         return ""
@@ -237,10 +236,10 @@ def told_section(rows: list[Row], names: list[str]) -> str:
         prose(
             "SOInter is given the opposite of the model's label as the prediction to explain. The share of targets "
             "that get this wrong label on the selected pixels, on black, beside the share that get it when the right "
-            "label is given, which is its own error. *Overlap*: of the best 30 pixels told one and the other. "
-            f"{verdict}"
+            "label is given, which is its own error, and J on black. *Overlap*: of the best 30 pixels told one and the "
+            f"other. {verdict}"
         ),
-        table(["told the opposite / own error", "overlap", *(f"K = {k}" for k in ks)], lines),
+        table(["told the opposite / own error / J", "overlap", *(f"K = {k}" for k in ks)], lines),
     ).strip()
 
 
@@ -264,9 +263,9 @@ def transfer_section(rows: list[Row]) -> str:
     return sections(
         "## Models that were never queried",
         prose(
-            "The pixels selected for one U-Net, swapped in and out of images that U-Nets of other seeds see. What a "
+            "The pixels selected for one U-Net, swapped in and out of images given to U-Nets of other seeds. What a "
             f"selection owes to quirks of one model does not transfer. Left out are targets ({left_out:.0%}) of which "
-            "the other U-Net says something else. The nearest pixels do not depend on the model at all."
+            "the other U-Net predicts another label. The nearest pixels do not depend on the model at all."
         ),
         table(["insert / delete, K =", "pairs of U-Nets", *map(str, ks)], lines),
     ).strip()

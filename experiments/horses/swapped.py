@@ -73,31 +73,36 @@ def single_number(rows: Sequence[Row], n: int | None = None) -> float:
 def difference(ours: Sequence[Row], theirs: Sequence[Row], measures: Sequence[str], ks: Sequence[int]) -> Difference:
     """Averaged over measures and sizes, on the seeds that both methods have."""
     pairs = [(row, other) for row in ours for other in theirs if row["seed"] == other["seed"]]
-    sides: list[list[NDArray[np.float64]]] = [[], []]
-    for side, rows in zip(sides, zip(*pairs, strict=True), strict=True):
-        side.extend(np.mean([values(row, measure, k) for measure in measures for k in ks], axis=0) for row in rows)
-    return _paired(*sides, images=[np.array(row["images"]) for row, _ in pairs])
+    first, second = (
+        [np.mean([values(pair[side], measure, k) for measure in measures for k in ks], axis=0) for pair in pairs]
+        for side in (0, 1)
+    )
+    return _paired(first, second, [np.array(row["images"]) for row, _ in pairs])
 
 
 def transfer_difference(
     ours: Sequence[Row], theirs: Sequence[Row], measures: Sequence[str], ks: Sequence[int]
 ) -> Difference:
     """The same of selections that are measured on models never queried."""
-    sides: list[list[NDArray[np.float64]]] = [[], []]
-    images = []
-    for row in ours:
-        for other in theirs:
-            for name in row["transfer"] if row["seed"] == other["seed"] else ():
-                for side, one in zip(sides, (row, other), strict=True):
-                    part = one["transfer"][name]
-                    side.append(np.mean([values(one, m, k, part) for m in measures for k in ks], axis=0))
-                images.append(np.array(row["transfer"][name]["images"]))
-    return _paired(*sides, images=images)
+    pairs = [
+        (row, other, name)
+        for row in ours
+        for other in theirs
+        for name in (row["transfer"] if row["seed"] == other["seed"] else ())
+    ]
+    first, second = (
+        [
+            np.mean([values(pair[side], m, k, pair[side]["transfer"][pair[2]]) for m in measures for k in ks], axis=0)
+            for pair in pairs
+        ]
+        for side in (0, 1)
+    )
+    return _paired(first, second, [np.array(row["transfer"][name]["images"]) for row, _, name in pairs])
 
 
 def _paired(
     ours: list[NDArray[np.float64]], theirs: list[NDArray[np.float64]], images: list[NDArray[np.int64]]
 ) -> Difference:
     gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
-    means = (float(np.concatenate(side).mean()) for side in (ours, theirs))
-    return Difference(*means, *mean_of_images(gaps, images))
+    middle, low, high = mean_of_images(gaps, images)
+    return Difference(float(np.concatenate(ours).mean()), float(np.concatenate(theirs).mean()), middle, low, high)
