@@ -90,7 +90,7 @@ reproduce-synthetic: $(INSTALLED) ## run every study on synthetic data (hours) a
 reproduce-text: $(INSTALLED) ## run the text study (hours; trained models are kept) and write its results
 	$(PY) experiments/text/run.py
 
-reproduce-horses: $(INSTALLED) ## run the study of segmented horses (hours; trained models are kept) and write its page
+reproduce-horses: $(INSTALLED) ## run the study of segmented horses (90 minutes; trained models are kept) and write its page
 	$(PY) experiments/horses/run.py
 
 reproduce-instancewise: $(INSTALLED) ## run the study of features that differ by sample (two hours) and write its page

@@ -7,7 +7,7 @@
     python benchmarks/run.py --smoke --out /tmp/x   # tiny sizes, seconds, to see that all of it works
 
 Cases that have a result are not run again: delete a line of results/<study>.jsonl to repeat it, or give --again. The
-models of Bibtex and of the horses are those of the experiments, and kept with them in SOINTER_CACHE (~/.cache/sointer).
+model of Bibtex is that of the experiments; trained models are kept in SOINTER_CACHE (~/.cache/sointer).
 Run it on a machine that does nothing else.
 """
 

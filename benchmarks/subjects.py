@@ -16,7 +16,7 @@ from sointer.datasets import load_bibtex, load_weizmann_horses, paper_e1
 from sointer.models import DeepValueNetwork, UNet, fit_or_load
 
 CACHE = Path(os.environ.get("SOINTER_CACHE", Path.home() / ".cache" / "sointer")) / "models"
-"""Shared with the studies of texts and of horses, which train the same models."""
+"""Shared with the study of texts, which trains the same models."""
 N_QUESTIONS, N_QUICK, N_BACKGROUND = 10_000, 120, 100
 Function = Callable[[Any], NDArray[Any]]
 

@@ -1,22 +1,36 @@
-"""Every study of experiments/horses runs from a clean clone: the smoke setting, the page and its figures."""
+"""The studies of experiments/horses run from a clean clone: the smoke setting, the page and its figures."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import f1_score
 
 from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
+from sointer.metrics import r_precision, swap_scores
 
 for package in ("matplotlib", "shap", "skimage"):
     pytest.importorskip(package)
 
 HORSES = "experiments/horses"
-STUDIES = ("fidelity", "noise", "removal", "settings", "speed", "scale", "paper")
+STUDIES = ("planted", "segmenters", "large", "speed")
+MODULES = (
+    "black_boxes",
+    "methods",
+    "opening",
+    "pairs",
+    "pictures",
+    "planted",
+    "segmenters",
+    "segmenters_page",
+    "large",
+    "speed",
+    "swapped",
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +47,19 @@ def smoke(tmp_path_factory, cache) -> Path:
 @pytest.fixture(scope="module")
 def modules(cache):
     """The modules of the study, which keep what they train in the same place as the smoke setting."""
-    names = ("setting", "measures", "explainers", "gradient", "fidelity", "noise", "pictures")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOINTER_CACHE", str(cache))
-        with repo_scripts(HORSES, *names) as found:
+        with repo_scripts(HORSES, *MODULES) as found:
             yield found
+
+
+@pytest.fixture(scope="module")
+def segmenter(modules):
+    return modules.black_boxes.load_segmenter("U-Net", quick=True)
+
+
+def results(smoke: Path, study: str) -> list[dict]:
+    return [json.loads(line) for line in (smoke / "results" / f"{study}.jsonl").read_text().splitlines()]
 
 
 # --- the command -------------------------------------------------------------------------------------------
@@ -45,15 +67,34 @@ def modules(cache):
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_has_results(name, smoke):
-    assert (smoke / "results" / f"{name}.jsonl").read_text()
+    assert results(smoke, name)
 
 
 def test_the_page_shows_all_pictures_and_no_others(smoke):
     page = (smoke / "pages" / "horses.md").read_text()
     assert page.startswith("# ")
+    assert page.index("## Reached and not reached") < 1500, "what was reached comes first"
+    assert "nan" not in page
     shown = PICTURES.findall(page)
     assert sorted(shown) == sorted(path.name for path in (smoke / "images").glob("*.png"))
-    assert len(shown) == len(set(shown)) == 9
+    assert len(shown) == len(set(shown)) == 5
+
+
+def test_fidelity_is_never_shown_without_j(smoke):
+    page = (smoke / "pages" / "horses.md").read_text()
+    heads = [line for line in page.splitlines() if line.startswith("|") and "fidelity" in line]
+    assert len(heads) == 3
+    assert all("fidelity / J" in head for head in heads)
+
+
+def test_nearest_pixels_stand_beside_sointer_in_every_comparison(smoke):
+    page = (smoke / "pages" / "horses.md").read_text()
+    tables = [
+        part for part in page.split("\n\n") if part.startswith("|") and re.search(r"^\| (\w+ \| )?SOInter ", part, re.M)
+    ]
+    shown = [part for part in tables if "queries in fit" not in part and "share outside" not in part]
+    assert len(shown) >= 8
+    assert all("nearest" in part for part in shown)
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
@@ -62,8 +103,8 @@ def test_cases_that_have_a_result_are_not_run_again(smoke):
 
 
 def test_single_cases_can_be_chosen(tmp_path, modules):
-    chosen = modules.fidelity.STUDY.todo(tmp_path / "results.jsonl", smoke=False, only=("dvn", "NearestPixels"))
-    assert list(chosen) == [{"black_box": "dvn", "method": "NearestPixels", "seed": 0}]
+    chosen = modules.segmenters.STUDY.todo(tmp_path / "results.jsonl", smoke=False, only=("302", "nearest pixels"))
+    assert list(chosen) == [{"segmenter": "U-Net", "method": "nearest pixels", "seed": 302}]
 
 
 def test_the_kept_page_shows_pictures_that_exist():
@@ -74,153 +115,211 @@ def test_the_kept_page_shows_pictures_that_exist():
         assert (ROOT / "docs" / "images" / image).exists(), image
 
 
-def test_fits_are_shared_and_their_costs_kept(smoke, modules):
-    rows = [json.loads(line) for line in (smoke / "results" / "fidelity.jsonl").read_text().splitlines()]
-    (row,) = [row for row in rows if (row["black_box"], row["method"]) == ("unet", "SOInter")]
-    explainer, costs = modules.explainers.fitted(modules.explainers.Recipe(quick=True))
-    assert costs == row["fit"], "fitted again"
-    assert costs["n_queries"] == explainer.n_queries_ == modules.explainers.QUICK_BUDGET
-    assert costs["cpu_seconds"] > 0
-    assert 0.05 < costs["peak_gigabytes"] < 4
+@pytest.mark.parametrize("name", ["planted", "segmenters", "large"])
+def test_full_cases_are_different_and_go_seed_by_seed(name, modules):
+    cases = list(getattr(modules, name).cases(False))
+    assert len({json.dumps(case, sort_keys=True) for case in cases}) == len(cases)
+    seeds = [case["seed"] for case in cases]
+    assert seeds == sorted(seeds), "an early stop must leave fewer seeds, not fewer models"
+    assert set(seeds) == {301, 302, 303}
+    for case in cases:
+        assert {**case, "method": "SOInter"} in cases, "nothing is measured without SOInter beside it"
+    controlled = {tuple(case[key] for key in case if key not in ("method", "seed")) for case in cases}
+    for subject in controlled:
+        for control in ("nearest pixels", "random"):
+            assert any((*subject, control) == tuple(c[key] for key in (*keys(c), "method")) for c in cases)
 
 
-def test_every_setting_has_a_place_of_its_own(modules):
-    recipe = modules.explainers.Recipe
-    different = [recipe(quick=True), recipe(quick=True, structured=False), recipe("dvn", quick=True)]
-    assert len({one.folder() for one in different}) == 3
-    assert recipe(quick=True).folder() == different[0].folder()
+def keys(case: dict) -> list[str]:
+    return [key for key in case if key not in ("method", "seed")]
+
+
+# --- pairs and what is kept of them ------------------------------------------------------------------------
+
+
+def test_pairs_take_every_image_equally_often_and_fewer_are_the_first_of_more(modules):
+    many, few = (modules.pairs.draw_pairs(n, 12, 16) for n in (60, 7))
+    assert np.bincount(many.image).tolist() == [5] * 12
+    first = many.first(7)
+    assert (few.image == first.image).all()
+    assert (few.pixel == first.pixel).all()
+    assert 0 <= many.pixel.min() <= many.pixel.max() < 16
+
+
+def test_bits_are_kept_as_they_are(modules):
+    bits = np.random.default_rng(0).random(77) > 0.5
+    assert (modules.pairs.unpack(modules.pairs.pack(bits), 77) == bits).all()
+
+
+def test_intervals_draw_images_not_pairs(modules):
+    values = [np.array([1.0, 0.0] * 20)]
+    two, many = (modules.pairs.mean_of_images(values, [image]) for image in (np.arange(40) % 2, np.arange(40)))
+    assert two == (0.5, 0.0, 1.0)
+    assert 0.3 < many[1] < 0.5 < many[2] < 0.7
+
+
+@pytest.fixture
+def swapped_rows(modules, segmenter):
+    """Rows of results for the nearest pixels and for the farthest ones, and the scores that they are about."""
+    pairs = modules.pairs.draw_pairs(24, len(segmenter.test_images), 16)
+    X = segmenter.test_images[pairs.image]
+    explainer = modules.methods.fit("nearest pixels", segmenter, 0).explainer
+    nearest = modules.methods.score(explainer, X, pairs.pixel)
+    rows, scores = [], []
+    for one in (nearest, -nearest):
+        found = swap_scores(segmenter.predict, X, pairs.pixel, one, segmenter.test_images, ks=[10, 100])
+        rows.append({"seed": 0, "ks": [10, 100], **modules.segmenters.kept(found, pairs)})
+        scores.append(found)
+    return rows, scores
+
+
+def test_results_give_back_insert_delete_and_j(modules, swapped_rows):
+    (row, _), (found, _) = swapped_rows
+    for place, k in enumerate((10, 100)):
+        assert modules.swapped.share([row], "insert", k) == pytest.approx(found.insert[place])
+        assert modules.swapped.share([row], "delete", k) == pytest.approx(found.delete[place])
+        for fill, j in found.j.items():
+            assert modules.swapped.share([row], f"J {fill}", k) == pytest.approx(j[place])
+
+
+def test_differences_are_taken_pair_by_pair(modules, swapped_rows):
+    (near, far), (ours, theirs) = swapped_rows
+    gap = modules.swapped.difference([near], [far], ("insert", "delete"), (10, 100))
+    assert gap.mean == pytest.approx(ours.mean - theirs.mean)
+    assert gap.low < gap.mean < gap.high
+    same = modules.swapped.difference([near], [near], ("insert",), (10,))
+    assert (same.mean, same.low, same.high, same.verdict) == (0.0, 0.0, 0.0, "level")
+    other_seed = {**far, "seed": 1}
+    assert modules.swapped.difference([near], [far, other_seed], ("insert",), (10,)).theirs == pytest.approx(
+        theirs.insert[0]
+    )
+
+
+def test_fewer_pairs_are_measured_as_the_first_of_more(modules, segmenter):
+    """Methods with few pairs are compared with the others on the same pairs and the same other images."""
+    pairs = modules.pairs.draw_pairs(24, len(segmenter.test_images), 16)
+    scores = np.random.default_rng(0).random((24, 16, 16))
+    rows = []
+    for n in (24, 12):
+        part = pairs.first(n)
+        X = segmenter.test_images[part.image]
+        found = swap_scores(segmenter.predict, X, part.pixel, scores[:n], segmenter.test_images, ks=[100], fills=())
+        rows.append({"ks": [100], **modules.segmenters.kept(found, part)})
+    many, few = (modules.swapped.values(row, "insert", 100) for row in rows)
+    assert rows[0]["images"][: len(few)] == rows[1]["images"]
+    assert (many[: len(few)] == few).all()
 
 
 # --- what is measured --------------------------------------------------------------------------------------
 
 
-def questions_of(modules, said, size=4):
-    """One image for each answer; the target is its pixel (1, 2)."""
-    masks = np.zeros((len(said), size, size), dtype=np.uint8)
-    masks[:, 1, 2] = said
-    images = np.zeros((len(said), 3, size, size), dtype=np.uint8)
-    return modules.setting.Questions(images, masks, np.arange(len(said)), np.tile([1, 2], (len(said), 1)))
+def test_planted_rows_hold_every_kind_of_truth(smoke):
+    rows = {(row["segmenter"], row["method"]): row for row in results(smoke, "planted")}
+    assert rows["window", "nearest pixels"]["r_precision"] == 1.0
+    row = rows["majority", "SOInter"]
+    found, counts = np.array([row["by_case"][kind] for kind in ("2 of 3", "3 of 3")]).T
+    assert counts.sum() == row["n_known"] == row["n_pairs"]
+    assert found @ counts / counts.sum() == pytest.approx(row["r_precision"], abs=0.05)  # ties are drawn anew
+    assert rows["majority", "SOInter"]["explain_queries"] <= 1 < rows["majority", "RISE"]["explain_queries"]
 
 
-def measured(modules, said, again, selected=None):
-    selected = np.zeros((len(said), 1), dtype=np.int64) if selected is None else selected
-    replies = {"as fitted": {1: np.array(again, dtype=np.uint8)}}
-    return modules.measures.Measured(questions_of(modules, said), selected, np.array(said), replies)
+def test_pixels_outside_the_receptive_field_are_counted(modules):
+    field = np.zeros((2, 16, 16), dtype=bool)
+    field[:, :5, :5] = True
+    assert modules.planted.outside(field.astype(np.float32), field, 0) == {
+        "outside_few": 0.0,
+        "n_few": 10,
+        "outside_all": 0.0,
+        "chance": round(1 - 25 / 256, 4),
+    }
+    assert modules.planted.outside(-field.astype(np.float32), field, 0)["outside_all"] == 1.0
 
 
-def test_f1_and_fidelity(modules):
+def test_the_example_is_chosen_by_its_truth(modules):
+    model = modules.black_boxes.load_segmenter("flood", quick=True)
+    pairs = modules.pairs.draw_pairs(24, len(model.test_images), 16)
+    truth = model.planted.relevant(model.test_images[pairs.image], pairs.pixel)
+    shown = modules.planted.example(model, pairs, truth.astype(np.float32), truth)
+    assert shown["truth"] == shown["selected"]
+    assert modules.pictures.mask_of(shown, "truth").sum() == truth[:20].sum(axis=(1, 2)).max()
+
+
+def test_no_scores_of_units_beat_their_true_shares(modules):
     rng = np.random.default_rng(0)
-    said, again = rng.integers(2, size=(2, 50)).astype(np.uint8)
-    found = measured(modules, said, again)
-    assert found.f1("as fitted")[1] == pytest.approx(f1_score(said, again), abs=1e-4)
-    assert found.fidelity("as fitted")[1] == np.mean(said == again)
-    low, high = found.f1_intervals("as fitted")[1]
-    assert low < f1_score(said, again) < high
+    units = np.repeat(np.repeat(np.arange(16).reshape(4, 4), 4, axis=0), 4, axis=1).ravel()[None].repeat(5, axis=0)
+    truth = np.zeros((5, 16, 16), dtype=bool)
+    truth[:, 2:9, 3:10] = True
+    best = r_precision(modules.large.shares(units, truth), truth)
+    for _ in range(20):
+        scores = np.take_along_axis(rng.random((5, 16)), units, axis=1).reshape(truth.shape)
+        assert r_precision(scores, truth) <= best + 0.02  # ties are drawn at random
+    assert 0.5 < best < 1
 
 
-def test_f1_intervals_draw_images_not_pixels(modules):
-    said, again = np.array([1, 1] * 20, dtype=np.uint8), np.array([1, 0] * 20, dtype=np.uint8)
-    many = questions_of(modules, said)
-    two = modules.setting.Questions(many.images[:2], many.masks[:2], np.arange(40) % 2, many.pixel)
-    narrow, wide = (modules.measures.interval(of, again) for of in (many, two))
-    assert wide == [0.0, 1.0]
-    assert 0.4 < narrow[0] < narrow[1] < 0.9
-
-
-def test_misled_counts_by_what_was_said(modules):
-    found = measured(modules, [1, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0]).misled("as fitted")
-    assert found == {"background": {1: 0.25}, "horse": {1: 0.5}}
-
-
-def test_distances_leave_out_what_was_not_selected(modules):
-    selected = np.array([[6, 4], [14, -1]])  # (1, 2) itself and (1, 0); (3, 2) and nothing
-    found = measured(modules, [1, 1], [1, 1], selected).distance([1, 2, 3])
-    assert found == {1: 1.0, 2: pytest.approx(4 / 3, abs=1e-3)}
-
-
-class Planted:
-    """Says of a pixel that it is on if its left neighbour is bright; that neighbour is selected first."""
-
-    def __init__(self):
-        from sointer.baselines import NearestPixels
-
-        class LeftNeighbour(NearestPixels):
-            told = None
-
-            def _scores(self, source, targets):
-                type(self).told = source.predicted
-                scores, values = super()._scores(source, targets)
-                scores[np.arange(len(targets)), targets - 1] = 1.0
-                return scores, values
-
-        def black_box(images):
-            return np.pad(images[:, 0, :, :-1] > 127, ((0, 0), (0, 0), (1, 0))).astype(np.int64)
-
-        self.black_box, self.explainer = black_box, LeftNeighbour(black_box, k=1, removal="zero", random_state=0)
-
-
-def test_a_planted_cause_is_confirmed_and_told_values_arrive(modules):
-    planted = Planted()
-    images = np.random.default_rng(0).integers(1, 256, size=(30, 3, 6, 6)).astype(np.uint8)
-    explainer = planted.explainer.fit(images)
-    masks = planted.black_box(images).astype(np.uint8)
-    questions = modules.setting.Questions(images, masks, np.arange(30), np.tile([2, 3], (30, 1)))
-    found = modules.measures.measure(explainer, questions, (1, 4), removals=("as fitted", "mean"), part=7)
-    assert found.f1("as fitted") == found.f1("mean") == {1: 1.0, 4: 1.0}
-    assert found.distance([1]) == {1: 1.0}
-    modules.measures.measure(explainer, questions, (1,), tell="the opposite", part=30)
-    changed = type(explainer).told.reshape(masks.shape) != masks
-    assert changed[:, 2, 3].all()
-    assert changed.sum() == 30
-    modules.measures.measure(explainer, questions, (1,), tell="nothing")
-    assert type(explainer).told is None
-    assert (masks == planted.black_box(images)).all(), "the questions were changed"
-
-
-def test_questions_are_the_same_for_all_black_boxes(modules):
-    first, second = (modules.setting.setting(name, quick=True).questions() for name in ("unet", "dvn"))
-    assert (first.image == second.image).all()
-    assert (first.pixel == second.pixel).all()
-    parts = list(first.parts(7))
-    assert np.concatenate([part.said for part in parts]).tolist() == first.said.tolist()
+def test_an_explainer_that_is_not_told_is_not_persuaded(modules, segmenter, swapped_rows):
+    pairs = modules.pairs.draw_pairs(24, len(segmenter.test_images), 16)
+    explainer = modules.methods.fit("nearest pixels", segmenter, 0).explainer
+    scores = modules.methods.score(explainer, segmenter.test_images[pairs.image], pairs.pixel)
+    masks = segmenter.predict(segmenter.test_images)
+    before = masks.copy()
+    found = modules.segmenters.told_the_opposite(explainer, segmenter, pairs, masks, scores, [10, 100], 0)
+    assert found["overlap"] == 1.0
+    assert found["persuaded"] == found["own_error"]
+    assert (masks == before).all()
+    row = {**swapped_rows[0][0], "segmenter": "U-Net", "method": "SOInter", "told": found}
+    assert "this control is void" in modules.segmenters_page.told_section([row], ["U-Net"]).replace("\n", " ")
 
 
 def test_noise_has_the_variance_it_should_have(modules):
     grey = np.full((20, 3, 32, 32), 128, dtype=np.uint8)
-    assert (modules.noise.with_noise(grey, 0.0) == grey).all()
-    noisy = modules.noise.with_noise(grey, 1e-2)
+    assert (modules.segmenters.with_noise(grey, 0.0) == grey).all()
+    noisy = modules.segmenters.with_noise(grey, 1e-2)
     assert noisy.dtype == np.uint8
     assert np.var(noisy / 255) == pytest.approx(1e-2, rel=0.03)
 
 
-def test_overlap_counts_the_pixels_in_both(modules):
-    now, before = np.array([[1, 2, 3], [4, 5, -1]]), np.array([[3, 2, 9], [4, 6, -1]])
-    found = measured(modules, [1, 1], [1, 1], now)
-    found.replies["as fitted"][3] = np.ones(2, dtype=np.uint8)
-    assert modules.noise.overlaps(found, before) == {1: 0.5, 3: 0.5}
+def test_no_noise_changes_nothing(smoke):
+    for row in results(smoke, "segmenters"):
+        for level in row.get("noise", [])[:1]:
+            assert (level["variance"], level["same_label"]) == (0.0, 1.0)
+            assert level["overlap"] == 1.0
 
 
-# --- the black box's own gradient --------------------------------------------------------------------------
+def test_selections_move_to_unets_of_other_seeds_only(smoke):
+    rows = [row for row in results(smoke, "segmenters") if "transfer" in row]
+    assert {row["segmenter"] for row in rows} == {"U-Net"}
+    assert all(set(row["transfer"]) == {str(1 - row["seed"])} for row in rows)
 
 
-@pytest.mark.parametrize("name", ["unet", "dvn"])
-def test_gradient_is_that_of_the_black_box(name, modules):
-    setting = modules.setting.setting(name, quick=True)
-    x = torch.from_numpy(setting.test[:2] / np.float32(255)).requires_grad_()
-    at = np.array([5, 9]), np.array([7, 3])
-    (gradient,) = torch.autograd.grad(modules.gradient.preference(setting.model, x, *at).sum(), x)
-    assert gradient.abs().sum() > 0
-    step = 2e-4 * gradient / gradient.norm()
+def test_memory_and_time_of_fits_are_measured(smoke):
+    rows = [row for row in results(smoke, "large") if row["method"] == "SOInter"]
+    (speed,) = results(smoke, "speed")
+    for row in (*rows, speed):
+        assert 0.05 < row["peak_gigabytes"] < 4
+        assert row["fit_cpu_seconds"] > 0
+        assert 0 < row["fit_queries"] <= 150
+    assert set(speed["timed"]) == {"SOInter", "nearest pixels", "KernelSHAP, superpixels", "shap's KernelExplainer"}
+
+
+# --- models ------------------------------------------------------------------------------------------------
+
+
+def test_explainers_see_no_test_image(modules, segmenter):
+    test = {image.tobytes() for image in segmenter.test_images}
+    assert not test & {image.tobytes() for image in segmenter.fit_images}
+
+
+def test_logits_are_those_of_the_model(segmenter):
     with torch.no_grad():
-        up, down = (modules.gradient.preference(setting.model, x + s * step, *at).sum() for s in (1, -1))
-    assert float(up - down) == pytest.approx(2 * float((gradient * step).sum()), rel=0.2)
+        logits = segmenter.module(torch.from_numpy(segmenter.test_images).float()).numpy()
+    assert ((logits >= 0) == segmenter.predict(segmenter.test_images)).all()
 
 
-def test_the_gradient_through_inference_is_zero(modules):
-    """The page says so, and that another one was therefore taken."""
+def test_the_gradient_through_inference_is_zero(modules, cache):
+    """The page says so of the deep value network, which therefore has no row of gradients."""
     from sointer.models.image_value_network import steepest, step_length
 
-    model = modules.setting.setting("dvn", quick=True).model
+    model = modules.black_boxes.load_segmenter("deep value network", quick=True).predict.__self__
     x = torch.rand(3, 3, model.crop, model.crop, generator=torch.Generator().manual_seed(0)).requires_grad_()
     seen, y = model.folded_.seen(x), torch.zeros(3, model.crop, model.crop, requires_grad=True)
     for step in range(model.n_inference_steps):
@@ -234,15 +333,22 @@ def test_the_gradient_through_inference_is_zero(modules):
 # --- pictures ----------------------------------------------------------------------------------------------
 
 
-def test_examples_keep_what_they_show(modules):
-    setting = modules.setting.setting("unet", quick=True)
-    explainer, _ = modules.explainers.fitted(modules.explainers.Recipe(quick=True))
-    questions = modules.pictures.choose(setting)
-    found = modules.pictures.examples(explainer, setting, 5)
-    explanation = modules.measures.explain(explainer, questions, 5)
-    assert [example["said"] for example in found] == questions.said.tolist() == [1, 1, 1, 1, 0, 0]
-    for i, example in enumerate(found):
-        ranks = modules.pictures.ranks_of(example, setting.size).ravel()
-        assert ranks[explanation.selected[i]].tolist() == [0, 1, 2, 3, 4]
-        assert (ranks >= 0).sum() == 5
-        assert (modules.pictures.unpack(example["mask"], setting.size) == questions.masks[questions.image[i]]).all()
+def test_the_smallest_rectangle_holds_all_selected_pixels_and_no_more(modules):
+    selected = np.zeros((6, 6), dtype=bool)
+    selected[1, 2] = selected[4, 3] = True
+    window = modules.pictures.smallest_rectangle(selected)
+    assert window == (slice(1, 5), slice(2, 4))
+    only = modules.pictures.within(np.zeros((6, 6, 3), dtype=np.uint8), window)
+    assert (only == 0).all(axis=2).sum() == 8
+
+
+def test_examples_keep_what_they_show(modules, segmenter):
+    explainer = modules.methods.fit("nearest pixels", segmenter, 0).explainer
+    masks = segmenter.predict(segmenter.test_images)
+    found = modules.segmenters.examples(explainer, segmenter, masks, k=5)
+    assert len({one["image"] for one in found}) == len(found) == 6
+    for one in found:
+        assert one["label"] == masks[(one["image"], *one["target"])]
+        assert (modules.pictures.mask_of(one, "mask") == masks[one["image"]]).all()
+        assert modules.pictures.mask_of(one, "selected").sum() == 5
+        assert modules.pictures.mask_of(one, "selected")[tuple(one["target"])]

@@ -3,77 +3,49 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from matplotlib.axes import Axes
-from methods import COLOURS
+import numpy as np
 from study import Row
 
-BARS = {10: 0.80, 30: 0.88, 100: 0.95, 300: 0.98}
-"""Relative F1 that was asked for, by the number of pixels."""
 
-
-def table(lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first line is its head."""
-    head, *body = lines
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
 
 
 def number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
-def at(values: dict[str, Any], k: int) -> Any:
-    """The value for k pixels; results are JSON, whose names are text."""
-    return values.get(str(k))
+def mean(values: Iterable[float]) -> float:
+    """Of all values, or not a number if there are none."""
+    found = list(values)
+    return float(np.mean(found)) if found else math.nan
 
 
-def counts(values: dict[str, Any]) -> list[int]:
-    return sorted(int(k) for k in values)
-
-
-def all_counts(rows: Iterable[Row], name: str = "f1") -> list[int]:
-    return sorted({k for row in rows for k in counts(row[name])})
-
-
-def curve(ax: Axes, values: dict[str, float], method: str, intervals: dict[str, list[float]] | None = None) -> None:
-    """A method's line over the numbers of pixels, with its 95 % interval."""
-    ks, style = counts(values), COLOURS[method]
-    ax.plot(ks, [at(values, k) for k in ks], label=method, markersize=5, **style)
-    if intervals is not None:
-        low, high = zip(*(at(intervals, k) for k in ks), strict=True)
-        ax.fill_between(ks, low, high, color=style["color"], alpha=0.12, linewidth=0)
-
-
-def log_counts(ax: Axes, ks: Sequence[int], what: str = "selected pixels, K") -> None:
-    ax.set_xscale("log")
-    ax.set_xticks(ks, [str(k) for k in ks])
-    ax.minorticks_off()
-    ax.set_xlabel(what)
+def prose(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), 119, break_long_words=False, break_on_hyphens=False)
 
 
 def figure(images: Path, name: str, caption: str) -> str:
-    """A picture and what it shows, in words."""
+    """A figure, and its caption."""
     assert (images / name).exists(), name
-    return f"![{caption.split('. ')[0].rstrip('.')}](../images/{name})\n\n*{caption}*"
-
-
-def fit_cost(costs: dict[str, Any]) -> str:
-    warned = "".join(f' (it warned: "{one}")' for one in costs["warnings"])
-    return (
-        f"{costs['seconds'] / 60:.1f} minutes with {costs['n_threads']} thread{'s' * (costs['n_threads'] > 1)} "
-        f"({costs['cpu_seconds'] / 60:.1f} CPU minutes), {costs['n_queries']:,} questions to the black box, at most "
-        f"{costs['peak_gigabytes']:.2f} GB{warned}"
-    )
+    return f"![{caption.split('. ')[0].rstrip('.')}](../images/{name})\n\n{prose(f'*{caption}*')}"
 
 
 def sections(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def by_other_code(rows: list[Row]) -> str:
-    """A word for explainers that were not all fitted by the same code."""
-    codes = {row["fit"].get("code") for row in rows if row.get("fit")}
-    return ", not all with the same version of the training" if len(codes) > 1 else ""
+def pick(rows: Iterable[Row], **wanted: object) -> list[Row]:
+    """The rows that have these values."""
+    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+
+
+def in_order(rows: Iterable[Row], name: str, order: Sequence[str]) -> list[str]:
+    """The values that rows have, in a given order."""
+    found = {row[name] for row in rows}
+    return [value for value in order if value in found]
