@@ -136,6 +136,7 @@ def measure(method: str, given: Setting, seed: int, sizes: Sizes, *, examples: b
         "n_swapped": int(swapped.used.sum()),
         "found": round(given.found, 4),
         "text_share": round(float((given.predicted > THRESHOLD).mean()), 4),
+        "unsure_share": round(float(((given.predicted > 0.05) & (given.predicted < 0.95)).mean()), 4),
         "query_ms": round(given.query_ms, 2),
         "weights": detector().name,
         "fit_queries": int(explainer.n_queries_),

@@ -56,14 +56,14 @@ FIGURE = """![Images, probabilities of text, and the pixels that each method sel
 HOW = """**The model** is the detector of rapidocr-onnxruntime ({weights}), of which only the probabilities are used:
 one query takes {query_ms:.1f} ms of one core. It sees images of 64 by 160 pixels as they are; the package
 itself would enlarge them first. A pixel is called text if its probability exceeds 0.5, as everywhere in
-sointer (the package takes 0.3; the probabilities are close to 0 or 1). {text_share:.1%} of the pixels are
-called text, and {found:.1%} of the words have such a pixel.
+sointer (the package takes 0.3; {unsure_share:.1%} of the probabilities lie between 0.05 and 0.95).
+{text_share:.1%} of the pixels are called text, and {found:.1%} of the words have such a pixel.
 
 **Images** are drawn: plain, gradient or noisy backgrounds; random places, sizes, fonts and colours; words at least 8
-pixels apart. A stroke is what a word's ink covers at least by half. **Targets**: one pixel of every test image, drawn
-at random from those that are called text and lie on or within 3 pixels of a stroke. The explainer sees images and
-probabilities, never strokes. SOInter was fitted on other images of the same kind, and swaps are with a third set.
-{n_targets} targets ({seeds}); a seed decides images, targets, the fit and all draws.
+pixels apart. A stroke is what a word's ink covers at least by half. **Targets**: one pixel of every test image in
+which a word was found, drawn at random from those that are called text and lie on or within 3 pixels of a stroke. The
+explainer sees images and probabilities, never strokes. SOInter was fitted on other images of the same kind, and swaps
+are with a third set. {n_targets} targets ({seeds}); a seed decides images, targets, the fit and all draws.
 
 **Methods.** *SOInter* selects pixels, *SOInter, patches* squares of 4 by 4, whose pixels count in a random order.
 *NearestPixels*, those around the target, knows nothing but where the target is: inside a word, these are near its
@@ -78,6 +78,7 @@ def facts(rows: Sequence[Row]) -> dict[str, object]:
         "weights": ", ".join(sorted({row["weights"] for row in rows})),
         "query_ms": float(np.median([row["query_ms"] for row in rows])),
         "text_share": float(np.mean([row["text_share"] for row in by_seed.values()])),
+        "unsure_share": float(np.mean([row["unsure_share"] for row in by_seed.values()])),
         "found": float(np.mean([row["found"] for row in by_seed.values()])),
         "n_targets": sum(row["n_targets"] for row in by_seed.values()),
         "seeds": seeds_in(rows),
