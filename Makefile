@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint docs bench faults test-wheel test-lowest audit reproduce-synthetic reproduce-text reproduce-horses reproduce-instancewise reproduce-tables clean
+.PHONY: help setup demo test test-slow lint docs bench faults test-wheel test-lowest audit reproduce-synthetic reproduce-text reproduce-horses reproduce-instancewise reproduce-tables reproduce-text-detector clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ reproduce-instancewise: $(INSTALLED) ## run the study of features that differ by
 
 reproduce-tables: $(INSTALLED) ## run the studies of real tables and of structure (hours; needs emotions and scene), write their pages
 	$(PY) experiments/tables/run.py
+
+reproduce-text-detector: $(INSTALLED) ## run the study of a text detector on drawn words (an hour) and write its page
+	$(PY) experiments/text_detector/run.py
 
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist out docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
