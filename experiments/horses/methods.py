@@ -12,7 +12,7 @@ from black_boxes import Segmenter
 from drawing import METHODS
 from numpy.typing import NDArray
 
-from sointer import EnergyConfig, Explanation, InterpreterConfig, SOInter, TrainingConfig
+from sointer import EnergyConfig, Explanation, SOInter, TrainingConfig
 from sointer.baselines import (
     ExpectedGradients,
     GradientTimesInput,
@@ -25,7 +25,7 @@ from sointer.baselines import (
 )
 from sointer.metrics import pixel_scores
 
-OURS, UNCOUPLED = "SOInter", "SOInter-1"
+OURS = "SOInter"
 NEAREST, RANDOM = "nearest pixels", "random"
 GRADIENT, EXPECTED = "gradient x input", "expected gradients"
 RISE, OCCLUSION, REGION, KERNEL_SHAP = "RISE", "occlusion", "minimal region", "KernelSHAP, superpixels"
@@ -34,7 +34,7 @@ WHITE_BOX = (GRADIENT, EXPECTED)
 """Methods that look inside the model."""
 PER_SAMPLE = (RISE, OCCLUSION, REGION, KERNEL_SHAP)
 """Methods that query the model separately for each sample."""
-ORDER = (OURS, UNCOUPLED, *CONTROLS, *WHITE_BOX, *PER_SAMPLE)
+ORDER = (OURS, *CONTROLS, *WHITE_BOX, *PER_SAMPLE)
 N_PER_SAMPLE = 500
 """Queries per sample of the methods that query the model separately for each."""
 KINDS: dict[str, Any] = {
@@ -49,7 +49,6 @@ KINDS: dict[str, Any] = {
 }
 STYLES: dict[str, dict[str, Any]] = {
     OURS: METHODS["SOInter"],
-    UNCOUPLED: METHODS["SOInter-1"],
     NEAREST: {"color": "#cc79a7", "marker": "D", "linestyle": "--"},
     RANDOM: METHODS["Random"],
     GRADIENT: {"color": "#009e73", "marker": "^"},
@@ -59,8 +58,7 @@ STYLES: dict[str, dict[str, Any]] = {
 QUICK: dict[str, Any] = {
     "query_budget": 150,
     "energy": EnergyConfig(hidden=(4, 8), batch_size=8),
-    "interpreter": InterpreterConfig(hidden=(4, 8), n_residual_steps=4, batch_size=8),
-    "training": TrainingConfig(n_rounds=2),
+    "training": TrainingConfig(n_epochs=1),
 }
 """SOInter's settings in smoke runs, good for nothing but to see that all of it runs."""
 CHUNK = 200
@@ -87,9 +85,9 @@ def fit(method: str, segmenter: Segmenter, seed: int, groups: Any = None, quick:
     """Fit a method on training and validation images; SOInter at its defaults."""
     started = time.process_time()
     common: dict[str, Any] = {"groups": groups, "random_state": seed, "verbose": False}
-    if method in (OURS, UNCOUPLED):
+    if method == OURS:
         settings = QUICK if quick else {}
-        explainer = SOInter(segmenter.predict, structured=method == OURS, **common, **settings)
+        explainer = SOInter(segmenter.predict, **common, **settings)
     else:
         if method in PER_SAMPLE:
             common["n_samples"] = 60 if quick else N_PER_SAMPLE

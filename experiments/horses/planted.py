@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from black_boxes import CONVOLUTIONAL, Segmenter, load_segmenter
-from methods import CONTROLS, EXPECTED, GRADIENT, NEAREST, OURS, PER_SAMPLE, UNCOUPLED, explain_all, fit, joined_scores
+from methods import CONTROLS, EXPECTED, GRADIENT, NEAREST, OURS, PER_SAMPLE, explain_all, fit, joined_scores
 from numpy.typing import NDArray
 from pairs import Pairs, draw_pairs, pack
 from planted_page import page
@@ -22,8 +22,6 @@ N_PAIRS, N_FEW, N_QUICK = 1024, 128, 24
 """Test pairs; of methods that query the model separately for each sample."""
 ONCE = (*CONTROLS, GRADIENT, EXPECTED, *PER_SAMPLE)
 """Methods that learn nothing: one seed is enough."""
-MEDIATED = ("flood", "majority")
-"""Segmenters whose outputs depend on each other: what does coupling the outputs add?"""
 N_OUTSIDE = 10
 N_LOOKED_AT = 20
 """Pairs that the example in the figure is chosen from: the one with the most deciding pixels."""
@@ -34,7 +32,7 @@ def cases(smoke: bool) -> Iterator[Case]:
     if smoke:
         yield from (case_of(name, OURS, 0, quick=True) for name in (*PLANTED_SEGMENTERS, CONVOLUTIONAL))
         yield from (case_of(name, NEAREST, 0, quick=True) for name in PLANTED_SEGMENTERS)
-        yield from (case_of("majority", method, 0, quick=True) for method in (UNCOUPLED, *ONCE) if method != NEAREST)
+        yield from (case_of("majority", method, 0, quick=True) for method in ONCE if method != NEAREST)
         yield case_of(CONVOLUTIONAL, EXPECTED, 0, quick=True)
         return
     for seed in SEEDS:
@@ -43,8 +41,6 @@ def cases(smoke: bool) -> Iterator[Case]:
             if seed == SEEDS[0] or name == CONVOLUTIONAL:  # the seed decides the weights of that one
                 others = (*CONTROLS, GRADIENT, EXPECTED) if name == CONVOLUTIONAL else ONCE
                 yield from (case_of(name, method, seed) for method in others)
-            if name in MEDIATED:
-                yield case_of(name, UNCOUPLED, seed)
 
 
 def case_of(segmenter: str, method: str, seed: int, quick: bool = False) -> Case:

@@ -19,7 +19,7 @@ from text_detector_page import IN_PATCHES, METHODS, N_SHOWN, page
 
 from sointer import Patches, SOInter
 from sointer.baselines import NearestPixels, Occlusion, Random, Rise
-from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import EnergyConfig, TrainingConfig
 from sointer.metrics import pixel_scores, swap_scores, top_k
 
 SEEDS = (101, 102, 103)
@@ -33,8 +33,7 @@ N_PER_SAMPLE = 500
 FILLS = ("black", "inpaint")
 QUICK: dict[str, Any] = {
     "energy": EnergyConfig(hidden=(4, 8), batch_size=8),
-    "interpreter": InterpreterConfig(hidden=(4, 8), batch_size=8, n_residual_steps=3),
-    "training": TrainingConfig(n_rounds=1),
+    "training": TrainingConfig(n_epochs=1),
 }
 """The smoke setting's training, good for nothing but to see that all of it runs."""
 

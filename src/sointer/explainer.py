@@ -237,6 +237,11 @@ class SOInter(Explainer):
     def _kind(self, subject: Subject) -> tuple[DataKind, Any]:
         """What kind of data there is, and the data in the form that suits it."""
         if subject.input_format.image is not None:
+            if not self.structured and self.preset == "default":
+                raise InputError(
+                    "structured=False has no effect on images: evidence is learned for each pixel of the mask on its "
+                    "own, whichever way it takes through others. Leave it out."
+                )
             return "images", subject.data
         data = compact(subject.data, subject.removal)
         return ("sparse rows" if is_sparse(data) and subject.removal.keeps_zeros else "table"), data
