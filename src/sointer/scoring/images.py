@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,22 +39,20 @@ class ImageScorer:
         n_rows = len(targets)
         shape = n_rows, source.groups.n_units
         scores, effects = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
-        needed = np.empty(shape, dtype=bool)
-        share = float(self.interpreter.evidence_share)
-        maps, place = self._maps(source)
+        needed, labels = np.empty(shape, dtype=bool), np.empty(n_rows, dtype=np.int64)
         at_once = max(MIN_ROWS, CHUNK_CELLS // self.energy.n_cells)
         with one_thread(), torch.no_grad():
-            for start in range(0, n_rows, at_once):
-                rows = np.arange(start, min(start + at_once, n_rows))
-                relevance, signed = self._of_rows(
-                    maps.take(_padded(place[rows], at_once)), targets[rows], source, at_once
-                )
-                units = PixelUnits.of(source.groups.take(rows), len(rows))
-                of_units = units.sums(relevance[: len(rows)])
-                needed[rows] = sufficient(of_units.clamp_min(0.0), share).numpy()
-                scores[rows] = np.nan_to_num(of_units.numpy(), neginf=0.0)
-                effects[rows] = np.nan_to_num(units.sums(signed[: len(rows)]).numpy(), neginf=0.0)
-        labels = majority(self._labels(source, maps, place), targets, source.regions)
+            for maps, of_images, place in self._maps(source):
+                for part in range(0, len(of_images), at_once):
+                    rows, own_place = of_images[part : part + at_once], place[part : part + at_once]
+                    labels[rows] = self._values(source, targets, rows, maps, own_place)
+                    own = maps.take(_padded(own_place, at_once))
+                    relevance, signed = self._of_rows(own, targets[rows], source, at_once)
+                    units = PixelUnits.of(source.groups.take(rows), len(rows))
+                    of_units = units.sums(relevance[: len(rows)])
+                    needed[rows] = sufficient(of_units.clamp_min(0.0), float(self.interpreter.evidence_share)).numpy()
+                    scores[rows] = np.nan_to_num(of_units.numpy(), neginf=0.0)
+                    effects[rows] = np.nan_to_num(units.sums(signed[: len(rows)]).numpy(), neginf=0.0)
         return Scored(
             scores,
             labels,
@@ -107,37 +106,33 @@ class ImageScorer:
 
         return likely
 
-    def _maps(self, source: Source) -> tuple[Maps, NDArray[np.int64]]:
-        """What the network says of every different image, and which of them each row is."""
-        images: dict[bytes, int] = {}
-        first, place = [], np.empty(source.data.shape[0], dtype=np.int64)
-        for row in range(len(place)):
-            key = source.data[row].tobytes()
-            if key not in images:
-                images[key] = len(images)
-                first.append(row)
-            place[row] = images[key]
+    def _maps(self, source: Source) -> Iterator[tuple[Maps, NDArray[np.int64], NDArray[np.int64]]]:
+        """What the network says of some images, the rows that are one of these, and which of them each is."""
+        images: dict[bytes, list[int]] = {}
+        for row in range(source.data.shape[0]):
+            images.setdefault(source.data[row].tobytes(), []).append(row)
+        rows_of = list(images.values())
         at_once = max(MIN_IMAGES, CHUNK_PIXELS // self.energy.image.n_pixels)
-        parts = []
-        with one_thread(), torch.no_grad():
-            for start in range(0, len(first), at_once):
-                rows = np.array(first[start : start + at_once], dtype=np.int64)
-                x = torch.zeros(at_once, self.energy.image.n_columns)
-                x[: len(rows)] = torch.from_numpy(source.rows(rows).astype(np.float32))
-                maps = self.energy.maps(x)
-                parts.append(Maps(*(part[: len(rows)] for part in maps)))
-        return Maps(*(torch.cat(part) for part in zip(*parts, strict=True))), place
+        for start in range(0, len(rows_of), at_once):
+            some = rows_of[start : start + at_once]
+            x = torch.zeros(at_once, self.energy.image.n_columns)
+            first = np.array([rows[0] for rows in some], dtype=np.int64)
+            x[: len(some)] = torch.from_numpy(source.rows(first).astype(np.float32))
+            place = np.repeat(np.arange(len(some)), [len(rows) for rows in some])
+            yield self.energy.maps(x), np.concatenate(some), place
 
-    def _labels(self, source: Source, maps: Maps, place: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The label of every pixel: what the model predicts, where that is known, else what is expected.
+    def _values(
+        self, source: Source, targets: Targets, rows: Targets, maps: Maps, place: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The label at the target of some rows: what the model predicts, where that is known, else what is expected.
 
         A mask with a label that was never seen in fit cannot be encoded, so it counts as not known.
         """
         labels = self.energy.predict(maps).numpy()[place]
         if source.predicted is not None:
-            known = source.outputs.knows(source.predicted)
-            labels[known] = source.outputs.labels(source.predicted[known])
-        return labels
+            known = source.outputs.knows(source.predicted[rows])
+            labels[known] = source.outputs.labels(source.predicted[rows][known])
+        return majority(labels, targets[rows], source.regions)
 
 
 def _padded(place: NDArray[np.int64], n: int) -> Tensor:

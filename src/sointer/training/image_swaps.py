@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from sointer.interpreter.pixels import PixelUnits
 from sointer.outputs import Outputs
 from sointer.training.image_masks import several_scales
-from sointer.training.task import Question, Replies, Task
+from sointer.training.task import Question, Task
 
 MIN_DIFFERENCE = 0.05
 """Probabilities of two images that differ by less do not tell which of them a mixture follows."""
@@ -71,44 +72,49 @@ class Mixtures:
 
 @dataclass(frozen=True)
 class Planned:
-    """Mixtures that the black box is being queried about."""
+    """Groups of mixtures that the black box is being queried about, all by one call."""
 
     images: NDArray[np.int64]
+    """(groups, images)."""
     first: NDArray[np.int64]
+    """(groups, mixtures), as the others."""
     second: NDArray[np.int64]
     kept: NDArray[np.uint8]
     question: Question
 
-    def answers(self, outputs: Outputs, n_pixels: int) -> Mixtures | None:
-        """Wait for the predictions; those with a label never seen before cannot be learned from."""
-        replies: Replies | None = self.question.answers()
-        if replies is None:
-            return None
-        known = np.flatnonzero(outputs.knows(replies.raw))
-        if len(known) == 0:
-            return None
-        return Mixtures(
-            self.images,
-            torch.from_numpy(self.first[known]),
-            torch.from_numpy(self.second[known]),
-            self.kept[known],
-            Predictions.of(outputs, replies.raw[known]),
-        )
+    def answers(self, outputs: Outputs) -> Iterator[Mixtures]:
+        """Wait for the predictions; mixtures with a label never seen before cannot be learned from."""
+        replies = self.question.answers()
+        n_groups, n_mixtures = self.first.shape
+        n_answered = 0 if replies is None else len(replies)
+        for group in range(n_groups):
+            start = group * n_mixtures
+            raw = None if replies is None else replies.raw[start : min(start + n_mixtures, n_answered)]
+            known = np.zeros(0, dtype=np.int64) if raw is None else np.flatnonzero(outputs.knows(raw))
+            if raw is None or len(known) == 0:
+                continue
+            yield Mixtures(
+                self.images[group],
+                torch.from_numpy(self.first[group, known]),
+                torch.from_numpy(self.second[group, known]),
+                self.kept[group, known],
+                Predictions.of(outputs, raw[known]),
+            )
 
 
-def plan_mixtures(task: Task, whole: NDArray[np.int64], n_images: int, n_mixtures: int) -> Planned:
-    """Mix some of the images that were sent whole, two at a time, by random masks of several scales."""
+def plan_mixtures(task: Task, whole: NDArray[np.int64], n_groups: int, n_images: int, n_mixtures: int) -> Planned:
+    """Groups of the images that were sent whole, mixed two at a time by random masks of several scales."""
     assert task.input_format.image is not None
     rng, size = task.rng, task.input_format.image.size
-    images = rng.choice(len(whole), n_images, replace=False)
-    first = rng.integers(n_images, size=n_mixtures)
-    second = (first + rng.integers(1, n_images, size=n_mixtures)) % n_images
-    index = whole[images[first]]
-    units = PixelUnits.of(task.groups.take(index), n_mixtures)
-    keep = several_scales(units, size, n_mixtures, rng)
-    pixels = units.spread(torch.from_numpy(keep)).numpy()
-    question = task.ask(index, keep, whole[images[second]])
-    return Planned(images, first, second, np.packbits(pixels, axis=1), question)
+    images = np.stack([rng.choice(len(whole), n_images, replace=False) for _ in range(n_groups)])
+    first = rng.integers(n_images, size=(n_groups, n_mixtures))
+    second = (first + rng.integers(1, n_images, size=first.shape)) % n_images
+    index, other = (whole[np.take_along_axis(images, part, axis=1).ravel()] for part in (first, second))
+    units = PixelUnits.of(task.groups.take(index), len(index))
+    keep = several_scales(units, size, len(index), rng)
+    kept = np.packbits(units.spread(torch.from_numpy(keep)).numpy(), axis=1)
+    question = task.ask(index, keep, other)
+    return Planned(images, first, second, kept.reshape(n_groups, n_mixtures, -1), question)
 
 
 def followed(first: Predictions, second: Predictions, mixture: Predictions) -> tuple[Tensor, Tensor]:

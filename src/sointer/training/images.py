@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,7 +19,7 @@ from sointer.training.image_steps import ImageSteps
 from sointer.training.image_swaps import Mixtures, Planned, Predictions, plan_mixtures
 from sointer.training.quality import Quality
 from sointer.training.queries import N_FIRST
-from sointer.training.task import Configs, Replies, Task, Trained, concatenate, n_asked_twice, repeatability
+from sointer.training.task import Configs, Replies, Task, Trained, concatenate, n_asked_twice, repeatability, slices
 
 MIXTURES_PER_IMAGE = 4
 WHOLE, CHECKS = 0.2, 0.1
@@ -28,8 +27,7 @@ WHOLE, CHECKS = 0.2, 0.1
 N_KEYS, N_VALUES = 16, 8
 USABLE_SHARE = 0.5
 """Of the steps, after which an interrupted fit is worth keeping."""
-N_GROUPS_AHEAD = 25
-"""Groups of mixtures that the black box is queried about before they are learned from."""
+ROWS_PER_CALL, NUMBERS_PER_CALL = 1024, 2**24
 
 
 def build_networks(
@@ -157,14 +155,14 @@ def learn(
 
 
 def queried(task: Task, outputs: Outputs, whole: NDArray[np.int64], n_groups: int, n_images: int) -> Iterator[Mixtures]:
-    """Groups of mixtures with what the black box predicts for them; it is queried some groups ahead."""
-    assert task.input_format.image is not None
-    n_pixels = task.input_format.image.n_pixels
-    waiting: deque[Planned] = deque()
-    for group in range(n_groups + N_GROUPS_AHEAD):
-        if group < n_groups:
-            waiting.append(plan_mixtures(task, whole, n_images, MIXTURES_PER_IMAGE * n_images))
-        if group >= N_GROUPS_AHEAD and waiting:
-            mixtures = waiting.popleft().answers(outputs, n_pixels)
-            if mixtures is not None:
-                yield mixtures
+    """Groups of mixtures with what the black box predicts for them; it is queried one call ahead."""
+    n_mixtures = MIXTURES_PER_IMAGE * n_images
+    n_rows = min(ROWS_PER_CALL, NUMBERS_PER_CALL // task.input_format.n_columns)
+    ahead: Planned | None = None
+    for part in slices(n_groups, max(1, n_rows // n_mixtures)):
+        planned = plan_mixtures(task, whole, part.stop - part.start, n_images, n_mixtures)
+        if ahead is not None:
+            yield from ahead.answers(outputs)
+        ahead = planned
+    if ahead is not None:
+        yield from ahead.answers(outputs)
