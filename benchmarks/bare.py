@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from sointer.energy.image import ImageEnergy, Maps
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.tables import Shown, TableInterpreter
 
 OF_ROWS = (TableInterpreter, EliminationInterpreter)
-OF_IMAGES = ("gradients", "scores")
-"""The parts of the interpreter of images, which explaining calls one by one, so that targets of an image share them."""
+OF_IMAGES = ((ImageEnergy, "maps"), (ImageInterpreter, "forward"))
+"""What explaining images calls: the network once per image, the rest for every target."""
 Calls = list[tuple[Any, tuple[Any, ...]]]
 
 
@@ -30,15 +31,15 @@ def recorded(explain: Callable[[], object]) -> Calls:
             calls.append((module, copied(inputs)))
 
     hook = register_module_forward_pre_hook(note)
-    parts = {name: getattr(ImageInterpreter, name) for name in OF_IMAGES}
+    parts = [(kind, name, getattr(kind, name)) for kind, name in OF_IMAGES]
     try:
-        for name, part in parts.items():
-            setattr(ImageInterpreter, name, noted(part, calls))
+        for kind, name, part in parts:
+            setattr(kind, name, noted(part, calls))
         explain()
     finally:
         hook.remove()
-        for name, part in parts.items():
-            setattr(ImageInterpreter, name, part)
+        for kind, name, part in parts:
+            setattr(kind, name, part)
     if not calls:
         raise RuntimeError("explaining never called the interpreter, so there is no bare forward pass to compare with")
     return calls
@@ -53,7 +54,7 @@ def copied(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 def _copied(x: Any) -> Any:
     if torch.is_tensor(x):
         return x.clone()
-    return type(x)(*(_copied(part) for part in x)) if isinstance(x, Shown) else x
+    return type(x)(*(_copied(part) for part in x)) if isinstance(x, Shown | Maps) else x
 
 
 def noted(part: Callable[..., Any], calls: Calls) -> Callable[..., Any]:

@@ -326,7 +326,7 @@ def marginal():
             k=1,
             random_state=0,
             removal="marginal",
-            query_budget=100,
+            query_budget=10,
             energy=EnergyConfig(hidden=(4,), coupling_units=2),
             training=TrainingConfig(n_epochs=1),
         ).fit(np.random.default_rng(0).normal(size=(80, 6)))

@@ -74,7 +74,12 @@ def assert_same_records(path, frame) -> None:
     found = pd.read_parquet(path)
     plain = ["sample", "target", "value", "value_source", "rank", "feature", "score"]
     assert list(found.columns)[: len(plain)] == plain
-    assert set(found.columns) - set(plain) in ({"needed", "effect", "locality"}, {"effect"}, set())
+    assert set(found.columns) - set(plain) in (
+        {"needed", "effect", "locality"},
+        {"needed", "effect"},
+        {"effect"},
+        set(),
+    )
     pd.testing.assert_frame_equal(found, frame.reset_index(drop=True), check_dtype=False)
 
 

@@ -61,9 +61,9 @@ def _warn_about_masks(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -
         )
 
 
-def warn_about_no_opposite(explanation: Explanation, *, stacklevel: int) -> None:
+def warn_about_no_opposite(explanation: Any, *, stacklevel: int) -> None:
     """Say for how many targets of images nothing could be learned; stacklevel as for a direct warning."""
-    if explanation.n_opposite is None:
+    if not isinstance(explanation, Explanation) or explanation.n_opposite is None:
         return
     n = int((explanation.n_opposite == 0).sum())
     if n:

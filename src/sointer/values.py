@@ -86,6 +86,8 @@ def predicts(source: str) -> str:
 
 def effects_on(outputs: Outputs, target: int, value: Any) -> str:
     """What effects are effects on, in words: the number, the probability, or the probability of the label explained."""
+    if outputs.shape is not None:
+        return "the log-odds that a mixture of two images follows this one"
     name = outputs.names[target]
     kind = outputs.kinds[target]
     if kind == "continuous":
@@ -93,8 +95,10 @@ def effects_on(outputs: Outputs, target: int, value: Any) -> str:
     return f"the probability of {name}" if kind == "probability" else f"the probability that {name} is {value}"
 
 
-def effects_from(removal: str, is_text: bool) -> str:
+def effects_from(removal: str, *, is_text: bool, is_image: bool = False) -> str:
     """Where effects begin, in words: a sample with everything removed, by the name of the removal."""
+    if is_image:
+        return "where nothing is known of either"
     if removal in ("marginal", "conditional"):
         return "on average"
     if removal == "zero":

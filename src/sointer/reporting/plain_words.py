@@ -128,7 +128,7 @@ def says_of(explainer: Explainer, told: Told) -> list[str]:
         f"Relevance (grey bars) says how much the output depends on a {thing} here. It has no sign.",
     ]
     if told.has_effects:
-        start = effects_from(explainer.removal_.name, explainer.text_ is not None)
+        start = effects_from(explainer.removal_.name, is_text=explainer.text_ is not None)
         says.append(
             f"Effects (blue and orange bars) say which way a {thing} pushes the output, and how far: a number in its "
             f"own unit, a probability as such, a label as the probability of the label explained. Together they lead "

@@ -246,7 +246,7 @@ def _explain_all(
         agreement,
         ways,
         needed if "needed" in known else None,
-        Pushes(effects, base, total, effects_from(explainer.removal_.name, explainer.text_ is not None))
+        Pushes(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.text_ is not None))
         if "effects" in known
         else None,
         n_more,

@@ -156,7 +156,11 @@ class Writer:
         self._count = None if explainer.text_ is None else explainer.text_.count
         self.unit_names = list(explainer.groups_.unit_names)
         self._outputs, self._explainer = explainer.outputs_, explainer
-        self._start = effects_from(explainer.removal_.name, explainer.text_ is not None)
+        self._start = effects_from(
+            explainer.removal_.name,
+            is_text=explainer.text_ is not None,
+            is_image=explainer.input_format_.image is not None,
+        )
         self._places: dict[str, dict[int, str]] = {}
 
     def write(self, question: Question, answer: Answer) -> bytes:
@@ -198,7 +202,7 @@ class Writer:
             if answer.effects is not None and answer.base is not None and answer.others is not None:
                 value = answer.value[sample]
                 row["effects"] = {
-                    "on": effects_on(self._outputs, self._outputs.names.index(answer.targets[sample]), value),
+                    "on": effects_on(self._outputs, self._number(answer.targets[sample]), value),
                     "from": self._start,
                     "base_value": float(answer.base[sample]),
                     "of_others": float(answer.others[sample]),
@@ -210,6 +214,11 @@ class Writer:
                 row["agreement"] = float(answer.agreement[sample])
             rows.append(row)
         return rows
+
+    def _number(self, target: str) -> int:
+        """An output's number; a region has none of its own."""
+        names = self._outputs.names
+        return names.index(target) if self._outputs.shape is None else 0
 
     def _where(self, target: str) -> dict[int, str]:
         """The conditions of each locality of a target, in words."""
