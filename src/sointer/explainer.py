@@ -483,7 +483,7 @@ class SOInter(Explainer):
     def plot_interactions(self, *, n: int = 40, ax: Any = None) -> Any:
         """A heat map of how strongly outputs are coupled; of many, the n strongest. Returns the Axes.
 
-        Of masks: how strongly a pixel of the mask is coupled with those around it.
+        Of masks: where in the image a pixel of the mask looks, by displacement, on average.
         """
         from sointer.plot import interactions, neighbours
 

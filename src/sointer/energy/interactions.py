@@ -23,7 +23,7 @@ def output_interactions(energy: Coupled | ImageEnergy) -> NDArray[np.float32]:
     For classes a of output i and b of output j it is |g(a, b) - g(a, 0) - g(0, b) + g(0, 0)|, 0 being each
     output's first class and the other outputs having random values; of all pairs (a, b) the largest
     counts; among very many, the size of the second derivative. Symmetric, zero on the
-    diagonal, zero without coupling. For masks, how strongly a pixel is coupled with its neighbours: a small map.
+    diagonal, zero without coupling. For masks, where in the image a pixel looks, by displacement: a map.
     """
     if isinstance(energy, ImageEnergy):
         return energy.neighbours()

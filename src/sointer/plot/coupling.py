@@ -37,7 +37,7 @@ def interactions(matrix: npt.ArrayLike, names: Sequence[str], ax: Axes | None = 
 
 
 def neighbours(strength: npt.ArrayLike, ax: Axes | None = None) -> Axes:
-    """How strongly a pixel of a mask is coupled with those around it, itself in the middle, as a heat map."""
+    """Where a pixel of a mask looks in the image, by displacement, its own place in the middle, as a heat map."""
     values = np.array(strength, dtype=np.float64)
     if values.ndim != 2 or values.shape[0] % 2 == 0 or values.shape[1] % 2 == 0:
         raise InputError(
@@ -45,11 +45,10 @@ def neighbours(strength: npt.ArrayLike, ax: Axes | None = None) -> Axes:
             "the output_interactions_ of an explainer of masks."
         )
     down, right = values.shape[0] // 2, values.shape[1] // 2
-    values[down, right] = np.nan
     ax = make_axes(ax, width=4.4, height=3.6)
     image = ax.imshow(values, cmap="Blues", vmin=0.0, extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5))
     ax.set_xlabel("columns to the right")
     ax.set_ylabel("rows down")
-    ax.figure.colorbar(image, ax=ax, label="strength of coupling", shrink=0.8)
-    ax.set_title("interactions between pixels of a mask")
+    ax.figure.colorbar(image, ax=ax, label="share of attention", shrink=0.8)
+    ax.set_title("where pixels of the mask look")
     return ax

@@ -40,13 +40,13 @@ def check_pixel_page(content: PixelPageContent) -> None:
             f"each of the {rows} x {columns} targets at stride {content.stride}."
         )
     _check_units(content)
-    if content.confirmed is not None and (
-        content.confirmed.shape != (n, rows * columns) or content.confirmed.dtype != np.bool_
-    ):
-        raise InputError(
-            f"confirmed has shape {content.confirmed.shape} and dtype {content.confirmed.dtype}, expected booleans of "
-            f"shape {(n, rows * columns)}, one for each target; leave it out if it is not known."
-        )
+    for name in ("confirmed", "known"):
+        given = getattr(content, name)
+        if given is not None and (given.shape != (n, rows * columns) or given.dtype != np.bool_):
+            raise InputError(
+                f"{name} has shape {given.shape} and dtype {given.dtype}, expected booleans of shape "
+                f"{(n, rows * columns)}, one for each target; leave it out if it is not known."
+            )
     if len(content.names) != n:
         raise InputError(f"names has {len(content.names)} entries, expected {n}: one for each image.")
 

@@ -36,6 +36,10 @@ class PixelPageContent:
     """(n, targets) whether the black box says the same on the selected pixels alone."""
     stride: int = 1
     """Targets are the pixels of every stride-th row and column, along rows; 1: all of them."""
+    known: npt.NDArray[np.bool_] | None = None
+    """(n, targets) whether anything could be learned about each target; None where that is not known."""
+    quality: str = ""
+    """How far the explanations can be trusted, in a sentence."""
     units: npt.NDArray[np.integer[Any]] | None = None
     """(n, height * width) the patch or superpixel of each pixel, if `selected` holds those instead of pixels."""
 
@@ -62,7 +66,7 @@ class PixelPageContent:
 
 def render_pixel_page(content: PixelPageContent) -> str:
     """The page as text; everything given by the user is escaped."""
-    return render_template("pixels.html", title=content.title, data=_data(content))
+    return render_template("pixels.html", title=content.title, quality=content.quality, data=_data(content))
 
 
 def _data(content: PixelPageContent) -> dict[str, Any]:
@@ -86,6 +90,7 @@ def _data(content: PixelPageContent) -> dict[str, Any]:
         "selected": _pack(selected, "<u2"),
         "units": None if content.units is None else _pack(content.units, "<u2"),
         "confirmed": None if content.confirmed is None else _pack(content.confirmed, "u1"),
+        "known": None if content.known is None else _pack(content.known, "u1"),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.containers import n_rows
-from sointer.errors import InputError
+from sointer.errors import InputError, NoOppositeWarning
 from sointer.inputs.image import ImageShape
+from sointer.interpreter.image import ImageInterpreter
 from sointer.report import PixelPageContent, render_pixel_page
 from sointer.reporting.asking import N_DRAWS, question_budget
 from sointer.source import Queried
@@ -55,14 +57,17 @@ def image_page(
     rows = shown.data
     n_questions = len(rows) * len(targets) * (N_DRAWS if explainer.removal_.is_random else 1)
     asks = n_questions <= question_budget(explainer, len(rows), verify, n_questions)
-    selected, confirmed = [], []
+    selected, confirmed, known = [], [], []
     for i in range(len(rows)):
         parts = [
-            _explained(explainer, X[i : i + 1], shown.answers[i : i + 1], some, n_shown, asks)
+            _explained(
+                explainer, X[i : i + 1], shown.answers[i : i + 1], some, n_shown, asks, only_needed=chosen == "auto"
+            )
             for some in _parts(targets, image)
         ]
         selected.append(np.concatenate([part[0] for part in parts]))
         confirmed.append(np.concatenate([part[1] for part in parts]))
+        known.append(np.concatenate([part[2] for part in parts]))
     content = PixelPageContent(
         images=image.unflatten(rows),
         answers=shown.answers.reshape(-1, *image.size),
@@ -70,6 +75,8 @@ def image_page(
         names=[f"image {i}" for i in range(len(rows))] if sample_names is None else list(sample_names)[: len(rows)],
         title=title,
         confirmed=np.stack(confirmed) if asks else None,
+        known=np.stack(known),
+        quality=_quality(explainer),
         stride=stride,
         units=None if shown.groups.spec is None else shown.groups.unit_of_features(len(rows)),
     )
@@ -90,17 +97,39 @@ def _parts(targets: list[tuple[int, int]], image: ImageShape) -> list[list[tuple
 
 
 def _explained(
-    explainer: Explainer, one: Any, answer: NDArray[Any], targets: list[tuple[int, int]], k: int, asks: bool
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    explainer: Explainer,
+    one: Any,
+    answer: NDArray[Any],
+    targets: list[tuple[int, int]],
+    k: int,
+    asks: bool,
+    *,
+    only_needed: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """What was selected for each target, whether the model confirms it, and whether anything could be learned of it."""
     many = explainer.input_format_.rows(one, np.zeros(len(targets), dtype=np.int64))
     predicted = Queried(np.repeat(answer, len(targets), axis=0))  # what was given was checked before
-    explanation = explainer.explain(many, np.array(targets), k=k, predicted=predicted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoOppositeWarning)  # the page says it of every pixel
+        explanation = explainer.explain(many, np.array(targets), k=k, predicted=predicted)
     selected = np.full((len(targets), k), -1)
     selected[:, : explanation.selected.shape[1]] = explanation.selected
+    if only_needed and explanation.needed is not None:
+        needed = np.take_along_axis(explanation.needed, np.maximum(selected, 0), axis=1)
+        selected = np.where(needed, selected, -1)
+    known = np.ones(len(targets), dtype=bool) if explanation.n_opposite is None else explanation.n_opposite > 0
     if not asks:
-        return selected, np.zeros(len(targets), dtype=bool)
+        return selected, np.zeros(len(targets), dtype=bool), known
     rows = np.arange(len(targets))
     agreement = explanation.source.agreement(
         explanation.unit_mask, explanation.target, rows=rows, n_draws=N_DRAWS, seed=0
     )
-    return selected, agreement == 1.0
+    return selected, agreement == 1.0, known
+
+
+def _quality(explainer: Explainer) -> str:
+    """How well it was learned which image mixtures follow, where that was learned."""
+    share = getattr(explainer, "held_out_agreement_", None)
+    if share is None or not isinstance(getattr(explainer, "interpreter_", None), ImageInterpreter):
+        return ""
+    return f"For {share:.0%} of held-out mixtures of two images it was predicted which of the two they follow."

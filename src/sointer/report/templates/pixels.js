@@ -108,7 +108,8 @@
     const code = unpack("answers", i, Uint8Array)[pixel];
     const answer = data.values ? unpack("values", i, Float32Array)[pixel].toPrecision(3) : data.labels[code];
     const confirmed = data.confirmed ? Boolean(unpack("confirmed", i, Uint8Array)[number]) : null;
-    return { i, row, column, pixel, units, ranks, lit, total, answer, confirmed };
+    const known = data.known ? Boolean(unpack("known", i, Uint8Array)[number]) : true;
+    return { i, row, column, pixel, units, ranks, lit, total, answer, confirmed, known };
   };
 
   const show = () => {
@@ -127,10 +128,12 @@
     say(check, view.confirmed === null ? "" : view.confirmed
       ? `✓ Confirmed: shown nothing else, the model predicts the same${whole}.`
       : `✗ Not confirmed: shown nothing else, the model predicts something else${whole}.`);
+    say(byId("unknown"), view.known ? "" :
+      "A guess: no image that was learned from has another label here, so nothing could be learned about it.");
     say(byId("shown"), `${state.k} of ${data.k}`);
     slider.value = state.k;
     Object.assign(stage.dataset, { image: view.i, row: view.row, column: view.column, k: state.k, answer: view.answer,
-      lit: view.lit.join(" "), confirmed: check.className || "unknown", alone: state.alone });
+      lit: view.lit.join(" "), confirmed: check.className || "unknown", known: view.known, alone: state.alone });
   };
 
   const choose = (i) => {
