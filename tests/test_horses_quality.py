@@ -38,7 +38,7 @@ def explained(kind, model, horses):
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("window", 0.9), ("landmark", 0.7), ("offset", 0.85), ("flood", 0.85), ("majority", 0.85)]
+    ("name", "least"), [("window", 0.97), ("landmark", 0.9), ("offset", 0.95), ("flood", 0.95), ("majority", 0.95)]
 )
 def test_deciding_pixels_are_found(name, least, horses):
     model = PLANTED_SEGMENTERS[name](horses[0].images)

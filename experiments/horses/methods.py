@@ -12,7 +12,7 @@ from black_boxes import Segmenter
 from drawing import METHODS
 from numpy.typing import NDArray
 
-from sointer import EnergyConfig, Explanation, SOInter, TrainingConfig
+from sointer import EnergyConfig, Explanation, SOInter, Superpixels, TrainingConfig
 from sointer.baselines import (
     ExpectedGradients,
     GradientTimesInput,
@@ -35,6 +35,7 @@ WHITE_BOX = (GRADIENT, EXPECTED)
 PER_SAMPLE = (RISE, OCCLUSION, REGION, KERNEL_SHAP)
 """Methods that query the model separately for each sample."""
 ORDER = (OURS, *CONTROLS, *WHITE_BOX, *PER_SAMPLE)
+N_SUPERPIXELS = 100
 N_PER_SAMPLE = 500
 """Queries per sample of the methods that query the model separately for each."""
 KINDS: dict[str, Any] = {
@@ -84,6 +85,8 @@ class Fitted:
 def fit(method: str, segmenter: Segmenter, seed: int, groups: Any = None, quick: bool = False) -> Fitted:
     """Fit a method on training and validation images; SOInter at its defaults."""
     started = time.process_time()
+    if method == KERNEL_SHAP and groups is None:
+        groups = Superpixels(N_SUPERPIXELS)
     common: dict[str, Any] = {"groups": groups, "random_state": seed, "verbose": False}
     if method == OURS:
         settings = QUICK if quick else {}
