@@ -33,8 +33,8 @@ def opening(found: Results) -> str:
             "about the 128 test images, which no training, no fit and none of its choices has seen. (Prototypes of the "
             "method were measured on some of them, with other seeds; and the method was developed on the five rules "
             "below, with training and validation images, so other rules may be harder.) Beside every result stand the "
-            "**nearest pixels**, a rule that knows nothing but where the target is, and **random** pixels. **Gradient x "
-            "input** and **expected gradients** look inside the model, which the others do not. Made by `make "
+            "**nearest pixels**, a rule that knows nothing but where the target is, and **random** pixels. **Gradient "
+            "x input** and **expected gradients** look inside the model, which the others do not. Made by `make "
             "reproduce-horses`; all numbers from `experiments/horses/results`."
         ),
         "## Reached and not reached",
