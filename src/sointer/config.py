@@ -150,7 +150,7 @@ class EnergyConfig(StageConfig):
             "batch_size": 512,
         },
         "images": {
-            "hidden": (16, 32, 48, 64),
+            "hidden": (32, 48, 64, 64),
             "coupling_units": None,
             "input_sparsity": None,
             "learning_rate": 3e-3,

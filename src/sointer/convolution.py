@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 Network = TypeVar("Network", bound=nn.Module)
-AnyUNetwork = TypeVar("AnyUNetwork", bound="UNetwork")
+AnyUTrunk = TypeVar("AnyUTrunk", bound="UTrunk")
 
 
 def convolution(n_in: int, n_out: int, size: int, *, stride: int = 1, bias: bool = True) -> nn.Conv2d:
@@ -40,31 +40,31 @@ def channels_last(network: Network) -> Network:
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-class UNetwork(nn.Module):
-    """A U-Net (Ronneberger et al. 2015): maps (n, channels, height, width) to maps of the same size.
+class UTrunk(nn.Module):
+    """A U-Net (Ronneberger et al. 2015) without a last layer: from maps to features of each block of their pixels.
 
-    widths : channels at full size and after each halving.
-    stride : blocks of so many by so many pixels are put into the channels of one before anything else, and taken apart
-        at the end, which makes large images cheap.
+    widths : channels at full size and after each halving; features have as many as the first of these.
+    stride : blocks of so many by so many pixels are put into the channels of one before anything else, which makes
+        large images cheap.
 
     Maps of any size will do: they are padded with zeros to a multiple of stride * 2 ** halvings.
     """
 
-    def __init__(self, n_channels: int, n_outputs: int, widths: Sequence[int], *, stride: int = 1) -> None:
+    def __init__(self, n_channels: int, widths: Sequence[int], *, stride: int = 1) -> None:
         super().__init__()
         self.stride = stride
         ins = [n_channels * stride**2, *widths]
         self.down = nn.ModuleList(_layers(a, b, b) for a, b in zip(ins, widths, strict=False))
         self.across = nn.ModuleList(convolution(b, a, 1) for a, b in pairwise(widths))
         self.up = nn.ModuleList(_layers(2 * width, width) for width in widths[:-1])
-        self.out = convolution(widths[0], n_outputs * stride**2, 1)
 
     @property
     def multiple(self) -> int:
         """Sides that are multiples of this need no padding."""
         return int(self.stride * 2 ** len(self.up))
 
-    def forward(self, maps: Tensor) -> Tensor:
+    def features(self, maps: Tensor) -> Tensor:
+        """Of all blocks, those of the padding too: (n, channels, rows, columns)."""
         height, width = maps.shape[-2:]
         x = F.pad(maps, (0, -width % self.multiple, 0, -height % self.multiple))
         x = F.pixel_unshuffle(x, self.stride).contiguous(memory_format=torch.channels_last)
@@ -75,9 +75,9 @@ class UNetwork(nn.Module):
         for level in reversed(range(len(self.up))):
             enlarged = F.interpolate(self.across[level](x), scale_factor=2.0)
             x = self.up[level](torch.cat([passed[level], enlarged], 1))
-        return F.pixel_shuffle(self.out(x), self.stride)[..., :height, :width]
+        return x
 
-    def folded(self: AnyUNetwork) -> AnyUNetwork:
+    def folded(self: AnyUTrunk) -> AnyUTrunk:
         """The same function for answering alone, with each normalisation made part of the convolution before it."""
         twin = copy.deepcopy(self).eval()
         for blocks in (twin.down, twin.up):
@@ -87,6 +87,18 @@ class UNetwork(nn.Module):
                 folded = [layer for pair in pairs for layer in (fuse_conv_bn_eval(*pair), nn.ReLU(inplace=True))]
                 blocks[i] = nn.Sequential(*folded)
         return channels_last(twin.requires_grad_(False))
+
+
+class UNetwork(UTrunk):
+    """A U-Net from maps (n, channels, height, width) to maps of the same size."""
+
+    def __init__(self, n_channels: int, n_outputs: int, widths: Sequence[int], *, stride: int = 1) -> None:
+        super().__init__(n_channels, widths, stride=stride)
+        self.out = convolution(widths[0], n_outputs * stride**2, 1)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        height, width = maps.shape[-2:]
+        return F.pixel_shuffle(self.out(self.features(maps)), self.stride)[..., :height, :width]
 
 
 def _layers(*widths: int) -> nn.Sequential:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer.convolution import UNetwork, channels_last, draw_weights
+from sointer.convolution import UTrunk, channels_last, convolution, draw_weights
 from sointer.inputs.image import ImageShape
 
 MAX_CELLS = 40
@@ -36,19 +36,14 @@ FIRST_FALL = 6.0
 
 
 class Maps(NamedTuple):
-    """What the trunk says of images: of their pixels as targets (n, channels, pixels), and of their cells."""
+    """What the trunk says of images, cell by cell: (n, channels, cells)."""
 
-    query: Tensor
-    strength: Tensor
-    """(n, pixels)."""
-    asked: Tensor
-    """What the values of cells are multiplied with."""
-    labels: Tensor
-    """Logits of the expected mask."""
+    features: Tensor
+    """What is asked of the targets in a cell is a linear function of these, another one for each place in the cell."""
     key: Tensor
-    """(n, channels, cells)."""
     value: Tensor
-    """(n, channels, cells)."""
+    labels: Tensor
+    """Logits of the expected mask: (n, classes, pixels)."""
 
     def take(self, rows: Tensor) -> Maps:
         return Maps(*(part[rows] for part in self))
@@ -89,10 +84,15 @@ class ImageEnergy(nn.Module):
         self.n_maps = 1 if n_classes == 2 else n_classes
         self.cell = cell_side(image)
         self.grid = -(-image.height // self.cell), -(-image.width // self.cell)
-        n_asked = n_values + image.channels + 1
-        self._sizes = n_keys, 1, n_asked, self.n_maps, n_keys, n_values
-        self.trunk = UNetwork(image.channels + 2, sum(self._sizes), widths, stride=self.cell)
-        self.near = nn.Parameter(torch.zeros((2 * self.grid[0] - 1) * (2 * self.grid[1] - 1)))
+        self._target_sizes = n_keys, 1, n_values + image.channels + 1
+        """Of a target: the query, the strength, and what the values of cells are multiplied with."""
+        self._cell_sizes = n_keys, n_values, self.n_maps * self.cell**2
+        """Of a cell: the key, the value, and logits of the labels of its pixels."""
+        self.trunk = UTrunk(image.channels + 2, widths, stride=self.cell)
+        self.tell = convolution(widths[0], sum(self._cell_sizes), 1)
+        self.ask = nn.Parameter(torch.zeros(self.cell**2, widths[0] + 1, sum(self._target_sizes)))
+        self._reach = tuple(self.cell * (n - 1) + side for n, side in zip(self.grid, image.size, strict=True))
+        self.near = nn.Parameter(torch.zeros(self._reach[0] * self._reach[1]))
         """Logits of attention by displacement from the target."""
         self.anywhere = nn.Parameter(torch.zeros(self.grid[0] * self.grid[1]))
         """Logits of attention to places that matter to all targets."""
@@ -109,15 +109,17 @@ class ImageEnergy(nn.Module):
 
     def initialise(self, generator: torch.Generator) -> ImageEnergy:
         """Draw all weights."""
-        draw_weights(self.trunk, generator)
-        height, width = self.grid
-        down, right = torch.arange(1 - height, height), torch.arange(1 - width, width)
+        draw_weights(self, generator)
+        down, right = (
+            (torch.arange(reach) - side + 1 + (self.cell - 1) / 2) / self.cell
+            for reach, side in zip(self._reach, self.image.size, strict=True)
+        )
         with torch.no_grad():
-            n_scaled = (self.n_keys + 1) * self.cell**2
-            self.trunk.out.weight[:n_scaled].mul_(FIRST_SCALE)
-            first = sum(self._sizes[:3]) * self.cell**2
-            self.trunk.out.weight[first : first + (self.n_maps + self.n_keys) * self.cell**2].mul_(FIRST_SCALE)
-            self.near.copy_(-torch.hypot(down[:, None].float(), right[None].float()).flatten() / FIRST_FALL)
+            self.ask[:, :-1].normal_(0, math.sqrt(2 / (self.ask.shape[1] - 1)), generator=generator)
+            self.ask[:, :, : self.n_keys + 1].mul_(FIRST_SCALE)
+            for scaled in (slice(self.n_keys), slice(self.n_keys + self.n_values, None)):
+                self.tell.weight[scaled].mul_(FIRST_SCALE)
+            self.near.copy_(-torch.hypot(down[:, None], right[None]).flatten() / FIRST_FALL)
             for weights in (self.from_place, self.to_place):
                 weights.normal_(0, 0.1, generator=generator)
         return channels_last(self)
@@ -140,13 +142,16 @@ class ImageEnergy(nn.Module):
         images = (x.view(-1, self.image.channels, height, width) - self.shift) * self.scale
         down = torch.linspace(-1, 1, height).view(1, 1, height, 1).expand(len(x), 1, height, width)
         right = torch.linspace(-1, 1, width).view(1, 1, 1, width).expand(len(x), 1, height, width)
-        out = self.trunk(torch.cat([images, down, right], 1))
-        query, strength, asked, labels, key, value = out.split(self._sizes, 1)
-        value = torch.cat([self._of_cells(value), self._of_cells(images)], 1)
-        value = torch.cat([value, torch.ones(len(x), 1, self.n_cells)], 1)
-        return Maps(
-            query.flatten(2), strength.flatten(1), asked.flatten(2), labels.flatten(2), self._of_cells(key), value
-        )
+        features = self.trunk.features(torch.cat([images, down, right], 1))
+        key, value, labels = self.tell(features).split(self._cell_sizes, 1)
+        features, key, value = (self._inside(part).flatten(2) for part in (features, key, value))
+        value = torch.cat([value, self._of_cells(images), torch.ones(len(x), 1, self.n_cells)], 1)
+        labels = F.pixel_shuffle(labels, self.cell)[..., :height, :width].flatten(2)
+        return Maps(features, key, value, labels)
+
+    def _inside(self, maps: Tensor) -> Tensor:
+        """Without the cells that the trunk puts around an image to be able to halve it."""
+        return maps[..., : self.grid[0], : self.grid[1]]
 
     def _of_cells(self, maps: Tensor) -> Tensor:
         """Maps at full size as means over cells: (n, channels, cells)."""
@@ -160,25 +165,35 @@ class ImageEnergy(nn.Module):
 
     def evidence(self, maps: Maps, targets: Tensor) -> Evidence:
         """What decides targets: the same pixels of all images (targets,), or some of each (n, targets)."""
-        query, asked, strength = (_at(part, targets) for part in (maps.query, maps.asked, maps.strength.unsqueeze(1)))
-        logits = query.transpose(1, 2) @ maps.key / math.sqrt(self.n_keys) + self._by_place(targets)
-        value = asked.transpose(1, 2) @ maps.value / math.sqrt(maps.value.shape[1]) + 1.0
-        return Evidence(logits.softmax(2), value, F.softplus(strength.squeeze(1) + self.first_strength))
+        query, strength, asked = self._questions(maps.features, targets).split(self._target_sizes, 2)
+        logits = query @ maps.key / math.sqrt(self.n_keys) + self._by_place(targets)
+        value = asked @ maps.value / math.sqrt(maps.value.shape[1]) + 1.0
+        return Evidence(logits.softmax(2), value, F.softplus(strength.squeeze(2) + self.first_strength))
+
+    def _questions(self, features: Tensor, targets: Tensor) -> Tensor:
+        """What targets ask of the cells of their images: (n, targets, channels)."""
+        row, column = targets.div(self.image.width, rounding_mode="floor"), targets % self.image.width
+        cell = (row // self.cell) * self.grid[1] + column // self.cell
+        weight = self.ask[(row % self.cell) * self.cell + column % self.cell]  # ([n,] targets, features + 1, channels)
+        if targets.dim() == 1:
+            own = features[:, :, cell].permute(2, 0, 1)  # (targets, n, features)
+            return torch.baddbmm(weight[:, -1:], own, weight[:, :-1]).transpose(0, 1)
+        own = features.gather(2, cell.unsqueeze(1).expand(-1, features.shape[1], -1)).transpose(1, 2)
+        return (own.unsqueeze(2) @ weight[..., :-1, :] + weight[..., -1:, :]).squeeze(2)
 
     def _by_place(self, targets: Tensor) -> Tensor:
         """Logits of attention that depend on places only: (..., targets, cells)."""
         height, width = self.grid
-        row = targets.div(self.image.width, rounding_mode="floor") // self.cell
-        column = targets % self.image.width // self.cell
-        down = torch.arange(height).repeat_interleave(width) - row.unsqueeze(-1) + height - 1
-        right = torch.arange(width).repeat(height) - column.unsqueeze(-1) + width - 1
-        seen = (self.places @ self.from_place)[row * width + column] @ (self.places @ self.to_place).T
-        return self.near[down * (2 * width - 1) + right] + self.anywhere + seen
+        row, column = targets.div(self.image.width, rounding_mode="floor"), targets % self.image.width
+        down = self.cell * torch.arange(height).repeat_interleave(width) - row.unsqueeze(-1) + self.image.height - 1
+        right = self.cell * torch.arange(width).repeat(height) - column.unsqueeze(-1) + self.image.width - 1
+        cell = row // self.cell * width + column // self.cell
+        seen = (self.places @ self.from_place)[cell] @ (self.places @ self.to_place).T
+        return self.near[down * self._reach[1] + right] + self.anywhere + seen
 
     def neighbours(self) -> NDArray[np.float32]:
-        """How much targets look at cells, by displacement: (2 rows - 1, 2 columns - 1), the sum is 1."""
-        height, width = self.grid
-        return np.asarray(self.near.detach().softmax(0).view(2 * height - 1, 2 * width - 1).numpy())
+        """How much targets look at cells, by displacement: rows and columns of pixels, the sum is 1."""
+        return np.asarray(self.near.detach().softmax(0).view(self._reach).numpy())
 
     def predict(self, maps: Maps) -> Tensor:
         """The labels expected: (n, pixels)."""
@@ -211,9 +226,3 @@ def fourier_features(grid: tuple[int, int]) -> Tensor:
     rate = math.pi / 2 * 2.0 ** torch.arange(N_FREQUENCIES)
     return torch.cat([wave(rate * place) for place in (down, right) for wave in (torch.sin, torch.cos)], 1)
 
-
-def _at(maps: Tensor, targets: Tensor) -> Tensor:
-    """Maps (n, channels, pixels) at targets: (n, channels, targets)."""
-    if targets.dim() == 1:
-        return maps[:, :, targets]
-    return maps.gather(2, targets.unsqueeze(1).expand(-1, maps.shape[1], -1))
