@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from sointer.baselines import KernelShap, Lime, Random
+from sointer.baselines import KernelShap, Lime, NearestPixels, Random
 from sointer.baselines.invase import DEFAULTS
+from sointer.datasets import WindowSegmenter, random_scenes
 from sointer.errors import InputError, MissingExtraError
 from sointer.evaluation import evaluate
 from sointer.evaluation.compare import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_questions
@@ -226,17 +227,47 @@ def test_trees_are_looked_into_and_trained_rivals_named(monkeypatch):
     assert named.methods[-1].keep[0] > scores["Random"].keep[0]
 
 
-def test_images_have_no_keep_and_delete_and_fewer_rivals():
-    images = np.random.default_rng(0).random((40, 1, 3, 3))
-    explainer = Random(lambda X: X[:, 0] > 0.5, k=1, random_state=0).fit(images)
+def test_images_are_judged_by_swaps_and_fidelity_is_never_without_j():
+    images = random_scenes(80, size=16).images
+    model = WindowSegmenter(images)
+    explainer = NearestPixels(model, k=9, random_state=0).fit(images)
     told: list[str] = []
-    found = evaluate(explainer, images, n_rows=3, n_samples=20, tell=told.append)
-    assert [method.name for method in found.methods] == ["Random", "Random", "Lime", "KernelShap"]
-    assert found.ks == found.methods[0].keep == []
-    assert "keep/delete" not in found.table()
-    assert "GlobalList is left out, for it does not explain images" in told
-    with pytest.raises(InputError, match="not for images"):
-        evaluate(explainer, images, n_rows=3, ks=[1], against=[])
+    targets = [(2, 2), (3, 5), (5, 4)]
+    pixels = [row * 16 + column for row, column in targets]
+    found = evaluate(explainer, images, targets=pixels, n_rows=30, n_samples=60, ks=[1, 9], tell=told.append)
+    names = [method.name for method in found.methods]
+    assert names == ["NearestPixels", "Random", "NearestPixels", "Rise", "Occlusion", "Lime", "KernelShap"]
+    assert not any("is left out" in line for line in told)
+    scores = {method.name: method for method in found.methods[1:]}
+    nearest, random = scores["NearestPixels"], scores["Random"]
+    # The window around the target decides: its nine pixels carry the label, others do not.
+    assert nearest.insert[1] == nearest.delete[1] == 1.0
+    assert max(random.insert[1], random.delete[1]) < 0.5
+    assert nearest.j["black"][1] == 1.0
+    assert abs(random.j["black"][1]) < 0.5
+    assert found.methods[0].keep == []
+    assert found.to_json()["methods"][0]["j"]["mean"] == found.methods[0].j["mean"]
+    table = found.table()
+    assert "insert/delete" in table
+    assert "J black/mean" in table
+    assert "keep/delete" not in table
+    with pytest.raises(InputError, match="TreeShap is for tables only; leave it out"):
+        evaluate(explainer, images, against=["treeshap"])
+
+
+def test_where_no_image_has_another_label_nothing_is_said_of_swaps():
+    images = np.random.default_rng(0).random((40, 1, 3, 3))
+    explainer = Random(lambda X: np.zeros((len(X), 3, 3), dtype=int), k=1, random_state=0).fit(images)
+    found = evaluate(explainer, images, n_rows=3, against=[])
+    assert found.methods[0].insert == []
+    assert "insert" not in found.table()
+    with pytest.raises(InputError, match="ks must be sizes from 1 to 9, the number of pixels"):
+        evaluate(explainer, images, n_rows=3, ks=[10], against=[])
+
+
+def test_methods_for_images_are_refused_for_tables(small_explainer, small_data):
+    with pytest.raises(InputError, match="Rise is for images and models that return masks only; leave it out"):
+        evaluate(small_explainer, small_data, against=["Random", "Rise"])
 
 
 def test_many_outputs_are_not_trained_for_unless_named():

@@ -23,7 +23,7 @@ from sointer.interpreter.localities import (
     leaves,
     prune_unconfirmed,
 )
-from sointer.interpreter.tables import LocalityTable, below_needed, conditions_of, own_columns, suffices
+from sointer.interpreter.tables import OPEN, LocalityTable, below_needed, conditions_of, own_columns, suffices
 from sointer.training.table_interpreter import share_checks
 
 N_UNITS = 6
@@ -261,17 +261,24 @@ def test_the_nearest_complete_node_is_the_first_whose_units_suffice() -> None:
 def test_units_of_the_leaf_come_before_those_of_its_parents() -> None:
     root = node([9, 5, 1, 0.5], [True, True, True, False], 1.0)
     leaf = node([0, 2, 0, 3], [False, True, False, False], 0.99, root)
-    key, needed = leaf_order(leaf, 0.98)
-    assert needed.tolist() == [False, True, False, False]
-    assert key.argmax() == 1
-    assert key[0] > key[2], "then those that matter around it, by their score"
-    key, needed = leaf_order(leaf, 0.995)  # the leaf does not suffice, its parent does
-    assert needed.tolist() == [True, True, True, False]
-    assert np.argsort(-key)[:3].tolist()[0] in (0, 1)
-    assert key[3] == min(key)
-    key, needed = leaf_order(leaf, 1.1)  # none suffices
-    assert needed.tolist() == leaf.active.tolist()
-    assert key.argmax() == 3, "by its own score"
+    order = leaf_order(leaf, 0.98)
+    assert order.needed.tolist() == [False, True, False, False]
+    assert order.key.argmax() == 1
+    assert order.key[0] > order.key[2], "then those that matter around it, by their score"
+    order = leaf_order(leaf, 0.995)  # the leaf does not suffice, its parent does
+    assert order.needed.tolist() == [True, True, True, False]
+    assert order.key.argmax() == 1, "what matters in the leaf comes first"
+    assert order.key[3] == min(order.key)
+    order = leaf_order(leaf, 1.1)  # none suffices
+    assert order.needed.tolist() == leaf.active.tolist()
+
+
+def test_only_what_clearly_matters_is_ordered_by_each_sample() -> None:
+    order = leaf_order(node([9, 3, 1, 5], [True, True, True, False], 1.0), 0.98)
+    assert order.open.tolist() == [True, True, False, False]
+    lowest_open = order.key[order.open].min() - OPEN
+    assert lowest_open > order.key[2] > order.key[3]
+    assert np.floor(order.key[order.open].max() + OPEN) == np.floor(order.key[0]), "no unit leaves its level"
 
 
 @settings(deadline=None)
@@ -332,9 +339,10 @@ def test_every_row_is_found_in_its_leaf(trees: dict[int, Node], table: LocalityT
     for row, target, place in zip(conditions, targets, found, strict=True):
         leaf = slow_find(trees[target], row)
         assert nodes[place] is leaf
-        key, needed = leaf_order(leaf, 0.98)
-        np.testing.assert_allclose(table.key[place], key, rtol=1e-5)
-        assert table.needed[place].tolist() == needed.tolist()
+        order = leaf_order(leaf, 0.98)
+        np.testing.assert_allclose(table.key[place], order.key, rtol=1e-5)
+        assert (table.open[place] > 0).tolist() == order.open.tolist()
+        assert table.needed[place].tolist() == order.needed.tolist()
         assert table.share[place].item() == pytest.approx(len(leaf.pool) / 600)
     on_threshold = np.zeros((1, N_UNITS))
     on_threshold[0, 0] = trees[0].threshold

@@ -144,6 +144,21 @@ def test_a_switch_is_found_end_to_end() -> None:
     assert not needed[:, 3:].any()
 
 
+def test_what_speaks_most_for_this_prediction_comes_first() -> None:
+    """Of the features that decide, which is the strongest differs from sample to sample."""
+
+    def sums(rows: np.ndarray) -> np.ndarray:
+        return (rows[:, :2].sum(axis=1) > 0).astype(int)[:, None]
+
+    explainer = fit(sums, n_epochs=30, query_budget=1500)
+    explanation = explainer.explain(X, target=0, k=2)
+    assert explainer.localities(0).decided
+    assert (np.sort(explanation.selected, axis=1) == [0, 1]).all()
+    pushes = X[:, :2] * np.where(sums(X) > 0, 1, -1)
+    clear = np.abs(pushes[:, 0] - pushes[:, 1]) > 0.5
+    assert (explanation.selected[:, 0] == pushes.argmax(axis=1))[clear].mean() > 0.95
+
+
 def test_a_constant_output_needs_no_features() -> None:
     explainer = fit(query_budget=1500, n_epochs=10)
     explanation = explainer.explain(X[:50], target=2)

@@ -66,6 +66,10 @@ class PoorFitWarning(SointerWarning):
     """The energy does not predict the black box well enough to be trusted."""
 
 
+class FewImagesWarning(SointerWarning):
+    """Fit has too few images to learn what decides others."""
+
+
 class NoOppositeWarning(SointerWarning):
     """No image in fit has another label at the pixel that is explained."""
 

@@ -33,19 +33,26 @@ def evaluate(
     k: K = None,
     ks: Annotated[
         str | None,
-        typer.Option("--ks", metavar="SIZES", help="Sizes for keep and delete, between commas, such as 3,8,15,30."),
+        typer.Option(
+            "--ks",
+            metavar="SIZES",
+            help="Sizes for keep and delete (images: for insert, delete and J, in pixels), such as 3,8,15,30.",
+        ),
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
             "--against",
             metavar="METHODS",
-            help="Random, GlobalList, Lime, KernelShap, TreeShap, HideAndSeek, Invase, between commas; all, or none. "
-            "By default all that can be used here and take seconds.",
+            help="Random, GlobalList, NearestPixels, Rise, Occlusion, Lime, KernelShap, TreeShap, HideAndSeek, Invase, "
+            "between commas; all, or none. By default all that can be used here and take seconds.",
         ),
     ] = None,
     samples: Annotated[
-        int, typer.Option("--samples", min=10, help="Rows that Lime and KernelShap may ask about, for each row.")
+        int,
+        typer.Option(
+            "--samples", min=10, help="Rows that Lime, KernelShap, Rise and Occlusion may ask about, for each row."
+        ),
     ] = 1000,
     at_least: Annotated[
         float | None,
@@ -62,8 +69,10 @@ def evaluate(
     """Are the explanations faithful? The model is the judge.
 
     For some rows the features that each method selects are kept and the others removed; the model should still say
-    the same (keep). Then the selected ones are removed; it should change its mind (delete). Lime and KernelShap query
-    the model some 1,000 times for every row, HideAndSeek and Invase train networks; --against Random, or none, is fast.
+    the same (keep). Then the selected ones are removed; it should change its mind (delete). Of images, the selected
+    pixels are put into images of another label (insert), or those of such an image in their place (delete); J is how
+    much their contents count. Lime and KernelShap query the model some 1,000 times for every row, HideAndSeek and
+    Invase train networks; --against Random, or none, is fast.
 
     \b
     Examples:

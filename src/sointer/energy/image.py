@@ -225,4 +225,3 @@ def fourier_features(grid: tuple[int, int]) -> Tensor:
     right = (torch.arange(width).repeat(height) / width).unsqueeze(1)
     rate = math.pi / 2 * 2.0 ** torch.arange(N_FREQUENCIES)
     return torch.cat([wave(rate * place) for place in (down, right) for wave in (torch.sin, torch.cos)], 1)
-

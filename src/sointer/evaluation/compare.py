@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from sointer.base import Explainer, fitted_targets
 from sointer.errors import InputError
 from sointer.evaluation.global_list import GlobalList
+from sointer.evaluation.images import Pool
 from sointer.evaluation.result import Evaluation, MethodScore, TargetScore
 from sointer.evaluation.rivals import Rival, choose_rivals, make_rival, queries_of_fit
 from sointer.explainer import SOInter
 from sointer.explanation import Explanation
 from sointer.metrics import keep_and_delete, mean_interval
 from sointer.metrics.keep_and_delete import check_sizes
+from sointer.metrics.pixels import check_sizes as check_pixel_sizes
 from sointer.removal import make_removal
 from sointer.selection import first_units, smallest_confirmed
 from sointer.source import Queried, Source
@@ -29,6 +31,7 @@ N_DRAWS = 10
 N_PAIRED_DRAWS = 6
 """Draws for each size of keep and delete, which are many."""
 SHARE_CHANGED = 0.1
+Sizes: TypeAlias = tuple[int, ...] | Pool
 
 
 @dataclass(frozen=True)
@@ -69,15 +72,16 @@ def evaluate(
     every method keeps as many as the explainer selects for the question.
     Keep and delete are reported side by side, for tables and texts, at the sizes `ks` (by default k and 1, 3, 8, 15,
     30, as far as there are more features): the share of predictions that stay on the best features alone, and the share
-    that flip when these are removed.
+    that flip when these are removed. For images it is insert and delete by swaps with images of X that have another
+    label at the target, and J, at `ks` pixels (by default 10, 30, 100 and 300): see `sointer.metrics.swap_scores`.
 
     `against` names the other methods, among Random, GlobalList (one ranking for all rows, by the mean size of the
-    explainer's own scores), Lime, KernelShap, TreeShap (which looks inside models of trees), HideAndSeek and Invase
-    (both trained with as many queries as the explainer's fit took, on its training rows). ["all"] are those that are
-    installed and can be used here; by default Invase is left out, which takes minutes, and HideAndSeek where outputs
-    are many.
-    `n_samples` is the most rows that Lime and KernelShap may ask about each row. `tell` receives a line before every
-    step.
+    explainer's own scores), NearestPixels, Rise and Occlusion (images only), Lime, KernelShap, TreeShap (which looks
+    inside models of trees), HideAndSeek and Invase (both trained with as many queries as the explainer's fit took, on
+    its training rows). ["all"] are those that are installed and can be used here; by default Invase is left out, which
+    takes minutes, and HideAndSeek where outputs are many.
+    `n_samples` is the most rows that Lime, KernelShap, Rise and Occlusion may ask about each row. `tell` receives a
+    line before every step.
 
     Examples
     --------
@@ -105,6 +109,7 @@ def evaluate(
     n_units = questions.source.groups.n_units
     asked = check_k(explainer.k if k is None else k, n_units)
     sizes = sizes_to_report(explainer, ks, asked)
+    pool = Pool.of(rows, sizes, rng) if explainer.input_format_.image is not None and sizes else None
     other = "mean" if questions.source.removal.is_random else "marginal"
     rivals = [make_rival(name, explainer, asked_targets, n_samples, random_state, say) for name in names]
     own_queries = queries_of_fit(explainer) if isinstance(explainer, SOInter) else 0
@@ -113,11 +118,11 @@ def evaluate(
         kept = rank(explainer, questions.source, questions, "auto").n_selected
     else:
         kept = np.full(len(questions), asked)
-    score, agreement, explanation = judge(explainer, questions, kept, sizes, other)
+    score, agreement, explanation = judge(explainer, questions, kept, pool or sizes, other)
     scores = [replace(score, n_fit_queries=own_queries, fit_seconds=float("nan"))]
     for rival in rivals:
         say(f"judging {type(rival.method).__name__}")
-        scores.append(judge_rival(rival, explanation, questions, kept, sizes, other))
+        scores.append(judge_rival(rival, explanation, questions, kept, pool or sizes, other))
     return Evaluation(
         methods=scores,
         targets=by_target(explainer, questions, agreement),
@@ -133,12 +138,11 @@ def evaluate(
 
 
 def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int | Literal["auto"]) -> tuple[int, ...]:
-    """At how many features keep and delete are measured; nowhere for images."""
-    n_units = explainer.groups_.n_units
-    if explainer.input_format_.image is not None:
-        if ks is not None:
-            raise InputError("ks: keep and delete are measured for tables and texts, not for images; leave it out.")
-        return ()
+    """At how many features keep and delete are measured; or at how many pixels, if the outputs are labels."""
+    n_units, image = explainer.groups_.n_units, explainer.input_format_.image
+    if image is not None:
+        pixels = check_pixel_sizes(ks, image.n_pixels)
+        return () if "continuous" in explainer.outputs_.kinds else pixels
     sizes = check_sizes(ks, n_units)
     return sizes if ks is not None or k == "auto" or k == n_units else tuple(sorted({*sizes, k}))
 
@@ -174,21 +178,22 @@ def choose_questions(
 
 
 def judge_rival(
-    rival: Rival, own: Explanation, questions: Questions, kept: NDArray[np.int64], ks: tuple[int, ...], other: str
+    rival: Rival, own: Explanation, questions: Questions, kept: NDArray[np.int64], sizes: Sizes, other: str
 ) -> MethodScore:
     """How another method does on all questions; `own` is the explainer's explanation of them."""
     if isinstance(rival.method, GlobalList):
         rival.method.learn_from(own)
-    score, _, _ = judge(rival.method, questions, kept, ks, other)
+    score, _, _ = judge(rival.method, questions, kept, sizes, other)
     return replace(score, n_fit_queries=rival.n_fit_queries, fit_seconds=rival.fit_seconds)
 
 
 def judge(
-    method: Explainer, questions: Questions, kept: NDArray[np.int64], ks: tuple[int, ...], other: str
+    method: Explainer, questions: Questions, kept: NDArray[np.int64], sizes: Sizes, other: str
 ) -> tuple[MethodScore, NDArray[np.float64], Explanation]:
     """How a method does on all questions, on which of them the model agrees, and the explanation.
 
-    `kept` is how many features are kept for each of them.
+    `kept` is how many features are kept for each of them; `sizes`, how many are kept and deleted, or swapped with the
+    pixels of other images.
     """
     black_box = method.black_box_
     assert black_box is not None
@@ -203,7 +208,6 @@ def judge(
     otherwise = replace(source, removal=make_removal(other, background, source.input_format))
     elsewhere = otherwise.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
     n_rows = questions.source.data.shape[0]
-    curves = keep_and_delete(explanation, ks=ks, n_draws=N_PAIRED_DRAWS) if ks else None
     score = MethodScore(
         name=type(method).__name__,
         fidelity=mean_interval([agreement[questions.row == row].mean() for row in range(n_rows)]),
@@ -211,12 +215,25 @@ def judge(
         fidelity_otherwise=float(elsewhere.mean()),
         stability=stability(method, questions, chosen, kept),
         size=float(smallest_confirmed(source, ranking, questions.target).mean()),
-        keep=[] if curves is None else curves.keep.tolist(),
-        delete=[] if curves is None else curves.delete.tolist(),
         queries_per_row=asked / n_rows,
         ms_per_row=1000 * seconds / n_rows,
+        **at_sizes(explanation, questions.target, sizes),
     )
     return score, agreement, explanation
+
+
+def at_sizes(explanation: Explanation, targets: NDArray[np.int64], sizes: Sizes) -> dict[str, Any]:
+    """Keep and delete at all sizes; of images insert, delete and J."""
+    if isinstance(sizes, Pool):
+        swaps = sizes.measure(explanation, targets)
+        if swaps is None:
+            return {}
+        j = {fill: values.tolist() for fill, values in swaps.j.items()}
+        return {"insert": swaps.insert.tolist(), "delete": swaps.delete.tolist(), "j": j}
+    if not sizes:
+        return {}
+    curves = keep_and_delete(explanation, ks=sizes, n_draws=N_PAIRED_DRAWS)
+    return {"keep": curves.keep.tolist(), "delete": curves.delete.tolist()}
 
 
 def rank(method: Explainer, rows: Source, questions: Questions, k: Literal["auto"] | None = None) -> Explanation:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sointer.metrics import MeanInterval
 
 MOST_TARGETS_SHOWN = 10
+FIT = "fit         rows asked of the model and seconds, before the first explanation"
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,21 @@ class MethodScore:
     features cannot be compared, such as superpixels."""
     size: float
     """How few of its best features the model confirms, on average."""
-    keep: list[float]
-    """For each of `Evaluation.ks`, share of predictions that stay when all but the best k features are removed."""
-    delete: list[float]
-    """For each of `Evaluation.ks`, share of predictions that flip when the best k features are removed."""
     queries_per_row: float
     ms_per_row: float
     n_fit_queries: int = 0
     fit_seconds: float = 0.0
     """NaN for the explainer itself, which was fitted before."""
+    keep: list[float] = field(default_factory=list)
+    """For each of `Evaluation.ks`, share of predictions that stay when all but the best k features are removed."""
+    delete: list[float] = field(default_factory=list)
+    """For each of `Evaluation.ks`, share of predictions that flip when the best k features are removed; of images, when
+    the best k pixels are swapped with those of an image of another label."""
+    insert: list[float] = field(default_factory=list)
+    """Images: for each of `Evaluation.ks`, share of predictions that follow the best k pixels into such an image."""
+    j: dict[str, list[float]] = field(default_factory=dict)
+    """Images, by what fills the other pixels: for each of `Evaluation.ks`, how much more often the prediction is there
+    with the best k pixels than with those of an image of another label at the same places."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Evaluation:
     n_kept: float
     """How many features of a question are kept, on average: k, or, for "auto", as many as the explainer selects."""
     ks: list[int]
-    """The sizes of keep and delete; none for images."""
+    """The sizes of keep and delete; of images, of insert, delete and J, in pixels."""
     removal: str
     other_removal: str
     n_queries: int
@@ -96,7 +103,9 @@ class Evaluation:
             "size        how few of the best features are enough for the model to say the same",
             "asked, ms   rows asked of the model and time, to explain one row",
         ]
-        if self.ks:
+        if self.methods[0].insert:
+            lines += ["", *self._swaps()]
+        elif self.methods[0].keep:
             lines += ["", *self._keep_and_delete()]
         if len(self.targets) > 1:
             shown = self.targets[:MOST_TARGETS_SHOWN]
@@ -107,23 +116,41 @@ class Evaluation:
 
     def _keep_and_delete(self) -> list[str]:
         """Keep and delete side by side at every size, and what fitting took."""
-        header = ["keep/delete", *(f"k={k}" for k in self.ks), "fit asked", "fit s"]
+        return [
+            *self._at_all_sizes("keep/delete", lambda method: [method.keep, method.delete]),
+            "",
+            "keep        predictions that stay when all but the best k features are removed",
+            "delete      predictions that flip when the best k features are removed; read both together",
+            FIT,
+        ]
+
+    def _swaps(self) -> list[str]:
+        """Insert and delete by swaps at every size, and J, without which fidelity proves nothing."""
+        fills = list(self.methods[0].j)
+        return [
+            *self._at_all_sizes("insert/delete", lambda method: [method.insert, method.delete]),
+            "",
+            *self._at_all_sizes(f"J {'/'.join(fills)}", lambda method: [method.j[fill] for fill in fills]),
+            "",
+            "insert      predictions that follow the best k pixels into an image of another label",
+            "delete      predictions that are lost when these pixels come from such an image",
+            "J           how much more often the prediction is there with the best k pixels alone than with those of",
+            "            such an image at the same places: near 0, it is the mask that speaks, whatever the fidelity",
+            FIT,
+        ]
+
+    def _at_all_sizes(self, title: str, measures: Callable[[MethodScore], list[list[float]]]) -> list[str]:
+        header = [title, *(f"k={k}" for k in self.ks), "fit asked", "fit s"]
         rows = [
             [
                 method.name,
-                *(f"{keep:.2f}/{delete:.2f}" for keep, delete in zip(method.keep, method.delete, strict=True)),
+                *("/".join(f"{value:.2f}" for value in at) for at in zip(*measures(method), strict=True)),
                 f"{method.n_fit_queries:,}",
                 "-" if math.isnan(method.fit_seconds) else f"{method.fit_seconds:.1f}",
             ]
             for method in self.methods
         ]
-        return [
-            *aligned([header, *rows]),
-            "",
-            "keep        predictions that stay when all but the best k features are removed",
-            "delete      predictions that flip when the best k features are removed; read both together",
-            "fit         rows asked of the model and seconds, before the first explanation",
-        ]
+        return aligned([header, *rows])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -10,18 +10,39 @@ from typing import Any
 import numpy as np
 
 from sointer.base import Explainer, Subject
-from sointer.baselines import HideAndSeek, Invase, KernelShap, Lime, Random, TreeShap
+from sointer.baselines import HideAndSeek, Invase, KernelShap, Lime, NearestPixels, Occlusion, Random, Rise, TreeShap
 from sointer.baselines.baseline import N_FIRST, Answers, Baseline
+from sointer.baselines.by_swaps import BySwaps
 from sointer.baselines.invase_networks import invase_package
 from sointer.baselines.trained import MAX_NUMBERS, Trained
 from sointer.baselines.tree_models import tree_model
+from sointer.baselines.usual import UsualValue
 from sointer.errors import InputError, MissingExtraError, require_extra
 from sointer.evaluation.global_list import GlobalList
 
-RIVALS = ("Random", "GlobalList", "Lime", "KernelShap", "TreeShap", "HideAndSeek", "Invase")
+RIVALS = (
+    "Random",
+    "GlobalList",
+    "NearestPixels",
+    "Rise",
+    "Occlusion",
+    "Lime",
+    "KernelShap",
+    "TreeShap",
+    "HideAndSeek",
+    "Invase",
+)
 ALL = "all"
 PACKAGES = {"Lime": "lime", "KernelShap": "shap", "TreeShap": "shap", "Invase": "invase"}
 TABLES_ONLY = ("GlobalList", "TreeShap", "HideAndSeek", "Invase")
+IMAGES_ONLY = ("NearestPixels", "Rise", "Occlusion")
+AT_ONCE: dict[str, type[Any]] = {
+    "Random": Random,
+    "GlobalList": GlobalList,
+    "NearestPixels": NearestPixels,
+    "TreeShap": TreeShap,
+}
+ROW_BY_ROW: dict[str, type[Any]] = {"Rise": Rise, "Occlusion": Occlusion, "Lime": Lime, "KernelShap": KernelShap}
 MAX_TARGETS_TRAINED = 8
 """Networks are trained for at most so many targets by default."""
 MAX_COLUMNS_OF_PACKAGE = 20
@@ -56,7 +77,7 @@ def choose_rivals(
 ) -> list[str]:
     """The methods of these names; "all", or None for those that take seconds, as far as they can be used here.
 
-    Tells which are left out, and why.
+    Tells which are left out, and why; those for another kind of data go without saying.
     """
     wants_all = names is not None and [name.lower() for name in names] == [ALL]
     if names is not None and not wants_all:
@@ -65,9 +86,14 @@ def choose_rivals(
         if unknown:
             choice = f"{', '.join(RIVALS)}, or {ALL}"
             raise InputError(f"there is no method {unknown[0]!r} to compare with; choose among {choice}.")
-        return list(dict.fromkeys(known[name.lower()] for name in names))
+        chosen = list(dict.fromkeys(known[name.lower()] for name in names))
+        unfit = [name for name in chosen if not suits(name, explainer)]
+        if unfit:
+            data = "tables" if unfit[0] in TABLES_ONLY else "images and models that return masks"
+            raise InputError(f"{unfit[0]} is for {data} only; leave it out.")
+        return chosen
     found = []
-    for name in RIVALS:
+    for name in (name for name in RIVALS if suits(name, explainer)):
         why = why_not(name, explainer, targets, slow_ones=wants_all)
         if why is None:
             found.append(name)
@@ -76,11 +102,16 @@ def choose_rivals(
     return found
 
 
+def suits(name: str, explainer: Explainer) -> bool:
+    """Whether a method is for this kind of data."""
+    if explainer.input_format_.image is None:
+        return name not in IMAGES_ONLY
+    return name not in TABLES_ONLY and (name not in IMAGES_ONLY or explainer.outputs_.shape is not None)
+
+
 def why_not(name: str, explainer: Explainer, targets: list[int], *, slow_ones: bool) -> str | None:
     """Why a method is left out, if so: it cannot be used here, or it is slow and `slow_ones` are not wanted."""
     form = explainer.input_format_
-    if name in TABLES_ONLY and form.image is not None:
-        return "it does not explain images"
     if name == "Invase" and not slow_ones:
         return "it trains for minutes; name it to include it"
     if name == "HideAndSeek" and not slow_ones and len(targets) > MAX_TARGETS_TRAINED:
@@ -112,7 +143,7 @@ def make_rival(
     rival = _make(name, explainer, n_samples, seed, tell)
     rival._check_settings()
     before, started = black_box.n_queries, time.perf_counter()
-    if isinstance(rival, Trained | TreeShap):
+    if isinstance(rival, Trained | TreeShap | BySwaps):
         form = explainer.input_format_
         rng, data = np.random.default_rng(seed), explainer.background_.rows
         subject = Subject(data, black_box, form, explainer.groups_, explainer.removal_, 1, rng)
@@ -120,13 +151,16 @@ def make_rival(
             tell(f"training {name} with {rival.query_budget:,} queries, once for each of {len(targets)} outputs")
             queried = rival._ask_whole_rows(subject, targets)
             rival._learn(subject, replace(queried, outputs=explainer.outputs_.with_new_labels(queried.raw)))
+        elif isinstance(rival, BySwaps):
+            tell(f"querying {min(rival.most_rows_asked, data.shape[0]):,} training images for {name}")
+            rival._learn(subject, rival._ask_whole_rows(subject, targets))
         else:
             nothing = np.zeros((0, explainer.n_outputs_))
             rival._learn(subject, Answers(np.zeros(0, dtype=np.int64), nothing, explainer.outputs_, targets))
     for attribute in SHARED:
         setattr(rival, attribute, getattr(explainer, attribute))
     rival.seed_ = seed
-    if isinstance(rival, Random):  # its guess of the value, never used where the value is given
+    if isinstance(rival, UsualValue):  # its guess of the value, never used where the value is given
         rival.usual_ = np.zeros(explainer.n_outputs_, dtype=np.int64)
     return Rival(rival, black_box.n_queries - before, time.perf_counter() - started)
 
@@ -138,11 +172,11 @@ def queries_of_fit(explainer: Explainer) -> int:
 
 def _make(name: str, explainer: Explainer, n_samples: int, seed: int, tell: Callable[[str], None]) -> Baseline:
     box = explainer.black_box_
-    if name in ("Random", "GlobalList", "TreeShap"):
-        return {"Random": Random, "GlobalList": GlobalList, "TreeShap": TreeShap}[name](box, random_state=seed)
-    if name in ("Lime", "KernelShap"):
-        kind = Lime if name == "Lime" else KernelShap
-        return kind(box, n_samples=n_samples, random_state=seed, verbose=False)
+    kind: Callable[..., Baseline] | None = AT_ONCE.get(name) or ROW_BY_ROW.get(name)
+    if kind is not None:
+        return kind(
+            box, random_state=seed, **({"n_samples": n_samples, "verbose": False} if name in ROW_BY_ROW else {})
+        )
     n_columns = explainer.input_format_.n_columns
     budget = min(max(N_FIRST, queries_of_fit(explainer)), MAX_NUMBERS // n_columns)
     shared: dict[str, Any] = {

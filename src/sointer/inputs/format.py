@@ -13,7 +13,7 @@ from scipy import sparse
 from sointer import containers
 from sointer.errors import InputError, LoadError
 from sointer.inputs.columns import FrameColumn, plain_label, restore_dtype
-from sointer.inputs.image import ImageShape, PixelRange, check_range, find_range
+from sointer.inputs.image import ImageShape, PixelRange, check_range, find_range, refuse_mixed_ranges
 from sointer.inputs.reading import check_container, to_float
 from sointer.validation import _some, check_unique_names
 
@@ -97,7 +97,9 @@ class InputFormat:
             made = cls("torch", names, str(X.dtype).removeprefix("torch."), device=str(X.device), image=image)
         else:
             made = cls("numpy", names, str(X.dtype), image=image)
-        return replace(made, pixel_range=find_range(made.encode(X, caller="fit")))
+        rows = made.encode(X, caller="fit")
+        refuse_mixed_ranges(rows, "fit")
+        return replace(made, pixel_range=find_range(rows))
 
     @property
     def n_features(self) -> int:
@@ -288,8 +290,12 @@ class InputFormat:
             at_rows, at_columns = np.nonzero(~np.isfinite(Z))
         features = [self.feature_names[j] for j in np.unique(self.column_feature[at_columns])]
         where = "columns" if self.image is None else "pixels"
+        remedy = (
+            "Impute them (for example with sklearn.impute.SimpleImputer), or drop those rows."
+            if self.image is None
+            else "Replace them, for example with numpy.nan_to_num(X), or drop those images."
+        )
         raise InputError(
             f"{caller}: X has {len(at_rows)} NaN or infinite values, in rows "
-            f"{_some(np.unique(at_rows).tolist())} and {where} {_some(features)}; expected finite numbers. "
-            "Impute them (for example with sklearn.impute.SimpleImputer), or drop those rows."
+            f"{_some(np.unique(at_rows).tolist())} and {where} {_some(features)}; expected finite numbers. {remedy}"
         )

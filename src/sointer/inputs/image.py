@@ -117,13 +117,28 @@ def _missing_axis_hint(X: Any) -> str:
 
 
 def find_range(values: npt.NDArray[np.float64]) -> PixelRange:
-    """What the values of the images given to fit have in common."""
+    """What the values of the images given to fit have in common: (n, columns)."""
     low, high = float(values.min()), float(values.max())
     if low < 0 or high > BOUNDS["bytes"][1]:
         return "any"
     if high <= 1:
         return "unit"
     return "bytes" if _are_whole(values) else "any"
+
+
+def refuse_mixed_ranges(values: npt.NDArray[np.float64], caller: str) -> None:
+    """Refuse images of which some go from 0 to 1 and others from 0 to 255; values are (n, columns)."""
+    if values.min() < 0 or not 2 <= values.max() <= BOUNDS["bytes"][1]:
+        return
+    highest = values.max(axis=1)
+    fractions = (highest <= 1) & (values != np.rint(values)).any(axis=1)
+    bytes_ = (highest >= 2) & (values == np.rint(values)).all(axis=1)
+    if fractions.any() and bytes_.any():
+        raise InputError(
+            f"{caller}: X has {int(fractions.sum())} images with values from 0 to 1 (such as number "
+            f"{int(fractions.argmax())}) beside {int(bytes_.sum())} with whole numbers up to 255 (such as number "
+            f"{int(bytes_.argmax())}), expected one range. Divide the latter by 255, or multiply the former by it."
+        )
 
 
 def check_range(values: npt.NDArray[np.float64], known: PixelRange, caller: str) -> None:

@@ -14,7 +14,8 @@ from sointer.inputs.image import image_hint
 
 def check_container(X: Any, caller: str) -> Any:
     """X as numpy, DataFrame, CSR or tensor with at least one row and column; numpy and tensors may be images."""
-    if isinstance(X, (list, tuple)):
+    if isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
+        _refuse_images_of_different_sizes(X, caller)
         try:
             X = np.asarray(X)
         except ValueError as exc:
@@ -50,6 +51,18 @@ def check_container(X: Any, caller: str) -> Any:
     elif isinstance(X, np.ndarray):
         X = np.asarray(X)  # np.matrix indexes differently
     return X
+
+
+def _refuse_images_of_different_sizes(X: Any, caller: str) -> None:
+    shapes = [tuple(one.shape) for one in X if hasattr(one, "shape")]
+    if len(shapes) < len(X) or any(len(shape) not in (2, 3) for shape in shapes) or len(set(shapes)) < 2:
+        return
+    sizes = " and ".join(str(shape) for shape in sorted(set(shapes))[:2])
+    raise InputError(
+        f"{caller}: X has {len(X)} images of {len(set(shapes))} different shapes, such as {sizes}; expected one shape "
+        "(channels, height, width) for all. Resize or crop them, for example with torch.nn.functional.interpolate, and "
+        "let the model get them in that size."
+    )
 
 
 def to_float(X: Any, caller: str) -> Any:

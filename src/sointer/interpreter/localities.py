@@ -52,6 +52,8 @@ STANDS_OUT = 4.0
 ENOUGH_EXPECTED = 3.0
 """Changes that would have been seen if a unit mattered as around it: of none at all, chance is then one in twenty."""
 PARENT_WEIGHT = 0.05
+CLEARLY_NEEDED = 0.2
+"""Share of the largest score at which the order of needed units is left to each sample."""
 MIN_TESTS, MIN_SHARE_TESTED, MAX_OTHERS_KEPT = (10, 24), 0.1, 0.75
 """Mixtures that it takes to know whether units suffice: that share of all, within these bounds."""
 
@@ -458,17 +460,30 @@ def prune_unconfirmed(root: Node, least: float, *, least_off: float) -> None:
     prune(root, alike)
 
 
-def leaf_order(node: Node, least: float) -> tuple[FloatArray, BoolArray]:
-    """For a leaf, what units are ranked by, and which are needed: those active in the nearest complete node."""
+@dataclass(frozen=True, eq=False)
+class Order:
+    """For a leaf: what its units are ranked by, whose whole part counts first, and which are needed."""
+
+    key: FloatArray
+    open: BoolArray
+    """Needed units that clearly matter: among these, the evidence of the sample at hand decides the order."""
+    needed: BoolArray
+
+
+def leaf_order(node: Node, least: float) -> Order:
+    """Needed are the units that are active in the nearest complete node."""
     path = node.path()
-    mix = sum(here.score * PARENT_WEIGHT**distance for distance, here in enumerate(reversed(path)))
+    mix = np.asarray(sum(here.score * PARENT_WEIGHT**distance for distance, here in enumerate(reversed(path))))
+    relative = mix / max(float(np.max(mix)), 1e-12)
     complete = complete_node(node, least)
-    if complete is None:
-        return np.asarray(mix), node.active.copy()
     level = np.zeros(len(node.active))
-    for depth, here in enumerate(complete.path()):
-        level = np.maximum(level, here.active * (depth + 1.0))
-    return np.asarray(level + mix / max(float(np.max(mix)), 1e-12) * 0.999), complete.active.copy()
+    if complete is not None:
+        for depth, here in enumerate(complete.path()):
+            level = np.maximum(level, here.active * (depth + 1.0))
+    needed = node.active if complete is None else complete.active
+    clear = needed & (relative >= CLEARLY_NEEDED * relative[needed].max(initial=0.0))
+    # Units that are not open lie below those of the same level that are.
+    return Order(level + np.where(clear, 0.75, 0.499 * relative), clear, needed.copy())
 
 
 def leaves(root: Node) -> Sequence[Node]:

@@ -16,6 +16,9 @@ from sointer.interpreter.effects import Effects
 from sointer.interpreter.localities import MAX_DEPTH, FloatArray, IntArray, Node, leaf_order
 from sointer.outputs import Outputs
 
+OPEN = 0.249
+"""How far the evidence of a sample can move the key of a unit: not beyond its level."""
+
 
 class LocalityTable(nn.Module):
     """The trees of all targets as arrays: one row per node."""
@@ -29,6 +32,8 @@ class LocalityTable(nn.Module):
     """Share of the training samples that lie in each node."""
     key: Tensor
     """(nodes, units) what units are ranked by where few decide."""
+    open: Tensor
+    """(nodes, units) where the evidence of each sample decides the order: how far it moves the key, up or down."""
     score: Tensor
     """(nodes, units) relevance: root mean square change of the target when the unit is redrawn."""
     needed: Tensor
@@ -45,7 +50,7 @@ class LocalityTable(nn.Module):
             self.register_buffer(name, torch.full((size,), -1, dtype=torch.long))
         for name in ("threshold", "share"):
             self.register_buffer(name, torch.zeros(n_nodes, dtype=torch.float64))
-        for name in ("key", "score"):
+        for name in ("key", "open", "score"):
             self.register_buffer(name, torch.zeros(n_nodes, n_units))
         self.register_buffer("needed", torch.zeros(n_nodes, n_units, dtype=torch.bool))
         self.register_buffer("is_sparse", torch.zeros(n_outputs, dtype=torch.bool))
@@ -65,10 +70,11 @@ class LocalityTable(nn.Module):
         made, place = cls(n_outputs, n_units, len(nodes)), {id(node): i for i, (_, node) in enumerate(nodes)}
         n_pool = {target: len(root.pool) for target, root in trees.items()}
         for i, (target, node) in enumerate(nodes):
-            key, needed = leaf_order(node, least[target])
-            made.key[i] = torch.from_numpy(key)
-            made.needed[i] = torch.from_numpy(needed)
-            made.score[i] = torch.from_numpy(below_needed(node.score, needed))
+            order = leaf_order(node, least[target])
+            made.key[i] = torch.from_numpy(order.key)
+            made.open[i] = torch.from_numpy(OPEN * order.open)
+            made.needed[i] = torch.from_numpy(order.needed)
+            made.score[i] = torch.from_numpy(below_needed(node.score, order.needed))
             made.share[i] = len(node.pool) / max(n_pool[target], 1)
             if node.parent is None:
                 made.root[target] = i
@@ -162,7 +168,7 @@ class TableInterpreter(nn.Module):
         evidence = effects * shown.towards.unsqueeze(1)
         by_locality = self.localities.is_sparse[targets]
         looked_up = Scores(
-            self.localities.key[nodes], self.localities.score[nodes], effects, self.localities.needed[nodes]
+            self._key(nodes, evidence), self.localities.score[nodes], effects, self.localities.needed[nodes]
         )
         if bool(by_locality.all()):  # then nothing has to be sorted
             return looked_up
@@ -170,6 +176,12 @@ class TableInterpreter(nn.Module):
         by_evidence = Scores(evidence, evidence.clamp_min(0.0), effects, enough)
         chosen = by_locality.unsqueeze(1)
         return Scores(*(torch.where(chosen, a, b) for a, b in zip(looked_up, by_evidence, strict=True)))
+
+    def _key(self, nodes: Tensor, evidence: Tensor) -> Tensor:
+        """What decides in each row's locality, and of that first what speaks most for the value at hand."""
+        moved = self.localities.open[nodes] * evidence
+        largest = moved.abs().amax(1, keepdim=True).clamp_min(1e-30)
+        return self.localities.key[nodes] + moved * (OPEN / largest)
 
     def shown(self, targets: NDArray[np.int64], values: NDArray[Any], outputs: Outputs) -> Shown:
         """What effects are effects on, given the encoded value of each row's target."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.energy.image import ImageEnergy
-from sointer.errors import InputError
+from sointer.errors import BlackBoxError, FewImagesWarning, InputError
 from sointer.inputs.image import ImageShape
 from sointer.interpreter.image import ImageInterpreter
 from sointer.outputs import Outputs
@@ -25,6 +27,9 @@ MIXTURES_PER_IMAGE = 4
 WHOLE, CHECKS = 0.2, 0.1
 """Shares of the queries, at most: images as they are; and to see how relevance is best shown, and how much suffices."""
 N_KEYS, N_VALUES = 16, 8
+FEW_IMAGES = 20
+N_PROBED = 4
+"""Mixtures that a model is tried on before anything is learned."""
 USABLE_SHARE = 0.5
 """Of the steps, after which an interrupted fit is worth keeping."""
 ROWS_PER_CALL, NUMBERS_PER_CALL = 1024, 2**24
@@ -45,6 +50,13 @@ def train_images(task: Task) -> Trained:
     image = task.input_format.image
     assert image is not None
     n_rows = task.n_rows
+    if n_rows < FEW_IMAGES:
+        warnings.warn(
+            f"fit has {n_rows} image{'s' if n_rows > 1 else ''} to learn from, expected at least {FEW_IMAGES}: what is "
+            "said of other images is hardly more than a guess, and held-out quality is about these alone. Give more.",
+            FewImagesWarning,
+            stacklevel=4,
+        )
     add_mirror_images(task, image)
     first, whole = ask_whole(task, n_rows)
     outputs, targets = task.describe(first.raw)
@@ -71,12 +83,15 @@ def train_images(task: Task) -> Trained:
 
 def check_masks(outputs: Outputs, image: ImageShape) -> None:
     if outputs.shape is None or outputs.kind == "continuous":
-        got = f"{outputs.n_outputs} outputs" if outputs.shape is None else "numbers"
-        raise InputError(
-            f"the black box returned {got} for images, expected masks of classes (n, {image.height}, {image.width}). "
-            "Return the class of every pixel or, for two classes, its probability. To explain other outputs of images, "
-            "give them flat, as rows (n, features), and reshape them inside your function."
-        )
+        refuse_masks(f"{outputs.n_outputs} outputs" if outputs.shape is None else "numbers", image)
+
+
+def refuse_masks(got: str, image: ImageShape) -> NoReturn:
+    raise InputError(
+        f"the black box returned {got} for images, expected masks of classes (n, {image.height}, {image.width}). "
+        "Return the class of every pixel or, for two classes, its probability (a sigmoid of logits). To explain other "
+        "outputs of images, give them flat, as rows (n, features), and reshape them inside your function."
+    )
 
 
 def add_mirror_images(task: Task, image: ImageShape) -> None:
@@ -98,11 +113,28 @@ def ask_whole(task: Task, n_rows: int) -> tuple[Replies, NDArray[np.int64]]:
     order = np.concatenate([own, n_rows + mirrored])[:n_whole]
     parts = [task.query(order[:N_FIRST])]
     if parts[0] is not None:
-        # Wrong names or targets must come to light before the budget is spent.
+        # Wrong names or targets, and models that cannot take mixtures, must come to light before the budget is spent.
         task.check(parts[0].raw)
+        check_first(task, parts[0].raw, order)
     parts.append(task.query(order[N_FIRST:]))
     replies = concatenate([part for part in parts if part is not None])
     return replies, order[: len(replies)]
+
+
+def check_first(task: Task, raw: NDArray[Any], order: NDArray[np.int64]) -> None:
+    """Numbers that are neither labels nor probabilities, or a model that fails on a few mixtures."""
+    assert task.input_format.image is not None
+    if raw.dtype.kind == "f" and (raw != np.rint(raw)).any() and (raw.min() < 0 or raw.max() > 1):
+        refuse_masks("numbers", task.input_format.image)
+    index, n_units = order[:N_PROBED], task.groups.n_units
+    keep = task.rng.random((len(index), n_units)) < 0.5
+    try:
+        task.query(index, keep, np.roll(index, 1))
+    except BlackBoxError as error:
+        raise BlackBoxError(
+            f"{error} What it was given were mixtures of two images, pixels of one in the other, from which sointer "
+            "learns what decides: the model must answer for these too. Where it refuses some, return the usual mask."
+        ) from error
 
 
 def learn(
@@ -120,7 +152,7 @@ def learn(
     config, _, training = task.configs
     n_images = max(2, min(config.batch_size, len(whole)))
     n_mixtures = MIXTURES_PER_IMAGE * n_images
-    n_left = task.n_queries - len(whole) - n_asked_twice(task) - n_checks(task)
+    n_left = task.n_queries - len(whole) - N_PROBED - n_asked_twice(task) - n_checks(task)
     n_groups = max(2, n_left // n_mixtures) if len(targets) and len(whole) > 1 else 0
     n_held_out = max(1, round(training.validation_share * n_groups)) if n_groups else 0
     n_steps = training.n_epochs * (n_groups - n_held_out)
