@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sointer.energy.products import Linear, linear, product, product_and
+from sointer.energy.products import Linear, dense_linear, product, product_and
 
 SIZES = [1, 3, 5, 10, 11, 16, 150]
 
@@ -24,8 +24,8 @@ def test_products(n_inner, n_columns):
     for found, expected in (
         (product(a, b), a @ b),
         (product_and(base, a, b), base + a @ b),
-        (linear(a, b.T, base), base + a @ b),
-        (linear(a, b.T, None), a @ b),
+        (dense_linear(a, b.T, base), base + a @ b),
+        (dense_linear(a, b.T, None), a @ b),
     ):
         torch.testing.assert_close(found, expected)
         (slope,) = torch.autograd.grad((found * weight).sum(), a)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-_lock = threading.RLock()
+_seed_lock = threading.RLock()
 
 
 @contextmanager
@@ -18,15 +18,15 @@ def seeded(seed: int) -> Iterator[None]:
 
     One thread at a time, since there is one generator for all.
     """
-    with _lock, torch.random.fork_rng(devices=[]):
+    with _seed_lock, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
 
 
-def _new_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
+def _new_seed_lock() -> None:
+    global _seed_lock
+    _seed_lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)  # the thread that held it is not there any more
+    os.register_at_fork(after_in_child=_new_seed_lock)  # the thread that held it is not there any more

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Table = npt.NDArray[Any]
-
 
 @dataclass(frozen=True, eq=False)
 class ClassProbabilities:
@@ -18,14 +16,14 @@ class ClassProbabilities:
 
     predict: Callable[[Any], Any]
     """Rows -> such a table."""
-    classes: tuple[Table, ...]
+    classes: tuple[npt.NDArray[Any], ...]
     """The labels of each output, in the order of their probabilities."""
 
     @property
     def n_columns(self) -> int:
         return sum(map(len, self.classes))
 
-    def most_probable(self, table: Table) -> Table:
+    def most_probable(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The labels that such a table speaks for: (rows, outputs)."""
         blocks = np.split(table, np.cumsum([len(labels) for labels in self.classes])[:-1], axis=1)
         parts = zip(self.classes, blocks, strict=True)
@@ -36,7 +34,7 @@ class ClassProbabilities:
 class Soft:
     """Answers as probabilities: (rows, classes of all outputs)."""
 
-    classes: tuple[Table, ...]
+    classes: tuple[npt.NDArray[Any], ...]
     table: npt.NDArray[np.float32]
 
     @staticmethod

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sointer.energy.encoding import Encoding, InputScaling
 from sointer.energy.image import ImageEnergy
 from sointer.energy.paper_image import PaperImageEnergy
-from sointer.energy.products import Linear, linear, product
+from sointer.energy.products import Linear, dense_linear, product
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import Inputs, SparseRows
 
@@ -121,7 +121,7 @@ class VectorEnergy(nn.Module):
         return self.encoding.then_linear(x, self.first.weight, self.first.bias)
 
     def project_encoded(self, encoded: Tensor) -> Tensor:
-        return linear(encoded, self.first.weight, self.first.bias)
+        return dense_linear(encoded, self.first.weight, self.first.bias)
 
     @property
     def projection_weight(self) -> Tensor:
@@ -225,7 +225,7 @@ class SeparateEnergy(nn.Module):
         return self.encoding.then_linear(x, self.projection_weight, self.offsets[0].flatten())
 
     def project_encoded(self, encoded: Tensor) -> Tensor:
-        return linear(encoded, self.projection_weight, self.offsets[0].flatten())
+        return dense_linear(encoded, self.projection_weight, self.offsets[0].flatten())
 
     @property
     def projection_weight(self) -> Tensor:

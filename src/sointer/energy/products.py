@@ -35,10 +35,10 @@ class Linear(nn.Linear):
     """A linear layer."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias)
+        return dense_linear(x, self.weight, self.bias)
 
 
-def linear(x: Tensor, weight: Tensor, offset: Tensor | None) -> Tensor:
+def dense_linear(x: Tensor, weight: Tensor, offset: Tensor | None) -> Tensor:
     """x W' + offset."""
     if min(weight.shape) >= ENOUGH:
         return F.linear(x, weight, offset)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sointer import containers
-from sointer.energy import products
+from sointer.energy.products import dense_linear
 
 
 @dataclass(frozen=True)
@@ -109,4 +109,4 @@ def linear(x: Inputs, weight: Tensor, offset: Tensor) -> Tensor:
     if isinstance(x, SparseRows):
         product: Tensor = _SparseLinear.apply(weight, x)  # type: ignore[no-untyped-call]
         return product + offset
-    return products.linear(x, weight, offset)
+    return dense_linear(x, weight, offset)

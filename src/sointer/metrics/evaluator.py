@@ -16,8 +16,8 @@ from sointer.errors import InputError
 from sointer.metrics.targets import as_labels, chunks, read_images
 from sointer.validation import check_positive_int
 
-LEARNING_RATE = 4e-3
-WEIGHT_DECAY = 1e-2
+RATE_OF_EVALUATOR = 4e-3
+DECAY_OF_EVALUATOR = 1e-2
 BLURS = (0.0, 0.7, 1.5, 3.0)
 """Widths of the blobs in random masks, in pixels of an image 32 pixels high."""
 NOISE_AROUND = (0.02, 0.4)
@@ -80,8 +80,8 @@ class MaskedEvaluator:
 
     def _train(self, network: UNetwork, pixels: NDArray[Any], truth: Tensor) -> None:
         rng = np.random.default_rng(self.random_state)
-        optimiser = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=self.n_steps + 1)
+        optimiser = torch.optim.AdamW(network.parameters(), lr=RATE_OF_EVALUATOR, weight_decay=DECAY_OF_EVALUATOR)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE_OF_EVALUATOR, total_steps=self.n_steps + 1)
         network.train()
         for _ in range(self.n_steps):
             rows = rng.integers(len(pixels), size=self.batch_size)

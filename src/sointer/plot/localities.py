@@ -8,9 +8,9 @@ import numpy as np
 
 from sointer.localities import Localities
 from sointer.plot.canvas import GREY, label_axis, make_axes, relevance_colours, shorten, title
+from sointer.plot.heatmaps import DARK
 
 MAX_LABEL = 60
-DARK = 0.5
 
 
 def localities(found: Localities, *, n: int = 12, ax: Any = None) -> Any:

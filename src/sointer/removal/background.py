@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer import containers
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+from sointer.removal.base import BoolArray, FloatArray
 
 MOST_BACKGROUND_ROWS = 1000
 

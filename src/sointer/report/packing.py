@@ -51,7 +51,7 @@ def pack_samples(content: ReportContent) -> dict[str, Any]:
         {
             "features": pack(np.searchsorted(used, own[sample]), types["feature"]),
             "words": pack(value_words[sample], types["word"]),
-            "places": pack(_places(content.selected[:, sample], own[sample], types["place"]), types["place"]),
+            "places": pack(_packed_places(content.selected[:, sample], own[sample], types["place"]), types["place"]),
             **_in_steps(content.scores[:, sample], content.selected[:, sample], "steps", "largest"),
             "values": pack(content.codes[:, sample], types["value"]),
             "agreement": pack(_agreement(content.agreement[:, sample]), "u1"),
@@ -82,7 +82,7 @@ def _sample_units(content: ReportContent, sample: int) -> npt.NDArray[np.int64]:
     return units[units >= 0]
 
 
-def _places(selected: npt.NDArray[Any], own: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[Any]:
+def _packed_places(selected: npt.NDArray[Any], own: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[Any]:
     none = np.iinfo(np.dtype(dtype)).max
     return np.where(selected >= 0, np.searchsorted(own, np.maximum(selected, 0)), none)
 
