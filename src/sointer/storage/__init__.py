@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from sointer._version import __version__
 from sointer.errors import InputError, LoadError
-from sointer.storage.files import checked_size, read_file
+from sointer.storage.files import checked_size, put, read_file
 from sointer.storage.plain_json import as_finite, content_digest, parse
 
 try:
@@ -200,35 +199,6 @@ def is_foreign(path: Path) -> bool:
     return not (WEIGHTS.fullmatch(path.name) or DRAFT.fullmatch(path.name))
 
 
-def put(path: Path, content: bytes) -> None:
-    """Write a file under another name and rename it, so that `path` is never half written."""
-    handle, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(draft, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    """Have the names in a directory on the disk itself, where systems know how to."""
-    if os.name != "posix":
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass  # some file systems cannot, and the files themselves are safe
-    finally:
-        os.close(handle)
-
-
 @contextmanager
 def _alone_in(directory: Path) -> Iterator[None]:
     """One writer at a time, since each removes what it finds left over."""
@@ -241,13 +211,3 @@ def _alone_in(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _read_umask() -> int:
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return umask
-
-
-# Read once: the setting belongs to the whole process, and can only be read by changing it.
-UMASK = _read_umask()

@@ -1,9 +1,10 @@
-"""Reading files that may be anything: only regular ones, only of the size they should have, never elsewhere."""
+"""Files: reading them where they may be anything, and writing them whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 
@@ -34,3 +35,42 @@ def _size_of_regular(status: os.stat_result) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is not a regular file")
     return status.st_size
+
+
+def _read_umask() -> int:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+# Read once: the setting belongs to the whole process, and can only be read by changing it.
+UMASK = _read_umask()
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file under another name and rename it, so that `path` is never half written."""
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(draft, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    """Have the names in a directory on the disk itself, where systems know how to."""
+    if os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass  # some file systems cannot, and the files themselves are safe
+    finally:
+        os.close(handle)

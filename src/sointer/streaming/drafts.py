@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from sointer.errors import InputError
-from sointer.storage import UMASK
+from sointer.storage.files import UMASK
 
 
 class Draft:
