@@ -17,7 +17,7 @@ from sointer.storage.weights import check_shapes
 
 STORAGE = Storage("model", "model.json", 2, oldest=1)
 
-Model = TypeVar("Model", bound="SavedModel")
+AnySaved = TypeVar("AnySaved", bound="SavedModel")
 
 
 class SavedModel(BaseEstimator):
@@ -42,7 +42,7 @@ class SavedModel(BaseEstimator):
         STORAGE.write(directory, facts, dict(self.network_.state_dict()))
 
     @classmethod
-    def load(cls: type[Model], directory: str | os.PathLike[str]) -> Model:
+    def load(cls: type[AnySaved], directory: str | os.PathLike[str]) -> AnySaved:
         """Read a model that `save` wrote."""
         facts, tensors = STORAGE.read(directory)
         if facts.get("model") != cls.__name__:
