@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from subjects import Subject
 
 from sointer import SOInter
-from sointer.baselines import L2X, KernelShap, Lime
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import Lime
 from sointer.config import EnergyConfig, TrainingConfig
 
 

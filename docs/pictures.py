@@ -99,7 +99,7 @@ def draw_report() -> None:
     from sklearn.neural_network import MLPClassifier
 
     from sointer import SOInter
-    from sointer.datasets import load_bibtex
+    from sointer.datasets.multilabel import load_bibtex
 
     bibtex = load_bibtex()
     X, Y = bibtex.train

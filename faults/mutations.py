@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sointer.storage.plain_json import content_digest
+from sointer._support.strict_json import content_digest
 
 HOSTILE: tuple[Any, ...] = (
     *(None, True, False, "", "x", [], {}, [[]], -1, 0, 1, 2, 0.5, -0.0, 1e308, 5e-324),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sointer import SOInter
-from sointer.datasets import paper_e1
+from sointer.datasets.synthetic import paper_e1
 
 
 @pytest.fixture(scope="session")

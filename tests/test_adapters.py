@@ -22,11 +22,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from sointer.adapters import as_black_box
-from sointer.adapters.torch import TorchPredict
-from sointer.blackbox import BlackBox
+from sointer.blackbox.adapters import as_black_box
+from sointer.blackbox.adapters.torch import TorchPredict
+from sointer.blackbox.box import BlackBox
+from sointer.data.inputs import InputFormat
 from sointer.errors import BlackBoxError, InputError, MethodWarning, QueryBudgetExceeded, SointerWarning
-from sointer.inputs import InputFormat
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 4))

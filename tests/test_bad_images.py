@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sointer import SOInter
-from sointer.datasets import WindowSegmenter, random_scenes
+from sointer.datasets.planted_segmenters import WindowSegmenter
+from sointer.datasets.scenes import random_scenes
 from sointer.errors import BlackBoxError, BudgetWarning, ConstantOutputWarning, FewImagesWarning, InputError
 
 IMAGES = random_scenes(60, size=16).images

@@ -409,7 +409,7 @@ class Scores:
 def test_numbers_outside_the_range_of_probabilities(model, settings):
     with pytest.raises(InputError, match=r"'y0' cannot be a probability.* from -\d.* to \d.*output_kind='continuous'"):
         SOInter(model, **BRIEF, **settings).fit(X)
-    box = BlackBox(model) if callable(model) else sointer.adapters.as_black_box(model, method="predict_proba")
+    box = BlackBox(model) if callable(model) else sointer.blackbox.adapters.as_black_box(model, method="predict_proba")
     explainer = SOInter(box, output_kind="continuous", **BRIEF).fit(X)
     assert explainer.explain(X[:3], target=1).value.tolist() == box(X[:3])[:, 1].tolist()
 

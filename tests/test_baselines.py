@@ -12,13 +12,16 @@ import pytest
 import scipy.sparse as sp
 
 from sointer import BlackBox
-from sointer.baselines import L2X, KernelShap, Lime, Random, ShapleySampling
 from sointer.baselines.feature_table import FeatureTable
-from sointer.baselines.lime import KERNEL_WIDTH, random_keeps
-from sointer.datasets import paper_e1, paper_e2, shuffled
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import KERNEL_WIDTH, Lime, random_keeps
+from sointer.baselines.random import Random
+from sointer.baselines.shapley_sampling import ShapleySampling
+from sointer.data.inputs import InputFormat
+from sointer.datasets.synthetic import paper_e1, paper_e2, shuffled
 from sointer.errors import InputError, MissingExtraError, QueryBudgetExceeded
-from sointer.inputs import InputFormat
-from sointer.metrics import exact_match
+from sointer.metrics.ground_truth import exact_match
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

@@ -17,8 +17,8 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.tree import DecisionTreeClassifier
 
-from sointer.adapters import as_black_box
-from sointer.blackbox import BlackBox
+from sointer.blackbox.adapters import as_black_box
+from sointer.blackbox.box import BlackBox
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 
 

@@ -20,9 +20,8 @@ import scipy.sparse as sp
 import sointer
 from repo_scripts import run_apart
 from sointer import BlackBox, SOInter, TrainingConfig
-from sointer.blackbox.journal import Journal
-from sointer.blackbox.records import RecordFile
-from sointer.blackbox.rowkeys import row_keys
+from sointer._support.hashing import row_keys
+from sointer.blackbox.journal import Journal, RecordFile
 from sointer.errors import BlackBoxError, CheckpointError, CheckpointWarning, SointerWarning
 
 X = np.random.default_rng(0).normal(size=(60, 4))

@@ -17,12 +17,12 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from quick_fits import QUICK
 from sointer import SOInter, TrainingConfig
-from sointer.adapters import as_black_box
+from sointer.blackbox.adapters import as_black_box
+from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.errors import InterruptedFitWarning, MethodWarning, SointerWarning
-from sointer.outputs import Outputs
 from sointer.persistence import load
 
 X = np.random.default_rng(0).normal(size=(400, 4))

@@ -11,12 +11,14 @@ from scipy import sparse
 
 import sointer
 from sointer import SOInter
-from sointer.baselines import KernelShap, ShapleySampling
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.config import TrainingConfig
+from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
-from sointer.inputs import InputFormat
-from sointer.removal import MOST_BACKGROUND_ROWS, Removal, make_removal
-from sointer.removal.conditional import N_NEAREST, row_hashes
+from sointer.masking.build import make_removal
+from sointer.masking.conditional import N_NEAREST, row_hashes
+from sointer.masking.removal import MOST_BACKGROUND_ROWS, Removal
 
 QUICK = {"training": TrainingConfig(n_epochs=3)}
 
@@ -208,7 +210,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data, Z = gaussian(500), gaussian(100, seed=4)
     keep = np.random.default_rng(2).random(Z.shape) < 0.4
     whole = conditional(data).apply(Z, keep, np.random.default_rng(7))
-    monkeypatch.setattr("sointer.removal.conditional.CHUNK_ENTRIES", 2000)
+    monkeypatch.setattr("sointer.masking.conditional.CHUNK_ENTRIES", 2000)
     np.testing.assert_array_equal(conditional(data).apply(Z, keep, np.random.default_rng(7)), whole)
     np.testing.assert_array_equal(conditional(data).apply(Z[:0], keep[:0], np.random.default_rng(7)), Z[:0])
 

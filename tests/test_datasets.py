@@ -10,15 +10,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from sointer.datasets import (
+from sointer.datasets.digits import SEGMENTS, load_seven_segment_digits
+from sointer.datasets.problem import Problem
+from sointer.datasets.synthetic import (
     ALL_PROBLEMS,
-    SEGMENTS,
-    Problem,
     correlated,
     energy_e1,
     energy_e2,
     instancewise_switch,
-    load_seven_segment_digits,
     mediated_categorical,
     mediated_chain,
     mediated_xor,

@@ -21,10 +21,11 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
 from sointer import BlackBox, SOInter
-from sointer.baselines import KernelShap, Random, ShapleySampling
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.random import Random
+from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.config import EnergyConfig, TrainingConfig
-from sointer.distributed import fit_groups
-from sointer.distributed.groups import SomeOutputs
+from sointer.distributed.groups import SomeOutputs, fit_groups
 from sointer.errors import InputError, PoorFitWarning, SointerWarning
 
 N = 90

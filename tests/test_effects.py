@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from sointer.data.outputs import Outputs
 from sointer.energy.encoding import PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits, redraw_effects
-from sointer.outputs import Outputs
 
 N_COLUMNS = 5
 RNG = np.random.default_rng(0)

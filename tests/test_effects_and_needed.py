@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from sointer import SOInter, TrainingConfig
-from sointer.baselines import KernelShap, Random
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.random import Random
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

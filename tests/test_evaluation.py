@@ -10,13 +10,16 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from sointer.baselines import KernelShap, Lime, NearestPixels, Random
 from sointer.baselines.invase import DEFAULTS
-from sointer.datasets import WindowSegmenter, random_scenes
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.lime import Lime
+from sointer.baselines.nearest_pixels import NearestPixels
+from sointer.baselines.random import Random
+from sointer.datasets.planted_segmenters import WindowSegmenter
+from sointer.datasets.scenes import random_scenes
 from sointer.errors import InputError, MissingExtraError
-from sointer.evaluation import evaluate
-from sointer.evaluation.compare import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_questions
-from sointer.metrics import keep_and_delete
+from sointer.evaluation.compare import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_questions, evaluate
+from sointer.metrics.keep_and_delete import keep_and_delete
 
 pytest.importorskip("lime")
 pytest.importorskip("shap")

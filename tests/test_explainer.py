@@ -234,7 +234,7 @@ def test_regression_trees_agree_within_the_stated_tolerance():
 def test_probabilities_stay_probabilities():
     X, Y = make_multilabel_classification(300, n_features=6, n_classes=3, random_state=0)
     forest = RandomForestClassifier(20, random_state=0).fit(X, Y)
-    box = sointer.adapters.as_black_box(forest, method="predict_proba")
+    box = sointer.blackbox.adapters.as_black_box(forest, method="predict_proba")
     with _any_warnings():
         explainer = SOInter(box, k=3, random_state=0, **QUICK).fit(X)
     assert explainer.outputs_.kind == "probability"

@@ -14,8 +14,15 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.exceptions import NotFittedError
 
 from sointer import BlackBox, EnergyConfig, Explanation, SOInter, TrainingConfig
-from sointer.adapters import as_black_box
-from sointer.baselines import L2X, HideAndSeek, Invase, KernelShap, Lime, Random, ShapleySampling, TreeShap
+from sointer.baselines.hide_and_seek import HideAndSeek
+from sointer.baselines.invase import Invase
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import Lime
+from sointer.baselines.random import Random
+from sointer.baselines.shapley_sampling import ShapleySampling
+from sointer.baselines.tree_shap import TreeShap
+from sointer.blackbox.adapters import as_black_box
 from sointer.errors import InputError
 
 pytestmark = [

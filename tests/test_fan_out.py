@@ -19,7 +19,7 @@ from scipy import sparse
 
 from quick_fits import QUICK
 from sointer import BlackBox, CommandBlackBox, HTTPBlackBox, ONNXBlackBox, SOInter
-from sointer.blackbox.fan_out import FEWEST_ROWS, rows_per_batch
+from sointer.blackbox.parallel import FEWEST_ROWS, rows_per_batch
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 
 X = np.random.default_rng(0).normal(size=(90, 3))

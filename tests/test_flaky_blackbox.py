@@ -14,7 +14,7 @@ import pytest
 from model_server import ModelServer, model
 from quick_fits import QUICK
 from sointer import BlackBox, HTTPBlackBox, SOInter
-from sointer.blackbox.retrying import Patience
+from sointer.blackbox.call import Patience
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 
 X = np.random.default_rng(0).normal(size=(50, 4))

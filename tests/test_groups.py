@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sointer.errors import InputError, LoadError
-from sointer.groups import Groups
+from sointer.masking.groups import Groups
 
 NAMES = ["a", "b", "c", "d"]
 

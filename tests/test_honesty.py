@@ -12,12 +12,12 @@ from scipy.stats import binom
 import sointer
 from quick_fits import QUICK
 from sointer import SOInter, Verification
-from sointer.baselines import Random
+from sointer.baselines.random import Random
+from sointer.data.images import ImageShape
 from sointer.distance import Distance, FarRows
 from sointer.errors import FarInputWarning, InputError
-from sointer.inputs.image import ImageShape
-from sointer.removal import Background
-from sointer.streaming import stream_explain
+from sointer.masking.removal import Background
+from sointer.streaming.stream import stream_explain
 
 RNG = np.random.default_rng(0)
 

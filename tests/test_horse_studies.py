@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
-from sointer.metrics import r_precision, swap_scores
+from sointer.metrics.ground_truth import r_precision
+from sointer.metrics.swaps import swap_scores
 
 for package in ("matplotlib", "shap", "skimage"):
     pytest.importorskip(package)

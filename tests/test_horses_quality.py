@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from sointer import SOInter
-from sointer.baselines import NearestPixels
-from sointer.datasets import PLANTED_SEGMENTERS, load_weizmann_horses
-from sointer.metrics import pixel_scores, r_precision, swap_scores
-from sointer.models import UNet
+from sointer.baselines.nearest_pixels import NearestPixels
+from sointer.datasets.horses import load_weizmann_horses
+from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS
+from sointer.metrics.ground_truth import r_precision
+from sointer.metrics.pixels import pixel_scores
+from sointer.metrics.swaps import swap_scores
+from sointer.models.unet import UNet
 
 pytestmark = pytest.mark.slow
 

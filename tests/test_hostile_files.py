@@ -18,8 +18,8 @@ import scipy.sparse as sp
 import sointer
 from repo_scripts import run_apart
 from sointer import Patches, SOInter, TrainingConfig
+from sointer._support.strict_json import content_digest, parse
 from sointer.errors import LoadError, SointerWarning
-from sointer.storage.plain_json import content_digest, parse
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(60, 4))

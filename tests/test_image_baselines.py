@@ -10,19 +10,17 @@ import torch
 from sklearn.base import clone
 
 from sointer import BlackBox, Patches, Superpixels
-from sointer.baselines import (
-    L2X,
-    KernelShap,
-    Lime,
-    MinimalRegion,
-    NearestPixels,
-    Occlusion,
-    Random,
-    Rise,
-    ShapleySampling,
-)
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import Lime
+from sointer.baselines.minimal_region import MinimalRegion
+from sointer.baselines.nearest_pixels import NearestPixels
+from sointer.baselines.occlusion import Occlusion
+from sointer.baselines.random import Random
+from sointer.baselines.rise import Rise
+from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.errors import BlackBoxError, ConstantFeatureWarning, ConstantOutputWarning, InputError
-from sointer.metrics import leakage
+from sointer.metrics.leakage import leakage
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import sointer
 from sointer import BlackBox, Patches, SOInter, Superpixels
-from sointer.baselines import NearestPixels
+from sointer.baselines.nearest_pixels import NearestPixels
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import (
     BlackBoxError,

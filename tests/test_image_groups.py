@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from sointer import Patches, Superpixels
+from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, MissingExtraError
-from sointer.groups import Groups
-from sointer.groups.superpixels import merge_smallest
-from sointer.inputs import InputFormat
-from sointer.removal import make_removal
-from sointer.selection import allowed_units
+from sointer.masking.build import make_removal
+from sointer.masking.groups import Groups
+from sointer.masking.selection import allowed_units
+from sointer.masking.superpixels import merge_smallest
 
 rng = np.random.default_rng(0)
 

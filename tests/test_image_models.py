@@ -10,16 +10,17 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError
-from sointer.metrics import iou
-from sointer.models import ImageDeepValueNetwork, UNet, fit_or_load
+from sointer.metrics.segmentation import iou
+from sointer.models.cache import fit_or_load
 from sointer.models.image_batches import distorted, endless_batches
 from sointer.models.image_fitting import one_cycle
 from sointer.models.image_proposals import Trajectories, adversarial, near_truth, value_loss
+from sointer.models.image_value import ImageDeepValueNetwork
 from sointer.models.image_value_network import ValueNetwork, climb, steepest
 from sointer.models.relaxed_masks import relaxed_iou
-from sointer.models.unet import StandardisingUNetwork, pixel_loss
-from sointer.storage.plain_json import content_digest
+from sointer.models.unet import StandardisingUNetwork, UNet, pixel_loss
 
 KINDS = [UNet, ImageDeepValueNetwork]
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from sointer import Patches, Superpixels
-from sointer.convolution import UNetwork, draw_weights
+from sointer._support.unet import UNetwork, draw_weights
+from sointer.data.images import ImageShape
+from sointer.data.inputs import InputFormat
 from sointer.energy.image import Evidence, ImageEnergy, cell_side, follows
-from sointer.groups import Groups
-from sointer.inputs import InputFormat
-from sointer.inputs.image import ImageShape
 from sointer.interpreter.image import ImageInterpreter, sufficient
 from sointer.interpreter.pixels import PixelUnits
+from sointer.masking.groups import Groups
 from sointer.training.image_masks import several_scales
 from sointer.training.image_steps import lr_scale
 from sointer.training.image_swaps import Predictions, followed

@@ -19,18 +19,20 @@ import matplotlib
 from matplotlib import pyplot
 
 from sointer import plot
+from sointer.data.inputs import InputFormat
+from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.groups import Groups, Patches, Superpixels
-from sointer.inputs import InputFormat
-from sointer.outputs import Outputs
+from sointer.masking.build import make_removal
+from sointer.masking.groups import Groups, Patches
+from sointer.masking.removal import Background
+from sointer.masking.rows import Source
+from sointer.masking.selection import Scored
+from sointer.masking.superpixels import Superpixels
 from sointer.plot.colours import SELECTED, TARGET, label_colours, number_colours, to_rgb
 from sointer.plot.image_view import ImageView
 from sointer.plot.outlines import borders
 from sointer.plot.thumbnails import png
-from sointer.removal import Background, make_removal
-from sointer.selection import Scored
-from sointer.source import Source
 
 matplotlib.use("Agg")
 

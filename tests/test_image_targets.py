@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 import torch
 
+from sointer._support.formatting import target_values
+from sointer.data.images import pixel_names
+from sointer.data.outputs import Outputs
+from sointer.data.targets import (
+    at_targets,
+    majority,
+    outputs_of,
+    pixels_of_targets,
+    resolve_mask_targets,
+    target_columns,
+)
 from sointer.errors import InputError
-from sointer.inputs.image import pixel_names
-from sointer.outputs import Outputs
-from sointer.outputs.regions import at_targets, majority, outputs_of, target_columns
-from sointer.outputs.targets import pixels_of_targets, resolve_mask_targets
-from sointer.values import target_values
 
 SHAPE = (4, 6)
 NAMES = pixel_names(SHAPE)

@@ -10,11 +10,13 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from sointer import BlackBox
-from sointer.adapters import as_black_box
+from sointer.blackbox.adapters import as_black_box
+from sointer.data.images import ImageShape
+from sointer.data.inputs import InputFormat
+from sointer.data.outputs import Outputs
 from sointer.errors import BlackBoxError, InputError, LoadError
-from sointer.inputs import ImageShape, InputFormat
-from sointer.outputs import Outputs
-from sointer.removal import Removal, make_removal
+from sointer.masking.build import make_removal
+from sointer.masking.removal import Removal
 
 rng = np.random.default_rng(0)
 BYTES = rng.integers(0, 256, size=(5, 3, 4, 6)).astype(np.uint8)
@@ -278,7 +280,7 @@ def test_new_labels_of_masks() -> None:
 
 
 def test_sixteen_thousand_outputs_do_not_take_sixteen_thousand_steps(monkeypatch) -> None:
-    from sointer.outputs.labels import Classes
+    from sointer.data.labels import Classes
 
     calls = []
     encode = Classes.encode

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
+from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
-from sointer.inputs import InputFormat
 
 shapes = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=6)
 elements = {
@@ -285,7 +285,7 @@ def test_broken_json_is_a_load_error() -> None:
 
 def test_neither_pandas_nor_torch_is_imported() -> None:
     code = (
-        "import sys, numpy as np; import sointer.inputs as i; f = i.InputFormat.infer(np.ones((2, 2)));"
+        "import sys, numpy as np; import sointer.data as i; f = i.InputFormat.infer(np.ones((2, 2)));"
         "f.decode(f.encode(np.ones((1, 2)))); bad = {'pandas', 'torch'} & set(sys.modules);"
         "sys.exit(str(bad) if bad else 0)"
     )

@@ -10,23 +10,12 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from sointer.datasets import (
-    INSTANCEWISE_PROBLEMS,
-    PUBLISHED_PROBLEMS,
-    REGRESSION_PROBLEMS,
-    Problem,
-    clusters,
-    correlated,
-    friedman2,
-    l2x,
-    logistic_regressions,
-    lspin,
-    mechanics,
-    shuffled,
-    switching,
-    syn,
-    syn_model,
-)
+from sointer.datasets.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
+from sointer.datasets.logistic import logistic_regressions
+from sointer.datasets.problem import Problem
+from sointer.datasets.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
+from sointer.datasets.regression import REGRESSION_PROBLEMS, friedman2, mechanics
+from sointer.datasets.synthetic import correlated, shuffled
 
 ALL: dict[str, Callable[[], Problem]] = {
     **{name: lambda make=make: make(12) for name, make in INSTANCEWISE_PROBLEMS.items()},

@@ -14,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from sointer.baselines import L2X, Random
-from sointer.blackbox import BlackBox
-from sointer.datasets import instancewise_switch, mediated_categorical, paper_e1, shuffled
+from sointer.baselines.l2x import L2X
+from sointer.baselines.random import Random
+from sointer.blackbox.box import BlackBox
+from sointer.datasets.synthetic import instancewise_switch, mediated_categorical, paper_e1, shuffled
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.metrics import Leakage, leakage
+from sointer.metrics.leakage import Leakage, leakage
 
 Model = Callable[[Any], NDArray[Any]]
 

@@ -8,22 +8,19 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from sointer.metrics import (
-    agreement,
+from sointer.metrics.faithfulness import agreement, f1, post_hoc_f1, target_columns
+from sointer.metrics.ground_truth import (
     exact_match,
-    f1,
     false_discovery_rates,
-    mean_interval,
     median_rank,
-    post_hoc_f1,
     recall_at_k,
     sign_accuracy,
     switch_accuracy,
-    target_columns,
     top_k,
     top_of_sizes,
     true_positive_rates,
 )
+from sointer.metrics.intervals import mean_interval
 
 # --- ground truth --------------------------------------------------------------------------------------
 

@@ -18,8 +18,10 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import cross_val_score
 from sklearn.multioutput import MultiOutputClassifier
 
+from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError
-from sointer.models import SPEN, DeepValueNetwork, fit_or_load
+from sointer.models.cache import fit_or_load
+from sointer.models.deep_value import DeepValueNetwork
 from sointer.models.fitting import column_moments
 from sointer.models.networks import Coupling, FrozenNetwork, LabelNetwork, score_gradient, score_of
 from sointer.models.relaxed import (
@@ -31,7 +33,7 @@ from sointer.models.relaxed import (
     structured_hinge,
     value_loss,
 )
-from sointer.storage.plain_json import content_digest
+from sointer.models.spen import SPEN
 
 KINDS = [DeepValueNetwork, SPEN]
 RNG = np.random.default_rng(0)

@@ -10,7 +10,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score
 
-from sointer.models import SPEN, DeepValueNetwork
+from sointer.models.deep_value import DeepValueNetwork
+from sointer.models.spen import SPEN
 
 pytestmark = pytest.mark.slow
 

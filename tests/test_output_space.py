@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sointer.data.outputs import Outputs
 from sointer.energy.space import OutputSpace
-from sointer.outputs import Outputs
 
 MIXED = (2, 3, 4, 1)
 class_counts = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)

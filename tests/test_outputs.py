@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sointer.data.outputs import Outputs
 from sointer.errors import BlackBoxError, InputError, LoadError
-from sointer.outputs import Outputs
 
 rng = np.random.default_rng(0)
 

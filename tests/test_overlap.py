@@ -12,7 +12,7 @@ import pytest
 from sklearn import config_context, get_config
 
 from sointer import BlackBox, SOInter, TrainingConfig
-from sointer.datasets import paper_e1
+from sointer.datasets.synthetic import paper_e1
 from sointer.errors import BlackBoxError, InterruptedFitWarning
 from sointer.training.energy_steps import EnergyTrainer
 

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from sointer import SOInter
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.data.images import ImageShape
 from sointer.energy import descent, losses
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SideBySideEnergies
 from sointer.energy.paper_image import PaperImageEnergy, paper_image_energy
 from sointer.energy.space import OutputSpace
 from sointer.errors import InputError
-from sointer.inputs.image import ImageShape
 from sointer.interpreter.paper_image import PaperImageInterpreter, n_weights
 
 SMALL = ImageShape(channels=2, height=6, width=5)
@@ -467,7 +467,7 @@ def test_standardised_images_are_scaled_by_their_largest_number() -> None:
 
 
 def test_masks_of_classes_and_patches_and_several_targets() -> None:
-    from sointer.groups import Patches
+    from sointer.masking.groups import Patches
 
     images = planted_images(16)
     fitted = explainer(three_levels, groups=Patches(4), k=2).fit(images, targets=[(2, 3), (7, 7)])
@@ -484,7 +484,7 @@ def test_more_than_eight_targets_are_refused() -> None:
 
 
 def test_what_the_paper_cannot_do_with_images_is_refused_before_a_query() -> None:
-    from sointer.groups import Superpixels
+    from sointer.masking.superpixels import Superpixels
 
     asked = []
 

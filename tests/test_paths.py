@@ -8,7 +8,7 @@ import torch
 
 from sointer import SOInter
 from sointer.config import TrainingConfig
-from sointer.datasets import STRUCTURAL_PROBLEMS, copied_outputs, mixed_continuous, mixed_sum
+from sointer.datasets.structural import STRUCTURAL_PROBLEMS, copied_outputs, mixed_continuous, mixed_sum
 from sointer.energy.clamping import outputs_given
 from sointer.training import conditional_steps
 

@@ -17,9 +17,9 @@ from scipy import sparse
 
 import sointer
 from sointer import SOInter, tracing
-from sointer.baselines import Random
+from sointer.baselines.random import Random
 from sointer.config import EnergyConfig, TrainingConfig
-from sointer.datasets import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
+from sointer.datasets.structural import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
 from sointer.errors import InputError
 from sointer.paths import one_to_one
 from sointer.training import conditional_steps

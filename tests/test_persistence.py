@@ -18,8 +18,8 @@ from sklearn.base import clone
 
 import sointer
 from sointer import SOInter, TrainingConfig
+from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError, SointerWarning
-from sointer.storage.plain_json import content_digest
 
 TINY = {
     "query_budget": 200,

@@ -17,10 +17,10 @@ from browsing import browser
 
 pytest.importorskip("jinja2")
 
-from sointer.baselines import Random
+from sointer.baselines.random import Random
 from sointer.errors import InputError
 from sointer.plot.colours import SELECTED
-from sointer.report import PixelPageContent, render_pixel_page
+from sointer.report.pixel_page import PixelPageContent, render_pixel_page
 
 HEIGHT, WIDTH, K = 5, 7, 4
 HOSTILE = "<script>alert(1)</script>"

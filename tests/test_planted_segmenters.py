@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from sointer.datasets import (
-    PLANTED_SEGMENTERS,
-    ConvolutionalSegmenter,
-    TetrominoClassifier,
-    random_scenes,
-    tetrominoes,
-)
+from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
+from sointer.datasets.scenes import random_scenes
+from sointer.datasets.tetrominoes import TetrominoClassifier, tetrominoes
 from sointer.errors import InputError
-from sointer.metrics import r_precision
+from sointer.metrics.ground_truth import r_precision
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

@@ -15,17 +15,18 @@ from matplotlib import pyplot
 from matplotlib.collections import LineCollection
 
 from sointer import plot
-from sointer.blackbox import BlackBox
+from sointer.blackbox.box import BlackBox
+from sointer.data.inputs import InputFormat
+from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.groups import Groups
-from sointer.inputs import InputFormat
 from sointer.localities import Localities, Locality
-from sointer.outputs import Outputs
+from sointer.masking.build import make_removal
+from sointer.masking.groups import Groups
+from sointer.masking.removal import Background
+from sointer.masking.rows import Source
+from sointer.masking.selection import Scored
 from sointer.paths import Paths
-from sointer.removal import Background, make_removal
-from sointer.selection import Scored
-from sointer.source import Source
 
 matplotlib.use("Agg")
 

@@ -13,7 +13,11 @@ import torch
 
 import sointer
 from sointer import EnergyConfig, SOInter, TrainingConfig
-from sointer.baselines import L2X, KernelShap, Lime, Random, ShapleySampling
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import Lime
+from sointer.baselines.random import Random
+from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.errors import InputError
 
 pytestmark = [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sointer.outputs.quantiles import FENCE, LOWEST, N_KNOTS, Quantiles
+from sointer.data.labels import FENCE, LOWEST, N_KNOTS, Quantiles
 
 numbers = st.lists(
     st.floats(-1e12, 1e12, allow_nan=False).map(lambda x: float(np.float32(x))), min_size=1, max_size=200

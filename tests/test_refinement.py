@@ -11,10 +11,9 @@ import scipy.sparse as sp
 
 import sointer
 from sointer import EnergyConfig, SOInter, TrainingConfig
-from sointer.baselines import Random
+from sointer.baselines.random import Random
 from sointer.errors import InputError
-from sointer.refinement import N_DRAWS, refine_ranking
-from sointer.selection import first_units
+from sointer.masking.selection import N_DRAWS, first_units, refine_ranking
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

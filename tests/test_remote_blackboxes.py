@@ -21,8 +21,8 @@ import sointer
 from model_server import ModelServer, model, serve
 from quick_fits import QUICK
 from sointer import CommandBlackBox, HTTPBlackBox, ONNXBlackBox, SOInter
-from sointer.adapters import as_black_box
-from sointer.adapters.secrets import Secret, hide
+from sointer.blackbox.adapters import as_black_box
+from sointer.blackbox.adapters.secrets import Secret, hide
 from sointer.errors import BlackBoxError, InputError
 
 X = np.random.default_rng(0).normal(size=(50, 4))

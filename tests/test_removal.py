@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
-from sointer.inputs import InputFormat
-from sointer.removal import MOST_BACKGROUND_ROWS, Removal, make_removal
+from sointer.masking.build import make_removal
+from sointer.masking.removal import MOST_BACKGROUND_ROWS, Removal
 
 data = np.random.default_rng(0).normal(size=(50, 4))
 data[:, 3] = 7.0

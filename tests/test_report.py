@@ -20,10 +20,11 @@ pytest.importorskip("jinja2")
 
 import sointer
 from sointer import SOInter
-from sointer.baselines import Random
+from sointer.baselines.random import Random
 from sointer.errors import InputError
-from sointer.report import Place, Pushes, ReportContent, TargetPlaces, render_report
 from sointer.report.coupling import coupling_map
+from sointer.report.report_content import Place, Pushes, ReportContent, TargetPlaces
+from sointer.report.report_page import render_report
 from sointer.report.shares import confirmed_share
 from sointer.reporting.asking import samples_to_ask
 from sointer.reporting.room import samples_that_fit

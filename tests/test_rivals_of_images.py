@@ -12,22 +12,20 @@ import torch
 from sklearn.base import clone
 
 from sointer import BlackBox, Patches, Superpixels
-from sointer.adapters import as_black_box
-from sointer.baselines import (
-    ExpectedGradients,
-    GradientTimesInput,
-    MinimalRegion,
-    NearestPixels,
-    Occlusion,
-    Random,
-    Rise,
-)
-from sointer.baselines.occlusion import MIN_DRAWS, windows
-from sointer.baselines.rise import coefficients
-from sointer.datasets import PLANTED_SEGMENTERS, ConvolutionalSegmenter, TetrominoClassifier, random_scenes, tetrominoes
+from sointer._support.torch_state import seeded
+from sointer.baselines.gradients import ExpectedGradients, GradientTimesInput
+from sointer.baselines.minimal_region import MinimalRegion
+from sointer.baselines.nearest_pixels import NearestPixels
+from sointer.baselines.occlusion import MIN_DRAWS, Occlusion, windows
+from sointer.baselines.random import Random
+from sointer.baselines.rise import Rise, coefficients
+from sointer.blackbox.adapters import as_black_box
+from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
+from sointer.datasets.scenes import random_scenes
+from sointer.datasets.tetrominoes import TetrominoClassifier, tetrominoes
 from sointer.errors import InputError
-from sointer.metrics import r_precision, swap_scores
-from sointer.randomness import seeded
+from sointer.metrics.ground_truth import r_precision
+from sointer.metrics.swaps import swap_scores
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

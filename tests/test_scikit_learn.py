@@ -21,8 +21,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig, load
-from sointer.adapters import as_black_box
-from sointer.baselines import L2X, HideAndSeek, Invase, KernelShap, Lime, Random, ShapleySampling
+from sointer.baselines.hide_and_seek import HideAndSeek
+from sointer.baselines.invase import Invase
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import Lime
+from sointer.baselines.random import Random
+from sointer.baselines.shapley_sampling import ShapleySampling
+from sointer.blackbox.adapters import as_black_box
 from sointer.errors import CheckpointError, InputError, MethodWarning
 from sointer.estimator import MOST_SCORED_TARGETS
 

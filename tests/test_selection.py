@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sointer.selection import EnergyConfirms, Scored, first_units, rank_units, smallest_confirmed
+from sointer.masking.selection import EnergyConfirms, Scored, first_units, rank_units, smallest_confirmed
 
 # --- ranking ---------------------------------------------------------------------------------------------
 

@@ -23,8 +23,9 @@ import sointer
 from model_server import serve
 from serving import FRAME, IMAGES, SPARSE, TABLE, TEXTS, command, fit, fitted, model
 from sointer.errors import InputError
-from sointer.serve import Limits, create_app, run, running
+from sointer.serve import create_app, run, running
 from sointer.serve.guard import host_name, is_loopback
+from sointer.serve.limits import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 

@@ -15,16 +15,16 @@ import torch.nn.functional as F
 import sointer
 from sointer import BlackBox, EnergyConfig, SOInter
 from sointer.config import InterpreterConfig, TrainingConfig
+from sointer.data.inputs import InputFormat
 from sointer.energy.inference import mean_field_log_marginals, mean_field_log_odds
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AtProjection, SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import SparseRows, linear
 from sointer.errors import InputError
-from sointer.groups import Groups
-from sointer.inputs import InputFormat
 from sointer.interpreter.networks import EliminationInterpreter
-from sointer.removal import make_removal
+from sointer.masking.build import make_removal
+from sointer.masking.groups import Groups
 from sointer.scoring import sparse_rows as sparse_scoring
 from sointer.training import task as task_module
 from sointer.training.points import Points

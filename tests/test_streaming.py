@@ -19,10 +19,13 @@ from sklearn.pipeline import make_pipeline
 
 import sointer
 from sointer import SOInter
-from sointer.baselines import Random
+from sointer.baselines.random import Random
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import InputError, LoadError, SointerWarning
-from sointer.streaming import csv_files, read_chunks, read_table, stream_explain, write_sparse_parquet, writer
+from sointer.streaming import csv_files, writer
+from sointer.streaming.parquet_files import write_sparse_parquet
+from sointer.streaming.sources import read_chunks, read_table
+from sointer.streaming.stream import stream_explain
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from repo_scripts import PICTURES, repo_scripts, run_studies
-from sointer.datasets import load_emotions
+from sointer.datasets.multilabel import load_emotions
 from sointer.errors import SointerError
 
 TABLES = "experiments/tables"

@@ -7,21 +7,20 @@ import pytest
 import torch
 
 from sointer import Patches, Superpixels
-from sointer.baselines import NearestPixels, Random
-from sointer.datasets import PLANTED_SEGMENTERS, TetrominoClassifier, random_scenes, tetrominoes
+from sointer.baselines.nearest_pixels import NearestPixels
+from sointer.baselines.random import Random
+from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS
+from sointer.datasets.scenes import random_scenes
+from sointer.datasets.tetrominoes import TetrominoClassifier, tetrominoes
 from sointer.errors import InputError
-from sointer.metrics import (
-    MaskedEvaluator,
-    fill_masked,
-    noise_stability,
-    persuasion_credit,
-    pixel_scores,
-    swap_scores,
-    top_k_overlap,
-    transfer_scores,
-)
-from sointer.metrics.evaluator import random_masks
+from sointer.metrics.evaluator import MaskedEvaluator, random_masks
+from sointer.metrics.fills import fill_masked
+from sointer.metrics.persuasion import persuasion_credit
+from sointer.metrics.pixels import pixel_scores
+from sointer.metrics.stability import noise_stability, top_k_overlap
+from sointer.metrics.swaps import swap_scores
 from sointer.metrics.targets import opposite_samples
+from sointer.metrics.transfer import transfer_scores
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 import sointer
 from sointer import SOInter
-from sointer.adapters.text import TextPipeline, is_text
+from sointer.blackbox.adapters.text import TextPipeline, is_text
 from sointer.errors import InputError
 
 FILLER = ["the", "a", "of", "to", "and", "in", "it", "is", "was", "for", "on", "with", "as", "by", "at", "from"]

@@ -16,7 +16,7 @@ import torch
 
 import sointer
 from sointer import SOInter, TrainingConfig
-from sointer.threads import one_thread
+from sointer._support.torch_state import one_thread
 
 # By a mark: warnings.catch_warnings is not for threads.
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")

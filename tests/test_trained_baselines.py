@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from sointer import BlackBox
-from sointer.baselines import HideAndSeek, Invase
-from sointer.baselines.hide_and_seek import hide, size_penalty
+from sointer.baselines.hide_and_seek import HideAndSeek, hide, size_penalty
+from sointer.baselines.invase import Invase
 from sointer.baselines.invase_networks import PackageSelector, selector_loss
 from sointer.baselines.trained import graded, losses, mixed_rows
+from sointer.data.outputs import Outputs
 from sointer.errors import InputError, MissingExtraError, QueryBudgetExceeded
-from sointer.groups import Groups
-from sointer.metrics import exact_match
-from sointer.outputs import Outputs
+from sointer.masking.groups import Groups
+from sointer.metrics.ground_truth import exact_match
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

@@ -24,8 +24,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from sointer.adapters import as_black_box
-from sointer.baselines import KernelShap, Lime, ShapleySampling, TreeShap
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.lime import Lime
+from sointer.baselines.shapley_sampling import ShapleySampling
+from sointer.baselines.tree_shap import TreeShap
+from sointer.blackbox.adapters import as_black_box
 from sointer.errors import InputError, MissingExtraError
 
 shap = pytest.importorskip("shap")

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from sointer import errors
-from sointer.errors import InputError, MissingExtraError, require_extra
-from sointer.validation import (
+from sointer._support.validation import (
     check_k,
     check_positive_int,
     check_random_state,
     check_unique_names,
     resolve_targets,
 )
+from sointer.errors import InputError, MissingExtraError, require_extra
 
 NAMES = ["sports", "games", "music"]
 

@@ -11,10 +11,14 @@ import scipy.sparse as sp
 
 import sointer
 from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
-from sointer.baselines import L2X, KernelShap, Lime, NearestPixels, Random
+from sointer._support.formatting import target_values
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import Lime
+from sointer.baselines.nearest_pixels import NearestPixels
+from sointer.baselines.random import Random
+from sointer.data.outputs import Outputs
 from sointer.errors import InputError, QueryBudgetExceeded, SointerWarning
-from sointer.outputs import Outputs
-from sointer.values import target_values
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

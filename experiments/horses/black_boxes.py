@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer.datasets import (
-    PLANTED_SEGMENTERS,
-    ConvolutionalSegmenter,
-    PlantedSegmenter,
-    SegmentationData,
-    load_weizmann_horses,
-    random_scenes,
-)
-from sointer.metrics import iou
-from sointer.models import ImageDeepValueNetwork, UNet, fit_or_load
+from sointer.datasets.horses import load_weizmann_horses
+from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
+from sointer.datasets.records import SegmentationData
+from sointer.datasets.scenes import random_scenes
+from sointer.datasets.segmenter import PlantedSegmenter
+from sointer.metrics.segmentation import iou
+from sointer.models.cache import fit_or_load
+from sointer.models.image_value import ImageDeepValueNetwork
+from sointer.models.unet import UNet
 
 CACHE = Path(os.environ.get("SOINTER_CACHE", Path.home() / ".cache" / "sointer")) / "models"
 UNET, VALUE_NETWORK, CONVOLUTIONAL = "U-Net", "deep value network", "convolutional"

@@ -27,7 +27,8 @@ from segmenters import choose, kept
 from study import Case, Study
 
 from sointer import Explanation
-from sointer.metrics import r_precision, swap_scores, top_k
+from sointer.metrics.ground_truth import r_precision, top_k
+from sointer.metrics.swaps import swap_scores
 
 SEEDS = (301, 302, 303)
 """Seeds that took no part in development."""

@@ -13,17 +13,14 @@ from drawing import METHODS
 from numpy.typing import NDArray
 
 from sointer import EnergyConfig, Explanation, SOInter, Superpixels, TrainingConfig
-from sointer.baselines import (
-    ExpectedGradients,
-    GradientTimesInput,
-    KernelShap,
-    MinimalRegion,
-    NearestPixels,
-    Occlusion,
-    Random,
-    Rise,
-)
-from sointer.metrics import pixel_scores
+from sointer.baselines.gradients import ExpectedGradients, GradientTimesInput
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.minimal_region import MinimalRegion
+from sointer.baselines.nearest_pixels import NearestPixels
+from sointer.baselines.occlusion import Occlusion
+from sointer.baselines.random import Random
+from sointer.baselines.rise import Rise
+from sointer.metrics.pixels import pixel_scores
 
 OURS = "SOInter"
 NEAREST, RANDOM = "nearest pixels", "random"

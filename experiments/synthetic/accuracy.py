@@ -13,9 +13,13 @@ from black_boxes import agreement, changes_by_feature, planted, with_spen
 from study import Case, Study
 
 from sointer import SOInter, TrainingConfig
-from sointer.baselines import L2X, KernelShap, Lime, Random, ShapleySampling
-from sointer.datasets import Problem
-from sointer.metrics import exact_match, median_rank
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import Lime
+from sointer.baselines.random import Random
+from sointer.baselines.shapley_sampling import ShapleySampling
+from sointer.datasets.problem import Problem
+from sointer.metrics.ground_truth import exact_match, median_rank
 
 LARGE = (50, 100, 500, 1000)
 SEEDS = range(20, 25)

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.datasets import ALL_PROBLEMS, Problem, shuffled
-from sointer.models import SPEN, fit_or_load
+from sointer.datasets.problem import Problem
+from sointer.datasets.synthetic import ALL_PROBLEMS, shuffled
+from sointer.models.cache import fit_or_load
+from sointer.models.spen import SPEN
 
 CACHE = Path(os.environ.get("SOINTER_CACHE", Path.home() / ".cache" / "sointer")) / "models"
 N_SPEN_ROWS = 50_000

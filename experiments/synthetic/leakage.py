@@ -12,10 +12,12 @@ from accuracy import make
 from leakage_page import page
 from study import Case, Study
 
-from sointer.baselines import Random
-from sointer.datasets import ALL_PROBLEMS, Problem, shuffled
+from sointer.baselines.random import Random
+from sointer.datasets.problem import Problem
+from sointer.datasets.synthetic import ALL_PROBLEMS, shuffled
 from sointer.explanation import Explanation
-from sointer.metrics import exact_match, leakage
+from sointer.metrics.ground_truth import exact_match
+from sointer.metrics.leakage import leakage
 
 N_TRAINING_ROWS = 2000
 N_TEST_ROWS = 1000

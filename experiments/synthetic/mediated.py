@@ -11,10 +11,14 @@ from mediated_page import PACKAGED, SUMMED, page
 from study import Case, Study
 
 from sointer import SOInter, TrainingConfig
-from sointer.baselines import L2X, KernelShap, Lime, ShapleySampling
-from sointer.datasets import Problem, instancewise_switch, mediated_chain, mediated_xor, partly_mediated, shuffled
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import Lime
+from sointer.baselines.shapley_sampling import ShapleySampling
+from sointer.datasets.problem import Problem
+from sointer.datasets.synthetic import instancewise_switch, mediated_chain, mediated_xor, partly_mediated, shuffled
 from sointer.errors import PoorFitWarning
-from sointer.metrics import exact_match, top_k
+from sointer.metrics.ground_truth import exact_match, top_k
 
 N_FEATURES = 20
 N_DATA, N_EXPLAINED, N_HELD_OUT = 2000, 100, 200

@@ -13,8 +13,8 @@ from black_boxes import planted
 from drawing import interval
 from study import Case, Row, Study
 
-from sointer.datasets import ALL_PROBLEMS
-from sointer.metrics import exact_match, median_rank
+from sointer.datasets.synthetic import ALL_PROBLEMS
+from sointer.metrics.ground_truth import exact_match, median_rank
 
 SEEDS = range(20, 25)
 N_FEATURES = 20

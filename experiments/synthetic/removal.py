@@ -13,10 +13,11 @@ from study import Case, Study
 
 from sointer import SOInter
 from sointer.config import TrainingConfig
-from sointer.datasets import Problem, correlated, mediated_xor, paper_e1, shuffled, with_decoys
-from sointer.inputs import InputFormat
-from sointer.metrics import exact_match
-from sointer.removal import make_removal
+from sointer.data.inputs import InputFormat
+from sointer.datasets.problem import Problem
+from sointer.datasets.synthetic import correlated, mediated_xor, paper_e1, shuffled, with_decoys
+from sointer.masking.build import make_removal
+from sointer.metrics.ground_truth import exact_match
 
 REMOVALS = ("zero", "mean", "marginal", "conditional")
 PROBLEMS = {"e1": paper_e1, "mediated_xor": mediated_xor}

@@ -10,8 +10,8 @@ from drawing import finish, interval
 from matplotlib import pyplot as plt
 from study import Row
 
-from sointer.inputs import InputFormat
-from sointer.removal import make_removal
+from sointer.data.inputs import InputFormat
+from sointer.masking.build import make_removal
 
 REMOVALS = ("zero", "mean", "marginal", "conditional")
 PROBLEMS = {"e1": "E1", "mediated_xor": "mediated xor", "presence": "presence"}

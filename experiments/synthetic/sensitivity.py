@@ -11,7 +11,7 @@ from sensitivity_page import LAYERS, PROBLEMS, USUAL, page
 from study import Case, Study
 
 from sointer import EnergyConfig, InterpreterConfig, SOInter, TrainingConfig
-from sointer.metrics import exact_match
+from sointer.metrics.ground_truth import exact_match
 
 SEEDS = range(20, 25)
 N_TEST_ROWS = 500

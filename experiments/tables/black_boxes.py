@@ -23,7 +23,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sointer.datasets import load_emotions, load_scene, load_seven_segment_digits
+from sointer.datasets.digits import load_seven_segment_digits
+from sointer.datasets.multilabel import load_emotions, load_scene
 
 FloatArray = NDArray[np.float64]
 N_ROWS = 100

@@ -12,8 +12,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import ClassifierChain
 
 from sointer import datasets
-from sointer.datasets import MultiLabelData
-from sointer.models import SPEN, DeepValueNetwork, fit_or_load
+from sointer.datasets.records import MultiLabelData
+from sointer.models.cache import fit_or_load
+from sointer.models.deep_value import DeepValueNetwork
+from sointer.models.spen import SPEN
 
 LOADERS = {
     "bibtex": datasets.load_bibtex,

@@ -26,9 +26,13 @@ from scipy import sparse
 
 import sointer
 from sointer import BlackBox, SOInter
-from sointer.baselines import L2X, KernelShap, Lime, Random, ShapleySampling
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.l2x import L2X
+from sointer.baselines.lime import Lime
+from sointer.baselines.random import Random
+from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.explanation import Explanation
-from sointer.metrics import post_hoc_f1
+from sointer.metrics.faithfulness import post_hoc_f1
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.jsonl"

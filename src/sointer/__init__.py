@@ -7,14 +7,15 @@ from sointer import errors
 from sointer._version import __version__
 
 if TYPE_CHECKING:
-    from sointer.adapters.command import CommandBlackBox
-    from sointer.adapters.http import HTTPBlackBox
-    from sointer.adapters.onnx import ONNXBlackBox
-    from sointer.blackbox import BlackBox
+    from sointer.blackbox.adapters.command import CommandBlackBox
+    from sointer.blackbox.adapters.http import HTTPBlackBox
+    from sointer.blackbox.adapters.onnx import ONNXBlackBox
+    from sointer.blackbox.box import BlackBox
     from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
     from sointer.explainer import SOInter
     from sointer.explanation import Explanation
-    from sointer.groups import Patches, Superpixels
+    from sointer.masking.groups import Patches
+    from sointer.masking.superpixels import Superpixels
     from sointer.persistence import load
     from sointer.verification import Verification
 
@@ -39,15 +40,15 @@ __all__ = [
 # Imported when they are first named: `sointer --help` must not wait for torch.
 _HOMES = {
     "BlackBox": "sointer.blackbox",
-    "CommandBlackBox": "sointer.adapters.command",
+    "CommandBlackBox": "sointer.blackbox.adapters.command",
     "EnergyConfig": "sointer.config",
     "Explanation": "sointer.explanation",
-    "HTTPBlackBox": "sointer.adapters.http",
+    "HTTPBlackBox": "sointer.blackbox.adapters.http",
     "InterpreterConfig": "sointer.config",
-    "ONNXBlackBox": "sointer.adapters.onnx",
-    "Patches": "sointer.groups",
+    "ONNXBlackBox": "sointer.blackbox.adapters.onnx",
+    "Patches": "sointer.masking.groups",
     "SOInter": "sointer.explainer",
-    "Superpixels": "sointer.groups",
+    "Superpixels": "sointer.masking.superpixels",
     "TrainingConfig": "sointer.config",
     "Verification": "sointer.verification",
     "load": "sointer.persistence",

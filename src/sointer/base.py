@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from sointer.adapters import as_black_box
-from sointer.adapters.text import TextPipeline, is_text
-from sointer.blackbox import BlackBox
-from sointer.blackbox.box import N_COMPARED
+from sointer._support.containers import is_dask, is_frame, is_sparse, row_labels
+from sointer._support.validation import _some as some
+from sointer._support.validation import check_k, check_random_state, resolve_targets
+from sointer.blackbox.adapters import as_black_box
+from sointer.blackbox.adapters.text import TextPipeline, is_text
+from sointer.blackbox.box import N_COMPARED, BlackBox
 from sointer.blackbox.replies import WRONG, read_reply
 from sointer.concerns import (
     refuse_too_many_classes,
@@ -26,22 +28,19 @@ from sointer.concerns import (
     warn_about_far_rows,
     warn_about_unseen_labels,
 )
-from sointer.containers import is_dask, is_frame, is_sparse, row_labels
+from sointer.data.inputs import InputFormat
+from sointer.data.outputs import Outputs
+from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
 from sointer.distance import Distance
 from sointer.errors import BlackBoxError, InputError
 from sointer.estimator import ExplainerMixin
 from sointer.explanation import Explanation
-from sointer.groups import Groups
-from sointer.inputs import InputFormat
-from sointer.outputs import Outputs
-from sointer.outputs.regions import NO_REGIONS, outputs_of
-from sointer.outputs.targets import Targets, pixels_of_targets, resolve_mask_targets
+from sointer.masking.build import make_removal
+from sointer.masking.groups import Groups
+from sointer.masking.removal import Background, Removal
+from sointer.masking.rows import Queried, Source
+from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
 from sointer.paths import NoPaths, Trace
-from sointer.removal import Background, Removal, make_removal
-from sointer.selection import Scored, allowed_units, rank_units, smallest_confirmed
-from sointer.source import Queried, Source
-from sointer.validation import _some as some
-from sointer.validation import check_k, check_random_state, resolve_targets
 
 _counting = threading.Lock()
 AUTO_K = 10
@@ -258,7 +257,7 @@ class Explainer(ExplainerMixin, BaseEstimator):
                 f"{query!r}. To give its predictions yourself, use predicted=."
             )
         if is_dask(X):
-            from sointer.distributed import explain
+            from sointer.distributed.lazy import explain
 
             # Not an Explanation but a lazy table of many, which only those who give dask collections see.
             return explain(  # type: ignore[no-any-return]

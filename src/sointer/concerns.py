@@ -8,21 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.containers import is_sparse
+from sointer._support.containers import is_sparse
+from sointer._support.formatting import target_values
+from sointer._support.validation import _some as some
+from sointer.data.inputs import InputFormat
+from sointer.data.outputs import Outputs
+from sointer.data.reading import MOST_CLASSES
 from sointer.distance import FarRows
-from sointer.errors import (
-    ConstantFeatureWarning,
-    ConstantOutputWarning,
-    InputError,
-    NoOppositeWarning,
-    SointerWarning,
-)
+from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputError, NoOppositeWarning, SointerWarning
 from sointer.explanation import Explanation
-from sointer.inputs import InputFormat
-from sointer.outputs import MOST_CLASSES, Outputs
-from sointer.source import Source
-from sointer.validation import _some as some
-from sointer.values import target_values
+from sointer.masking.rows import Source
 
 
 def refuse_too_many_classes(outputs: Outputs) -> None:

@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 
-from sointer.datasets import load_seven_segment_digits
-from sointer.datasets.digits import SEGMENTS, SevenSegmentDigits
+from sointer.datasets.digits import SEGMENTS, SevenSegmentDigits, load_seven_segment_digits
 from sointer.errors import ConstantFeatureWarning, InputError, require_extra
 from sointer.explainer import SOInter
 from sointer.explanation import Explanation
-from sointer.metrics import mean_interval
-from sointer.report import BlackBoxFacts, Content, Example, Method, draw_examples, format_table, render_page
+from sointer.metrics.intervals import mean_interval
+from sointer.report.content import BlackBoxFacts, Content, Example, Method
+from sointer.report.figure import draw_examples
+from sointer.report.page import render_page
+from sointer.report.table import format_table
 
 K = 10
 REMOVALS = ("marginal", "mean")  # the first is the one used in training

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc
 
-from sointer.containers import is_sparse
+from sointer._support.containers import is_sparse
+from sointer.data.images import ImageShape
 from sointer.errors import FarInputWarning
-from sointer.inputs.image import ImageShape
-from sointer.removal import Background
+from sointer.masking.removal import Background
 
 FLAGGED = 0.01
 """Share of rows like those of the training data that may be called far."""

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.validation import _some as some
 from sointer.errors import InputError
-from sointer.source import Queried
-from sointer.validation import _some as some
+from sointer.masking.rows import Queried
 
 MOST_SCORED_TARGETS = 16
 SCORE_DRAWS = 3

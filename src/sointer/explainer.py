@@ -15,13 +15,17 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.containers import is_sparse
+from sointer._support.hashing import distinct_rows
+from sointer._support.torch_state import one_thread
+from sointer._support.validation import _some as some
+from sointer._support.validation import check_positive_int, is_integer
 from sointer.base import Explainer, Subject, fitted_targets
-from sointer.blackbox import BlackBox
-from sointer.blackbox.rowkeys import distinct_rows
-from sointer.checkpoint import Checkpoint
+from sointer.blackbox.box import BlackBox
+from sointer.blackbox.checkpoint import Checkpoint
 from sointer.concerns import warn_about_far_rows, warn_about_no_opposite, warn_about_outputs
 from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
-from sointer.containers import is_sparse
+from sointer.data.outputs import Outputs
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
@@ -38,14 +42,15 @@ from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.tables import TableInterpreter
 from sointer.localities import Localities
-from sointer.outputs import Outputs
+from sointer.masking.rows import Source
+from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import NoPaths, Trace
-from sointer.refinement import N_DRAWS, refine_ranking
-from sointer.scoring import ImageScorer, RowScorer, Scorer, SparseRowScorer, TableScorer
+from sointer.scoring.images import ImageScorer
 from sointer.scoring.places import describe_localities
-from sointer.selection import EnergyConfirms, Scored, smallest_confirmed
-from sointer.source import Source
-from sointer.threads import one_thread
+from sointer.scoring.rows import RowScorer
+from sointer.scoring.scorer import Scorer
+from sointer.scoring.sparse_rows import SparseRowScorer
+from sointer.scoring.tables import TableScorer
 from sointer.tracing import Tracer
 from sointer.training.history import History
 from sointer.training.images import train_images
@@ -54,8 +59,6 @@ from sointer.training.quality import POOR_SKILL
 from sointer.training.sparse_rows import train_sparse_rows
 from sointer.training.tables import train_tables
 from sointer.training.task import Configs, Task, Trained, compact
-from sointer.validation import _some as some
-from sointer.validation import check_positive_int, is_integer
 
 N_AUTO_QUERIES = (5_000, 50_000)
 N_IMAGE_QUERIES = 16_000
@@ -485,7 +488,7 @@ class SOInter(Explainer):
 
         Of masks: where in the image a pixel of the mask looks, by displacement, on average.
         """
-        from sointer.plot import interactions, neighbours
+        from sointer.plot.coupling import interactions, neighbours
 
         check_is_fitted(self, "output_interactions_")
         check_positive_int(n, "n")
@@ -497,7 +500,7 @@ class SOInter(Explainer):
 
     def plot_history(self, *, ax: Any = None) -> Any:
         """Loss, and agreement with the black box, on answers held out of training, over its steps. Returns the Axes."""
-        from sointer.plot import history
+        from sointer.plot.training import history
 
         check_is_fitted(self, "history_")
         return history(self.history_, ax=ax)
@@ -506,7 +509,7 @@ class SOInter(Explainer):
         """In notebooks: what is explained and how well, once fitted; before that scikit-learn's diagram."""
         from sklearn.utils import estimator_html_repr
 
-        from sointer.plot import html_explainer
+        from sointer.plot.cards import html_explainer
 
         return html_explainer(self) if hasattr(self, "interpreter_") else str(estimator_html_repr(self))
 

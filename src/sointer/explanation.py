@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.formatting import ValueSource, is_value, target_values
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
+from sointer.masking.build import make_removal
+from sointer.masking.rows import Source
+from sointer.masking.selection import Scored, first_units
 from sointer.paths import Paths, Trace
-from sointer.removal import make_removal
-from sointer.selection import Scored, first_units
-from sointer.source import Source
-from sointer.validation import check_positive_int
-from sointer.values import ValueSource, is_value, target_values
 from sointer.verification import LEVEL, Verification
 
 if TYPE_CHECKING:
@@ -279,13 +279,13 @@ class Explanation:
             that the model predicts, if known, and the smallest rectangle that holds them; without a row, the first n
             (8) rows). The default is what suits the data: docs/plots.md.
         """
-        from sointer.plot import draw
+        from sointer.plot.kinds import draw
 
         return draw(self, kind, row=row, n=n, ax=ax)
 
     def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
         """A self-contained table of rows and what was selected for them, as HTML; written to `path` if given."""
-        from sointer.plot import html_page
+        from sointer.plot.html_tables import html_page
 
         page = html_page(self, max_rows)
         if path is not None:
@@ -293,7 +293,7 @@ class Explanation:
         return page
 
     def _repr_html_(self) -> str:
-        from sointer.plot import html_table
+        from sointer.plot.html_tables import html_table
 
         return html_table(self, max_rows=20)
 

@@ -72,12 +72,12 @@ class Localities:
 
     def plot(self, *, n: int = 12, ax: Any = None) -> Any:
         """A map: one row per locality, one column for each of the n most relevant features. Returns the Axes."""
-        from sointer.plot import localities
+        from sointer.plot.localities import localities
 
         return localities(self, n=n, ax=ax)
 
     def _repr_html_(self) -> str:
-        from sointer.plot import html_localities
+        from sointer.plot.cards import html_localities
 
         return html_localities(self)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.formatting import ValueSource
 from sointer.errors import InputError, require_extra
-from sointer.values import ValueSource
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +154,7 @@ class Paths:
 
         Of one row, or averaged over all rows (of one target).
         """
-        from sointer.plot import flow
+        from sointer.plot.flows import flow
 
         return flow(self, row=row, n=n, ax=ax)
 
@@ -175,7 +175,7 @@ class Paths:
         return f"cannot be told apart (one-to-one in all {self.n_answers} answers about whole rows): {groups}"
 
     def _repr_html_(self) -> str:
-        from sointer.plot import html_paths
+        from sointer.plot.cards import html_paths
 
         return html_paths(self)
 

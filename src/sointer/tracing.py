@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from sointer.containers import csr_array, is_sparse
+from sointer._support.containers import csr_array, is_sparse
+from sointer._support.torch_state import one_thread, seeded
 from sointer.energy.clamping import outputs_given
 from sointer.energy.conditional import TargetGivenOthers
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
+from sointer.masking.rows import Source
+from sointer.masking.selection import first_units
 from sointer.paths import Paths, one_to_one
-from sointer.randomness import seeded
-from sointer.selection import first_units
-from sointer.source import Source
-from sointer.threads import one_thread
 from sointer.training.conditional_steps import learn_target
 from sointer.training.points import Points
 

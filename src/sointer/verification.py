@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from sointer.values import ValueSource
+from sointer._support.formatting import ValueSource
 
 LEVEL = 0.7
 """Share of draws in which a confirmed explanation holds, at the least."""
@@ -76,7 +76,7 @@ class Verification:
         return np.where(self.confirmed, CONFIRMED, np.where(self.refuted, REFUTED, UNSURE)).astype(object)
 
     def _repr_html_(self) -> str:
-        from sointer.plot import html_verification
+        from sointer.plot.cards import html_verification
 
         return html_verification(self)
 

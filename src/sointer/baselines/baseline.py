@@ -10,12 +10,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.hashing import row_keys
 from sointer.base import Explainer, Subject, fitted_targets
 from sointer.blackbox.replies import stack
-from sointer.blackbox.rowkeys import row_keys
 from sointer.concerns import warn_about_outputs
-from sointer.outputs import Outputs
-from sointer.source import Source
+from sointer.data.outputs import Outputs
+from sointer.masking.rows import Source
 
 N_FIRST = 16
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sointer.base import Subject
 from sointer.baselines.baseline import Answers
 from sointer.baselines.row_by_row import Row, RowByRow
+from sointer.data.targets import target_columns
 from sointer.errors import InputError
-from sointer.outputs.regions import target_columns
 
 MAX_NUMBERS = 2**24
 """Of the training images that are kept, and of the images in one call of the model."""

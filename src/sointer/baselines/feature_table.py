@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.containers import csr_matrix
-from sointer.inputs import InputFormat
+from sointer._support.containers import csr_matrix
+from sointer.data.inputs import InputFormat
 
 
 class FeatureTable:

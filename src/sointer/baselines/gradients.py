@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.adapters.torch import TorchPredict
+from sointer._support.containers import describe
+from sointer._support.validation import check_positive_int
 from sointer.base import Subject
 from sointer.baselines.baseline import Answers, Baseline
-from sointer.blackbox import BlackBox
-from sointer.containers import describe
+from sointer.blackbox.adapters.torch import TorchPredict
+from sointer.blackbox.box import BlackBox
 from sointer.errors import InputError
-from sointer.source import Source
-from sointer.validation import check_positive_int
+from sointer.masking.rows import Source
 
 N_SAMPLES = 50
 

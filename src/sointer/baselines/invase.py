@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from sointer._support.validation import check_positive_int
 from sointer.baselines.hide_and_seek import check_number
 from sointer.baselines.invase_networks import invase_package, train_as_in_the_paper, train_with_the_package
 from sointer.baselines.trained import Examples, TargetNetworks, Trained
 from sointer.errors import InputError
 from sointer.training.history import History
-from sointer.validation import check_positive_int
 
 Setting = Literal["package", "paper"]
 SETTINGS: tuple[Setting, ...] = ("package", "paper")

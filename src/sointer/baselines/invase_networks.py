@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sointer._support.torch_state import seeded
 from sointer.baselines.trained import Examples, TargetNetworks, layers, losses, to_columns
 from sointer.errors import require_extra
-from sointer.randomness import seeded
 from sointer.training.history import History
 
 SELECTOR_HIDDEN = (100, 100)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.containers import is_sparse
 from sointer.baselines.feature_table import FeatureTable
 from sointer.baselines.row_by_row import N_DRAWS, N_SAMPLES, Row
 from sointer.baselines.two_settings import TwoSettings
-from sointer.containers import is_sparse
 from sointer.errors import require_extra
 
 N_BACKGROUND = 100  # as many as shap takes without a warning

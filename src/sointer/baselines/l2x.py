@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sointer._support.torch_state import one_thread
+from sointer._support.validation import check_positive_int
 from sointer.base import CHUNK_ROWS, Subject
 from sointer.baselines.baseline import Answers, Baseline
 from sointer.baselines.hide_and_seek import check_number
 from sointer.baselines.l2x_networks import NEVER, Networks, answer_loss
 from sointer.errors import InputError
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
-from sointer.selection import allowed_units
-from sointer.source import Source
-from sointer.threads import one_thread
+from sointer.masking.rows import Source
+from sointer.masking.selection import allowed_units
 from sointer.training.history import History
-from sointer.validation import check_positive_int
 
 PAIRS_PER_STEP = 128
 STEPS_PER_REPORT = 100

@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sointer._support.torch_state import seeded
 from sointer.base import Subject
-from sointer.outputs import Outputs
-from sointer.randomness import seeded
-from sointer.removal import FixedRemoval
+from sointer.data.outputs import Outputs
+from sointer.masking.removal import FixedRemoval
 from sointer.training.task import is_mostly_zero
 
 NEVER = -1e9

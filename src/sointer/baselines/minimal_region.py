@@ -14,7 +14,7 @@ from sointer.baselines.nearest_pixels import distance_from, nearest
 from sointer.baselines.random import target_number
 from sointer.baselines.row_by_row import N_SAMPLES, Row
 from sointer.errors import InputError
-from sointer.source import Source
+from sointer.masking.rows import Source
 
 N_REFERENCES = 6
 LEVEL = 0.9

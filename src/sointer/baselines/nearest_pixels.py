@@ -12,8 +12,8 @@ from sointer.base import Subject
 from sointer.baselines.baseline import Answers
 from sointer.baselines.usual import UsualValue
 from sointer.errors import InputError
-from sointer.groups import Groups
-from sointer.source import Source
+from sointer.masking.groups import Groups
+from sointer.masking.rows import Source
 
 
 class NearestPixels(UsualValue):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.baselines.usual import UsualValue
-from sointer.source import Source
+from sointer.masking.rows import Source
 
 
 class Random(UsualValue):

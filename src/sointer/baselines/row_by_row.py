@@ -12,17 +12,17 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
+from sointer._support.containers import csr_array
+from sointer._support.hashing import row_keys
+from sointer._support.validation import check_positive_int, is_integer
 from sointer.base import Subject
 from sointer.baselines.baseline import Answers, Baseline, row_generator
-from sointer.blackbox.rowkeys import row_keys
-from sointer.containers import csr_array
+from sointer.data.targets import target_columns
 from sointer.errors import InputError
-from sointer.groups import Groups
-from sointer.outputs.regions import target_columns
-from sointer.selection import allowed_units
-from sointer.source import SentRows, Source
+from sointer.masking.groups import Groups
+from sointer.masking.rows import SentRows, Source
+from sointer.masking.selection import allowed_units
 from sointer.training.history import History
-from sointer.validation import check_positive_int, is_integer
 
 N_SAMPLES = 1000
 N_DRAWS = 10

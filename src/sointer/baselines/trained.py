@@ -12,18 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sointer._support.containers import is_dask
+from sointer._support.torch_state import one_thread
+from sointer._support.validation import check_positive_int
 from sointer.base import CHUNK_ROWS, Subject, fitted_targets
 from sointer.baselines.baseline import N_FIRST, Answers, Baseline
 from sointer.blackbox.replies import stack
-from sointer.containers import is_dask
+from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.groups import Groups
-from sointer.outputs import Outputs
-from sointer.source import Source
-from sointer.threads import one_thread
+from sointer.masking.groups import Groups
+from sointer.masking.rows import Source
 from sointer.training.history import History
-from sointer.validation import check_positive_int
 
 MAX_NUMBERS = 2**27
 """Largest table of queried rows, in numbers: the networks hold it in memory, dense."""

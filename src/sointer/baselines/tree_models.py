@@ -23,8 +23,8 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.tree import BaseDecisionTree
 
-from sointer.adapters.scikit_learn import EstimatorPredict
-from sointer.blackbox import BlackBox
+from sointer.blackbox.adapters.sklearn import EstimatorPredict
+from sointer.blackbox.box import BlackBox
 from sointer.errors import InputError
 
 FORESTS = (RandomForestClassifier, ExtraTreesClassifier, RandomForestRegressor, ExtraTreesRegressor)

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.containers import is_frame, is_sparse
+from sointer._support.formatting import of_kind
 from sointer.base import Subject
 from sointer.baselines.baseline import Answers, Baseline
 from sointer.baselines.tree_models import OutputTrees, take_apart, tree_model
-from sointer.containers import is_frame, is_sparse
+from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, require_extra
-from sointer.inputs import InputFormat
-from sointer.selection import Scored
-from sointer.source import Source
-from sointer.values import of_kind
+from sointer.masking.rows import Source
+from sointer.masking.selection import Scored
 
 
 class TreeShap(Baseline):

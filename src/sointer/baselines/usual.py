@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sointer.base import Subject
 from sointer.baselines.baseline import Answers, Baseline
-from sointer.source import Source
+from sointer.masking.rows import Source
 
 
 class UsualValue(Baseline):

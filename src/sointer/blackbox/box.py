@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sointer import containers
-from sointer.blackbox.asking import Answer, Known
+from sointer._support import containers
+from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.blackbox.budget import Budget
 from sointer.blackbox.cache import AnswerCache
-from sointer.blackbox.classes import ClassProbabilities, Soft
-from sointer.blackbox.fan_out import Here, Terms, ThroughDask, make_sender, rows_per_batch
+from sointer.blackbox.call import Answer, Hung, Known, Patience, within
 from sointer.blackbox.masks import Size, check_same_shape
-from sointer.blackbox.replies import WRONG, read_reply, stack
-from sointer.blackbox.retrying import Hung, Patience, within
+from sointer.blackbox.parallel import Here, Terms, ThroughDask, make_sender, rows_per_batch
+from sointer.blackbox.replies import WRONG, ClassProbabilities, Soft, read_reply, stack
 from sointer.errors import InputError, MethodWarning, SointerError
-from sointer.validation import check_positive_int, check_unique_names
 
 Table = npt.NDArray[Any]
 N_COMPARED = 64

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import QueryBudgetExceeded
-from sointer.validation import check_positive_int
 
 
 class Budget:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sointer._support.hashing import row_keys
 from sointer.blackbox.replies import Table, stack
-from sointer.blackbox.rowkeys import row_keys
 
 
 class AnswerCache:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sointer import containers
+from sointer._support import containers
 from sointer.errors import BlackBoxError
 
 Size: TypeAlias = tuple[int, int]

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.validation import did_you_mean
 from sointer.base import Explainer
 from sointer.errors import InputError
-from sointer.streaming import read_chunks, read_table
 from sointer.streaming.columns import as_in_fit, columns_needed, csv_dtypes
-from sointer.streaming.sources import open_source
-from sointer.validation import did_you_mean
+from sointer.streaming.sources import open_source, read_chunks, read_table
 
 
 def read_to_fit(path: Path, *, model: Any, drop: Sequence[str] = (), text: str | None = None) -> tuple[Any, list[str]]:

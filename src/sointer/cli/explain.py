@@ -86,7 +86,7 @@ def explain(
         from sointer.cli.data import read_targets
         from sointer.cli.explainers import open_explainer
         from sointer.errors import InputError
-        from sointer.streaming import stream_explain
+        from sointer.streaming.stream import stream_explain
 
         if out != STDOUT:
             refuse_existing(out, force)

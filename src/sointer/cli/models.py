@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sointer.adapters import as_black_box
-from sointer.blackbox import BlackBox
+from sointer._support.validation import did_you_mean
+from sointer.blackbox.adapters import as_black_box
+from sointer.blackbox.box import BlackBox
 from sointer.cli.console import one_line
 from sointer.errors import InputError
-from sointer.validation import did_you_mean
 
 PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth", ".bin", ".sav", ".dill", ".cloudpickle")
 FORMS = "expected module:name, model.onnx or http://host/v2/models/name"
@@ -32,11 +32,11 @@ def load_model(
         raise InputError(f"--method {method} is for estimators of a module; leave it out.")
     options: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
     if is_url:
-        from sointer.adapters.http import HTTPBlackBox
+        from sointer.blackbox.adapters.http import HTTPBlackBox
 
         return HTTPBlackBox(spec, headers=dict(map(read_header, headers or [])), **options)
     if spec.lower().endswith(".onnx"):
-        from sointer.adapters.onnx import ONNXBlackBox
+        from sointer.blackbox.adapters.onnx import ONNXBlackBox
 
         return ONNXBlackBox(existing(spec), **options)
     model = load_attribute(spec)

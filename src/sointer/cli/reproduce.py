@@ -44,8 +44,8 @@ def reproduce(
       sointer reproduce synthetic       from the folder of a checkout
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        from sointer._support.validation import did_you_mean
         from sointer.errors import InputError
-        from sointer.validation import did_you_mean
 
         if study is None:
             listing = {SMOKE: "the paper's problem E1 with 10 features (seconds, runs anywhere)", **STUDIES}
@@ -62,8 +62,8 @@ def reproduce(
 def smoke(console: Console, seed: int) -> None:
     """Fit on a problem whose relevant features are known, and count the rows where exactly those are found."""
     from sointer import SOInter
-    from sointer.datasets import paper_e1
-    from sointer.metrics import exact_match
+    from sointer.datasets.synthetic import paper_e1
+    from sointer.metrics.ground_truth import exact_match
 
     problem = paper_e1(N_FEATURES)
     X = problem.sample(N_ROWS, random_state=seed)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sointer.convolution import convolution, draw_weights
+from sointer._support.unet import convolution, draw_weights
 from sointer.datasets.problem import BoolArray
 from sointer.datasets.segmenter import OutputKind, Places, PlantedSegmenter
 from sointer.errors import InputError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sointer._support.validation import check_positive_int
 from sointer.datasets.records import SegmentationData
-from sointer.validation import check_positive_int
 
 FloatArray = npt.NDArray[np.float64]
 

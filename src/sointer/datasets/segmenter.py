@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from sointer.data.images import find_range
 from sointer.datasets.problem import BoolArray
 from sointer.errors import InputError
-from sointer.inputs.image import find_range
 
 Places: TypeAlias = npt.NDArray[np.int64]
 OutputKind = Literal["binary", "probability"]

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import gaussian_filter
 
+from sointer._support.validation import check_positive_int
 from sointer.datasets.problem import BoolArray, FloatArray
 from sointer.datasets.segmenter import OutputKind
 from sointer.errors import InputError
-from sointer.validation import check_positive_int
 
 Scenario = Literal["additive", "multiplicative", "translated", "xor"]
 Background = Literal["white", "correlated"]

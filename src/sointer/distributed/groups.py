@@ -11,14 +11,14 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from sointer.adapters import as_black_box
-from sointer.adapters.text import TextPipeline, is_text
+from sointer._support.containers import rows
+from sointer._support.validation import check_random_state, resolve_targets
 from sointer.base import Explainer
-from sointer.blackbox import BlackBox
-from sointer.containers import rows
+from sointer.blackbox.adapters import as_black_box
+from sointer.blackbox.adapters.text import TextPipeline, is_text
+from sointer.blackbox.box import BlackBox
 from sointer.distributed.shipping import without_model
 from sointer.errors import InputError
-from sointer.validation import check_random_state, resolve_targets
 
 Group: TypeAlias = "Sequence[int | str]"
 Told: TypeAlias = "list[tuple[str, type[Warning]]]"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sointer import containers
+from sointer._support import containers
 from sointer.base import Explainer
 from sointer.distributed.shipping import needs_no_model, with_model, without_model
 from sointer.errors import InputError, require_extra

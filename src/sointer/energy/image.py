@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer.convolution import UTrunk, channels_last, convolution, draw_weights
-from sointer.inputs.image import ImageShape
+from sointer._support.unet import UTrunk, channels_last, convolution, draw_weights
+from sointer.data.images import ImageShape
 
 MAX_CELLS = 40
 """Cells along the longer side of an image, at most: of larger images, each has several pixels."""

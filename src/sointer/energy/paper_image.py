@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from sointer.config import EnergyConfig
+from sointer.data.images import ImageShape
 from sointer.energy.space import OutputSpace
 from sointer.errors import InputError
-from sointer.inputs.image import ImageShape
 
 FILTERS = (64, 128, 128)
 WIDTHS = (400, 200)

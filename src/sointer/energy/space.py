@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.outputs import Outputs
+from sointer.data.outputs import Outputs
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sointer import containers
+from sointer._support import containers
 from sointer.energy.products import dense_linear
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.validation import check_k, check_positive_int
 from sointer.base import Explainer, fitted_targets
 from sointer.errors import InputError
 from sointer.evaluation.global_list import GlobalList
@@ -18,13 +19,12 @@ from sointer.evaluation.result import Evaluation, MethodScore, TargetScore
 from sointer.evaluation.rivals import Rival, choose_rivals, make_rival, queries_of_fit
 from sointer.explainer import SOInter
 from sointer.explanation import Explanation
-from sointer.metrics import keep_and_delete, mean_interval
-from sointer.metrics.keep_and_delete import check_sizes
+from sointer.masking.build import make_removal
+from sointer.masking.rows import Queried, Source
+from sointer.masking.selection import first_units, smallest_confirmed
+from sointer.metrics.intervals import mean_interval
+from sointer.metrics.keep_and_delete import check_sizes, keep_and_delete
 from sointer.metrics.pixels import check_sizes as check_pixel_sizes
-from sointer.removal import make_removal
-from sointer.selection import first_units, smallest_confirmed
-from sointer.source import Queried, Source
-from sointer.validation import check_k, check_positive_int
 
 TARGETS_PER_ROW = 8
 N_DRAWS = 10

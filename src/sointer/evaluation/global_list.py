@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sointer.base import Subject
 from sointer.baselines.baseline import Answers, Baseline
 from sointer.explanation import Explanation
-from sointer.source import Source
+from sointer.masking.rows import Source
 
 
 class GlobalList(Baseline):

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from sointer.errors import InputError
 from sointer.explanation import Explanation
+from sointer.masking.rows import Source
 from sointer.metrics.fills import Fill
 from sointer.metrics.pixels import pixel_scores
 from sointer.metrics.swaps import SwapScores, swap_scores
-from sointer.source import Source
 
 MAX_POOL = 200
 FILLS: tuple[Fill, ...] = ("black", "mean")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from sointer.metrics import MeanInterval
+from sointer.metrics.intervals import MeanInterval
 
 MOST_TARGETS_SHOWN = 10
 FIT = "fit         rows asked of the model and seconds, before the first explanation"

@@ -10,12 +10,20 @@ from typing import Any
 import numpy as np
 
 from sointer.base import Explainer, Subject
-from sointer.baselines import HideAndSeek, Invase, KernelShap, Lime, NearestPixels, Occlusion, Random, Rise, TreeShap
 from sointer.baselines.baseline import N_FIRST, Answers, Baseline
 from sointer.baselines.by_swaps import BySwaps
+from sointer.baselines.hide_and_seek import HideAndSeek
+from sointer.baselines.invase import Invase
 from sointer.baselines.invase_networks import invase_package
+from sointer.baselines.kernel_shap import KernelShap
+from sointer.baselines.lime import Lime
+from sointer.baselines.nearest_pixels import NearestPixels
+from sointer.baselines.occlusion import Occlusion
+from sointer.baselines.random import Random
+from sointer.baselines.rise import Rise
 from sointer.baselines.trained import MAX_NUMBERS, Trained
 from sointer.baselines.tree_models import tree_model
+from sointer.baselines.tree_shap import TreeShap
 from sointer.baselines.usual import UsualValue
 from sointer.errors import InputError, MissingExtraError, require_extra
 from sointer.evaluation.global_list import GlobalList

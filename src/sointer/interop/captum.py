@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sointer._support.validation import is_integer
 from sointer.base import Explainer
 from sointer.errors import InputError
 from sointer.interop.attributions import as_rows, attributions
-from sointer.validation import is_integer
 
 
 class SOInterAttribution:

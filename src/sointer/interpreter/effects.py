@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AtProjection, TrainableEnergy
 from sointer.energy.products import Linear, product
 from sointer.interpreter.gradients import slopes_along
-from sointer.outputs import Outputs
 
 N_POINTS = 64
 """On paths, at the least."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from sointer.data.images import ImageShape
 from sointer.energy.paper_image import convolutions, n_left
 from sointer.errors import InputError
-from sointer.inputs.image import ImageShape
 from sointer.interpreter.networks import PaperInterpreter
 
 FILTERS = (64, 256, 512)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sointer.groups import Groups
+from sointer.masking.groups import Groups
 
 
 @dataclass(frozen=True)

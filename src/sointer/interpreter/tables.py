@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import Effects
 from sointer.interpreter.localities import MAX_DEPTH, FloatArray, IntArray, Node, leaf_order
-from sointer.outputs import Outputs
 
 OPEN = 0.249
 """How far the evidence of a sample can move the key of a unit: not beyond its level."""

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter
 from torch import Tensor, nn
 
-from sointer.convolution import UNetwork, channels_last, draw_weights
+from sointer._support.unet import UNetwork, channels_last, draw_weights
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.metrics.targets import as_labels, chunks, read_images
-from sointer.validation import check_positive_int
 
 RATE_OF_EVALUATOR = 4e-3
 DECAY_OF_EVALUATOR = 1e-2

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.explanation import Explanation
-from sointer.removal import make_removal
-from sointer.selection import first_units
-from sointer.validation import check_positive_int
+from sointer.masking.build import make_removal
+from sointer.masking.selection import first_units
 
 if TYPE_CHECKING:
     import pandas as pd

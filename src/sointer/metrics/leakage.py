@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from sointer._support.containers import is_sparse
+from sointer._support.hashing import row_keys
 from sointer.blackbox.replies import stack
-from sointer.blackbox.rowkeys import row_keys
-from sointer.containers import is_sparse
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.groups import Superpixels
+from sointer.masking.rows import ASK_ROWS
+from sointer.masking.superpixels import Superpixels
 from sointer.metrics.intervals import MeanInterval
 from sointer.metrics.reader import Index, MaskedRows, MasksAlone, Reader, any_mask, mask_of_another
-from sointer.source import ASK_ROWS
 
 N_FOLDS = 3
 FEWEST_ROWS = 30

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.metrics.ground_truth import top_k
-from sointer.validation import check_positive_int
 
 KS = (10, 30, 100, 300)
 """Default sizes, as far as there are more pixels than that."""

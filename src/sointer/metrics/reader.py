@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from sointer.containers import is_sparse
-from sointer.groups import Groups
-from sointer.randomness import seeded
+from sointer._support.containers import is_sparse
+from sointer._support.torch_state import seeded
+from sointer.masking.groups import Groups
 
 Index: TypeAlias = NDArray[np.int64]
 Masks: TypeAlias = Callable[[Index, np.random.Generator], NDArray[np.bool_]]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.metrics.ground_truth import top_k
 from sointer.metrics.targets import Model, TargetModel, at_targets, read_images, read_targets
-from sointer.validation import check_positive_int
 
 
 @dataclass(frozen=True, eq=False)

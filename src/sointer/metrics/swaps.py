@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.metrics.evaluator import MaskedEvaluator
 from sointer.metrics.fills import FILLS, Fill, fill_masked
@@ -28,7 +29,6 @@ from sointer.metrics.targets import (
     read_images,
     read_targets,
 )
-from sointer.validation import check_positive_int
 
 if TYPE_CHECKING:
     import pandas as pd

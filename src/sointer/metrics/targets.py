@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
-from sointer.validation import check_positive_int
 
 Model: TypeAlias = Callable[[NDArray[Any]], Any]
 """From images (n, channels, height, width) to masks (n, height, width), of labels or probabilities, or to tables

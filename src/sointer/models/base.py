@@ -13,15 +13,15 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.validation import check_positive_int, check_random_state
+from sointer.data.inputs import InputFormat
 from sointer.errors import InputError
-from sointer.inputs import InputFormat
 from sointer.models.checks import check_labels, check_number, label_names
 from sointer.models.fitting import Fitting, column_moments
 from sointer.models.networks import FrozenNetwork, LabelNetwork, score_of
 from sointer.models.relaxed import relaxed_f1
 from sointer.models.saving import SavedModel
-from sointer.validation import check_positive_int, check_random_state
 
 BLOCK_ROWS = 512
 PADDING = 64  # matrix products of so many rows give a row the same bits whatever stands in the others

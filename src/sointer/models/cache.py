@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sointer._support.validation import is_integer
 from sointer.errors import InputError, LoadError
 from sointer.models.base import StructuredModel
 from sointer.models.image_base import ImageModel
 from sointer.models.saving import plain_parameters
-from sointer.validation import is_integer
 
 Model = TypeVar("Model", bound=StructuredModel | ImageModel)
 

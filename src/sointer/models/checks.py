@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer import containers
+from sointer._support import containers
 from sointer.errors import InputError
 
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from sointer._support.validation import check_positive_int, check_random_state
 from sointer.errors import InputError
 from sointer.models.checks import check_number
 from sointer.models.pictures import PictureFormat, check_masks
 from sointer.models.relaxed_masks import class_iou
 from sointer.models.saving import SavedModel
 from sointer.training.history import History
-from sointer.validation import check_positive_int, check_random_state
 
 BLOCK_PIXELS = 32 * 32 * 32
 """So many pixels are answered at once, no more (they fit a cache) and no fewer (an image gets the same bits alone)."""

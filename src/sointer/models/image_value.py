@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.models.checks import check_number
 from sointer.models.image_base import ImageModel
@@ -18,7 +19,6 @@ from sointer.models.image_value_network import EVIDENCE_DEPTH, ValueNetwork, cli
 from sointer.models.relaxed_masks import relaxed_iou
 from sointer.models.unet import pixel_loss
 from sointer.training.history import History
-from sointer.validation import check_positive_int
 
 BLOCK_CROPS = 32
 

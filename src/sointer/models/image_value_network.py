@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sointer.convolution import convolution, draw_weights
+from sointer._support.unet import convolution, draw_weights
 from sointer.models.unet import StandardisingUNetwork
 
 KERNEL = 5

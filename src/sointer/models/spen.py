@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.validation import check_positive_int
 from sointer.models.base import StructuredModel
 from sointer.models.checks import check_number, check_share
 from sointer.models.fitting import Fitting
 from sointer.models.networks import Coupling, FrozenNetwork, LabelNetwork
 from sointer.models.relaxed import descend_energy, relaxed_f1, structured_hinge
-from sointer.validation import check_positive_int
 
 THRESHOLDS = np.arange(0.02, 0.99, 0.02)
 

@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sointer.convolution import UNetwork, channels_last, draw_weights
+from sointer._support.unet import UNetwork, channels_last, draw_weights
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.models.image_base import ImageModel
 from sointer.models.image_batches import distorted, endless_batches
 from sointer.models.image_fitting import descend
 from sointer.training.history import History
-from sointer.validation import check_positive_int
 
 
 class UNet(ImageModel):

@@ -12,21 +12,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.adapters.text import TextPipeline
-from sointer.blackbox import BlackBox
+from sointer._support.validation import is_integer
+from sointer.blackbox.adapters.text import TextPipeline
+from sointer.blackbox.box import BlackBox
 from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.data.inputs import InputFormat
+from sointer.data.outputs import Outputs
 from sointer.errors import InputError, LoadError
 from sointer.explainer import SOInter
-from sointer.groups import Groups
-from sointer.inputs import InputFormat
-from sointer.outputs import Outputs
+from sointer.masking.groups import Groups
+from sointer.masking.removal import Background, FunctionRemoval, Removal
 from sointer.persistence.checks import check_facts
 from sointer.persistence.networks import restore_networks
-from sointer.removal import Background, FunctionRemoval, Removal
 from sointer.storage import DAMAGE, Storage
 from sointer.storage.weights import need
 from sointer.training.task import Configs
-from sointer.validation import is_integer
 
 STORAGE = Storage("explainer", "explainer.json", 4, oldest=4)
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sointer.convolution import channels_last
+from sointer._support.torch_state import seeded
+from sointer._support.unet import channels_last
+from sointer.data.labels import N_KNOTS
 from sointer.energy.encoding import PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
@@ -19,8 +21,6 @@ from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
 from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter
-from sointer.outputs.quantiles import N_KNOTS
-from sointer.randomness import seeded
 from sointer.storage.weights import check_shapes, need
 from sointer.training.energy_steps import build_energy
 from sointer.training.images import build_networks

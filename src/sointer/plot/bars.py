@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.formatting import effects_from, effects_on
 from sointer.errors import InputError
 from sointer.plot.canvas import (
     DOWN,
@@ -23,7 +24,6 @@ from sointer.plot.canvas import (
     title,
     why,
 )
-from sointer.values import effects_from, effects_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sointer._support.validation import is_integer
 from sointer.errors import InputError, require_extra
-from sointer.validation import is_integer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

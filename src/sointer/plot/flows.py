@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.plot.canvas import BLUE, GREY, ORANGE, make_axes, short
-from sointer.validation import check_positive_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from sointer.data.images import ImageShape
+from sointer.data.labels import column_labels
 from sointer.errors import InputError
-from sointer.inputs import ImageShape
-from sointer.outputs.labels import column_labels
 from sointer.plot.canvas import check_row, short
 from sointer.plot.colours import Bytes, label_colours, number_colours, to_rgb
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation
-    from sointer.source import Source
+    from sointer.masking.rows import Source
 
 FAINTEST, STRONGEST = 0.22, 0.72
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.plot.canvas import check_row
 from sointer.plot.colours import SELECTED, TARGET
 from sointer.plot.image_view import ImageView, image_shape
 from sointer.plot.outlines import Line, borders, outline
-from sointer.validation import check_positive_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

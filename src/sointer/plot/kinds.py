@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.plot.bars import bar, effects
 from sointer.plot.heatmaps import heatmap
 from sointer.plot.images import image, image_grid
 from sointer.plot.summaries import summary
 from sointer.plot.words import words
-from sointer.validation import check_positive_int
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation

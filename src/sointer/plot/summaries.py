@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.formatting import by_side, of_kind
 from sointer.errors import InputError
 from sointer.plot.bars import share_label
 from sointer.plot.canvas import DISTINCT, GREY, bars_size, label_axis, make_axes, shorten, title
-from sointer.values import by_side, of_kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sointer.errors import require_extra
-from sointer.plot import outline
+from sointer.plot.outlines import outline
 from sointer.report.content import Example
 from sointer.report.segments import HEIGHT, POLYGONS
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
-from sointer.validation import check_positive_int
 
 if TYPE_CHECKING:
     from sointer.report.pixel_page import PixelPageContent

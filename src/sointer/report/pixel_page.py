@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sointer.outputs.labels import Classes, column_labels
+from sointer.data.labels import Classes, column_labels
 from sointer.plot.colours import SELECTED, TARGET, label_colours, number_colours, to_rgb
 from sointer.report.environment import render_template
 from sointer.report.pixel_checks import check_pixel_page

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.validation import check_positive_int, is_integer
 from sointer.distance import unwarned
 from sointer.errors import InputError, require_extra
 from sointer.reporting.images import image_page
 from sointer.reporting.tables import table_page
-from sointer.validation import check_positive_int, is_integer
 
 if TYPE_CHECKING:
     from sointer.base import Explainer

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.containers import n_rows
+from sointer._support.containers import n_rows
+from sointer._support.validation import check_positive_int, check_unique_names
+from sointer.data.images import ImageShape
 from sointer.errors import InputError, NoOppositeWarning
-from sointer.inputs.image import ImageShape
 from sointer.interpreter.image import ImageInterpreter
-from sointer.report import PixelPageContent, render_pixel_page
+from sointer.masking.rows import Queried
+from sointer.report.pixel_page import PixelPageContent, render_pixel_page
 from sointer.reporting.asking import N_DRAWS, question_budget
-from sointer.source import Queried
-from sointer.validation import check_positive_int, check_unique_names
 
 if TYPE_CHECKING:
     from sointer.base import Explainer

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.report import Card, Share, confirmed_share, unusual_share
+from sointer._support.formatting import effects_from
+from sointer.report.report_content import Card
+from sointer.report.shares import Share, confirmed_share
+from sointer.report.target_facts import unusual_share
 from sointer.training.quality import POOR_SKILL
-from sointer.values import effects_from
 
 if TYPE_CHECKING:
     from sointer.base import Explainer

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.containers import is_sparse, n_rows, row_labels
-from sointer.groups.fixed import FixedGroups
-from sointer.source import Source
-from sointer.validation import check_unique_names
+from sointer._support.containers import is_sparse, n_rows, row_labels
+from sointer._support.validation import check_unique_names
+from sointer.masking.groups import FixedGroups
+from sointer.masking.rows import Source
 
 FEW_LOOKED_AT, MOST_COUNTS = 100_000, 200
 

@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.containers import n_rows, rows
+from sointer._support.containers import n_rows, rows
+from sointer._support.formatting import by_side, effects_from
+from sointer._support.validation import _some as some
+from sointer._support.validation import check_k, resolve_targets
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.report import Place, Pushes, ReportContent, TargetPlaces, TargetWays, render_report
+from sointer.masking.rows import Queried
+from sointer.report.report_content import Place, Pushes, ReportContent, TargetPlaces, TargetWays
+from sointer.report.report_page import render_report
 from sointer.reporting.asking import N_DRAWS, can_answer, question_budget, samples_to_ask
 from sointer.reporting.plain_words import Told, cards_of, lead_of, says_of, warnings_of
 from sointer.reporting.room import cut_texts, samples_that_fit
 from sointer.reporting.samples import drawn, holds_counts, n_own, names_of_samples, present
 from sointer.reporting.unit_words import UnitWords, in_words
 from sointer.reporting.ways import follow, targets_to_follow
-from sointer.source import Queried
 from sointer.training.history import History
-from sointer.validation import _some as some
-from sointer.validation import check_k, resolve_targets
-from sointer.values import by_side, effects_from
 
 if TYPE_CHECKING:
     from sointer.base import Explainer

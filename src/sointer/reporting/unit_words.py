@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from sointer.containers import is_sparse, is_tensor, tensor_to_numpy
-from sointer.groups.fixed import FixedGroups
-from sointer.source import Source
+from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
+from sointer.masking.groups import FixedGroups
+from sointer.masking.rows import Source
 
 LONGEST, MOST_MEMBERS = 60, 4
 

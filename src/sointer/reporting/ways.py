@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.containers import rows
+from sointer._support.containers import rows
+from sointer.masking.rows import Queried
 from sointer.paths import NoPaths, Paths
-from sointer.report import TargetWays, Way
-from sointer.source import Queried
+from sointer.report.report_content import TargetWays, Way
 
 if TYPE_CHECKING:
     from sointer.base import Explainer

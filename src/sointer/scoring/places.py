@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sointer.groups import Groups
-from sointer.inputs import InputFormat
+from sointer.data.inputs import InputFormat
+from sointer.data.outputs import Outputs
 from sointer.interpreter.tables import LocalityTable
 from sointer.localities import Localities, Locality
-from sointer.outputs import Outputs
+from sointer.masking.groups import Groups
 
 
 def describe_localities(

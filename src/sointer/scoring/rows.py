@@ -11,13 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.torch_state import one_thread
 from sointer.base import CHUNK_ROWS
 from sointer.energy.likelihood import Likelihood
-from sointer.refinement import Likely
+from sointer.masking.rows import Source
+from sointer.masking.selection import Likely, Scored
 from sointer.scoring.scorer import Targets, reduced
-from sointer.selection import Scored
-from sointer.source import Source
-from sointer.threads import one_thread
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.refinement import Likely
-from sointer.selection import Scored
-from sointer.source import Source
+from sointer.masking.rows import Source
+from sointer.masking.selection import Likely, Scored
 
 Targets = NDArray[np.int64]
 

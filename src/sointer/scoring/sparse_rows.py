@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sointer.containers import csr_array
+from sointer._support.containers import csr_array
+from sointer._support.torch_state import one_thread
 from sointer.energy.sparse import SparseRows
 from sointer.interpreter.elimination import eliminate, whole_rows
+from sointer.masking.rows import Source
+from sointer.masking.selection import Scored
 from sointer.scoring.rows import RowScorer, as_labels
 from sointer.scoring.scorer import Targets
-from sointer.selection import Scored
-from sointer.source import Source
-from sointer.threads import one_thread
 
 CHUNK_NUMBERS, FEWEST_ROWS, MOST_ROWS = 2**21, 64, 4096
 EXPECTED_ROWS = 256

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.torch_state import one_thread
 from sointer.interpreter.tables import TableInterpreter, conditions_of
+from sointer.masking.rows import Source
+from sointer.masking.selection import Scored
 from sointer.scoring.rows import RowScorer
 from sointer.scoring.scorer import Targets
-from sointer.selection import Scored
-from sointer.source import Source
-from sointer.threads import one_thread
 
 
 class TableScorer(RowScorer):

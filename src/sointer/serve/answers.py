@@ -10,15 +10,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.formatting import effects_from, effects_on
+from sointer._support.strict_json import as_finite
 from sointer.base import Explainer
 from sointer.distance import unwarned
 from sointer.explanation import Explanation
-from sointer.groups.fixed import FixedGroups
+from sointer.masking.groups import FixedGroups
 from sointer.serve.question import Question, joined
 from sointer.serve.rows import cells_of, names_in_fit, plain
-from sointer.storage.plain_json import as_finite
-from sointer.values import effects_from, effects_on
 
 MOST_SCORES = 2**24  # numbers that are held at a time while explaining
 COLUMNS = ("sample", "target", "value", "value_source", "rank", "feature")

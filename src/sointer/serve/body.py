@@ -9,9 +9,9 @@ from typing import Any
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from sointer._support.strict_json import parse
 from sointer.serve.limits import Limits
 from sointer.serve.refusals import Refusal
-from sointer.storage.plain_json import parse
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:

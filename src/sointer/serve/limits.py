@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
-from sointer.validation import check_positive_int
 
 
 def usual_concurrency() -> int:

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer import containers
-from sointer.adapters.open_inference import DTYPES
-from sointer.adapters.tensors import cast
+from sointer._support import containers
+from sointer._support.validation import _some as some
 from sointer.base import Explainer
+from sointer.blackbox.adapters.protocols import DTYPES
+from sointer.blackbox.adapters.torch import cast
 from sointer.errors import InputError
 from sointer.serve.answers import Answer, Writer, to_bytes
 from sointer.serve.limits import Limits
 from sointer.serve.question import Question, make_question
 from sointer.serve.rows import as_frame, names_in_fit, numbers
-from sointer.validation import _some as some
 
 OUTPUTS = (
     "selected",

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.validation import _some as some
+from sointer._support.validation import check_k, is_integer
 from sointer.base import Explainer
 from sointer.errors import InputError
 from sointer.serve.limits import Limits
 from sointer.serve.rows import LONGEST_NAME, hint, read_rows
-from sointer.validation import _some as some
-from sointer.validation import check_k, is_integer
 
 KEYS = ("rows", "target", "k", "predicted", "query", "verify", "format")
 FORMATS = ("rows", "table")

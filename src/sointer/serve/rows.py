@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.validation import _some as some
+from sointer._support.validation import did_you_mean
 from sointer.base import Explainer
+from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, require_extra
-from sointer.inputs import InputFormat
-from sointer.validation import _some as some
-from sointer.validation import did_you_mean
 
 FORMS = 'a list of records [{"name": value, ...}], {"columns": [names], "data": [[values]]}, or a list of lists'
 

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+from sointer._support.strict_json import as_finite
 from sointer._version import __version__
 from sointer.base import Explainer
 from sointer.serve.desk import Desk
 from sointer.serve.limits import Limits
 from sointer.serve.rows import names_in_fit
-from sointer.storage.plain_json import as_finite
 
 ROWS = {
     "description": "Records, columns with data, lists in the order of the features, or texts.",

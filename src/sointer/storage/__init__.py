@@ -17,10 +17,10 @@ from safetensors.torch import load as deserialise
 from safetensors.torch import save as serialise
 from torch import Tensor
 
+from sointer._support.files import checked_size, put, read_file
+from sointer._support.strict_json import as_finite, content_digest, parse
 from sointer._version import __version__
 from sointer.errors import InputError, LoadError
-from sointer.storage.files import checked_size, put, read_file
-from sointer.storage.plain_json import as_finite, content_digest, parse
 
 try:
     import fcntl

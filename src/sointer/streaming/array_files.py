@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.containers import csr_array
+from sointer._support.containers import csr_array
 from sointer.streaming.rows import Columns, Dtypes, RowSource, check_columns, reading, slices
 
 SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format"}

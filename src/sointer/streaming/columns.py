@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.validation import _some as some
 from sointer.base import Explainer
 from sointer.errors import InputError
 from sointer.streaming.rows import Columns, Dtypes
-from sointer.validation import _some as some
 
 
 def columns_needed(explainer: Explainer, names: Sequence[str] | None, text_column: str | None, what: str) -> Columns:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from sointer import containers
-from sointer.containers import csr_array
+from sointer._support import containers
+from sointer._support.containers import csr_array
+from sointer._support.files import Draft
+from sointer._support.validation import check_unique_names
 from sointer.errors import InputError, require_extra
-from sointer.streaming.drafts import Draft
 from sointer.streaming.rows import Columns, Dtypes, RowSource, check_columns, reading, slices
-from sointer.validation import check_unique_names
 
 INDICES, VALUES = "indices", "values"
 N_FEATURES, FEATURE_NAMES = b"sointer.n_features", b"sointer.feature_names"

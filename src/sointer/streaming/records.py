@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.validation import check_k
 from sointer.base import Explainer
+from sointer.data.outputs import Outputs
 from sointer.distance import unwarned
 from sointer.errors import InputError, require_extra
 from sointer.explanation import Explanation
-from sointer.outputs import Outputs
-from sointer.validation import check_k
 
 ALL = "all"
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, TypeAlias
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.validation import _some as some
 from sointer.errors import InputError, LoadError, SointerError
-from sointer.validation import _some as some
 
 Columns: TypeAlias = "str | Sequence[str] | None"
 """Some columns of a table, one of them (which gives Series), or all."""

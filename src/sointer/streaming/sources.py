@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from sointer import containers
-from sointer.containers import csr_array
+from sointer._support import containers
+from sointer._support.containers import csr_array
+from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.streaming.array_files import array_source
 from sointer.streaming.csv_files import csv_source
 from sointer.streaming.parquet_files import parquet_source
 from sointer.streaming.rows import Columns, Dtypes, RowSource, check_columns, slice_rows, slices
-from sointer.validation import check_positive_int
 
 CHUNK_ROWS = 2**14
 PARQUET, CSV, ARRAYS = (

@@ -15,19 +15,19 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sointer import containers
+from sointer._support import containers
+from sointer._support.progress import Progress, make_progress
+from sointer._support.validation import check_positive_int
 from sointer._version import __version__
 from sointer.base import Explainer
 from sointer.distance import FarRows
 from sointer.errors import InputError, SointerError, SointerWarning
 from sointer.streaming.columns import as_in_fit, columns_needed, csv_dtypes
-from sointer.streaming.progress import Progress, make_progress
 from sointer.streaming.records import Question, record_schema, record_table
 from sointer.streaming.rows import RowSource, slice_rows
 from sointer.streaming.sources import open_source, read_table
 from sointer.streaming.text_writer import TextWriter
 from sointer.streaming.writer import RecordWriter
-from sointer.validation import check_positive_int
 
 CHUNK_BYTES = 2**27
 BYTES_PER_NUMBER = 32  # of each feature of each row, while rows are explained

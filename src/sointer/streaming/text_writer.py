@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sointer._support.files import Draft
 from sointer.errors import require_extra
-from sointer.streaming.drafts import Draft
 
 STREAM = Path("-")
 

@@ -6,8 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from sointer._support.files import Draft
 from sointer.errors import InputError, require_extra
-from sointer.streaming.drafts import Draft
 
 GROUP_RECORDS = 2**18
 

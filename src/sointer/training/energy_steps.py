@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sointer._support.torch_state import seeded
 from sointer.config import EnergyConfig
 from sointer.energy.encoding import Encoding, InputScaling, PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, TrainableEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
-from sointer.randomness import seeded
 from sointer.training.history import History
 from sointer.training.optim import Adam, Group
 from sointer.training.quality import Quality, quality_of

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.torch_state import seeded
 from sointer.energy.networks import VectorEnergy
 from sointer.interpreter.effects import Effects, GradientNetwork
-from sointer.randomness import seeded
 from sointer.training.optim import Adam, Group
 from sointer.training.task import Task
 

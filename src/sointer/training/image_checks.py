@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer.data.outputs import Outputs
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.pixels import PixelUnits
-from sointer.outputs import Outputs
 from sointer.training.image_swaps import Predictions
 from sointer.training.task import Task
 

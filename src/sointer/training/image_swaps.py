@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer.data.outputs import Outputs
 from sointer.interpreter.pixels import PixelUnits
-from sointer.outputs import Outputs
 from sointer.training.image_masks import several_scales
 from sointer.training.task import Question, Task
 

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer.data.images import ImageShape
+from sointer.data.outputs import Outputs
 from sointer.energy.image import ImageEnergy
 from sointer.errors import BlackBoxError, FewImagesWarning, InputError
-from sointer.inputs.image import ImageShape
 from sointer.interpreter.image import ImageInterpreter
-from sointer.outputs import Outputs
 from sointer.training.image_checks import choose_by_queries
 from sointer.training.image_steps import ImageSteps
 from sointer.training.image_swaps import Mixtures, Planned, Predictions, plan_mixtures

@@ -9,7 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.torch_state import seeded
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.data.outputs import Outputs
 from sointer.energy import losses
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SideBySideEnergies
@@ -17,8 +19,6 @@ from sointer.energy.space import OutputSpace
 from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.networks import PaperInterpreter
 from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
-from sointer.outputs import Outputs
-from sointer.randomness import seeded
 from sointer.training.paper_networks import (
     PaperEnergy,
     check_images,
@@ -28,7 +28,6 @@ from sointer.training.paper_networks import (
     other_than,
     value_for,
 )
-from sointer.training.paper_networks import paper_energy as paper_energy
 from sointer.training.quality import quality_of_labels
 from sointer.training.task import Task, Trained, as_labels, concatenate, repeatability
 

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from sointer.config import EnergyConfig, InterpreterConfig
+from sointer.data.images import BOUNDS
 from sointer.energy import descent, inference, losses
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.paper_image import PaperImageEnergy, paper_image_energy
 from sointer.energy.space import OutputSpace
 from sointer.errors import InputError
-from sointer.groups.superpixels import SuperpixelGroups
-from sointer.inputs.image import BOUNDS
 from sointer.interpreter.networks import PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter, check_memory
+from sointer.masking.superpixels import SuperpixelGroups
 from sointer.training.task import Task
 
 PaperEnergy: TypeAlias = VectorEnergy | PaperImageEnergy

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from sointer.containers import is_sparse
+from sointer._support.containers import is_sparse
 from sointer.energy.sparse import Inputs, SparseRows
 
 

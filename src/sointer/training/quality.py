@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.outputs import Outputs
+from sointer.data.outputs import Outputs
 
 POOR_SKILL = 0.5
 MIN_UNUSUAL = 5

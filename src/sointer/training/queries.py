@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer.selection import allowed_units
+from sointer.masking.selection import allowed_units
 from sointer.training.task import Question, Replies, Task, concatenate, n_asked_twice
 
 N_FIRST = 16

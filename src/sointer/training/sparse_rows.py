@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.space import OutputSpace
 from sointer.interpreter.elimination import whole_rows
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.relaxation import hard_top_k
-from sointer.outputs import Outputs
 from sointer.training.energy_steps import EnergyTrainer, build_energy, fit_scaling, some_held_out
 from sointer.training.quality import Quality
 from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import Effects, OutputUnits, redraw_effects
@@ -27,7 +28,6 @@ from sointer.interpreter.localities import (
     prune_unconfirmed,
 )
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
-from sointer.outputs import Outputs
 from sointer.training.gradient_network import teach_gradients
 from sointer.training.task import Task, as_codes
 

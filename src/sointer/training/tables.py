@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer.data.outputs import Outputs
 from sointer.energy.encoding import PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.space import OutputSpace
 from sointer.interpreter.effects import redraw_effects
-from sointer.outputs import Outputs
-from sointer.selection import allowed_units
+from sointer.masking.selection import allowed_units
 from sointer.training.energy_steps import EnergyTrainer, build_energy, some_held_out
 from sointer.training.table_interpreter import (
     MAX_UNITS_REDRAWN,

@@ -14,18 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer.blackbox import BlackBox
-from sointer.blackbox.classes import Soft
-from sointer.blackbox.replies import stack
+from sointer._support.containers import csr_array, is_sparse
+from sointer.blackbox.box import BlackBox
+from sointer.blackbox.query_worker import Asker
+from sointer.blackbox.replies import Soft, stack
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
-from sointer.containers import csr_array, is_sparse
+from sointer.data.inputs import InputFormat
+from sointer.data.outputs import Outputs
 from sointer.energy.networks import AnyEnergy
 from sointer.errors import InputError, UnstableBlackBoxWarning
-from sointer.groups import Groups
-from sointer.inputs import InputFormat
-from sointer.outputs import Outputs
-from sointer.removal import Removal
-from sointer.training.asking import Asker
+from sointer.masking.groups import Groups
+from sointer.masking.removal import Removal
 from sointer.training.history import History
 from sointer.training.points import Points
 from sointer.training.quality import Quality

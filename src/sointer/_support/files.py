@@ -1,0 +1,103 @@
+"""Files: reading them where they may be anything, and writing them whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from sointer.errors import InputError
+
+
+def read_file(path: Path, *, within: Path, most_bytes: int) -> bytes:
+    """The content of a regular file; ValueError or OSError, before anything is read, if it is something else."""
+    checked_size(path, within=within)
+    # Another file, or a pipe, may have taken its place since: its size is that of what was opened, without waiting.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as file:
+        size = _size_of_regular(os.fstat(handle))
+        if size > most_bytes:
+            raise ValueError(f"it has {size} bytes, expected at most {most_bytes}")
+        content = file.read(size + 1)
+    if len(content) != size:
+        raise ValueError(f"its size changed from {size} bytes while it was read")
+    return content
+
+
+def checked_size(path: Path, *, within: Path) -> int:
+    """The size of a regular file that really lies in the directory `within`, also if links lead to it."""
+    size = _size_of_regular(os.stat(path))
+    if os.path.islink(path) and not path.resolve().is_relative_to(within.resolve()):
+        raise ValueError("it is a link that leads out of its directory; copy the file itself there")
+    return size
+
+
+def _size_of_regular(status: os.stat_result) -> int:
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is not a regular file")
+    return status.st_size
+
+
+def _read_umask() -> int:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+# Read once: the setting belongs to the whole process, and can only be read by changing it.
+UMASK = _read_umask()
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file under another name and rename it, so that `path` is never half written."""
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(draft, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    """Have the names in a directory on the disk itself, where systems know how to."""
+    if os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass  # some file systems cannot, and the files themselves are safe
+    finally:
+        os.close(handle)
+
+
+class Draft:
+    """A new file beside `target`, put in its place by `keep`; without that it is removed at the end of the block."""
+
+    def __init__(self, target: Path) -> None:
+        if target.exists() and not target.is_file():  # a device or a pipe would be replaced, not written to
+            raise InputError(f"{target} is there and is no ordinary file; nothing was written. Choose another name.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+        os.close(handle)
+        os.chmod(name, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
+        self.path, self.target = Path(name), target
+
+    def keep(self, name: Path | None = None) -> Path:
+        """Give the file its name, or another."""
+        place = self.target if name is None else name
+        os.replace(self.path, place)
+        return place
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.path.unlink(missing_ok=True)

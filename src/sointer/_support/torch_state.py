@@ -1,0 +1,97 @@
+"""How our own networks are computed: in one thread, the other cores being for the black box, and without denormals."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+_lock = threading.Lock()
+_n_inside = 0
+_usual = 0
+_flushed_usually = False
+_here = threading.local()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within the block torch does the work of this thread in this thread alone; afterwards as before.
+
+    How sums are rounded depends on how many threads share them, so a fixed number gives the same results everywhere.
+    It is one because training is made of small steps, because forked processes cannot use more, and because whoever
+    wants more cores can explain from several threads. torch keeps the number per thread, but a new thread begins with
+    the one that was set last, also if that was in here.
+
+    Numbers so small that processors handle them in slow motion count as zero meanwhile: where outputs are certain,
+    gradients are full of them, and a step of training takes five times as long. A new thread inherits that too.
+    """
+    global _n_inside, _usual, _flushed_usually
+    if getattr(_here, "inside", False):
+        yield
+        return
+    with _lock:
+        before, flushed = torch.get_num_threads(), flushes_denormals()
+        if _n_inside == 0:
+            _usual, _flushed_usually = before, flushed
+        elif before == 1:
+            before = _usual
+        _n_inside += 1
+        torch.set_num_threads(1)
+        torch.set_flush_denormal(True)
+    _here.inside = True
+    try:
+        yield
+    finally:
+        _here.inside = False
+        with _lock:
+            _n_inside -= 1
+            torch.set_num_threads(before)
+            torch.set_flush_denormal(flushed)
+
+
+def as_outside() -> None:
+    """Let this thread, begun within `one_thread`, compute as its owner wants: it runs the black box."""
+    if _usual:
+        torch.set_num_threads(_usual)
+        torch.set_flush_denormal(_flushed_usually)
+
+
+def flushes_denormals() -> bool:
+    """Whether numbers too small for full precision count as zero in this thread; torch cannot be asked."""
+    smallest = torch.tensor(torch.finfo(torch.float32).tiny)
+    return float(smallest / 2) == 0.0
+
+
+def _after_fork() -> None:
+    global _lock, _n_inside
+    _lock, _n_inside = threading.Lock(), int(getattr(_here, "inside", False))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)  # of the threads, only the one that forked is there
+
+
+_seed_lock = threading.RLock()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Within the block torch draws what `seed` says; afterwards what it would have drawn without it.
+
+    One thread at a time, since there is one generator for all.
+    """
+    with _seed_lock, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def _new_seed_lock() -> None:
+    global _seed_lock
+    _seed_lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_seed_lock)  # the thread that held it is not there any more

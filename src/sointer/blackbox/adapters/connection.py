@@ -1,0 +1,328 @@
+"""One server: kept-alive connections, limits on time and size, and errors that say what happened and show no secret."""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import json
+import math
+import os
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import numpy as np
+
+from sointer._support import containers
+from sointer._support.validation import check_positive_int
+from sointer.blackbox.adapters.secrets import Secret, hidden_in_logs, hide
+from sointer.blackbox.adapters.torch import dense
+from sointer.blackbox.call import Unanswered, check_seconds
+from sointer.errors import BlackBoxError, InputError, SointerError, require_extra
+
+T = TypeVar("T")
+
+
+class PerProcess(Generic[T]):
+    """Something made when it is first used, and made anew in forked processes and in unpickled copies."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: tuple[int, T] | None = None
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+
+    def get(self) -> T:
+        """The thing itself."""
+        if self._made is not None and self._made[0] == os.getpid():
+            return self._made[1]
+        if self._owner != os.getpid():  # a lock held by another thread at the fork would stay locked for ever
+            self.__setstate__(self.__getstate__())
+        with self._lock:
+            if self._made is None:
+                self._made = os.getpid(), self._make()
+            return self._made[1]
+
+    def take(self) -> T | None:
+        """The thing if there is one in this process, which is then forgotten, so that its taker may close it."""
+        with self._lock:
+            made, self._made = self._made, None
+        return made[1] if made is not None and made[0] == os.getpid() else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_make": self._make}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_make"])  # type: ignore[misc]
+
+
+def rows_and_columns(X: Any) -> tuple[list[Any], list[str] | None]:
+    """Rows as nested lists, missing numbers as None, and the names of the columns of a DataFrame."""
+    columns = [str(column) for column in X.columns] if containers.is_frame(X) else None
+    table = dense(X)
+    rows: list[Any] = table.tolist()
+    if table.dtype.kind == "f" and not np.isfinite(table).all():
+        cells = table.astype(object)
+        cells[np.isnan(table)] = None
+        rows = cells.tolist()
+    elif table.dtype.kind == "O" and table.ndim == 2:
+        rows = [[None if _is_missing(cell) else cell for cell in row] for row in rows]
+    return rows, columns
+
+
+def to_json(content: Any) -> bytes:
+    """Compact JSON without NaN or infinity, which JSON cannot say."""
+    try:
+        text = json.dumps(content, allow_nan=False, separators=(",", ":"), default=_plain)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"X cannot be sent as JSON: {error}. Expected finite numbers, strings, booleans and dates; fill in missing "
+            "values, or convert the column."
+        ) from None
+    return text.encode()
+
+
+def _is_missing(cell: Any) -> bool:
+    return (
+        cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in ("NAType", "NaTType")
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+PASSING = (408, 425, 429)
+"""Refusals that may be gone the next time, as are all from 500 on."""
+LONGEST_QUOTE = 300
+LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
+
+
+class Response(NamedTuple):
+    """A server's reply, whole."""
+
+    status: int
+    body: bytes
+    wait: float
+    """Seconds after which the server wants to be asked again, if it said so."""
+
+    def __repr__(self) -> str:  # what a server says may repeat what it was told
+        return f"Response(status={self.status}, {len(self.body)} bytes)"
+
+
+class Connection:
+    """Sends JSON to one server and returns what it replies; may be used from many threads, and pickled."""
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str | Secret] | None,
+        *,
+        timeout: float,
+        verify: bool | str | Path,
+        max_reply_bytes: int,
+    ) -> None:
+        parts = _checked(url)
+        host = parts.hostname or ""
+        host = f"[{host}]" if ":" in host else host
+        self.root = f"{parts.scheme}://{host}" + ("" if parts.port is None else f":{parts.port}")
+        self.path = parts.path.rstrip("/")
+        self.timeout = check_seconds(timeout, "timeout")
+        self.max_reply_bytes = check_positive_int(max_reply_bytes, "max_reply_bytes")
+        self._headers = _secret_headers(headers, parts)
+        self._query = Secret(parts.query) if parts.query else None
+        self._userinfo = [Secret(unquote(part)) for part in (parts.username, parts.password) if part]
+        self._verify = _checked_verify(verify)
+        self._client = PerProcess(self._make_client)
+
+    @property
+    def shown(self) -> str:
+        """The address without user, password and query."""
+        return self.root + self.path
+
+    def ask(self, method: str, path: str, content: Any = None) -> Response:
+        """The server's reply to one request, whatever its status."""
+        httpx = require_extra("httpx", "http")
+        body = None if content is None else to_json(content)
+        problem, is_passing = "", True
+        # The library's own errors hold the request with its headers: none may be the context of ours.
+        try:
+            with hidden_in_logs(self._secrets(), LOGGERS):
+                return self._exchange(method, path, body)
+        except httpx.TimeoutException:
+            problem = f"it did not answer within timeout={self.timeout:g} s. Raise timeout, or lower batch_size"
+        except httpx.ConnectError as exc:
+            problem = f"it cannot be reached ({hide(str(exc), self._secrets())})"
+            is_passing = "CERTIFICATE" not in str(exc).upper()
+            problem += (
+                ". Look whether the address is right and the server is running"
+                if is_passing
+                else ". If the server has a certificate of your own authority, give verify='path/to/ca.pem'"
+            )
+        except SointerError:
+            raise
+        except Exception as exc:
+            problem = f"the connection broke off ({type(exc).__name__}: {hide(str(exc), self._secrets())})"
+        raise (Unanswered if is_passing else BlackBoxError)(f"The server {self.root} gave no reply: {problem}.")
+
+    def json(self, method: str, path: str, content: Any = None) -> dict[str, Any]:
+        """The JSON object that the server replied; anything else is an error."""
+        response = self.ask(method, path, content)
+        if response.status != 200:
+            raise self.refusal(response, path)
+        return self.parsed(response)  # type: ignore[no-any-return]
+
+    def parsed(self, response: Response, *, anything: bool = False) -> Any:
+        """The JSON in a reply, which must be an object unless anything will do."""
+        try:
+            reply = json.loads(response.body)
+        except (ValueError, RecursionError):
+            reply = None
+        if not anything and not isinstance(reply, dict):
+            raise Unanswered(
+                f"The server {self.root} replied with something else than a JSON object: {self._quote(response.body)}."
+            )
+        return reply
+
+    def refusal(self, response: Response, path: str) -> BlackBoxError:
+        """The error for a reply that is none."""
+        said = f"The server {self.root} refused {path} with status {response.status}: {self._quote(response.body)}."
+        if response.status in PASSING or response.status >= 500:
+            return Unanswered(said, wait=response.wait)
+        if 300 <= response.status < 400:
+            said += " It sends callers elsewhere, where headers are not sent on to: give the final address."
+        if response.status in (401, 403):
+            said += " Look at the token in headers=."
+        return BlackBoxError(said)
+
+    def close(self) -> None:
+        """Close the connections; they are opened again when needed."""
+        client = self._client.take()
+        if client is not None:
+            client.close()
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> Response:
+        deadline = time.monotonic() + self.timeout
+        json_type = {"Content-Type": "application/json", "Accept": "application/json"}
+        with self._client.get().stream(method, self.root + path, content=body, headers=json_type) as response:
+            chunks: list[bytes] = []
+            n_bytes = 0
+            for chunk in response.iter_bytes():
+                n_bytes += len(chunk)
+                if n_bytes > self.max_reply_bytes:
+                    raise BlackBoxError(
+                        f"The server {self.root} replied to {path} with more than max_reply_bytes="
+                        f"{self.max_reply_bytes:,}. Lower batch_size, or raise max_reply_bytes."
+                    )
+                if time.monotonic() > deadline:  # the library's limit is for each read alone
+                    raise require_extra("httpx", "http").ReadTimeout("the reply took too long")
+                chunks.append(chunk)
+            return Response(response.status_code, b"".join(chunks), _seconds(response.headers.get("Retry-After")))
+
+    def _make_client(self) -> Any:
+        httpx = require_extra("httpx", "http")
+        connection = self
+
+        class SecretTransport(httpx.HTTPTransport):  # type: ignore[name-defined]
+            """Adds headers and query at the last moment: what the library logs and raises has neither."""
+
+            def handle_request(self, request: Any) -> Any:
+                headers = [*request.headers.raw]
+                headers += [(name.encode(), value.reveal().encode()) for name, value in connection._headers.items()]
+                query = None if connection._query is None else connection._query.reveal().encode()
+                url = request.url if query is None else request.url.copy_with(query=query)
+                extensions = request.extensions
+                full = httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=extensions)
+                return super().handle_request(full)
+
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+        verify: Any = True if self._verify is None else _context(self._verify)
+        transport = SecretTransport(verify=verify, limits=limits)
+        return httpx.Client(transport=transport, timeout=self.timeout, follow_redirects=False, trust_env=False)
+
+    def _secrets(self) -> list[Secret]:
+        return [*self._headers.values(), *self._userinfo, *([] if self._query is None else [self._query])]
+
+    def _quote(self, body: bytes) -> str:
+        text = " ".join(hide(body.decode("utf-8", "replace"), self._secrets()).split())
+        return "nothing" if not text else text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + " ..."
+
+    def __repr__(self) -> str:
+        return f"Connection({self.shown})"
+
+
+def _checked(url: object) -> SplitResult:
+    wanted = "url must be an address such as http://host:8000/v2/models/name"
+    if not isinstance(url, str):
+        raise InputError(f"{wanted}, got an object of type {type(url).__name__}.")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise InputError(f"{wanted}, got something that is no address. Look at its host and port.") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{wanted}, got scheme {parts.scheme!r} and host {parts.hostname!r}.")
+    return parts
+
+
+def _secret_headers(headers: Mapping[str, str | Secret] | None, parts: SplitResult) -> dict[str, Secret]:
+    secrets: dict[str, Secret] = {}
+    for name, value in (headers or {}).items():
+        if not isinstance(name, str) or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            raise InputError(f"headers must map names to values, got the name {name!r}. Write it as 'Authorization'.")
+        secret = value if isinstance(value, Secret) else Secret(value)
+        if not isinstance(value, (str, Secret)) or (isinstance(value, str) and not _is_printable(value)):
+            raise InputError(
+                f"headers[{name!r}] must be a string of printable ASCII characters in one line, or a Secret."
+            )
+        secrets[name] = secret
+    if parts.username is not None and not any(name.lower() == "authorization" for name in secrets):
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        secrets["Authorization"] = Secret("Basic " + base64.b64encode(pair.encode()).decode())
+    return secrets
+
+
+def _is_printable(value: str) -> bool:
+    return all(" " <= letter <= "~" or letter == "\t" for letter in value)
+
+
+def _checked_verify(verify: object) -> str | None:
+    """None for the usual authorities, or the path to one's own."""
+    if verify is True:
+        return None
+    if isinstance(verify, (str, Path)) and Path(verify).exists():
+        return str(verify)
+    raise InputError(
+        f"verify must be True or the path of an existing file or folder with certificates of authorities, got "
+        f"{verify!r}. Tokens are not sent to servers that nobody vouches for."
+    )
+
+
+def _context(path: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(**{"capath" if Path(path).is_dir() else "cafile": path})  # type: ignore[arg-type]
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"verify={path!r} holds no certificates ({error}). Give a file in PEM format.") from None
+
+
+def _seconds(retry_after: str | None) -> float:
+    """A Retry-After header, in seconds or as a date; 0 if there is none, or none that can be read."""
+    if not retry_after:
+        return 0.0
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0

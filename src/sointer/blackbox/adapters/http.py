@@ -1,0 +1,140 @@
+"""Models behind an HTTP endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from sointer.blackbox.adapters.connection import Connection, PerProcess
+from sointer.blackbox.adapters.protocols import MODEL_PATH, Invocations, OpenInference, model_names
+from sointer.blackbox.adapters.secrets import Secret
+from sointer.blackbox.box import BlackBox
+from sointer.errors import BlackBoxError, InputError
+
+PROTOCOLS = ("auto", "v2", "mlflow")
+
+
+class HTTPBlackBox(BlackBox):
+    """A model behind HTTP: the Open Inference Protocol v2 (Triton, KServe, MLServer), or MLflow's `/invocations`.
+
+    Parameters
+    ----------
+    url : address of the model (`http://host:8000/v2/models/name`, `http://host:5000/invocations`) or of a server with
+        one model. User, password and query in it are sent, and never shown.
+    protocol : "v2", "mlflow", or "auto" to tell by the address or else by asking the server.
+    headers : sent with every request and held as secrets: no message, log, file or pickle shows them. Values are
+        strings, or `sointer.blackbox.adapters.secrets.Secret.from_environment(...)`, which workers can read too.
+    timeout : seconds for one request.
+    retries : how often a batch is sent again when the connection breaks, nothing comes in time, or the server says that
+        it is busy (429) or has failed (5xx); after waits that grow from 0.2 to 30 s, or as long as the server asks.
+    n_jobs : requests at a time, in threads.
+    verify : True, or the path of your own authority's certificates; TLS is always checked.
+    input_name, output_name : which tensor to fill and which to explain, where the model has several.
+    max_reply_bytes : replies larger than this are refused.
+    options : `batch_size`, `query_budget`, `cache`, `output_names`, `name` and `client` of `BlackBox`.
+
+    Nothing is sent before the first rows are asked about.
+    """
+
+    _first_wait, _longest_wait = 0.2, 30.0
+    _retries_at_first = None  # a server may still be starting
+    _joblib_backend = "threading"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        protocol: Literal["auto", "v2", "mlflow"] = "auto",
+        headers: Mapping[str, str | Secret] | None = None,
+        timeout: float = 30.0,
+        retries: int = 5,
+        n_jobs: int | None = 4,
+        verify: bool | str | Path = True,
+        input_name: str | None = None,
+        output_name: str | None = None,
+        max_reply_bytes: int = 256 * 2**20,
+        **options: Any,
+    ) -> None:
+        connection = Connection(url, headers, timeout=timeout, verify=verify, max_reply_bytes=max_reply_bytes)
+        predict = HTTPPredict(connection, protocol, input_name, output_name)
+        options.setdefault("name", connection.shown)
+        workers = {"client": options.pop("client")} if options.get("client") is not None else {"n_jobs": n_jobs}
+        super().__init__(predict, retries=retries, **workers, **options)
+
+    def close(self) -> None:
+        """Close the connections; they are opened again when needed."""
+        self.predict.connection.close()  # type: ignore[attr-defined]
+
+    def __enter__(self) -> HTTPBlackBox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class HTTPPredict:
+    """One request for each call; finds out which protocol the server speaks at the first one."""
+
+    def __init__(self, connection: Connection, protocol: str, input_name: str | None, output_name: str | None) -> None:
+        if protocol not in PROTOCOLS:
+            raise InputError(f"protocol must be one of {', '.join(map(repr, PROTOCOLS))}, got {protocol!r}.")
+        self.connection = connection
+        self.protocol = protocol
+        self.input_name = input_name
+        self.output_name = output_name
+        self._model = PerProcess(self._find)
+
+    def __call__(self, X: Any) -> Any:
+        """The model's reply for the rows of X."""
+        return self._model.get()(X)
+
+    def _find(self) -> OpenInference | Invocations:
+        path, protocol = self.connection.path, self.protocol
+        named = MODEL_PATH.fullmatch(path)
+        if protocol == "auto" and named:
+            protocol = "v2"
+        if protocol == "auto":
+            protocol = "mlflow" if path.endswith("/invocations") else self._spoken()
+        if protocol == "v2":
+            return self._open_inference(named["model"] if named else self._only_model())
+        return self._invocations(path if path.endswith("/invocations") else path + "/invocations")
+
+    def _open_inference(self, path: str) -> OpenInference:
+        return OpenInference(self.connection, path, self.input_name, self.output_name)
+
+    def _invocations(self, path: str) -> Invocations:
+        if self.input_name is not None:
+            raise InputError(
+                f"input_name={self.input_name!r} was given, but MLflow's rows have no names. Leave it out."
+            )
+        return Invocations(self.connection, path, self.output_name)
+
+    def _spoken(self) -> str:
+        """The protocol that the server speaks, judging by what it says about itself."""
+        base = self.connection.path.removesuffix("/v2")
+        for path, protocol in ((base + "/v2", "v2"), (base + "/ping", "mlflow")):
+            response = self.connection.ask("GET", path)
+            if response.status == 200:
+                return protocol
+            if response.status in (401, 403, 429) or response.status >= 500:
+                raise self.connection.refusal(response, path)
+        raise BlackBoxError(
+            f"The server {self.connection.shown} speaks neither the Open Inference Protocol (no {base}/v2) nor "
+            f"MLflow's (no {base}/ping). Give the address of the model itself, such as "
+            f"{self.connection.root}/v2/models/name or {self.connection.root}/invocations."
+        )
+
+    def _only_model(self) -> str:
+        base = self.connection.path.removesuffix("/v2")
+        names = model_names(self.connection, base)
+        if len(names) != 1:
+            has = f"has the models {', '.join(map(repr, names))}" if names else "does not say which models it has"
+            raise BlackBoxError(
+                f"The server {self.connection.shown} {has}. Say which to explain in the address: "
+                f"{self.connection.root}{base}/v2/models/{names[0] if names else 'name'}."
+            )
+        return f"{base}/v2/models/{names[0]}"
+
+    def __repr__(self) -> str:
+        return f"HTTPPredict({self.connection.shown})"

@@ -1,0 +1,163 @@
+"""Checkpoints: directories in which fit keeps the black box's answers, to go on from there when it is called again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+
+from sointer._support.containers import is_sparse
+from sointer._support.validation import is_integer
+from sointer._version import __version__
+from sointer.base import Subject
+from sointer.blackbox.box import BlackBox
+from sointer.blackbox.journal import Journal
+from sointer.errors import CheckpointError, CheckpointWarning
+
+JOURNAL, FINISHED = "journal.bin", "explainer"
+DIGEST = "sha256:"
+
+
+class Checkpoint:
+    """The journal of one fit and, when it has ended, its explainer. Open while fit runs, by one fit at a time.
+
+    Fit is deterministic, so the same fit asks the same questions again: those that were answered before are
+    answered from the journal, and what comes out is what an uninterrupted fit would have given.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], random_state: Any) -> None:
+        self.directory = Path(directory).resolve()
+        self._random_state = _of_random_state(random_state)
+        self._prepare()
+        self.journal = Journal(self.directory / JOURNAL)
+        if self.journal.n_damaged_bytes:
+            warnings.warn(
+                f"the last {self.journal.n_damaged_bytes} bytes of {self.directory / JOURNAL} were damaged and are cut "
+                f"off; {self.journal.n_known} answers before them are used, the others will be asked again.",
+                CheckpointWarning,
+                stacklevel=3,
+            )
+        known = self.journal.facts or {}
+        self.seed: int | None = None
+        """What to draw from instead of random_state=None, always the same."""
+        if random_state is None:
+            self.seed = known["seed"] if is_integer(known.get("seed")) else secrets.randbits(63)
+
+    def _prepare(self) -> None:
+        if self.directory.exists() and not self.directory.is_dir():
+            raise CheckpointError(f"{self.directory} is a file, expected a directory for the checkpoint.")
+        if self.directory.is_dir() and not (self.directory / JOURNAL).exists() and any(self.directory.iterdir()):
+            raise CheckpointError(
+                f"{self.directory} is not empty and holds no checkpoint; nothing was written. Choose a new directory."
+            )
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.directory} cannot be made ({error}). Choose another directory for the checkpoint."
+            ) from error
+
+    def door(self, subject: Subject, settings: Mapping[str, Any]) -> BlackBox:
+        """The black box, with the answers of the journal before it, if they are answers for this very fit."""
+        wanted = {**fingerprint(subject, settings), "random_state": self._random_state}
+        black_box = subject.black_box
+        if self.journal.facts is None:
+            self.journal.begin({"seed": self.seed, "n_allowed": black_box.remaining, "for": wanted})
+        facts = self.journal.facts or {}
+        kept = facts.get("for")
+        self._compare(kept if isinstance(kept, dict) else {}, wanted)
+        return self.journal.door(black_box, facts.get("n_allowed"))
+
+    def _compare(self, kept: dict[str, Any], wanted: dict[str, Any]) -> None:
+        differences = [_difference(name, kept.get(name), value) for name, value in wanted.items()]
+        found = [difference for difference in differences if difference is not None]
+        if found:
+            raise CheckpointError(
+                f"the checkpoint {self.directory} is of another fit: {'; '.join(found)}. Fit with what it was begun "
+                "with, or choose another directory."
+            )
+
+    @property
+    def finished(self) -> Path:
+        """Where the finished explainer is kept."""
+        return self.directory / FINISHED
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the explainer is there; a kill while it was saved leaves its directory without this file."""
+        return (self.finished / "explainer.json").exists()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.journal.close()
+
+
+def fingerprint(subject: Subject, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the questions: short facts as they are, long ones by their digests."""
+    removal_facts, removal_arrays = subject.removal.state()
+    arrays = [np.ascontiguousarray(array) for _, array in sorted(removal_arrays.items())]
+    return {
+        **{name: _short(value) for name, value in settings.items()},
+        "data": _digest(*_arrays_of(subject.data)),
+        "features": _digest(_json(subject.input_format.to_json())),
+        "groups": _digest(_json(subject.groups.to_json())),
+        "removal": [removal_facts.get("name"), _digest(_json(removal_facts), *arrays)],
+        "sointer": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
+
+
+def _arrays_of(data: Any) -> list[Any]:
+    shape = _json(list(data.shape))
+    if is_sparse(data):
+        return [shape, data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data]
+    return [shape, np.ascontiguousarray(data)]
+
+
+def _digest(*parts: Any) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+        digest.update(b"\0")
+    return DIGEST + digest.hexdigest()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, default=str).encode()
+
+
+def _short(value: Any) -> Any:
+    """What JSON gives back for a setting, or its digest if that is long."""
+    text = _json(value)
+    return json.loads(text) if len(text) <= 200 else _digest(text)
+
+
+def _of_random_state(random_state: Any) -> Any:
+    if random_state is None or is_integer(random_state):
+        return None if random_state is None else int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return _digest(_json(random_state.bit_generator.state))
+    if isinstance(random_state, np.random.RandomState):
+        return _digest(repr(random_state.get_state(legacy=False)).encode())
+    return repr(random_state)
+
+
+def _difference(name: str, kept: Any, wanted: Any) -> str | None:
+    if kept == wanted:
+        return None
+    shown = [value for value in (kept, wanted) if DIGEST in str(value)]
+    return f"{name} differ" if shown else f"{name} was {kept!r}, is {wanted!r}"

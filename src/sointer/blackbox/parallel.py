@@ -1,0 +1,204 @@
+"""Batches spread over workers: through joblib (threads, processes, whatever its context says) or a dask cluster."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from importlib import import_module
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from sointer._support import containers
+from sointer._support.validation import is_integer
+from sointer.blackbox.call import Answer, Known, Patience, answer
+from sointer.errors import BlackBoxError, InputError, SointerError, require_extra
+
+FEWEST_ROWS = 4
+"""Rows that are always sent together: for fewer, a call costs more than the wait."""
+BATCHES_UNDER_WAY = 3
+"""Batches for each worker that are under way at once, so that none waits for work."""
+
+Predict = Callable[[Any], Any]
+Numbered = Generator[tuple[int, Answer], None, None]
+
+
+class Terms(NamedTuple):
+    """What is said along with a batch: the model's name, what its outputs are, how patient to be."""
+
+    name: str
+    known: Known
+    patience: Patience
+
+
+class Sender(Protocol):
+    """A way to have batches answered."""
+
+    def n_workers(self) -> int:
+        """How many calls can run at once, now."""
+
+    def send(self, predict: Predict, batches: Iterator[Any], terms: Callable[[], Terms]) -> Numbered:
+        """Every batch's answer with its number, as they come; `terms` is called for each batch when it is sent."""
+
+
+def make_sender(n_jobs: object, client: Any, backend: str | None) -> Sender:
+    """The sender for these arguments of `BlackBox`."""
+    if client is not None:
+        if n_jobs is not None:
+            raise InputError(
+                f"n_jobs={n_jobs!r} was given together with a client, whose workers are all used. Give one of the two."
+            )
+        return ThroughDask(client)
+    if n_jobs is None:
+        return Here()
+    if not is_integer(n_jobs) or n_jobs == 0:
+        raise InputError(f"n_jobs must be None or an int other than 0, got {n_jobs!r}. -1 means all processors.")
+    return ThroughJoblib(int(n_jobs), backend)  # type: ignore[call-overload]
+
+
+def rows_per_batch(n_rows: int, n_workers: int, batch_size: int) -> int:
+    """Rows to send in one call: at most batch_size, and few enough that all workers are busy to the end."""
+    if n_workers <= 1:
+        return batch_size
+    n_rounds = -(-n_rows // (n_workers * batch_size))
+    return min(batch_size, max(FEWEST_ROWS, -(-n_rows // (n_workers * n_rounds))))
+
+
+class Here:
+    """One batch after the other, in the thread of the caller."""
+
+    def n_workers(self) -> int:
+        return 1
+
+    def send(self, predict: Predict, batches: Iterator[Any], terms: Callable[[], Terms]) -> Numbered:
+        return ((number, answer(predict, batch, *terms())) for number, batch in enumerate(batches))
+
+
+class ThroughJoblib:
+    """Several batches at a time, in what joblib calls a backend; None is what its context says."""
+
+    def __init__(self, n_jobs: int, backend: str | None) -> None:
+        self.n_jobs = n_jobs
+        self.backend = backend
+
+    def n_workers(self) -> int:
+        import joblib
+
+        return int(self._parallel(joblib)._effective_n_jobs())
+
+    def send(self, predict: Predict, batches: Iterator[Any], terms: Callable[[], Terms]) -> Numbered:
+        import joblib
+
+        tasks = (joblib.delayed(_numbered)(number, predict, batch, *terms()) for number, batch in enumerate(batches))
+        try:
+            parallel = self._parallel(joblib, return_as="generator_unordered")
+        except ValueError:  # a backend, such as ray's, that gives all answers at the end
+            parallel = self._parallel(joblib)
+        try:
+            yield from parallel(tasks)
+        except Exception as exc:
+            raise _explained(exc, predict, terms().name) from exc
+
+    def _parallel(self, joblib: Any, **options: Any) -> Any:
+        # joblib would hand large batches over as read-only maps of memory; models may write into their input.
+        return joblib.Parallel(self.n_jobs, backend=self.backend, batch_size=1, max_nbytes=None, **options)
+
+
+class ThroughDask:
+    """Several batches at a time on a dask cluster; those of a worker that dies are given to another one by dask."""
+
+    def __init__(self, client: Any) -> None:
+        if not all(callable(getattr(client, verb, None)) for verb in ("submit", "nthreads", "cancel")):
+            raise InputError(
+                f"client must be a dask.distributed.Client, got {containers.describe(client)}. "
+                'Give Client("tcp://scheduler:8786"), or use n_jobs for workers on this machine.'
+            )
+        if getattr(client, "asynchronous", False):
+            raise InputError("client is asynchronous, expected one for plain code. Make it with asynchronous=False.")
+        self.client = client
+        self._held: tuple[Predict, Any] | None = None
+        self._lock = threading.Lock()
+
+    def n_workers(self) -> int:
+        return sum(self.client.nthreads().values())
+
+    def send(self, predict: Predict, batches: Iterator[Any], terms: Callable[[], Terms]) -> Numbered:
+        as_completed: Any = require_extra("distributed", "dask").as_completed
+        waiting = enumerate(batches)
+        flights: dict[Any, tuple[int, str | None]] = {}  # the number and the worker of every batch under way
+
+        def launch(n: int) -> list[Any]:
+            started = []
+            for number, batch in islice(waiting, n):
+                worker = self._freest(Counter(worker for _, worker in flights.values()))
+                # Left alone, dask sends all batches to the one worker that holds the model already.
+                place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+                future = self.client.submit(answer, held, batch, *terms(), pure=False, **place)
+                flights[future] = number, worker
+                started.append(future)
+            return started
+
+        try:
+            held = self._hold(predict)
+            n_first = BATCHES_UNDER_WAY * max(1, self.n_workers())  # a cluster may have no workers yet
+            flying = as_completed(launch(n_first), loop=self.client.loop)
+            for future in flying:
+                got = future.result()
+                number, _ = flights.pop(future)
+                for later in launch(1):
+                    flying.add(later)
+                yield number, got
+        except Exception as exc:
+            raise _explained(exc, predict, terms().name) from exc
+        finally:
+            if flights:
+                self.client.cancel(list(flights))
+
+    def _freest(self, n_under_way: Counter[str | None]) -> str | None:
+        """The worker with the fewest of our batches for each of its threads."""
+        n_threads = self.client.nthreads()
+        return min(n_threads, key=lambda worker: n_under_way[worker] / n_threads[worker], default=None)
+
+    def _hold(self, predict: Predict) -> Any:
+        """A future of the model, so that it travels to each worker once; computed again if its worker dies."""
+        with self._lock:
+            if self._held is None or self._held[0] is not predict or self._held[1].status in ("cancelled", "lost"):
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", message=".*large graph.*")
+                    self._held = predict, self.client.submit(_same, predict, pure=False)
+            return self._held[1]
+
+
+def _numbered(number: int, *question: Any) -> tuple[int, Answer]:
+    return number, answer(*question)
+
+
+def _same(predict: Predict) -> Predict:
+    return predict
+
+
+def _explained(exc: Exception, predict: Predict, name: str) -> Exception:
+    """What went wrong between us and the workers; the model's own errors arrive as answers."""
+    if isinstance(exc, SointerError):
+        return exc
+    try:
+        _cloudpickle().dumps(predict)
+    except Exception as reason:
+        return InputError(
+            f"{name} cannot be sent to workers: it cannot be pickled ({type(reason).__name__}: {reason}). Give a "
+            "function or object that can (open files, locks and connections inside it cannot), or leave out n_jobs "
+            "and client."
+        )
+    return BlackBoxError(
+        f"The workers failed before {name} had answered: {type(exc).__name__}: {exc}. If they were killed, look "
+        "whether they ran out of memory (lower batch_size), and that they have the same packages as this process."
+    )
+
+
+def _cloudpickle() -> Any:
+    """joblib and dask both pickle with it; older versions of joblib carry their own."""
+    try:
+        return import_module("cloudpickle")
+    except ImportError:
+        return import_module("joblib.externals.cloudpickle")

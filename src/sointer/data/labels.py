@@ -1,0 +1,174 @@
+"""The labels of one output: plain Python values in a fixed order, whatever dtype they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Label: TypeAlias = "str | int | float | bool"
+
+CHUNK_ENTRIES = 2**16
+MANY_NUMBERS = 1000
+LARGEST_SPAN = 2**16  # of whole labels that are looked up in an array
+
+
+def column_labels(column: npt.NDArray[Any]) -> list[Label]:
+    """The different values of a column, sorted; numbers before strings if it holds both."""
+    if column.dtype.kind != "O":
+        return list(np.unique(column).tolist())
+    return sorted(set(column.tolist()), key=lambda value: (isinstance(value, str), value))
+
+
+def table_labels(table: npt.NDArray[Any]) -> list[Label]:
+    """The different values of a whole table, sorted; only some of them where there are thousands of numbers."""
+    found: set[Label] = set()
+    step = max(1, CHUNK_ENTRIES // max(1, table.shape[1]))
+    for start in range(0, len(table), step):
+        found.update(column_labels(table[start : start + step].ravel()))
+        if table.dtype.kind == "f" and len(found) > MANY_NUMBERS:
+            break  # numbers, not labels
+    return sorted(found, key=lambda value: (isinstance(value, str), value))
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The labels of one output in the order of their codes."""
+
+    labels: tuple[Label, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def is_zero_one(self) -> bool:
+        """True for exactly 0 and 1 (or False and True), in that order."""
+        return self.labels == (0, 1)
+
+    def values(self) -> npt.NDArray[Any]:
+        """The labels as an array: (n_classes,)."""
+        if len({isinstance(label, str) for label in self.labels}) > 1:
+            mixed = np.empty(len(self.labels), dtype=object)
+            mixed[:] = self.labels
+            return mixed
+        return np.array(self.labels)
+
+    def encode(self, column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The code of every value of a column, -1 where it is not a known label."""
+        code_of = {label: code for code, label in enumerate(self.labels)}
+        span = self._span() if column.dtype.kind in "biu" and column.dtype != np.uint64 else None
+        if span is not None:
+            return self._look_up(column, *span)
+        if column.dtype.kind == "O":
+            return np.array([code_of.get(value, -1) for value in column.tolist()], dtype=np.int64)
+        found, where = np.unique(column, return_inverse=True)
+        codes = np.array([code_of.get(value, -1) for value in found.tolist()], dtype=np.int64)
+        return np.asarray(codes[where.reshape(-1)] if len(found) else codes)
+
+    def _span(self) -> tuple[int, int] | None:
+        """The smallest and largest label, if all are whole numbers that lie near each other."""
+        if not self.labels or not all(isinstance(one, (int, float)) and one == int(one) for one in self.labels):
+            return None
+        low, high = int(min(self.labels)), int(max(self.labels))
+        return (low, high) if high - low < LARGEST_SPAN else None
+
+    def _look_up(self, column: npt.NDArray[Any], low: int, high: int) -> npt.NDArray[np.int64]:
+        code_of = np.full(high - low + 3, -1, dtype=np.int64)  # one place more on either side, for what is not known
+        for code, label in enumerate(self.labels):
+            code_of[int(label) - low + 1] = code
+        return np.asarray(code_of[np.clip(column.astype(np.int64), low - 1, high + 1) - low + 1])
+
+    def extend(self, labels: Sequence[Label]) -> Classes:
+        """These labels, then those that are new; existing codes do not move."""
+        return Classes((*self.labels, *(label for label in labels if label not in self.labels)))
+
+    def to_json(self) -> list[Any]:
+        """Plain JSON, which keeps str, int, float and bool apart by itself."""
+        return [pack(label) for label in self.labels]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Classes:
+        """The inverse of `to_json`."""
+        return cls(tuple(_known(unpack(label)) for label in data))
+
+
+def pack(label: Label | None) -> Any:
+    """A label for JSON; numpy scalars become Python's own."""
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def unpack(value: Any) -> Label | None:
+    """A label read from JSON."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    raise TypeError(f"a label must be a string, number, boolean or null, got {value!r}")
+
+
+def _known(label: Label | None) -> Label:
+    if label is None:
+        raise TypeError("a class label must not be null")
+    return label
+
+
+N_KNOTS = 65
+LOWEST = 0.01
+"""The code of the least number; the largest has one minus this."""
+FENCE = 5.0
+"""Numbers count as at most so many interquartile ranges beyond the quartiles (7.4 deviations of a normal output)."""
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Quantiles:
+    """A distribution function, piecewise linear between knots; numbers beyond the outermost, such as outliers, count as
+    these."""
+
+    values: FloatArray
+    """Rising."""
+    levels: FloatArray
+    deviation: float
+    """The standard deviation of the numbers, those beyond the outermost knots counting as these; 1 if all are equal."""
+
+    @classmethod
+    def of(cls, numbers: npt.NDArray[Any]) -> Quantiles:
+        column = _without_outliers(numbers.astype(np.float64))
+        levels = np.linspace(LOWEST, 1 - LOWEST, N_KNOTS)
+        knots = np.quantile(column, levels)
+        # Numbers that occur often make knots equal: these become one, at the middle of their levels.
+        values, place = np.unique(knots, return_inverse=True)
+        levels = np.bincount(place, weights=levels) / np.bincount(place)
+        deviation = float(np.clip(column, values[0], values[-1]).std())
+        return cls(values, levels, deviation if deviation > 0 else float(column.std()) or 1.0)
+
+    def encode(self, numbers: npt.NDArray[Any]) -> FloatArray:
+        return np.asarray(np.interp(numbers, self.values, self.levels))
+
+    def decode(self, codes: npt.NDArray[Any]) -> FloatArray:
+        return np.asarray(np.interp(codes, self.levels, self.values))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"values": self.values.tolist(), "levels": self.levels.tolist(), "deviation": self.deviation}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Quantiles:
+        """The inverse of `to_json`; ValueError if it is no such curve."""
+        values, levels = (np.asarray(data[name], dtype=np.float64) for name in ("values", "levels"))
+        rising = all(
+            part.ndim == 1 and np.isfinite(part).all() and (np.diff(part) > 0).all() for part in (values, levels)
+        )
+        if not rising or not 0 < len(values) == len(levels) <= N_KNOTS or not 0 < float(data["deviation"]) < np.inf:
+            raise ValueError("quantiles are no rising curve")
+        return cls(values, levels, float(data["deviation"]))
+
+
+def _without_outliers(column: FloatArray) -> FloatArray:
+    """Numbers drawn in to the fences: else a few that are a million times larger would be all that counts.
+
+    Where half of the numbers are equal there are no fences: what is usual and what is far cannot be told apart.
+    """
+    low, high = np.quantile(column, [0.25, 0.75])
+    return np.clip(column, low - FENCE * (high - low), high + FENCE * (high - low)) if high > low else column

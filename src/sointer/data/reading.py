@@ -1,0 +1,186 @@
+"""Read off replies what the outputs are: their kind, the values they take, and their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sointer._support.validation import _some
+from sointer.data.labels import Classes, Label, column_labels, table_labels
+from sointer.errors import BlackBoxError, InputError
+
+Kind = Literal["binary", "categorical", "probability", "continuous"]
+KINDS: tuple[Kind, ...] = ("binary", "categorical", "probability", "continuous")
+Table = npt.NDArray[Any]
+
+MOST_CLASSES = 32
+
+
+def check_table(Y: npt.ArrayLike) -> Table:
+    table = np.asarray(Y)
+    if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "biufUO":
+        raise InputError(
+            f"Y has shape {table.shape} and dtype {table.dtype}, expected (n samples, n outputs) of numbers, "
+            "booleans or strings. Give the replies that a BlackBox returns."
+        )
+    if table.dtype.kind == "f" and not np.isfinite(table).all():
+        raise InputError("Y has NaN or infinite values, expected finite ones. Check the model's replies.")
+    return table
+
+
+def values_seen(table: Table, *, shared: bool) -> list[list[Label]]:
+    """The different values of every output; one list for all of them if they share their labels."""
+    if shared:
+        return [table_labels(table)]
+    return [column_labels(table[:, j]) for j in range(table.shape[1])]
+
+
+def only_values(table: Table, values: list[list[Label]]) -> tuple[Label | None, ...]:
+    """For every output the one value that it has, or None if it has several."""
+    if len(values) == table.shape[1]:
+        return tuple(found[0] if len(found) == 1 else None for found in values)
+    same = (table == table[:1]).all(axis=0)
+    return tuple(value if one else None for value, one in zip(table[0].tolist(), same.tolist(), strict=True))
+
+
+def wanted_kinds(kind: Any, names: Sequence[str]) -> list[str | None]:
+    """What the user said of each output: one kind for all, a list with one for each, or a dictionary by name."""
+    if kind is None or isinstance(kind, str):
+        return [kind] * len(names)
+    if isinstance(kind, Mapping):
+        unknown = [name for name in kind if name not in names]
+        if unknown:
+            raise InputError(f"output_kind names {unknown[0]!r}, which is no output; expected some of {_some(names)}.")
+        return [kind.get(name) for name in names]
+    if isinstance(kind, (list, tuple)) and len(kind) == len(names):
+        return list(kind)
+    raise InputError(
+        f"output_kind must be one of {KINDS}, a list with one for each of the {len(names)} outputs, or a dictionary "
+        f"by name, got {kind!r:.80}. Leave it out to have it inferred."
+    )
+
+
+def decide_kinds(table: Table, values: list[list[Label]], wanted: list[str | None], names: Sequence[str]) -> list[Kind]:
+    """The kind of each output (of masks, one for all), as wanted or as its values look."""
+    is_shared = len(values) != table.shape[1]
+    columns = [table] if is_shared else [table[:, [j]] for j in range(table.shape[1])]
+    is_text = [any(isinstance(value, str) for value in found) for found in values]
+    fractions = [not text and not _are_whole(part) for text, part in zip(is_text, columns, strict=True)]
+    inside = all(_is_inside(part) for part, own in zip(columns, fractions, strict=True) if own)
+    kinds: list[Kind] = []
+    for j, (part, found) in enumerate(zip(columns, values, strict=True)):
+        likely = _likely_kind(part, found, is_text[j], fractions[j], inside, any(fractions))
+        kinds.append(likely if wanted[j] is None else _check_kind(wanted[j], part, found, is_text[j], likely, names[j]))
+    return kinds
+
+
+def _likely_kind(
+    part: Table, found: list[Label], is_text: bool, is_fraction: bool, inside: bool, any_fraction: bool
+) -> Kind:
+    """Fractions are probabilities if all fractions of the table lie in [0, 1]; so are zeros and ones beside them."""
+    if is_text:
+        return "binary" if len(found) <= 2 else "categorical"
+    if is_fraction:
+        return "probability" if inside else "continuous"
+    if len(found) <= 2:
+        beside = any_fraction and inside and part.dtype.kind == "f" and set(found) <= {0, 1}
+        return "probability" if beside else "binary"
+    return "categorical" if len(found) <= MOST_CLASSES and len(found) < part.size / 2 else "continuous"
+
+
+def _check_kind(kind: Any, part: Table, found: list[Label], is_text: bool, likely: Kind, name: str) -> Kind:
+    for known in KINDS:
+        if kind == known:
+            break
+    else:
+        raise InputError(f"output_kind must be one of {KINDS}, got {kind!r}. Leave it out to have it inferred.")
+    problem = None
+    if known in ("probability", "continuous") and is_text:
+        problem = "the replies hold strings"
+    elif known == "probability" and not _is_inside(part):
+        numbers = part.astype(np.float64)
+        raise InputError(
+            f"output {name!r} cannot be a probability: the model returned numbers from {numbers.min():g} to "
+            f"{numbers.max():g}, outside [0, 1]. Set output_kind={likely!r} to explain them as they are, or have the "
+            "model return probabilities."
+        )
+    elif known == "binary" and len(found) > 2:
+        problem = f"output {name!r} has {len(found)} different values"
+    elif known == "categorical" and not is_text and len(found) > MOST_CLASSES and not _are_whole(part):
+        problem = f"output {name!r} has {len(found)} different fractions"
+    if problem is not None:
+        raise InputError(
+            f"output_kind={kind!r} does not fit: {problem}. Leave it out (it would be inferred as {likely!r}), or "
+            "change what the model returns."
+        )
+    return known
+
+
+def make_classes(kinds: Sequence[Kind], values: list[list[Label]]) -> list[Classes | None]:
+    binary = [value for kind, found in zip(kinds, values, strict=True) if kind == "binary" for value in found]
+    together = column_labels(np.array(binary, dtype=object)) if binary else []
+    return [_classes(kind, found, together) for kind, found in zip(kinds, values, strict=True)]
+
+
+def _classes(kind: Kind, found: list[Label], together: list[Label]) -> Classes | None:
+    if kind == "continuous":
+        return None
+    if kind == "probability":
+        return Classes((0, 1))
+    if kind == "binary" and len(together) == 2:
+        return Classes(tuple(together))  # a constant output shares the others' two labels
+    # A constant 0 or 1 among other labels still gets its opposite, so that it can be modelled.
+    return Classes((_like(found[0], 0), _like(found[0], 1))) if set(found) <= {0, 1} else Classes(tuple(found))
+
+
+def as_numbers(table: Table) -> npt.NDArray[np.float64]:
+    """Replies as numbers, which outputs that are numbers or probabilities must stay."""
+    if table.dtype.kind == "O" and not any(isinstance(value, str) for value in table.ravel().tolist()):
+        return table.astype(np.float64)  # a number beside labels
+    if table.dtype.kind not in "biuf":
+        raise BlackBoxError(
+            f"Replies have dtype {table.dtype}, expected numbers as before. "
+            "Return the same kind of outputs on every call, or set output_kind."
+        )
+    return table.astype(np.float64)
+
+
+def as_probabilities(table: Table) -> npt.NDArray[np.float64]:
+    """Replies as numbers in [0, 1]."""
+    numbers = as_numbers(table)
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() <= 1):
+        raise BlackBoxError(
+            f"Replies range from {numbers.min():g} to {numbers.max():g}, expected probabilities in [0, "
+            "1]. Return probabilities on every call, or set output_kind='continuous'."
+        )
+    return numbers
+
+
+def check_codes(codes: Table, known: Classes, name: str) -> None:
+    """Refuse what are no class indices of an output."""
+    if codes.dtype.kind not in "iu" or codes.min(initial=0) < 0 or codes.max(initial=0) >= len(known):
+        raise InputError(
+            f"decode got values outside the {len(known)} classes of output {name!r}, "
+            f"expected integers from 0 to {len(known) - 1}. Give codes as encode returns them."
+        )
+
+
+def _are_whole(table: Table) -> bool:
+    if table.dtype.kind in "biu":
+        return True
+    numbers = table.astype(np.float64)
+    return bool((numbers == np.rint(numbers)).all())
+
+
+def _is_inside(table: Table) -> bool:
+    """Whether all numbers lie in [0, 1]."""
+    numbers = table.astype(np.float64)
+    return bool(numbers.min() >= 0 and numbers.max() <= 1)
+
+
+def _like(label: Label, value: int) -> Label:
+    kind = type(label)
+    return kind(value)

@@ -1,0 +1,114 @@
+"""Removed columns take the values of another row that is like this one in what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from sklearn.utils.sparsefuncs import mean_variance_axis
+
+from sointer._support import containers
+from sointer.masking.removal import Background, BoolArray, FloatArray, RemovalByRows, check_mask
+
+N_NEAREST = 10
+LARGEST_SHARE = 0.1  # of few background rows, at most this share counts as near
+TOLERANCE = 1e-9  # squared distances that differ by less are equal
+SMALLEST_VARIANCE = 1e-24  # as a share of the squared mean
+CHUNK_ENTRIES = 2**21
+HASH_ROWS = 256
+
+
+class ConditionalRemoval(RemovalByRows):
+    """The removed columns of a sample are taken together from one of the training rows nearest to it in the kept ones.
+
+    Every feature has the same weight in a distance, whatever its unit and however many columns it has. A
+    training row is never its own donor. With nothing kept, all rows are equally near: a marginal draw.
+    """
+
+    name = "conditional"
+
+    def __init__(self, background: Background, scale: FloatArray) -> None:
+        self.background = background
+        self.scale = scale
+        rows = background.rows
+        n_rows = int(rows.shape[0])
+        self.n_nearest = max(1, min(N_NEAREST, int(LARGEST_SHARE * n_rows)))
+        self._center = np.zeros(background.n_columns)
+        if containers.is_sparse(rows):
+            scaled: Any = rows.multiply(scale).T.tocsr()
+            self._terms: Any = sparse.vstack([scaled.multiply(scaled), -2.0 * scaled], format="csc")
+        else:
+            self._center = rows.mean(axis=0)
+            scaled = ((rows - self._center) * scale).T
+            self._terms = np.ascontiguousarray(np.vstack([scaled**2, -2.0 * scaled]))
+        parts = [np.arange(start, min(start + HASH_ROWS, n_rows)) for start in range(0, n_rows, HASH_ROWS)]
+        hashes = np.concatenate([row_hashes(background.take(part)) for part in parts])
+        self._by_hash = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[self._by_hash]
+
+    @classmethod
+    def of(cls, background: Background, column_feature: npt.NDArray[np.int64]) -> ConditionalRemoval:
+        """Scale columns so that two rows differ equally much, on average, in every feature that varies."""
+        variance = np.bincount(column_feature, weights=_variances(background.rows))[column_feature]
+        return cls(background, np.where(variance > 0, 1.0 / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0))
+
+    def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
+        check_mask(Z, keep, self.background.n_columns)
+        return self._fill(Z, keep, self._donors(Z, keep, rng.random((1, len(Z))))[0])
+
+    def draws(self, Z: FloatArray, keep: BoolArray, n: int, rng: np.random.Generator) -> Iterator[FloatArray]:
+        check_mask(Z, keep, self.background.n_columns)
+        for donors in self._donors(Z, keep, rng.random((n, 1))):
+            yield self._fill(Z, keep, donors)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        meta, arrays = self.background.state()
+        return {"type": "conditional", "name": self.name, **meta}, {**arrays, "scale": self.scale}
+
+    def _fill(self, Z: FloatArray, keep: BoolArray, donors: npt.NDArray[np.int64]) -> FloatArray:
+        return np.where(keep, Z, self.background.take(donors))
+
+    def _donors(self, Z: FloatArray, keep: BoolArray, lots: FloatArray) -> npt.NDArray[np.int64]:
+        """Background rows for every draw and sample: (draws, n); `lots` in [0, 1) are for each sample, or for all."""
+        lots = np.broadcast_to(lots, (len(lots), len(Z)))
+        donors = np.empty(lots.shape, dtype=np.int64)
+        step = max(1, CHUNK_ENTRIES // max(self._terms.shape))
+        for start in range(0, len(Z), step):
+            some = slice(start, start + step)
+            near = self._near(Z[some], keep[some])
+            count = near.sum(axis=1)
+            first = np.cumsum(count) - count
+            donors[:, some] = np.nonzero(near)[1][first + (lots[:, some] * count).astype(np.int64)]
+        return donors
+
+    def _near(self, Z: FloatArray, keep: BoolArray) -> BoolArray:
+        """Which background rows are among the nearest, with all that are as near as the last: (n, background rows)."""
+        kept = (np.where(keep, Z, self._center) - self._center) * self.scale
+        # Squared distances over the kept columns, less what is the same for all background rows.
+        distances = np.asarray(np.hstack([keep.astype(np.float64), kept]) @ self._terms)
+        hashes = row_hashes(Z)
+        place = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        known = np.flatnonzero(self._hashes[place] == hashes)
+        distances[known, self._by_hash[place[known]]] = np.inf  # the row itself; its twins may be donors
+        last = np.partition(distances, self.n_nearest - 1, axis=1)[:, self.n_nearest - 1 : self.n_nearest]
+        return np.asarray(distances <= last + TOLERANCE)
+
+
+def _variances(rows: Any) -> FloatArray:
+    """Of every column; zero where there is only what rounding leaves of equal numbers."""
+    if containers.is_sparse(rows):
+        mean, variance = mean_variance_axis(rows, axis=0)
+    else:
+        mean, variance = rows.mean(axis=0), rows.var(axis=0)
+    return np.where(variance > SMALLEST_VARIANCE * np.square(mean), variance, 0.0)
+
+
+def row_hashes(rows: FloatArray) -> npt.NDArray[np.uint64]:
+    """One number per dense row; rows of equal numbers have equal ones."""
+    bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)  # adding turns -0.0 into 0.0
+    lots = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    mixed = (bits ^ (bits >> np.uint64(32))) * lots
+    return np.asarray((mixed ^ (mixed >> np.uint64(32))).sum(axis=1, dtype=np.uint64))

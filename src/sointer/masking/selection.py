@@ -1,0 +1,249 @@
+"""From scores to a selection: which units can be chosen, how they rank, how few the black box confirms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer.masking.groups import Groups
+from sointer.masking.removal import Removal
+
+FEW = 24
+"""Up to so many units are quicker found one after the other than by sorting."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What is known of the units of rows, all (rows, units), and of the values that are explained, (rows,)."""
+
+    scores: NDArray[np.float32]
+    """Larger is more relevant."""
+    values: NDArray[Any]
+    """The encoded value of each row's target."""
+    key: NDArray[np.float32] | None = None
+    """What units are ranked by, where that is not the scores."""
+    effects: NDArray[np.float32] | None = None
+    """Signed, in the unit of the output."""
+    base: NDArray[np.float32] | None = None
+    """(rows,) what the output is on average, from which effects lead away."""
+    needed: NDArray[np.bool_] | None = None
+    """Units that matter."""
+    locality: NDArray[np.int64] | None = None
+    """(rows,) the node of the locality table that each row lies in."""
+    n_opposite: NDArray[np.int64] | None = None
+    """(rows,) of images: how many of those in fit have another label at the target."""
+
+    @property
+    def ranked_by(self) -> NDArray[np.float32]:
+        """Units that are needed come before all others."""
+        key = self.scores if self.key is None else self.key
+        if self.needed is None:
+            return key
+        low, high = key.min(axis=1, keepdims=True), key.max(axis=1, keepdims=True)
+        # The others move down: keys may be in any unit, tiny or huge, and those of units that are needed stay exact.
+        size = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+        down = 1.001 * (high.astype(np.float64) - low) + 1e-6 * size + 1e-30
+        return np.where(self.needed, key, (key - down).astype(np.float32))
+
+
+class Confirms(Protocol):
+    """Asks the black box whether a row reduced to a selection keeps its target's value."""
+
+    def agreement(
+        self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
+    ) -> NDArray[np.float64]: ...
+
+
+def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Units of dense encoded rows that differ from their reference, the only ones that can be chosen: (rows, units).
+
+    Groups that differ from row to row must be those of these rows.
+    """
+    return groups.any_column(removal.differs(rows))
+
+
+def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int | None = None) -> NDArray[np.int64]:
+    """The n (or all) best units of each row, best first; units that equal their reference are -1, at the end.
+
+    Of equal scores the first comes first, however many are ranked.
+    """
+    n = scores.shape[1] if n is None else min(n, scores.shape[1])
+    key = np.where(allowed, scores, np.float32(-np.inf))
+    return _one_by_one(key, n) if n <= FEW else _sorted(key, n)
+
+
+def _one_by_one(scores: NDArray[np.float32], n: int) -> NDArray[np.int64]:
+    rows, nothing = np.arange(len(scores)), np.float32(-np.inf)
+    order = np.empty((len(scores), n), dtype=np.int64)
+    for place in range(n):
+        best = scores.argmax(axis=1)
+        order[:, place] = np.where(scores[rows, best] == nothing, -1, best)
+        scores[rows, best] = nothing
+    return order
+
+
+def _sorted(scores: NDArray[np.float32], n: int) -> NDArray[np.int64]:
+    bits = (scores + np.float32(0.0)).view(np.int32)  # no -0.0
+    rising = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)  # whole numbers in the order of the scores
+    places = (~rising.astype(np.int64) << 32) | np.arange(scores.shape[1])  # so no two are equal
+    if n < places.shape[1]:
+        places = np.partition(places, n - 1, axis=1)[:, :n]
+    places.sort(axis=1)
+    order = places & 0xFFFFFFFF
+    return np.where(np.take_along_axis(scores, order, axis=1) == -np.inf, -1, order)
+
+
+def first_units(ranking: NDArray[np.int64], sizes: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
+    """Boolean mask (rows, units) of the first `sizes` units of each row's ranking."""
+    positions = np.arange(ranking.shape[1])
+    used = (positions < sizes[:, None]) & (ranking >= 0)
+    mask = np.zeros((len(ranking), n_units + 1), dtype=bool)
+    rows = np.broadcast_to(np.arange(len(ranking))[:, None], ranking.shape)
+    mask[rows[used], ranking[used]] = True
+    return mask[:, :n_units]
+
+
+@dataclass(frozen=True)
+class EnergyConfirms:
+    """Takes the energy's word for the black box's, so that explaining costs no query."""
+
+    likely: Callable[[NDArray[np.int64], NDArray[np.bool_]], NDArray[np.float64]]
+    """Log-probability that reduced rows keep their target's value."""
+    least: float = 0.9
+
+    def agreement(
+        self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
+    ) -> NDArray[np.float64]:
+        return np.asarray(self.likely(rows, keep_units) >= np.log(self.least), dtype=np.float64)
+
+
+def smallest_confirmed(
+    source: Confirms,
+    ranking: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    *,
+    n_draws: int = 5,
+    seed: int = 0,
+) -> NDArray[np.int64]:
+    """Per row, how many of the best units suffice for the black box to repeat its target in every draw.
+
+    Sizes are doubled until they suffice and the last gap is then halved. A row that is not confirmed even
+    with all its units (a black box that changes its mind) keeps them all.
+    """
+    n_rows, n_units = ranking.shape
+    most = np.maximum((ranking >= 0).sum(axis=1), 1)
+
+    def confirmed(rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        keep = first_units(ranking[rows], sizes, n_units)
+        return np.asarray(source.agreement(keep, targets[rows], rows=rows, n_draws=n_draws, seed=seed) == 1.0)
+
+    low = np.zeros(n_rows, dtype=np.int64)  # not confirmed (or nothing)
+    high = most.copy()  # confirmed (or everything)
+    size = np.ones(n_rows, dtype=np.int64)
+    found = np.zeros(n_rows, dtype=bool)
+    growing = np.arange(n_rows)
+    while len(growing):
+        suffices = confirmed(growing, size[growing])
+        done = suffices | (size[growing] >= most[growing])
+        found[growing[suffices]] = True
+        high[growing[suffices]] = size[growing[suffices]]
+        low[growing[~done]] = size[growing[~done]]
+        growing = growing[~done]
+        size[growing] = np.minimum(2 * size[growing], most[growing])
+    low[~found] = most[~found] - 1  # not confirmed even whole: keep everything, ask no more
+    halving = np.flatnonzero(high - low > 1)
+    while len(halving):
+        middle = (low[halving] + high[halving]) // 2
+        suffices = confirmed(halving, middle)
+        high[halving[suffices]] = middle[suffices]
+        low[halving[~suffices]] = middle[~suffices]
+        halving = halving[high[halving] - low[halving] > 1]
+    return np.asarray(high, dtype=np.int64)
+
+
+N_PROPOSALS = 64
+N_SWAPPED = 8
+N_DRAWS = 5  # where removal is random
+LEAST_NOISE, MOST_NOISE = 0.1, 1.0
+
+Likely = Callable[[NDArray[np.int64], NDArray[np.bool_]], NDArray[np.float64]]
+"""For rows and selections of them, how likely it is that the target keeps its value."""
+
+
+def refine_ranking(
+    source: Confirms,
+    likely: Likely,
+    ranking: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    targets: NDArray[np.int64],
+    k: int,
+    *,
+    n_questions: int,
+    n_draws: int,
+    seed: int,
+) -> NDArray[np.int64]:
+    """Rankings whose first k units the black box confirms, where one is found within n_questions for each row.
+
+    Rows that are confirmed as they are cost one question (of n_draws draws). For the others, variations of the
+    ranking are proposed, the energy orders them, and the black box is asked about the most promising first.
+    """
+    n_rows, n_units = ranking.shape
+    order: NDArray[np.int64] = ranking.copy()
+    rng = np.random.default_rng(seed)
+
+    def confirmed(rows: NDArray[np.int64], tried: NDArray[np.int64]) -> NDArray[np.bool_]:
+        keep = first_units(tried, np.full(len(tried), k), n_units)
+        return np.asarray(source.agreement(keep, targets[rows], rows=rows, n_draws=n_draws, seed=seed) == 1.0)
+
+    n_rounds = n_questions // n_draws
+    if n_rounds == 0:
+        return order
+    rows = np.arange(n_rows)
+    rows = rows[~confirmed(rows, ranking)]
+    proposals = {row: _propose(row, likely, ranking[row], scores[row], k, n_rounds - 1, rng) for row in rows.tolist()}
+    for round_number in range(n_rounds - 1):
+        rows = np.array([row for row in rows.tolist() if len(proposals[row]) > round_number], dtype=np.int64)
+        if len(rows) == 0:
+            break
+        tried = np.stack([proposals[row][round_number] for row in rows.tolist()])
+        agrees = confirmed(rows, tried)
+        for row, best in zip(rows[agrees].tolist(), tried[agrees], strict=True):
+            order[row] = np.concatenate([best, ranking[row][~np.isin(ranking[row], best)]])[:n_units]
+        rows = rows[~agrees]
+    return order
+
+
+def _propose(
+    row: int,
+    likely: Likely,
+    ranking: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    k: int,
+    n: int,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """The n most promising other selections of a row, or as many as there are: (n, k), best unit first."""
+    allowed = ranking[ranking >= 0]
+    if len(allowed) <= k:
+        return np.empty((0, k), dtype=np.int64)  # all of them are selected already
+    own = scores[allowed].astype(np.float64)
+    spread = np.std(own[: max(2, 3 * k)]) or 1.0
+    noise = np.linspace(LEAST_NOISE, MOST_NOISE, N_PROPOSALS)[:, None] * spread
+    varied = np.argsort(-(own + noise * rng.gumbel(size=(N_PROPOSALS, len(own)))), axis=1)[:, :k]
+    varied = np.unique(np.sort(np.vstack([varied, _swaps(k, len(own))]), axis=1), axis=0)
+    varied = varied[(varied != np.arange(k)).any(axis=1)]  # sorted positions: the best unit stands first
+    keep = first_units(allowed[varied], np.full(len(varied), k), len(scores))
+    best = np.argsort(-likely(np.full(len(varied), row), keep), kind="stable")[:n]
+    return np.asarray(allowed[varied[best]])
+
+
+def _swaps(k: int, n: int) -> NDArray[np.int64]:
+    """Positions 0 to k - 1 with one of the last taken out and one of the next n - k put in: (swaps, k)."""
+    out, into = np.arange(max(0, k - N_SWAPPED), k), np.arange(k, min(n, k + N_SWAPPED))
+    swaps = np.tile(np.arange(k), (len(out) * len(into), 1))
+    swaps[np.arange(len(swaps)), np.repeat(out, len(into))] = np.tile(into, len(out))
+    return swaps
