@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from sointer.data.outputs import Outputs
-from sointer.energy.encoding import PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
-from sointer.energy.space import OutputSpace
+from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits, redraw_effects
 
 N_COLUMNS = 5

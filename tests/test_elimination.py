@@ -17,16 +17,15 @@ from sointer.energy.sparse import SparseRows
 from sointer.interpreter.elimination import (
     BLOCK_ROWS,
     LEAST_ROOM,
+    PresentUnits,
     blocks,
     eliminate,
     is_decided_by_features,
+    path_positions,
     ranked_above,
     rows_at_once,
 )
-from sointer.interpreter.gradients import path_positions
-from sointer.interpreter.networks import EliminationInterpreter
-from sointer.interpreter.present import PresentUnits
-from sointer.interpreter.relaxation import hard_top_k
+from sointer.interpreter.networks import EliminationInterpreter, hard_top_k
 from sointer.training.sparse_rows import selection_sizes
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sointer.energy.encoding import MAX_ENCODED, InputScaling, PiecewiseLinear
+from sointer.energy.space import MAX_ENCODED, InputScaling, PiecewiseLinear
 from sointer.energy.sparse import SparseRows
 
 N_BINS = 8

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sointer.energy.encoding import InputScaling, PiecewiseLinear
 from sointer.energy.networks import AtProjection, SeparateEnergy, VectorEnergy, energy_of
-from sointer.energy.space import OutputSpace
+from sointer.energy.space import InputScaling, OutputSpace, PiecewiseLinear
 
 SPACES = {
     "binary": OutputSpace((2, 2, 2)),

@@ -13,7 +13,7 @@ from torch import Tensor
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.space import OutputSpace
-from sointer.interpreter.gradients import path_positions, slopes_along
+from sointer.interpreter.elimination import path_positions, slopes_along
 
 
 @dataclass

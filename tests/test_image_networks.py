@@ -13,12 +13,10 @@ from sointer._support.unet import UNetwork, draw_weights
 from sointer.data.images import ImageShape
 from sointer.data.inputs import InputFormat
 from sointer.energy.image import Evidence, ImageEnergy, cell_side, follows
-from sointer.interpreter.image import ImageInterpreter, sufficient
-from sointer.interpreter.pixels import PixelUnits
+from sointer.interpreter.image import ImageInterpreter, PixelUnits, sufficient
 from sointer.masking.groups import Groups
-from sointer.training.image_masks import several_scales
 from sointer.training.image_steps import lr_scale
-from sointer.training.image_swaps import Predictions, followed
+from sointer.training.image_swaps import Predictions, followed, several_scales
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

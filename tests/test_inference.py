@@ -10,16 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from sointer.energy import enumeration
-from sointer.energy.enumeration import energy_table, exact_log_marginals, target_log_weights
+from sointer.energy import inference as enumeration
 from sointer.energy.inference import (
     best_other,
     cheapest_change,
     conditional_log_probabilities,
+    energy_table,
+    exact_log_marginals,
     gradient_inference,
     mean_field_log_marginals,
     mean_field_log_odds,
     target_log_odds,
+    target_log_weights,
 )
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace

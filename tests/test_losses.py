@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sointer.energy import losses
-from sointer.energy.enumeration import exact_log_marginals
-from sointer.energy.inference import mean_field_log_marginals
+from sointer.energy import likelihood as losses
+from sointer.energy.inference import exact_log_marginals, mean_field_log_marginals
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace

@@ -14,7 +14,7 @@ from sklearn import config_context, get_config
 from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.datasets.synthetic import paper_e1
 from sointer.errors import BlackBoxError, InterruptedFitWarning
-from sointer.training.energy_steps import EnergyTrainer
+from sointer.training.energy import EnergyTrainer
 
 BUDGET, N_FEATURES = 1600, 6  # with fewer questions nothing is asked ahead
 QUICK = {"training": TrainingConfig(n_epochs=4)}

@@ -13,7 +13,8 @@ from torch import Tensor
 from sointer import SOInter
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.images import ImageShape
-from sointer.energy import descent, losses
+from sointer.energy import descent
+from sointer.energy import likelihood as losses
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SideBySideEnergies
 from sointer.energy.paper_image import PaperImageEnergy, paper_image_energy

@@ -9,8 +9,8 @@ import torch
 from sointer import SOInter
 from sointer.config import TrainingConfig
 from sointer.datasets.structural import STRUCTURAL_PROBLEMS, copied_outputs, mixed_continuous, mixed_sum
-from sointer.energy.clamping import outputs_given
-from sointer.training import conditional_steps
+from sointer.energy.likelihood import outputs_given
+from sointer.training import energy as conditional_steps
 
 HASTY = {
     "training": TrainingConfig(n_epochs=4),

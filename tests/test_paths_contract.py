@@ -22,7 +22,7 @@ from sointer.config import EnergyConfig, TrainingConfig
 from sointer.datasets.structural import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
 from sointer.errors import InputError
 from sointer.paths import one_to_one
-from sointer.training import conditional_steps
+from sointer.training import energy as conditional_steps
 
 HASTY = {
     "training": TrainingConfig(n_epochs=2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sointer.energy.products import Linear, dense_linear, product, product_and
+from sointer.energy.sparse import Linear, dense_linear, product, product_and
 
 SIZES = [1, 3, 5, 10, 11, 16, 150]
 

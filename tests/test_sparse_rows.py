@@ -22,13 +22,12 @@ from sointer.energy.networks import AtProjection, SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import SparseRows, linear
 from sointer.errors import InputError
+from sointer.interpreter import scoring as sparse_scoring
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
-from sointer.scoring import sparse_rows as sparse_scoring
-from sointer.training import task as task_module
-from sointer.training.points import Points
-from sointer.training.task import Configs, Task, as_small, compact, concatenate
+from sointer.training import context as task_module
+from sointer.training.context import Configs, Points, Task, as_small, compact, concatenate
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

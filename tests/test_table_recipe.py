@@ -11,7 +11,7 @@ from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.errors import InterruptedFitWarning, SointerWarning, UnstableBlackBoxWarning
 from sointer.interpreter.localities import leaves
 from sointer.training import table_interpreter
-from sointer.training.energy_steps import EnergyTrainer
+from sointer.training.energy import EnergyTrainer
 from sointer.training.table_interpreter import Interpretation
 from sointer.training.tables import FIRST_LOOK
 

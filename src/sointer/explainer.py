@@ -39,26 +39,21 @@ from sointer.errors import (
 )
 from sointer.explanation import Explanation
 from sointer.interpreter.image import ImageInterpreter
+from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
+from sointer.interpreter.scoring import RowScorer, Scorer, SparseRowScorer, TableScorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
 from sointer.localities import Localities
 from sointer.masking.rows import Source
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import NoPaths, Trace
-from sointer.scoring.images import ImageScorer
-from sointer.scoring.places import describe_localities
-from sointer.scoring.rows import RowScorer
-from sointer.scoring.scorer import Scorer
-from sointer.scoring.sparse_rows import SparseRowScorer
-from sointer.scoring.tables import TableScorer
 from sointer.tracing import Tracer
-from sointer.training.history import History
+from sointer.training.context import Configs, Task, Trained, compact
+from sointer.training.history import POOR_SKILL, History
 from sointer.training.images import train_images
 from sointer.training.paper import train_paper
-from sointer.training.quality import POOR_SKILL
 from sointer.training.sparse_rows import train_sparse_rows
 from sointer.training.tables import train_tables
-from sointer.training.task import Configs, Task, Trained, compact
 
 N_AUTO_QUERIES = (5_000, 50_000)
 N_IMAGE_QUERIES = 16_000

@@ -15,17 +15,16 @@ from torch import Tensor
 
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.torch_state import one_thread, seeded
-from sointer.energy.clamping import outputs_given
 from sointer.energy.conditional import TargetGivenOthers
 from sointer.energy.interactions import output_interactions
-from sointer.energy.likelihood import Likelihood
+from sointer.energy.likelihood import Likelihood, outputs_given
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
 from sointer.masking.rows import Source
 from sointer.masking.selection import first_units
 from sointer.paths import Paths, one_to_one
-from sointer.training.conditional_steps import learn_target
-from sointer.training.points import Points
+from sointer.training.context import Points
+from sointer.training.energy import learn_target
 
 N_POINTS = 4096
 SHARE_WHOLE = 0.25

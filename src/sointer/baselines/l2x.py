@@ -16,7 +16,7 @@ from sointer.baselines.baseline import Answers, Baseline
 from sointer.baselines.hide_and_seek import check_number
 from sointer.baselines.l2x_networks import NEVER, Networks, answer_loss
 from sointer.errors import InputError
-from sointer.interpreter.relaxation import gumbel_k_hot, hard_top_k
+from sointer.interpreter.networks import gumbel_k_hot, hard_top_k
 from sointer.masking.rows import Source
 from sointer.masking.selection import allowed_units
 from sointer.training.history import History

@@ -11,7 +11,7 @@ from sointer._support.torch_state import seeded
 from sointer.base import Subject
 from sointer.data.outputs import Outputs
 from sointer.masking.removal import FixedRemoval
-from sointer.training.task import is_mostly_zero
+from sointer.training.context import is_mostly_zero
 
 NEVER = -1e9
 

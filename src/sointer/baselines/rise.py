@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from sointer.baselines.by_swaps import BySwaps
 from sointer.baselines.row_by_row import N_SAMPLES, Row
-from sointer.interpreter.pixels import PixelUnits
-from sointer.training.image_masks import several_scales
+from sointer.interpreter.image import PixelUnits
+from sointer.training.image_swaps import several_scales
 
 MIN_VARIANCE = 0.02
 

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sointer.energy.encoding import Encoding
-from sointer.energy.space import OutputSpace
+from sointer.energy.space import Encoding, OutputSpace
 from sointer.energy.sparse import Inputs
 
 WIDTH = 64

@@ -10,12 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sointer.energy.encoding import Encoding, InputScaling
 from sointer.energy.image import ImageEnergy
 from sointer.energy.paper_image import PaperImageEnergy
-from sointer.energy.products import Linear, dense_linear, product
-from sointer.energy.space import OutputSpace
-from sointer.energy.sparse import Inputs, SparseRows
+from sointer.energy.space import Encoding, InputScaling, OutputSpace
+from sointer.energy.sparse import Inputs, Linear, SparseRows, dense_linear, product
 
 PULLED_ROWS = 32
 Activation = Literal["silu", "softplus"]

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AtProjection, TrainableEnergy
-from sointer.energy.products import Linear, product
-from sointer.interpreter.gradients import slopes_along
+from sointer.energy.sparse import Linear, product
+from sointer.interpreter.elimination import slopes_along
 
 N_POINTS = 64
 """On paths, at the least."""

@@ -10,19 +10,86 @@ layer, its push, is looked up once; after that a row is a few vectors, however m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from sointer.energy.networks import AtProjection
-from sointer.energy.sparse import Inputs, SparseRows
-from sointer.interpreter.gradients import slopes_along
-from sointer.interpreter.present import PresentUnits
+from sointer.energy.sparse import Inputs, SparseRows, starts_of
 
 if TYPE_CHECKING:
     from sointer.interpreter.networks import EliminationInterpreter
+
+
+@dataclass(frozen=True)
+class PresentUnits:
+    """All units that differ from the reference, row by row."""
+
+    of_unit: SparseRows
+    """For each of them, by how much its columns differ."""
+    unit: Tensor
+    first: Tensor
+    """Where each row's units begin: (rows + 1,)."""
+    n_units: int
+
+    @classmethod
+    def of(cls, differences: SparseRows, unit_of_column: Tensor) -> PresentUnits:
+        """Of rows, given by how they differ from the reference."""
+        row, column, value = differences.entries()
+        n_units = int(unit_of_column.max()) + 1
+        key = row * n_units + unit_of_column[column]
+        if bool((key[1:] < key[:-1]).any()):
+            order = key.argsort(stable=True)
+            key, column, value = key[order], column[order], value[order]
+        units, counts = key.unique_consecutive(return_counts=True)
+        first = torch.searchsorted(units, torch.arange(len(differences) + 1) * n_units)
+        of_unit = SparseRows(starts_of(counts), column, value, differences.n_columns)
+        return cls(of_unit, units % n_units, first, n_units)
+
+    @property
+    def n_of_row(self) -> Tensor:
+        return self.first.diff()
+
+    def table(self, rows: Tensor, n_rows: int, room: int) -> tuple[Tensor, Tensor]:
+        """The units of some rows, as numbers of all that are present and as units: (n_rows, room).
+
+        Where there is none, -1 and n_units stand instead.
+        """
+        place, n_here = torch.arange(room), torch.zeros(n_rows, 1, dtype=torch.long)
+        n_here[: len(rows), 0] = self.n_of_row[rows]
+        begin = torch.zeros_like(n_here)
+        begin[: len(rows), 0] = self.first[rows]
+        there = torch.where(place < n_here, begin + place, -1)
+        return there, torch.cat([self.unit, torch.tensor([self.n_units])])[there]
+
+    def differences(self, there: Tensor) -> SparseRows:
+        """A row for every place of such a table, by how much the columns of its unit differ; none where it is -1."""
+        return self.of_unit.take(there.flatten())
+
+
+GOLDEN = 0.6180339887498949
+
+
+def path_positions(n_steps: int) -> Tensor:
+    """Evenly spread positions in (0, 1), in an order that mixes early and late ones."""
+    positions = (torch.arange(n_steps, dtype=torch.float64) * GOLDEN + 0.5) % 1.0
+    return ((positions.argsort().argsort().double() + 0.5) / n_steps).float()
+
+
+def slopes_along(evidence: Callable[[Tensor], Tensor], start: Tensor, end: Tensor, n_steps: int) -> Tensor:
+    """Gradients of evidence at points on straight paths: (steps, rows, width).
+
+    Paths lead from `start`, (1, width) or (steps, 1, width), to each row of `end`, (rows, width).
+    """
+    with torch.enable_grad():
+        path = start + path_positions(n_steps).view(n_steps, 1, 1) * (end - start)
+        points = path.reshape(-1, path.shape[2]).detach().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(evidence(points).sum(), points)
+    return gradient.view_as(path)
+
 
 LEAST_ROOM, BLOCK_ROWS, BLOCK_UNITS = 16, 32, 4096
 """Rows are looked at in blocks with room for as many units in each row. The shape of its block depends on a row alone,

@@ -26,7 +26,7 @@ from sointer.persistence.checks import check_facts
 from sointer.persistence.networks import restore_networks
 from sointer.storage import DAMAGE, Storage
 from sointer.storage.weights import need
-from sointer.training.task import Configs
+from sointer.training.context import Configs
 
 STORAGE = Storage("explainer", "explainer.json", 4, oldest=4)
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")

@@ -11,20 +11,19 @@ from torch import Tensor, nn
 from sointer._support.torch_state import seeded
 from sointer._support.unet import channels_last
 from sointer.data.labels import N_KNOTS
-from sointer.energy.encoding import PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
 from sointer.energy.paper_image import paper_image_energy
-from sointer.energy.space import OutputSpace
+from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.explainer import SOInter
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
 from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter
 from sointer.storage.weights import check_shapes, need
-from sointer.training.energy_steps import build_energy
+from sointer.training.energy import build_energy
 from sointer.training.images import build_networks
-from sointer.training.paper_networks import PaperEnergy, paper_energy
+from sointer.training.paper import PaperEnergy, paper_energy
 
 MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
 NO_MEMORY = torch.device("meta")

@@ -12,7 +12,7 @@ from sointer._support.formatting import effects_from
 from sointer.report.report_content import Card
 from sointer.report.shares import Share, confirmed_share
 from sointer.report.target_facts import unusual_share
-from sointer.training.quality import POOR_SKILL
+from sointer.training.history import POOR_SKILL
 
 if TYPE_CHECKING:
     from sointer.base import Explainer

@@ -12,8 +12,8 @@ from torch import Tensor
 from sointer._support.torch_state import seeded
 from sointer.energy.networks import VectorEnergy
 from sointer.interpreter.effects import Effects, GradientNetwork
+from sointer.training.context import Task
 from sointer.training.optim import Adam, Group
-from sointer.training.task import Task
 
 MAX_COLUMNS = 24
 """With more output columns the gradient is computed at points of paths, not predicted."""

@@ -16,12 +16,11 @@ from sointer.data.outputs import Outputs
 from sointer.energy.image import ImageEnergy
 from sointer.errors import BlackBoxError, FewImagesWarning, InputError
 from sointer.interpreter.image import ImageInterpreter
-from sointer.training.image_checks import choose_by_queries
-from sointer.training.image_steps import ImageSteps
+from sointer.training.context import Configs, Replies, Task, Trained, concatenate, n_asked_twice, repeatability, slices
+from sointer.training.history import Quality
+from sointer.training.image_steps import ImageSteps, choose_by_queries
 from sointer.training.image_swaps import Mixtures, Planned, Predictions, plan_mixtures
-from sointer.training.quality import Quality
 from sointer.training.queries import N_FIRST
-from sointer.training.task import Configs, Replies, Task, Trained, concatenate, n_asked_twice, repeatability, slices
 
 MIXTURES_PER_IMAGE = 4
 WHOLE, CHECKS = 0.2, 0.1

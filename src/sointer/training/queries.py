@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.masking.selection import allowed_units
-from sointer.training.task import Question, Replies, Task, concatenate, n_asked_twice
+from sointer.training.context import Question, Replies, Task, concatenate, n_asked_twice
 
 N_FIRST = 16
 SHARE_ASKED_LATER = 0.2

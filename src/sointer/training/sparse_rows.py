@@ -12,12 +12,11 @@ from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.space import OutputSpace
 from sointer.interpreter.elimination import whole_rows
-from sointer.interpreter.networks import EliminationInterpreter
-from sointer.interpreter.relaxation import hard_top_k
-from sointer.training.energy_steps import EnergyTrainer, build_energy, fit_scaling, some_held_out
-from sointer.training.quality import Quality
+from sointer.interpreter.networks import EliminationInterpreter, hard_top_k
+from sointer.training.context import Pairs, Question, Task, Trained, concatenate, n_asked_twice, repeatability
+from sointer.training.energy import EnergyTrainer, build_energy, fit_scaling, some_held_out
+from sointer.training.history import Quality
 from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs
-from sointer.training.task import Pairs, Question, Task, Trained, concatenate, n_asked_twice, repeatability
 
 FIRST_SELECTION, FIRST_SELECTED_ANSWERS = 0.4, 0.55
 """Shares of the energy's steps after which features are first selected, and after which it first learns from that.

@@ -28,8 +28,8 @@ from sointer.interpreter.localities import (
     prune_unconfirmed,
 )
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
+from sointer.training.context import Task, as_codes
 from sointer.training.gradient_network import teach_gradients
-from sointer.training.task import Task, as_codes
 
 N_POOL, N_DRAWS, MAX_UNITS_REDRAWN = 1_000, 8, 256
 N_REFERENCES = 64

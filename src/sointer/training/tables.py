@@ -11,22 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.data.outputs import Outputs
-from sointer.energy.encoding import PiecewiseLinear
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.space import OutputSpace
+from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.interpreter.effects import redraw_effects
 from sointer.masking.selection import allowed_units
-from sointer.training.energy_steps import EnergyTrainer, build_energy, some_held_out
-from sointer.training.table_interpreter import (
-    MAX_UNITS_REDRAWN,
-    N_DRAWS,
-    Asked,
-    Interpretation,
-    references,
-    strongest_weights,
-    unit_of_column,
-)
-from sointer.training.task import (
+from sointer.training.context import (
     Pairs,
     Question,
     Replies,
@@ -36,6 +25,16 @@ from sointer.training.task import (
     concatenate,
     n_asked_twice,
     repeatability,
+)
+from sointer.training.energy import EnergyTrainer, build_energy, some_held_out
+from sointer.training.table_interpreter import (
+    MAX_UNITS_REDRAWN,
+    N_DRAWS,
+    Asked,
+    Interpretation,
+    references,
+    strongest_weights,
+    unit_of_column,
 )
 
 N_FIRST = 16

@@ -14,11 +14,10 @@ from torch import Tensor
 from sointer._support.torch_state import one_thread
 from sointer.data.targets import majority
 from sointer.energy.image import ImageEnergy, Maps
-from sointer.interpreter.image import MAX_PIXELS_OF_REGION, ImageInterpreter, sufficient
-from sointer.interpreter.pixels import PixelUnits
+from sointer.interpreter.image import MAX_PIXELS_OF_REGION, ImageInterpreter, PixelUnits, sufficient
+from sointer.interpreter.scoring import Targets
 from sointer.masking.rows import Source
 from sointer.masking.selection import Likely, Scored
-from sointer.scoring.scorer import Targets
 
 CHUNK_PIXELS, MIN_IMAGES = 2**14, 4
 CHUNK_CELLS, MIN_ROWS = 2**16, 8

@@ -11,14 +11,13 @@ from torch import Tensor
 
 from sointer._support.torch_state import seeded
 from sointer.config import EnergyConfig
-from sointer.energy.encoding import Encoding, InputScaling, PiecewiseLinear
+from sointer.energy.conditional import TargetGivenOthers
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, TrainableEnergy, VectorEnergy
-from sointer.energy.space import OutputSpace
-from sointer.training.history import History
+from sointer.energy.space import Encoding, InputScaling, OutputSpace, PiecewiseLinear
+from sointer.training.context import Pairs, Points, Task
+from sointer.training.history import History, Quality, quality_of
 from sointer.training.optim import Adam, Group
-from sointer.training.quality import Quality, quality_of
-from sointer.training.task import Pairs, Task
 
 SPARSITY_WARM_UP = 0.25
 # A layer of all outputs' networks together: many outputs must do with narrower ones.
@@ -173,3 +172,25 @@ def some_held_out(task: Task, n: int, n_later: int) -> Tensor:
     held_out = torch.rand(n, generator=task.generator) < share
     held_out[:2] = torch.tensor([True, False])[: min(2, n)]
     return held_out
+
+
+N_STEPS = 1500
+BATCH_SIZE = 256
+LEARNING_RATE = 1e-2
+# How strongly features and other outputs are drawn to zero, in learning rates per step: features must pay more.
+PRICE_OF_FEATURES, PRICE_OF_OUTPUTS = 2.0, 1.0
+
+
+def learn_target(net: TargetGivenOthers, points: Points, y: Tensor, values: Tensor, seed: int) -> TargetGivenOthers:
+    """Train on points, their encoded outputs (rows, columns) and the target's values (rows,)."""
+    generator = torch.Generator().manual_seed(seed)
+    parameters = [p for name, p in net.named_parameters() if not name.startswith("encoding.")]
+    optimiser = Adam([Group(parameters, LEARNING_RATE)])
+    for step in range(N_STEPS):
+        pace = 0.5 * (1.0 + math.cos(math.pi * step / N_STEPS))
+        batch = torch.randint(len(points), (BATCH_SIZE,), generator=generator)
+        optimiser.step(net.loss(net.project(points.take(batch)), y[batch], values[batch]), pace)
+        if step > SPARSITY_WARM_UP * N_STEPS:
+            shrink_columns([net.of_features.weight], pace * LEARNING_RATE * PRICE_OF_FEATURES, net.encoding.column)
+            shrink_columns([net.of_outputs.weight], pace * LEARNING_RATE * PRICE_OF_OUTPUTS)
+    return net.eval().requires_grad_(False)
