@@ -54,7 +54,7 @@ is compared across the two.
   leaves the number to its user.
 - What is absent: for numbers 100 rows of the data, for texts and images a single row of zeros, which is the cheapest
   that these packages can be given; captum takes zeros by itself.
-- **our KernelShap** and **our Lime** are those of `sointer.baselines`: at most 1,000 queries a row, spent on features
+- **our KernelShap** and **our Lime** are our baselines: at most 1,000 queries a row, spent on features
   that differ from their reference.
 - *Exactly the right features* is the share of rows in which the four features that decide were the four that were
   ranked first; equal weights are ranked by lot. How faithful explanations of the texts and the horses are is on

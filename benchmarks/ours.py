@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from subjects import Subject
 
 from sointer import SOInter
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.l2x import L2X
-from sointer.baselines.lime import Lime
 from sointer.config import EnergyConfig, TrainingConfig
+from sointer.explainers.baselines.l2x import L2X
+from sointer.explainers.baselines.lime import Lime
+from sointer.explainers.baselines.shapley import KernelShap
 
 
 class Ours:

@@ -12,15 +12,13 @@ import pytest
 import scipy.sparse as sp
 
 from sointer import BlackBox
-from sointer.baselines.feature_table import FeatureTable
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.l2x import L2X
-from sointer.baselines.lime import KERNEL_WIDTH, Lime, random_keeps
-from sointer.baselines.random import Random
-from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.data.inputs import InputFormat
 from sointer.datasets.synthetic import paper_e1, paper_e2, shuffled
 from sointer.errors import InputError, MissingExtraError, QueryBudgetExceeded
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.l2x import L2X, FeatureTable
+from sointer.explainers.baselines.lime import KERNEL_WIDTH, Lime, random_keeps
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.metrics.ground_truth import exact_match
 
 pytestmark = [

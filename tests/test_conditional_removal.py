@@ -11,11 +11,10 @@ from scipy import sparse
 
 import sointer
 from sointer import SOInter
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.config import TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.masking.build import make_removal
 from sointer.masking.conditional import N_NEAREST, row_hashes
 from sointer.masking.removal import MOST_BACKGROUND_ROWS, Removal

@@ -21,12 +21,11 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
 from sointer import BlackBox, SOInter
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.random import Random
-from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.distributed.groups import SomeOutputs, fit_groups
 from sointer.errors import InputError, PoorFitWarning, SointerWarning
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 
 N = 90
 TINY = {

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from sointer import SOInter, TrainingConfig
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.random import Random
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.shapley import KernelShap
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

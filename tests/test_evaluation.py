@@ -10,16 +10,15 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from sointer.baselines.invase import DEFAULTS
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.lime import Lime
-from sointer.baselines.nearest_pixels import NearestPixels
-from sointer.baselines.random import Random
 from sointer.datasets.planted_segmenters import WindowSegmenter
 from sointer.datasets.scenes import random_scenes
 from sointer.errors import InputError, MissingExtraError
-from sointer.evaluation.compare import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_questions, evaluate
-from sointer.metrics.keep_and_delete import keep_and_delete
+from sointer.explainers.baselines.base import NearestPixels, Random
+from sointer.explainers.baselines.invase import DEFAULTS
+from sointer.explainers.baselines.lime import Lime
+from sointer.explainers.baselines.shapley import KernelShap
+from sointer.metrics.evaluation import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_questions, evaluate
+from sointer.metrics.faithfulness import keep_and_delete
 
 pytest.importorskip("lime")
 pytest.importorskip("shap")
@@ -222,7 +221,7 @@ def test_trees_are_looked_into_and_trained_rivals_named(monkeypatch):
     assert "Invase is left out, for it trains for minutes; name it to include it" in told
     assert "training HideAndSeek with 200 queries, once for each of 2 outputs" in told
     pytest.importorskip("invase")
-    monkeypatch.setattr("sointer.baselines.invase_networks.ESTIMATOR_STEPS", 200)
+    monkeypatch.setattr("sointer.explainers.baselines.invase.ESTIMATOR_STEPS", 200)
     monkeypatch.setitem(DEFAULTS["package"], "n_steps", 10)
     named = evaluate(explainer, X, n_rows=10, n_samples=20, ks=[1], against=["all"])
     assert [method.name for method in named.methods] == [*(method.name for method in found.methods), "Invase"]

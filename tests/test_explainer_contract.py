@@ -14,16 +14,15 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.exceptions import NotFittedError
 
 from sointer import BlackBox, EnergyConfig, Explanation, SOInter, TrainingConfig
-from sointer.baselines.hide_and_seek import HideAndSeek
-from sointer.baselines.invase import Invase
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.l2x import L2X
-from sointer.baselines.lime import Lime
-from sointer.baselines.random import Random
-from sointer.baselines.shapley_sampling import ShapleySampling
-from sointer.baselines.tree_shap import TreeShap
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import InputError
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.hide_and_seek import HideAndSeek
+from sointer.explainers.baselines.invase import Invase
+from sointer.explainers.baselines.l2x import L2X
+from sointer.explainers.baselines.lime import Lime
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.tree_shap import TreeShap
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),
@@ -97,7 +96,7 @@ def grown(model):
 @pytest.fixture(scope="module")
 def estimators_learn_little():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sointer.baselines.invase_networks.ESTIMATOR_STEPS", 20)
+        patch.setattr("sointer.explainers.baselines.invase.ESTIMATOR_STEPS", 20)
         yield
 
 

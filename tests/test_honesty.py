@@ -12,10 +12,10 @@ from scipy.stats import binom
 import sointer
 from quick_fits import QUICK
 from sointer import SOInter, Verification
-from sointer.baselines.random import Random
 from sointer.data.images import ImageShape
-from sointer.distance import Distance, FarRows
 from sointer.errors import FarInputWarning, InputError
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.novelty import Distance, FarRows
 from sointer.masking.removal import Background
 from sointer.streaming.stream import stream_explain
 

@@ -10,16 +10,12 @@ import torch
 from sklearn.base import clone
 
 from sointer import BlackBox, Patches, Superpixels
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.l2x import L2X
-from sointer.baselines.lime import Lime
-from sointer.baselines.minimal_region import MinimalRegion
-from sointer.baselines.nearest_pixels import NearestPixels
-from sointer.baselines.occlusion import Occlusion
-from sointer.baselines.random import Random
-from sointer.baselines.rise import Rise
-from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.errors import BlackBoxError, ConstantFeatureWarning, ConstantOutputWarning, InputError
+from sointer.explainers.baselines.base import NearestPixels, Random
+from sointer.explainers.baselines.by_swaps import MinimalRegion, Occlusion, Rise
+from sointer.explainers.baselines.l2x import L2X
+from sointer.explainers.baselines.lime import Lime
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.metrics.leakage import leakage
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")

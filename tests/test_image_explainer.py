@@ -12,7 +12,6 @@ from sklearn.base import clone
 
 import sointer
 from sointer import BlackBox, Patches, SOInter, Superpixels
-from sointer.baselines.nearest_pixels import NearestPixels
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import (
     BlackBoxError,
@@ -23,6 +22,7 @@ from sointer.errors import (
     NoOppositeWarning,
     PoorFitWarning,
 )
+from sointer.explainers.baselines.base import NearestPixels
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

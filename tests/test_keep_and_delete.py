@@ -7,10 +7,10 @@ import pytest
 import scipy.sparse as sp
 
 from sointer import BlackBox
-from sointer.baselines.random import Random
-from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.errors import InputError
-from sointer.metrics.keep_and_delete import keep_and_delete
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.shapley import ShapleySampling
+from sointer.metrics.faithfulness import keep_and_delete
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

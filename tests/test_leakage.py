@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from sointer.baselines.l2x import L2X
-from sointer.baselines.random import Random
 from sointer.blackbox.box import BlackBox
 from sointer.datasets.synthetic import instancewise_switch, mediated_categorical, paper_e1, shuffled
 from sointer.errors import InputError
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.l2x import L2X
 from sointer.explanation import Explanation
 from sointer.metrics.leakage import Leakage, leakage
 

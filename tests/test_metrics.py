@@ -20,7 +20,7 @@ from sointer.metrics.ground_truth import (
     top_of_sizes,
     true_positive_rates,
 )
-from sointer.metrics.intervals import mean_interval
+from sointer.metrics.segmentation import mean_interval
 
 # --- ground truth --------------------------------------------------------------------------------------
 

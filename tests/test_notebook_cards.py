@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from sointer import SOInter, Verification
-from sointer.localities import Localities, Locality
-from sointer.paths import Paths
+from sointer.paths import Localities, Locality, Paths
 
 EVIL = "<script>alert('$')</script>"
 

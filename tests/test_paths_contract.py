@@ -16,11 +16,12 @@ from matplotlib import pyplot
 from scipy import sparse
 
 import sointer
-from sointer import SOInter, tracing
-from sointer.baselines.random import Random
+from sointer import SOInter
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.datasets.structural import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
 from sointer.errors import InputError
+from sointer.explainers import tracing
+from sointer.explainers.baselines.base import Random
 from sointer.paths import one_to_one
 from sointer.training import energy as conditional_steps
 

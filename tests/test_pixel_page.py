@@ -17,8 +17,8 @@ from browsing import browser
 
 pytest.importorskip("jinja2")
 
-from sointer.baselines.random import Random
 from sointer.errors import InputError
+from sointer.explainers.baselines.base import Random
 from sointer.plot.colours import SELECTED
 from sointer.report.pixel_page import PixelPageContent, render_pixel_page
 

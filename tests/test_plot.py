@@ -20,13 +20,12 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.localities import Localities, Locality
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background
 from sointer.masking.rows import Source
 from sointer.masking.selection import Scored
-from sointer.paths import Paths
+from sointer.paths import Localities, Locality, Paths
 
 matplotlib.use("Agg")
 

@@ -13,12 +13,11 @@ import torch
 
 import sointer
 from sointer import EnergyConfig, SOInter, TrainingConfig
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.l2x import L2X
-from sointer.baselines.lime import Lime
-from sointer.baselines.random import Random
-from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.errors import InputError
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.l2x import L2X
+from sointer.explainers.baselines.lime import Lime
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 import sointer
 from sointer import EnergyConfig, SOInter, TrainingConfig
-from sointer.baselines.random import Random
 from sointer.errors import InputError
+from sointer.explainers.baselines.base import Random
 from sointer.masking.selection import N_DRAWS, first_units, refine_ranking
 
 pytestmark = [

@@ -20,8 +20,8 @@ pytest.importorskip("jinja2")
 
 import sointer
 from sointer import SOInter
-from sointer.baselines.random import Random
 from sointer.errors import InputError
+from sointer.explainers.baselines.base import Random
 from sointer.report.coupling import coupling_map
 from sointer.report.report_content import Place, Pushes, ReportContent, TargetPlaces
 from sointer.report.report_page import render_report

@@ -13,17 +13,14 @@ from sklearn.base import clone
 
 from sointer import BlackBox, Patches, Superpixels
 from sointer._support.torch_state import seeded
-from sointer.baselines.gradients import ExpectedGradients, GradientTimesInput
-from sointer.baselines.minimal_region import MinimalRegion
-from sointer.baselines.nearest_pixels import NearestPixels
-from sointer.baselines.occlusion import MIN_DRAWS, Occlusion, windows
-from sointer.baselines.random import Random
-from sointer.baselines.rise import Rise, coefficients
 from sointer.blackbox.adapters import as_black_box
 from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
 from sointer.datasets.scenes import random_scenes
 from sointer.datasets.tetrominoes import TetrominoClassifier, tetrominoes
 from sointer.errors import InputError
+from sointer.explainers.baselines.base import NearestPixels, Random
+from sointer.explainers.baselines.by_swaps import MIN_DRAWS, MinimalRegion, Occlusion, Rise, coefficients, windows
+from sointer.explainers.baselines.gradients import ExpectedGradients, GradientTimesInput
 from sointer.metrics.ground_truth import r_precision
 from sointer.metrics.swaps import swap_scores
 

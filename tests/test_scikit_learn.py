@@ -21,16 +21,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig, load
-from sointer.baselines.hide_and_seek import HideAndSeek
-from sointer.baselines.invase import Invase
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.l2x import L2X
-from sointer.baselines.lime import Lime
-from sointer.baselines.random import Random
-from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import CheckpointError, InputError, MethodWarning
-from sointer.estimator import MOST_SCORED_TARGETS
+from sointer.explainers.base import MOST_SCORED_TARGETS
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.hide_and_seek import HideAndSeek
+from sointer.explainers.baselines.invase import Invase
+from sointer.explainers.baselines.l2x import L2X
+from sointer.explainers.baselines.lime import Lime
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 

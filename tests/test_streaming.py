@@ -19,9 +19,9 @@ from sklearn.pipeline import make_pipeline
 
 import sointer
 from sointer import SOInter
-from sointer.baselines.random import Random
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import InputError, LoadError, SointerWarning
+from sointer.explainers.baselines.base import Random
 from sointer.streaming import csv_files, writer
 from sointer.streaming.parquet_files import write_sparse_parquet
 from sointer.streaming.sources import read_chunks, read_table

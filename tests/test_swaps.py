@@ -7,20 +7,15 @@ import pytest
 import torch
 
 from sointer import Patches, Superpixels
-from sointer.baselines.nearest_pixels import NearestPixels
-from sointer.baselines.random import Random
 from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS
 from sointer.datasets.scenes import random_scenes
 from sointer.datasets.tetrominoes import TetrominoClassifier, tetrominoes
 from sointer.errors import InputError
-from sointer.metrics.evaluator import MaskedEvaluator, random_masks
-from sointer.metrics.fills import fill_masked
-from sointer.metrics.persuasion import persuasion_credit
-from sointer.metrics.pixels import pixel_scores
-from sointer.metrics.stability import noise_stability, top_k_overlap
-from sointer.metrics.swaps import swap_scores
-from sointer.metrics.targets import opposite_samples
-from sointer.metrics.transfer import transfer_scores
+from sointer.explainers.baselines.base import NearestPixels, Random
+from sointer.metrics.masked_predictor import MaskedEvaluator, random_masks
+from sointer.metrics.pixels import opposite_samples, pixel_scores
+from sointer.metrics.robustness import noise_stability, persuasion_credit, top_k_overlap, transfer_scores
+from sointer.metrics.swaps import fill_masked, swap_scores
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

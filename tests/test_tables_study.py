@@ -11,7 +11,7 @@ import pytest
 from scipy.special import logit
 
 from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
-from sointer.baselines.tree_shap import TreeShap
+from sointer.explainers.baselines.tree_shap import TreeShap
 
 TABLES = "experiments/tables"
 

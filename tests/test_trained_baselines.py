@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from sointer import BlackBox
-from sointer.baselines.hide_and_seek import HideAndSeek, hide, size_penalty
-from sointer.baselines.invase import Invase
-from sointer.baselines.invase_networks import PackageSelector, selector_loss
-from sointer.baselines.trained import graded, losses, mixed_rows
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError, MissingExtraError, QueryBudgetExceeded
+from sointer.explainers.baselines.hide_and_seek import HideAndSeek, hide, size_penalty
+from sointer.explainers.baselines.invase import Invase, PackageSelector, selector_loss
+from sointer.explainers.baselines.trained import graded, losses, mixed_rows
 from sointer.masking.groups import Groups
 from sointer.metrics.ground_truth import exact_match
 
@@ -47,7 +46,7 @@ def quick(request, monkeypatch):
     kind, settings = QUICK[request.param]
     if request.param == "Invase, package":
         pytest.importorskip("invase")
-        monkeypatch.setattr("sointer.baselines.invase_networks.ESTIMATOR_STEPS", 300)
+        monkeypatch.setattr("sointer.explainers.baselines.invase.ESTIMATOR_STEPS", 300)
     return lambda model, **more: kind(model, **{"random_state": 0, "k": 1, **settings, **more})
 
 

@@ -24,12 +24,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.lime import Lime
-from sointer.baselines.shapley_sampling import ShapleySampling
-from sointer.baselines.tree_shap import TreeShap
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import InputError, MissingExtraError
+from sointer.explainers.baselines.lime import Lime
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.tree_shap import TreeShap
 
 shap = pytest.importorskip("shap")
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")

@@ -12,13 +12,12 @@ import scipy.sparse as sp
 import sointer
 from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
 from sointer._support.formatting import target_values
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.l2x import L2X
-from sointer.baselines.lime import Lime
-from sointer.baselines.nearest_pixels import NearestPixels
-from sointer.baselines.random import Random
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError, QueryBudgetExceeded, SointerWarning
+from sointer.explainers.baselines.base import NearestPixels, Random
+from sointer.explainers.baselines.l2x import L2X
+from sointer.explainers.baselines.lime import Lime
+from sointer.explainers.baselines.shapley import KernelShap
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

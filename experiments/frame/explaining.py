@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import sointer.baselines
+import sointer.explainers.baselines
 from sointer import Explanation, SOInter, TrainingConfig
 
 QUICK = {"training": TrainingConfig(n_epochs=2)}
@@ -21,7 +21,7 @@ PER_ROW = ("ShapleySampling", "KernelShap", "Lime")
 INVASE_PAPER = "Invase, paper"
 """Our implementation of its paper; "Invase" is the package, which is another method."""
 LEARNED = ("L2X", "Invase", INVASE_PAPER, "HideAndSeek")
-"""Baselines that learn from the model's outputs for whole rows. Those that sointer.baselines lacks are left out."""
+"""Baselines that learn from the model's outputs for whole rows. Those that are not installed are left out."""
 CHOOSE_SIZE = ("Invase", INVASE_PAPER, "HideAndSeek")
 """Baselines that choose how many features to select."""
 N_PER_ROW = 1_000
@@ -29,10 +29,10 @@ N_PER_ROW = 1_000
 
 
 def baseline(name: str) -> Any:
-    """A class of sointer.baselines by its name, or None if there is none; what follows a comma is a setting."""
+    """A baseline by its name, or None if there is none; what follows a comma is a setting."""
     if name == "Invase" and importlib.util.find_spec("invase") is None:
         return None
-    return getattr(sointer.baselines, name.split(",")[0], None)
+    return getattr(sointer.explainers.baselines, name.split(",")[0], None)
 
 
 def fit_ours(

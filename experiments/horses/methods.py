@@ -13,13 +13,10 @@ from drawing import METHODS
 from numpy.typing import NDArray
 
 from sointer import EnergyConfig, Explanation, SOInter, Superpixels, TrainingConfig
-from sointer.baselines.gradients import ExpectedGradients, GradientTimesInput
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.minimal_region import MinimalRegion
-from sointer.baselines.nearest_pixels import NearestPixels
-from sointer.baselines.occlusion import Occlusion
-from sointer.baselines.random import Random
-from sointer.baselines.rise import Rise
+from sointer.explainers.baselines.base import NearestPixels, Random
+from sointer.explainers.baselines.by_swaps import MinimalRegion, Occlusion, Rise
+from sointer.explainers.baselines.gradients import ExpectedGradients, GradientTimesInput
+from sointer.explainers.baselines.shapley import KernelShap
 from sointer.metrics.pixels import pixel_scores
 
 OURS = "SOInter"

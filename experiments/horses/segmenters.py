@@ -26,12 +26,10 @@ from pairs import Pairs, draw_pairs, pack
 from segmenters_page import page
 from study import Case, Study
 
-from sointer.metrics.evaluator import MaskedEvaluator
 from sointer.metrics.ground_truth import top_k
-from sointer.metrics.persuasion import persuasion_credit
-from sointer.metrics.stability import top_k_overlap
+from sointer.metrics.masked_predictor import MaskedEvaluator
+from sointer.metrics.robustness import persuasion_credit, top_k_overlap, transfer_scores
 from sointer.metrics.swaps import SwapScores, swap_scores
-from sointer.metrics.transfer import transfer_scores
 
 SEEDS = (301, 302, 303)
 """Of the U-Nets and of the explainers: seeds that took no part in development."""

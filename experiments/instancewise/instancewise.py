@@ -26,14 +26,14 @@ from instancewise_page import KINDS, ONE_LIST, Setting, page
 from numpy.typing import NDArray
 from study import Case, Study
 
-from sointer.baselines.random import Random
-from sointer.baselines.shapley_sampling import ShapleySampling
 from sointer.datasets.instancewise import INSTANCEWISE_PROBLEMS, syn_model
 from sointer.datasets.logistic import LogisticProblem, logistic_regressions
 from sointer.datasets.problem import Problem
 from sointer.datasets.published import PUBLISHED_PROBLEMS
 from sointer.datasets.regression import REGRESSION_PROBLEMS
 from sointer.datasets.synthetic import correlated, shuffled
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.shapley import ShapleySampling
 from sointer.metrics.ground_truth import (
     exact_match,
     false_discovery_rates,

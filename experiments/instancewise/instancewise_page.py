@@ -13,7 +13,7 @@ from drawing import METHODS, finish, interval, seeds_in
 from matplotlib.axes import Axes
 from study import Row
 
-from sointer.metrics.intervals import mean_interval
+from sointer.metrics.segmentation import mean_interval
 
 ONE_LIST = "One list"
 ORDER = (

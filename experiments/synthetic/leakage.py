@@ -12,9 +12,9 @@ from accuracy import make
 from leakage_page import page
 from study import Case, Study
 
-from sointer.baselines.random import Random
 from sointer.datasets.problem import Problem
 from sointer.datasets.synthetic import ALL_PROBLEMS, shuffled
+from sointer.explainers.baselines.base import Random
 from sointer.explanation import Explanation
 from sointer.metrics.ground_truth import exact_match
 from sointer.metrics.leakage import leakage

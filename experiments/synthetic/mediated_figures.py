@@ -16,7 +16,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from study import Row
 
-from sointer.metrics.intervals import mean_interval
+from sointer.metrics.segmentation import mean_interval
 
 INK, GREY, FAINT = "#222222", "#9a9a9a", "#d9d9d9"
 STYLES: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import numpy as np
 from mediated_figures import PER_ROW, PER_ROW_BUDGET, STYLES, draw_chains, draw_outputs, draw_readme, values
 from study import Row
 
-from sointer.metrics.intervals import mean_interval
+from sointer.metrics.segmentation import mean_interval
 
 SUMMED = "ShapleySampling, summed"
 PACKAGED = "KernelShap, as packaged"

@@ -18,7 +18,7 @@ from study import Case, Row, Study
 from sointer import SOInter
 from sointer.config import TrainingConfig
 from sointer.datasets.structural import STRUCTURAL_PROBLEMS
-from sointer.metrics.intervals import mean_interval
+from sointer.metrics.segmentation import mean_interval
 from sointer.paths import Paths
 
 SEEDS = range(20, 25)

@@ -17,8 +17,8 @@ from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.datasets.instancewise import switching
 from sointer.datasets.problem import Problem
 from sointer.datasets.synthetic import mediated_and, mediated_chain, mediated_majority, mediated_xor, shuffled
+from sointer.metrics.faithfulness import keep_and_delete
 from sointer.metrics.ground_truth import exact_match, false_discovery_rates, true_positive_rates
-from sointer.metrics.keep_and_delete import keep_and_delete
 
 SEEDS = range(203, 208)
 """Seeds that took no part in development."""

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from study import Case, Study
 from tables_page import IMPORTANCES, ONE_LIST, TREE_SHAP, page
 
-from sointer.baselines.random import Random
-from sointer.baselines.shapley_sampling import ShapleySampling
-from sointer.baselines.tree_shap import TreeShap
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.shapley import ShapleySampling
+from sointer.explainers.baselines.tree_shap import TreeShap
+from sointer.metrics.faithfulness import KeepAndDelete, keep_and_delete
 from sointer.metrics.ground_truth import top_k
-from sointer.metrics.keep_and_delete import KeepAndDelete, keep_and_delete
 
 SEEDS = range(102, 107)
 """Seeds that took no part in development."""

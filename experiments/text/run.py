@@ -26,11 +26,10 @@ from scipy import sparse
 
 import sointer
 from sointer import BlackBox, SOInter
-from sointer.baselines.kernel_shap import KernelShap
-from sointer.baselines.l2x import L2X
-from sointer.baselines.lime import Lime
-from sointer.baselines.random import Random
-from sointer.baselines.shapley_sampling import ShapleySampling
+from sointer.explainers.baselines.base import Random
+from sointer.explainers.baselines.l2x import L2X
+from sointer.explainers.baselines.lime import Lime
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.explanation import Explanation
 from sointer.metrics.faithfulness import post_hoc_f1
 

@@ -18,11 +18,9 @@ from study import Case, Study
 from text_detector_page import IN_PATCHES, METHODS, N_SHOWN, page
 
 from sointer import Patches, SOInter
-from sointer.baselines.nearest_pixels import NearestPixels
-from sointer.baselines.occlusion import Occlusion
-from sointer.baselines.random import Random
-from sointer.baselines.rise import Rise
 from sointer.config import EnergyConfig, TrainingConfig
+from sointer.explainers.baselines.base import NearestPixels, Random
+from sointer.explainers.baselines.by_swaps import Occlusion, Rise
 from sointer.metrics.ground_truth import top_k
 from sointer.metrics.pixels import pixel_scores
 from sointer.metrics.swaps import swap_scores

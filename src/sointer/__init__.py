@@ -12,12 +12,11 @@ if TYPE_CHECKING:
     from sointer.blackbox.adapters.onnx import ONNXBlackBox
     from sointer.blackbox.box import BlackBox
     from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
-    from sointer.explainer import SOInter
-    from sointer.explanation import Explanation
+    from sointer.explainers.sointer import SOInter
+    from sointer.explanation import Explanation, Verification
     from sointer.masking.groups import Patches
     from sointer.masking.superpixels import Superpixels
     from sointer.persistence import load
-    from sointer.verification import Verification
 
 __all__ = [
     "BlackBox",
@@ -47,10 +46,10 @@ _HOMES = {
     "InterpreterConfig": "sointer.config",
     "ONNXBlackBox": "sointer.blackbox.adapters.onnx",
     "Patches": "sointer.masking.groups",
-    "SOInter": "sointer.explainer",
+    "SOInter": "sointer.explainers.sointer",
     "Superpixels": "sointer.masking.superpixels",
     "TrainingConfig": "sointer.config",
-    "Verification": "sointer.verification",
+    "Verification": "sointer.explanation",
     "load": "sointer.persistence",
 }
 

@@ -17,9 +17,9 @@ from sklearn.ensemble import ExtraTreesClassifier
 
 from sointer.datasets.digits import SEGMENTS, SevenSegmentDigits, load_seven_segment_digits
 from sointer.errors import ConstantFeatureWarning, InputError, require_extra
-from sointer.explainer import SOInter
+from sointer.explainers.sointer import SOInter
 from sointer.explanation import Explanation
-from sointer.metrics.intervals import mean_interval
+from sointer.metrics.segmentation import mean_interval
 from sointer.report.content import BlackBoxFacts, Content, Example, Method
 from sointer.report.figure import draw_examples
 from sointer.report.page import render_page

@@ -18,10 +18,10 @@ import torch
 from sointer._support.containers import is_sparse
 from sointer._support.validation import is_integer
 from sointer._version import __version__
-from sointer.base import Subject
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.journal import Journal
 from sointer.errors import CheckpointError, CheckpointWarning
+from sointer.explainers.base import Subject
 
 JOURNAL, FINISHED = "journal.bin", "explainer"
 DIGEST = "sha256:"

@@ -8,8 +8,8 @@ from typing import Any
 
 from sointer._support import containers
 from sointer._support.validation import did_you_mean
-from sointer.base import Explainer
 from sointer.errors import InputError
+from sointer.explainers.base import Explainer
 from sointer.streaming.columns import as_in_fit, columns_needed, csv_dtypes
 from sointer.streaming.sources import open_source, read_chunks, read_table
 

@@ -84,7 +84,7 @@ def evaluate(
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
         from sointer.cli.data import read_targets, read_to_explain
         from sointer.cli.explainers import open_explainer
-        from sointer.evaluation.compare import evaluate as compare
+        from sointer.metrics.evaluation import evaluate as compare
 
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
         found = compare(

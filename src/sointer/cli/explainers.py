@@ -10,7 +10,7 @@ from typing import Any
 from sointer.cli.console import Console
 from sointer.cli.models import load_model
 from sointer.errors import InputError
-from sointer.explainer import SOInter
+from sointer.explainers.sointer import SOInter
 from sointer.persistence import STORAGE, load
 
 

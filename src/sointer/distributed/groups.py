@@ -13,12 +13,12 @@ from sklearn.base import clone
 
 from sointer._support.containers import rows
 from sointer._support.validation import check_random_state, resolve_targets
-from sointer.base import Explainer
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.adapters.text import TextPipeline, is_text
 from sointer.blackbox.box import BlackBox
 from sointer.distributed.shipping import without_model
 from sointer.errors import InputError
+from sointer.explainers.base import Explainer
 
 Group: TypeAlias = "Sequence[int | str]"
 Told: TypeAlias = "list[tuple[str, type[Warning]]]"

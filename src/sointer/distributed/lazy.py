@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
-from sointer.base import Explainer
 from sointer.distributed.shipping import needs_no_model, with_model, without_model
 from sointer.errors import InputError, require_extra
+from sointer.explainers.base import Explainer
 from sointer.streaming.columns import as_in_fit, columns_needed
 from sointer.streaming.records import Question, record_schema, record_table
 

@@ -6,8 +6,8 @@ import copy
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sointer.base import Explainer
 from sointer.errors import InputError
+from sointer.explainers.base import Explainer
 
 AnyExplainer = TypeVar("AnyExplainer", bound=Explainer)
 

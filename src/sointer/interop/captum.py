@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sointer._support.validation import is_integer
-from sointer.base import Explainer
 from sointer.errors import InputError
+from sointer.explainers.base import Explainer
 from sointer.interop.attributions import as_rows, attributions
 
 

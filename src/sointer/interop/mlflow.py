@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from sointer import persistence
 from sointer._version import __version__
 from sointer.errors import InputError, require_extra
-from sointer.explainer import SOInter
+from sointer.explainers.sointer import SOInter
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.base import Explainer
+from sointer.explainers.base import Explainer
 from sointer.interop.attributions import as_rows, attributions
 
 

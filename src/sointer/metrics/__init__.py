@@ -1,8 +1,17 @@
-"""Measures of explanations, each defined once, on plain arrays."""
+"""Measures of explanations, each defined once; and `evaluate`, which compares methods by them."""
 
-from sointer.metrics.evaluator import MaskedEvaluator
-from sointer.metrics.faithfulness import PostHocF1, agreement, f1, post_hoc_f1, target_columns
-from sointer.metrics.fills import fill_masked
+from sointer.metrics.evaluation import evaluate
+from sointer.metrics.evaluation_baselines import RIVALS
+from sointer.metrics.evaluation_result import Evaluation, MethodScore, TargetScore
+from sointer.metrics.faithfulness import (
+    KeepAndDelete,
+    PostHocF1,
+    agreement,
+    f1,
+    keep_and_delete,
+    post_hoc_f1,
+    target_columns,
+)
 from sointer.metrics.ground_truth import (
     exact_match,
     false_discovery_rates,
@@ -15,27 +24,36 @@ from sointer.metrics.ground_truth import (
     top_of_sizes,
     true_positive_rates,
 )
-from sointer.metrics.intervals import MeanInterval, mean_interval
-from sointer.metrics.keep_and_delete import KeepAndDelete, keep_and_delete
 from sointer.metrics.leakage import Leakage, Reading, leakage
-from sointer.metrics.persuasion import PersuasionCredit, persuasion_credit
+from sointer.metrics.masked_predictor import MaskedEvaluator
 from sointer.metrics.pixels import pixel_scores
-from sointer.metrics.segmentation import iou
-from sointer.metrics.stability import NoiseStability, noise_stability, top_k_overlap
-from sointer.metrics.swaps import SwapScores, swap_scores
-from sointer.metrics.transfer import transfer_scores
+from sointer.metrics.robustness import (
+    NoiseStability,
+    PersuasionCredit,
+    noise_stability,
+    persuasion_credit,
+    top_k_overlap,
+    transfer_scores,
+)
+from sointer.metrics.segmentation import MeanInterval, iou, mean_interval
+from sointer.metrics.swaps import SwapScores, fill_masked, swap_scores
 
 __all__ = [
+    "RIVALS",
+    "Evaluation",
     "KeepAndDelete",
     "Leakage",
     "MaskedEvaluator",
     "MeanInterval",
+    "MethodScore",
     "NoiseStability",
     "PersuasionCredit",
     "PostHocF1",
     "Reading",
     "SwapScores",
+    "TargetScore",
     "agreement",
+    "evaluate",
     "exact_match",
     "f1",
     "false_discovery_rates",

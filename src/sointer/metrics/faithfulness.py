@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import NDArray
+
+from sointer._support.validation import check_positive_int
+from sointer.errors import InputError, require_extra
+from sointer.explanation import Explanation
+from sointer.masking.build import make_removal
+from sointer.masking.selection import first_units
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 Average: TypeAlias = Literal["macro", "micro", "example"]
 
@@ -94,3 +107,139 @@ def _as_labels(values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     if not np.isin(labels, (0, 1)).all():
         raise ValueError("labels must be 0 or 1")
     return labels.astype(np.bool_)
+
+
+KS = (1, 3, 8, 15, 30)
+"""Default sizes, as far as there are more units than that."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeepAndDelete:
+    """Both measures at several sizes k; neither means much without the other.
+
+    A ranking that keeps predictions may miss what would flip them, and the other way round. The shares of single
+    samples are means over draws; the same draws serve both measures, all sizes and, with the same random_state, all
+    explanations of the same samples.
+    """
+
+    ks: tuple[int, ...]
+    keep_rows: NDArray[np.float64]
+    """(samples, ks) share of draws in which the prediction stayed when all but the best k units were removed."""
+    delete_rows: NDArray[np.float64]
+    """(samples, ks) share of draws in which the prediction flipped when the best k units were removed."""
+    n_draws: int | None
+    """Draws per sample, k and measure; None where removal is not random."""
+    n_queries: int
+
+    @property
+    def keep(self) -> NDArray[np.float64]:
+        """Share of predictions that stay when all but the best k units are removed: (ks,)."""
+        return np.asarray(self.keep_rows.mean(axis=0))
+
+    @property
+    def delete(self) -> NDArray[np.float64]:
+        """Share of predictions that flip when the best k units are removed: (ks,)."""
+        return np.asarray(self.delete_rows.mean(axis=0))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per k: k, keep, delete."""
+        pandas = require_extra("pandas", "pandas")
+        frame: pd.DataFrame = pandas.DataFrame({"k": list(self.ks), "keep": self.keep, "delete": self.delete})
+        return frame
+
+    def __repr__(self) -> str:
+        shares = zip(self.ks, self.keep, self.delete, strict=True)
+        pairs = ", ".join(f"k={k}: {keep:.3f}/{delete:.3f}" for k, keep, delete in shares)
+        return f"KeepAndDelete(keep/delete at {pairs}; {len(self.keep_rows)} samples, n_queries={self.n_queries})"
+
+
+def keep_and_delete(
+    explanation: Explanation,
+    *,
+    ks: Sequence[int] | None = None,
+    ranking: Any = None,
+    removal: Any = None,
+    n_draws: int = 10,
+    random_state: int = 0,
+) -> KeepAndDelete:
+    """Share of predictions that stay on the best k units alone, and share that flip without them. Queries the model.
+
+    A label stays if it is the same, a probability if it stays on its side of 0.5, a number if it moves by no more than
+    the explainer's tolerance. Tables only.
+
+    Parameters
+    ----------
+    explanation : its units are ranked as selected, the others behind them by score, equal ones at random.
+    ks : sizes, each from 1 to the number of units; by default 1, 3, 8, 15 and 30, as far as there are more units.
+    ranking : (samples, n) units, best first, to judge in place of the explanation's own; -1 where there is none.
+    removal : what becomes of removed units; the explainer's own by default.
+    n_draws : draws per sample and size, where removal is random.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.explainers.baselines import ShapleySampling
+    >>> X = np.random.default_rng(0).normal(size=(200, 5))
+    >>> model = lambda X: (X[:, [0, 3]] > 0).astype(int)
+    >>> explanation = ShapleySampling(model, k=1, random_state=0).fit(X).explain(X[:50], target=1)
+    >>> keep_and_delete(explanation, ks=[1])
+    KeepAndDelete(keep/delete at k=1: 1.000/0.488; 50 samples, n_queries=1000)
+    """
+    source = explanation.source
+    if source.input_format.image is not None:
+        raise InputError("keep_and_delete is for tables and texts, but the explanation is of images; use verify().")
+    check_positive_int(n_draws, "n_draws")
+    seed = check_positive_int(random_state, "random_state", minimum=0)
+    sizes = check_sizes(ks, source.groups.n_units)
+    order = full_ranking(explanation, seed) if ranking is None else check_ranking(ranking, explanation, max(sizes))
+    how = source.removal
+    if removal is not None:
+        how = make_removal(removal, source.background.rows, source.input_format, np.random.default_rng(seed))
+    before, rows = source.sent.n, np.arange(len(explanation))
+    predicted, n_times = source.answers, n_draws if how.is_random else 1
+    stays = np.zeros((2, len(rows), len(sizes)))
+    for place, k in enumerate(sizes):
+        best = first_units(order, np.full(len(rows), k), source.groups.n_units)
+        for draw in range(n_times):
+            for side, kept in enumerate((best, ~best)):
+                # The same generator anew: draws are paired between both measures, all sizes and all explanations.
+                masked = source.ask_reduced(how, kept, rows, np.random.default_rng([seed, draw]))
+                same = source.outputs.agree(predicted, masked)
+                stays[side, :, place] += source.at_targets(same, explanation.target)
+    keep, kept_without = stays / n_times
+    return KeepAndDelete(
+        sizes, keep, 1.0 - kept_without, n_draws if how.is_random else None, n_queries=source.sent.n - before
+    )
+
+
+def check_sizes(ks: Sequence[int] | None, n_units: int) -> tuple[int, ...]:
+    """Sizes in rising order, each once."""
+    if ks is None:
+        return tuple(k for k in KS if k < n_units) or (1,)
+    if isinstance(ks, str | int) or len(list(ks)) == 0:
+        raise InputError(f"ks must be a list of sizes, got {ks!r}; write ks=[1, 3].")
+    sizes = sorted({check_positive_int(k, "each of ks") for k in ks})
+    if sizes[-1] > n_units:
+        raise InputError(f"ks must be from 1 to {n_units}, the number of units, got {sizes[-1]}. Leave it out.")
+    return tuple(sizes)
+
+
+def full_ranking(explanation: Explanation, seed: int) -> NDArray[np.int64]:
+    """All units of every sample, best first: those selected, in their order, then the others by score."""
+    n_rows, n_units = explanation.scores.shape
+    place = np.full((n_rows, n_units + 1), np.inf)
+    for position in reversed(range(explanation.selected.shape[1])):
+        place[np.arange(n_rows), explanation.selected[:, position]] = position
+    uniforms = np.random.default_rng(seed).random((n_rows, n_units))
+    return np.lexsort((uniforms, -explanation.scores, place[:, :n_units]), axis=1)
+
+
+def check_ranking(ranking: Any, explanation: Explanation, n: int) -> NDArray[np.int64]:
+    order, n_units = np.asarray(ranking), explanation.source.groups.n_units
+    fits = order.ndim == 2 and len(order) == len(explanation) and order.shape[1] >= n and order.dtype.kind in "iu"
+    if not fits or order.min(initial=0) < -1 or order.max(initial=0) >= n_units:
+        raise InputError(
+            f"ranking must be whole numbers of shape ({len(explanation)}, {n} or more), from 0 to {n_units - 1} or -1, "
+            f"got {order.dtype} of shape {order.shape}. Give the units of each sample, best first."
+        )
+    return order.astype(np.int64)

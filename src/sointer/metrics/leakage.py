@@ -16,8 +16,8 @@ from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.masking.rows import ASK_ROWS
 from sointer.masking.superpixels import Superpixels
-from sointer.metrics.intervals import MeanInterval
-from sointer.metrics.reader import Index, MaskedRows, MasksAlone, Reader, any_mask, mask_of_another
+from sointer.metrics.masked_predictor import Index, MaskedRows, MasksAlone, Reader, any_mask, mask_of_another
+from sointer.metrics.segmentation import MeanInterval
 
 N_FOLDS = 3
 FEWEST_ROWS = 30
@@ -123,7 +123,7 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
     Examples
     --------
     >>> import numpy as np
-    >>> from sointer.baselines import Random
+    >>> from sointer.explainers.baselines import Random
     >>> X = np.random.default_rng(0).normal(size=(1200, 8))
     >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 3] > 0])
     >>> explanation = Random(model, k=1, random_state=0).fit(X).explain(X[:300], target=1)

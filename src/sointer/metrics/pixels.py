@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sointer._support import containers
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.explanation import Explanation
@@ -28,7 +30,7 @@ def pixel_scores(explanation: Explanation) -> NDArray[np.float32]:
     --------
     >>> import numpy as np
     >>> from sointer import Patches
-    >>> from sointer.baselines import NearestPixels
+    >>> from sointer.explainers.baselines import NearestPixels
     >>> images = np.random.default_rng(0).random((50, 1, 6, 6))
     >>> explainer = NearestPixels(lambda images: images[:, 0] > 0.5, k=1, groups=Patches(3)).fit(images)
     >>> pixel_scores(explainer.explain(images[:1], target=(1, 5)))[0, 0].tolist()
@@ -65,3 +67,125 @@ def check_sizes(ks: Sequence[int] | None, n_pixels: int) -> tuple[int, ...]:
     if not sizes or sizes[-1] > n_pixels:
         raise InputError(f"ks must be sizes from 1 to {n_pixels}, the number of pixels, got {list(ks)}.")
     return tuple(sizes)
+
+
+Model: TypeAlias = Callable[[NDArray[Any]], Any]
+"""From images (n, channels, height, width) to masks (n, height, width), of labels or probabilities, or to tables
+(n, outputs)."""
+
+
+class TargetModel:
+    """A model queried in batches, whose outputs are read as labels: probabilities as whether they exceed 0.5.
+
+    Class scores (n, classes, height, width) are read as the class with the largest score.
+    """
+
+    def __init__(self, model: Model, batch_size: int) -> None:
+        self.model = model
+        self.batch_size = check_positive_int(batch_size, "batch_size")
+        self.n_queries = 0
+
+    def labels(self, images: NDArray[Any]) -> NDArray[Any]:
+        """Labels of all outputs: (n, height, width) or (n, outputs)."""
+        parts = [self._query(images[some]) for some in chunks(len(images), self.batch_size)]
+        return np.concatenate(parts)
+
+    def at(self, images: Callable[[slice], NDArray[Any]], targets: NDArray[np.int64]) -> NDArray[Any]:
+        """Labels of each image's target (n,); `images` makes the images of a batch."""
+        parts = [at_targets(self._query(images(some)), targets[some]) for some in chunks(len(targets), self.batch_size)]
+        return np.concatenate(parts)
+
+    def _query(self, images: NDArray[Any]) -> NDArray[Any]:
+        self.n_queries += len(images)
+        reply = self.model(images)
+        outputs = containers.tensor_to_numpy(reply) if containers.is_tensor(reply) else np.asarray(reply)
+        if len(outputs) != len(images) or outputs.ndim not in (1, 2, 3, 4):
+            raise InputError(
+                f"the model returned shape {outputs.shape} for {len(images)} images; one mask each is due."
+            )
+        if outputs.ndim == 4:
+            return np.asarray(outputs.argmax(axis=1) if outputs.shape[1] > 1 else as_labels(outputs[:, 0]))
+        return as_labels(outputs[:, None] if outputs.ndim == 1 else outputs)
+
+
+def as_labels(outputs: NDArray[Any]) -> NDArray[Any]:
+    """Labels as they are; probabilities as 1 where they exceed 0.5, else 0."""
+    if outputs.dtype.kind == "b":
+        return outputs.astype(np.int64)
+    if outputs.dtype.kind != "f":
+        return outputs
+    if (outputs == np.rint(outputs)).all():
+        return outputs.astype(np.int64)
+    if outputs.min() < 0 or outputs.max() > 1:
+        raise InputError(
+            f"the model returned numbers from {outputs.min():.3g} to {outputs.max():.3g}, expected labels or "
+            "probabilities. Apply a sigmoid to logits, or threshold them."
+        )
+    return (outputs > 0.5).astype(np.int64)
+
+
+def read_images(images: Any, what: str) -> NDArray[Any]:
+    """Images (n, channels, height, width) as an array."""
+    pixels = containers.tensor_to_numpy(images) if containers.is_tensor(images) else np.asarray(images)
+    if pixels.ndim != 4 or len(pixels) == 0:
+        raise InputError(f"{what} must be images (n, channels, height, width), got shape {pixels.shape}.")
+    return pixels
+
+
+def read_targets(targets: ArrayLike, n: int) -> NDArray[np.int64]:
+    """One target per image: pixels (n, 2) or output numbers (n, 1). A single pixel or number stands for all images."""
+    places = np.asarray(targets)
+    if places.dtype.kind not in "iu":
+        raise InputError(f"targets must be whole numbers, got {places.dtype}.")
+    if places.shape in ((), (2,)):
+        return np.broadcast_to(np.atleast_1d(places), (n, max(1, places.size))).astype(np.int64)
+    if places.shape == (n,):
+        places = places[:, None]
+    if places.shape not in ((n, 1), (n, 2)):
+        raise InputError(
+            f"targets must be a pixel (row, column), pixels ({n}, 2), or output numbers ({n},), got {places.shape}."
+        )
+    return places.astype(np.int64)
+
+
+def at_targets(outputs: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[Any]:
+    """Outputs (n, height, width) or (n, outputs) at each image's own target: (n,)."""
+    _check_fit(outputs, targets)
+    index = (np.arange(len(outputs)), *targets.T)
+    return np.asarray(outputs[index])
+
+
+def at_all_targets(outputs: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[Any]:
+    """Outputs of every image at every target: (targets, images)."""
+    _check_fit(outputs, targets)
+    index = (slice(None), *targets.T)
+    return np.asarray(outputs[index].T)
+
+
+def _check_fit(outputs: NDArray[Any], targets: NDArray[np.int64]) -> None:
+    if outputs.ndim - 1 != targets.shape[1]:
+        each = "pixels (row, column)" if outputs.ndim == 3 else "output numbers"
+        raise InputError(f"the model returns shape {outputs.shape}, so targets must be {each}, got {targets.shape}.")
+    if (targets < 0).any() or (targets >= outputs.shape[1:]).any():
+        raise InputError(f"targets lie outside the outputs, which have shape {outputs.shape[1:]}.")
+
+
+def chunks(n: int, size: int) -> list[slice]:
+    """Slices of at most `size`."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def opposite_samples(
+    labels: NDArray[Any], pool_labels: NDArray[Any], n_pairs: int, random_state: int
+) -> NDArray[np.int64]:
+    """For each sample, places in the pool of images with another label, drawn at random: (n, n_pairs).
+
+    `pool_labels` (n, pool) are the labels of the pool at each sample's target. -1 where the pool has none; drawn with
+    replacement where it has fewer than n_pairs.
+    """
+    uniforms = np.random.default_rng(random_state).random(pool_labels.shape)
+    other = pool_labels != labels[:, None]
+    count = other.sum(axis=1)
+    order = np.argsort(np.where(other, uniforms, np.inf), axis=1)
+    chosen = order[np.arange(len(labels))[:, None], np.arange(n_pairs) % np.maximum(count, 1)[:, None]]
+    return np.where(count[:, None] > 0, chosen, -1)

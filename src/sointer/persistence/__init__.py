@@ -19,7 +19,7 @@ from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, T
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError, LoadError
-from sointer.explainer import SOInter
+from sointer.explainers.sointer import SOInter
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal
 from sointer.persistence.checks import check_facts

@@ -15,7 +15,7 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
 from sointer.energy.paper_image import paper_image_energy
 from sointer.energy.space import OutputSpace, PiecewiseLinear
-from sointer.explainer import SOInter
+from sointer.explainers.sointer import SOInter
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
 from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter

@@ -12,9 +12,8 @@ from sointer.plot.canvas import NEUTRAL, shorten, shorten_all
 from sointer.plot.words import rgba
 
 if TYPE_CHECKING:
-    from sointer.localities import Localities
-    from sointer.paths import Paths
-    from sointer.verification import Verification
+    from sointer.explanation import Verification
+    from sointer.paths import Localities, Paths
 
 MOST_NAMES, MOST_ROWS, N_WEAKEST = 8, 20, 3
 REMOVED = {

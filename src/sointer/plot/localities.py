@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sointer.localities import Localities
+from sointer.paths import Localities
 from sointer.plot.canvas import GREY, label_axis, make_axes, relevance_colours, shorten, title
 from sointer.plot.heatmaps import DARK
 

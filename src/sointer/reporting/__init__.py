@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.validation import check_positive_int, is_integer
-from sointer.distance import unwarned
 from sointer.errors import InputError, require_extra
+from sointer.explainers.novelty import unwarned
 from sointer.reporting.images import image_page
 from sointer.reporting.tables import table_page
 
 if TYPE_CHECKING:
-    from sointer.base import Explainer
+    from sointer.explainers.base import Explainer
 
 __all__ = ["write_report"]
 

@@ -19,7 +19,7 @@ from sointer.report.pixel_page import PixelPageContent, render_pixel_page
 from sointer.reporting.asking import N_DRAWS, question_budget
 
 if TYPE_CHECKING:
-    from sointer.base import Explainer
+    from sointer.explainers.base import Explainer
 
 MOST_SHOWN = 50
 MOST_TARGETS = 1024

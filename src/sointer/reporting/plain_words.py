@@ -15,7 +15,7 @@ from sointer.report.target_facts import unusual_share
 from sointer.training.history import POOR_SKILL
 
 if TYPE_CHECKING:
-    from sointer.base import Explainer
+    from sointer.explainers.base import Explainer
 
 POORLY_CONFIRMED, MOST_NAMED = 0.8, 8
 REMOVED = {

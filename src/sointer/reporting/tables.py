@@ -27,7 +27,7 @@ from sointer.reporting.ways import follow, targets_to_follow
 from sointer.training.history import History
 
 if TYPE_CHECKING:
-    from sointer.base import Explainer
+    from sointer.explainers.base import Explainer
 
 SHOWN_OF_AUTO, MOST_OF_PLACE = 10, 12
 NUMBERS_IN_WORDS = ["lower than usual", "higher than usual"]

@@ -13,7 +13,7 @@ from sointer.paths import NoPaths, Paths
 from sointer.report.report_content import TargetWays, Way
 
 if TYPE_CHECKING:
-    from sointer.base import Explainer
+    from sointer.explainers.base import Explainer
 
 MOST_TARGETS, N_SAMPLES, MOST_WAYS, MOST_THROUGH = 5, 12, 6, 3
 

@@ -11,7 +11,7 @@ from sointer.serve.limits import Limits
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from sointer.base import Explainer
+    from sointer.explainers.base import Explainer
 
 __all__ = ["Limits", "create_app", "run"]
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer._support.formatting import effects_from, effects_on
 from sointer._support.strict_json import as_finite
-from sointer.base import Explainer
-from sointer.distance import unwarned
+from sointer.explainers.base import Explainer
+from sointer.explainers.novelty import unwarned
 from sointer.explanation import Explanation
 from sointer.masking.groups import FixedGroups
 from sointer.serve.question import Question, joined

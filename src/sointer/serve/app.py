@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from sointer._version import __version__
-from sointer.base import Explainer
+from sointer.explainers.base import Explainer
 from sointer.serve import open_inference
 from sointer.serve.answers import Writer, to_bytes
 from sointer.serve.batching import Write

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from sointer.base import Explainer
+from sointer.explainers.base import Explainer
 from sointer.serve.answers import Answer, explain_together
 from sointer.serve.batching import Batches, Write
 from sointer.serve.body import parse_json, read_body

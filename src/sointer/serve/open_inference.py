@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from sointer._support import containers
 from sointer._support.validation import _some as some
-from sointer.base import Explainer
 from sointer.blackbox.adapters.protocols import DTYPES
 from sointer.blackbox.adapters.torch import cast
 from sointer.errors import InputError
+from sointer.explainers.base import Explainer
 from sointer.serve.answers import Answer, Writer, to_bytes
 from sointer.serve.limits import Limits
 from sointer.serve.question import Question, make_question

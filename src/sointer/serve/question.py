@@ -11,8 +11,8 @@ import numpy as np
 from sointer._support import containers
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, is_integer
-from sointer.base import Explainer
 from sointer.errors import InputError
+from sointer.explainers.base import Explainer
 from sointer.serve.limits import Limits
 from sointer.serve.rows import LONGEST_NAME, hint, read_rows
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer._support.validation import _some as some
 from sointer._support.validation import did_you_mean
-from sointer.base import Explainer
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, require_extra
+from sointer.explainers.base import Explainer
 
 FORMS = 'a list of records [{"name": value, ...}], {"columns": [names], "data": [[values]]}, or a list of lists'
 

@@ -16,9 +16,9 @@ import uvicorn
 from sklearn.utils.validation import check_is_fitted
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sointer.base import Explainer
-from sointer.distance import unwarned
 from sointer.errors import InputError
+from sointer.explainers.base import Explainer
+from sointer.explainers.novelty import unwarned
 from sointer.persistence import load
 from sointer.serve import create_app
 from sointer.serve.guard import LOOPBACK, is_loopback

@@ -8,7 +8,7 @@ from typing import Any
 
 from sointer._support.strict_json import as_finite
 from sointer._version import __version__
-from sointer.base import Explainer
+from sointer.explainers.base import Explainer
 from sointer.serve.desk import Desk
 from sointer.serve.limits import Limits
 from sointer.serve.rows import names_in_fit

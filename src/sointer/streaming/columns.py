@@ -7,8 +7,8 @@ from typing import Any
 
 from sointer._support import containers
 from sointer._support.validation import _some as some
-from sointer.base import Explainer
 from sointer.errors import InputError
+from sointer.explainers.base import Explainer
 from sointer.streaming.rows import Columns, Dtypes
 
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from sointer._support import containers
 from sointer._support.validation import check_k
-from sointer.base import Explainer
 from sointer.data.outputs import Outputs
-from sointer.distance import unwarned
 from sointer.errors import InputError, require_extra
+from sointer.explainers.base import Explainer
+from sointer.explainers.novelty import unwarned
 from sointer.explanation import Explanation
 
 ALL = "all"

@@ -19,9 +19,9 @@ from sointer._support import containers
 from sointer._support.progress import Progress, make_progress
 from sointer._support.validation import check_positive_int
 from sointer._version import __version__
-from sointer.base import Explainer
-from sointer.distance import FarRows
 from sointer.errors import InputError, SointerError, SointerWarning
+from sointer.explainers.base import Explainer
+from sointer.explainers.novelty import FarRows
 from sointer.streaming.columns import as_in_fit, columns_needed, csv_dtypes
 from sointer.streaming.records import Question, record_schema, record_table
 from sointer.streaming.rows import RowSource, slice_rows

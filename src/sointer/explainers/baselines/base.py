@@ -1,0 +1,242 @@
+"""What the baselines share: a fit that asks about whole rows only, and rankings whose ties are broken by lot."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import distance_transform_edt
+
+from sointer._support.hashing import row_keys
+from sointer.blackbox.replies import stack
+from sointer.data.outputs import Outputs
+from sointer.errors import InputError
+from sointer.explainers.base import Explainer, Subject, fitted_targets
+from sointer.explainers.data_checks import warn_about_outputs
+from sointer.masking.groups import Groups
+from sointer.masking.rows import Source
+
+N_FIRST = 16
+
+AnyBaseline = TypeVar("AnyBaseline", bound="Baseline")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the black box said about whole rows of the data."""
+
+    index: NDArray[np.int64]
+    raw: NDArray[Any]
+    outputs: Outputs
+    targets: list[int]
+
+
+class Baseline(Explainer):
+    """An explainer that learns, if anything, from whole rows.
+
+    Parameters are those of SOInter: model, k, removal, feature_names, output_names, output_kind, method,
+    tolerance, groups, batch_size, random_state and verbose mean the same here.
+    """
+
+    most_rows_asked: int | None = 1000
+    """Rows that fit asks about, to learn what the outputs are; None for all."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        k: int | Literal["auto"] = 10,
+        removal: Any = "auto",
+        feature_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+        output_kind: str | None = None,
+        method: str | None = None,
+        tolerance: float | None = None,
+        groups: Any = None,
+        batch_size: int | None = None,
+        random_state: Any = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.model = model
+        self.k = k
+        self.removal = removal
+        self.feature_names = feature_names
+        self.output_names = output_names
+        self.output_kind = output_kind
+        self.method = method
+        self.tolerance = tolerance
+        self.groups = groups
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Any = None) -> AnyBaseline:
+        """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used."""
+        self._check_settings()
+        subject = self._read(X, self._wanted_removal())
+        queries_before = subject.black_box.n_queries
+        answers = self._ask_whole_rows(subject, targets)
+        warn_about_outputs(answers.outputs, answers.raw, stacklevel=2)
+        seed = int(subject.rng.integers(2**63))
+        self._learn(subject, answers)
+        self._adopt_subject(subject, answers.outputs, answers.targets)
+        self.seed_ = seed
+        self.n_queries_ = subject.black_box.n_queries - queries_before
+        return self
+
+    def _check_settings(self) -> None:
+        """Refuse impossible settings before anything is asked."""
+
+    def _wanted_removal(self) -> Any:
+        """What `removal` stands for."""
+        return self.removal
+
+    @abstractmethod
+    def _learn(self, subject: Subject, answers: Answers) -> None:
+        """Whatever the method does before it sees the rows to explain."""
+
+    def _effects(self, source: Source, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Which way each unit pushes: (rows, units), None from baselines that do not know.
+
+        For labels and probabilities positive means towards the value predicted; for numbers, upwards.
+        """
+        return None
+
+    def _ask_whole_rows(self, subject: Subject, targets: Any) -> Answers:
+        n_rows = subject.data.shape[0]
+        order = subject.rng.permutation(n_rows)[: self.most_rows_asked]
+        # Wrong names or targets must come to light before the black box is asked much.
+        first = subject.ask(order[:N_FIRST])
+        self._check_first(first, subject.black_box, targets)
+        raw = stack([first, subject.ask(order[N_FIRST:])]) if len(order) > N_FIRST else first
+        outputs = self._outputs(raw, subject.black_box)
+        return Answers(order, raw, outputs, fitted_targets(targets, outputs))
+
+    def _rank(
+        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source, n: int
+    ) -> NDArray[np.int64]:
+        """Best first; equal scores in an order drawn by lot, the same for equal rows."""
+        ranking = np.full(scores.shape, -1, dtype=np.int64)
+        for i, rng in enumerate(self._row_generators(source)):
+            units = np.flatnonzero(allowed[i])
+            order = np.lexsort((rng.random(len(units)), -scores[i, units]))
+            ranking[i, : len(units)] = units[order]
+        return ranking
+
+    def _row_generators(self, source: Source) -> list[np.random.Generator]:
+        """One generator per row, seeded by what the row holds: where it stands in X does not matter."""
+        return [row_generator(self.seed_, key) for key in row_keys(source.data)]
+
+
+def row_generator(seed: int, key: bytes) -> np.random.Generator:
+    return np.random.default_rng([seed, int.from_bytes(key, "little")])
+
+
+class UsualValue(Baseline):
+    """Learns the most frequent label, or the mean, of every output."""
+
+    def _learn(self, subject: Subject, answers: Answers) -> None:
+        codes, graded = answers.outputs.encode(answers.raw), answers.outputs.graded
+        columns = zip(codes.T, graded, strict=True)
+        usual = [own.mean() if is_graded else np.bincount(own.astype(np.int64)).argmax() for own, is_graded in columns]
+        self.usual_ = np.array(usual, dtype=codes.dtype)
+
+    def _usual(self, source: Source, targets: NDArray[np.int64]) -> NDArray[Any]:
+        """The encoded usual value of each row's target."""
+        if (targets < len(self.usual_)).all():
+            return np.asarray(self.usual_[targets])
+        usual = source.outputs.decode(self.usual_[None])
+        of_all_rows = np.broadcast_to(usual, (len(targets), usual.shape[1]))
+        return source.outputs.encode_targets(of_all_rows, targets, source.regions)[0]
+
+
+class Random(UsualValue):
+    """Chooses at random among the features that differ from their reference; queries only for the values.
+
+    With query=False the value is the usual one of the target. Parameters are those of SOInter.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.explainers.baselines import Random
+    >>> X = np.random.default_rng(0).normal(size=(200, 5))
+    >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 3] > 0])
+    >>> explainer = Random(model, k=1, random_state=0).fit(X)
+    >>> explainer.explain(X[:3], target=1, query=False).selected.ravel().tolist(), explainer.n_explain_queries_
+    ([0, 1, 1], 0)
+    """
+
+    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
+        for i, (rng, target) in enumerate(zip(self._row_generators(source), targets.tolist(), strict=True)):
+            lots = np.random.default_rng([target_number(target, source), int(rng.integers(2**63))])
+            scores[i] = lots.random(source.groups.n_units, dtype=np.float32)
+        return scores, self._usual(source, targets)
+
+
+def target_number(target: int, source: Source) -> int:
+    """An output's number, or one made from the outputs of a region, whose own number depends on what else is asked."""
+    if target < source.outputs.n_outputs:
+        return target
+    region = np.packbits(source.regions[target - source.outputs.n_outputs])
+    return int.from_bytes(blake2b(region.tobytes(), digest_size=8).digest(), "little")
+
+
+class NearestPixels(UsualValue):
+    """Chooses the pixels nearest to the target pixel or region, the target itself first; queries only for values.
+
+    A group of pixels is as near as its nearest pixel; pixels equally near are chosen at random. With query=False
+    the value is the usual one of the target. Parameters are those of SOInter.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.explainers.baselines import NearestPixels
+    >>> images = np.random.default_rng(0).random((50, 1, 6, 6))
+    >>> model = lambda images: images[:, 0] > 0.5
+    >>> explainer = NearestPixels(model, k=1, random_state=0).fit(images)
+    >>> explainer.explain(images[:2], target=(2, 3), query=False).pixels.tolist(), explainer.n_explain_queries_
+    ([[[2, 3]], [[2, 3]]], 0)
+    """
+
+    def _learn(self, subject: Subject, answers: Answers) -> None:
+        if subject.input_format.image is None or answers.outputs.shape is None:
+            raise InputError(
+                "NearestPixels is for images (n, channels, height, width) and a model that returns masks (n, height, "
+                "width), got a table; use Random instead."
+            )
+        super()._learn(subject, answers)
+
+    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        assert source.outputs.shape is not None
+        scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
+        for target in np.unique(targets).tolist():
+            rows = np.flatnonzero(targets == target)
+            distance = distance_from(target, source).ravel()
+            scores[rows] = -nearest(distance, source.groups.take(rows), len(rows))
+        return scores, self._usual(source, targets)
+
+
+def distance_from(target: int, source: Source) -> NDArray[np.float64]:
+    """How far every pixel lies from a target, in pixels: (height, width)."""
+    outside = np.ones(source.outputs.n_outputs, dtype=bool)
+    if target < len(outside):
+        outside[target] = False
+    else:
+        outside &= ~source.regions[target - len(outside)]
+    return np.asarray(distance_transform_edt(outside.reshape(source.outputs.shape)))
+
+
+def nearest(distance: NDArray[np.float64], groups: Groups, n_rows: int) -> NDArray[np.float64]:
+    """The distance of every unit's nearest pixel, larger than any other where a unit has none: (rows, units)."""
+    if groups.spec is None:
+        return np.tile(distance, (n_rows, 1))
+    found = np.full((n_rows, groups.n_units), distance.max() + 1.0)
+    for row, units in enumerate(groups.unit_of_features(n_rows)):
+        np.minimum.at(found[row], units, distance)
+    return found

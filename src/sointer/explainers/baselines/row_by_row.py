@@ -1,0 +1,254 @@
+"""Explaining row by row: ask the black box about changed copies of each row, then weigh the features."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import NDArray
+
+from sointer._support.containers import csr_array
+from sointer._support.hashing import row_keys
+from sointer._support.validation import check_positive_int, is_integer
+from sointer.data.targets import target_columns
+from sointer.errors import InputError
+from sointer.explainers.base import Subject
+from sointer.explainers.baselines.base import Answers, Baseline, row_generator
+from sointer.masking.groups import Groups
+from sointer.masking.rows import SentRows, Source
+from sointer.masking.selection import allowed_units
+from sointer.training.history import History
+
+N_SAMPLES = 1000
+N_DRAWS = 10
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row to explain, for one or more targets."""
+
+    source: Source
+    columns: NDArray[np.float64]
+    answer: NDArray[Any]
+    """What the black box says about the whole row: (1, outputs)."""
+    groups: Groups
+    """The units of this row."""
+    targets: NDArray[np.int64]
+    units: NDArray[np.int64]
+    """The units that differ from their reference."""
+    rng: np.random.Generator
+
+    def values(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Asks about encoded points: how far each target says what it says of the whole row, (points, targets).
+
+        Labels: 1 where they are the same, else 0. Probabilities: that of the row's own label. Numbers: themselves.
+        Regions: the mean of their outputs.
+        """
+        return self._support(self.source.ask(points))
+
+    def stays(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Queries encoded points: whether each target has the row's own value, of regions the share that has.
+
+        Probabilities by their side of 0.5, numbers within the tolerance: (points, targets).
+        """
+        outputs = self.source.outputs
+        same = outputs.agree(np.repeat(self.answer, len(points), axis=0), self.source.ask(points))
+        return target_columns(same.astype(np.float64), self.targets, self.source.regions)
+
+    @property
+    def value(self) -> NDArray[np.float64]:
+        """The same of the whole row, which has been asked already: (targets,)."""
+        (own,) = self._support(self.answer)
+        return np.asarray(own)
+
+    def _support(self, replies: NDArray[Any]) -> NDArray[np.float64]:
+        outputs = self.source.outputs
+        support = outputs.agree(np.repeat(self.answer, len(replies), axis=0), replies).astype(np.float64)
+        for kind in ("probability", "continuous"):
+            columns = np.flatnonzero([one == kind for one in outputs.kinds])
+            numbers = replies[:, columns].astype(np.float64)
+            if kind == "probability":
+                own = self.answer[:, columns].astype(np.float64)
+                numbers = np.where(own > 0.5, numbers, 1.0 - numbers)
+            support[:, columns] = numbers
+        return target_columns(support, self.targets, self.source.regions)
+
+    def n_draws(self, n_samples: int) -> int:
+        """How often copies are drawn when at most n_samples may be asked about."""
+        return max(1, min(N_DRAWS, n_samples // 20)) if self.source.removal.is_random else 1
+
+    def copies(self, keep: NDArray[np.bool_], n_draws: int = 1) -> Iterator[NDArray[np.float64]]:
+        """Copies of the row that keep some of its `units`, n_draws times if removal is random, else once.
+
+        The copies of one draw share what stands in for removed units, so that what a unit changes is not lost
+        in what the draws change.
+        """
+        whole = np.tile(self.columns, (len(keep), 1))
+        kept = np.zeros((len(keep), self.groups.n_units), dtype=bool)
+        kept[:, self.units] = keep
+        columns = self.groups.take(np.zeros(len(keep), dtype=np.int64)).to_columns(kept)
+        return self.source.removal.draws(whole, columns, n_draws, self.rng)
+
+
+class RowByRow(Baseline):
+    """A baseline that asks the black box about every row it explains; equal rows are asked about once.
+
+    Parameters
+    ----------
+    n_samples : most rows asked per explained row.
+    signed : count what speaks against the model's answer as less than nothing; False counts the size of weights
+        only. None decides: sizes for numbers, and where removal is random, where they find planted features
+        far more often (though signs may keep the answer slightly better); signs elsewhere.
+    n_jobs : processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
+    """
+
+    asks_to_explain = True
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        k: int | Literal["auto"] = 10,
+        removal: Any = "auto",
+        n_samples: int | None = None,
+        signed: bool | None = None,
+        feature_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+        output_kind: str | None = None,
+        method: str | None = None,
+        tolerance: float | None = None,
+        groups: Any = None,
+        batch_size: int | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            k=k,
+            removal=removal,
+            feature_names=feature_names,
+            output_names=output_names,
+            output_kind=output_kind,
+            method=method,
+            tolerance=tolerance,
+            groups=groups,
+            batch_size=batch_size,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.n_samples = n_samples
+        self.signed = signed
+        self.n_jobs = n_jobs
+
+    @abstractmethod
+    def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
+        """For each row, what every unit speaks for its targets' values: (targets, units)."""
+
+    def _check_settings(self) -> None:
+        if self.n_samples is not None:
+            check_positive_int(self.n_samples, "n_samples", minimum=10)
+        if not (self.signed is None or isinstance(self.signed, bool)):
+            raise InputError(f"signed must be None, True or False, got {self.signed!r}.")
+        if self.n_jobs is not None and (not is_integer(self.n_jobs) or self.n_jobs == 0):
+            raise InputError(f"n_jobs must be None or an int other than 0, got {self.n_jobs!r}; -1 means all cores.")
+
+    def _learn(self, subject: Subject, answers: Answers) -> None:
+        pass
+
+    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        keys = row_keys(source.data)
+        rows_of: dict[bytes, list[int]] = {}
+        for i, key in enumerate(keys):
+            rows_of.setdefault(key, []).append(i)
+        first = np.array([rows[0] for rows in rows_of.values()])
+        distinct = source.take(first)
+        asked_targets = [np.unique(targets[rows]) for rows in rows_of.values()]
+        weights = self._in_parallel(distinct, list(rows_of), asked_targets)
+        scores = np.zeros((len(targets), source.groups.n_units), dtype=np.float32)
+        row_of = np.empty(len(targets), dtype=np.int64)
+        for number, (rows, asked, found) in enumerate(zip(rows_of.values(), asked_targets, weights, strict=True)):
+            scores[rows] = found.toarray()[np.searchsorted(asked, targets[rows])]
+            row_of[rows] = number
+        values, _ = source.outputs.encode_targets(distinct.answers[row_of], targets, source.regions)
+        return scores, values
+
+    def _effects(self, source: Source, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """The weights with their signs; queries the model as explaining does."""
+        signed = copy(self)
+        signed.signed = True
+        return signed._scores(source, targets)[0] if signed._is_signed else None
+
+    @property
+    def _is_signed(self) -> bool:
+        if self.signed is not None:
+            return self.signed
+        return "continuous" not in self.outputs_.kinds and not self.removal_.is_random
+
+    def _in_parallel(self, source: Source, keys: list[bytes], targets: list[NDArray[np.int64]]) -> list[Any]:
+        """For each row a sparse table (targets, units)."""
+        black_box = source.black_box
+        assert black_box is not None
+        n_jobs = effective_n_jobs(self.n_jobs)
+        if n_jobs > 1 and black_box.remaining is not None:
+            raise InputError(
+                f"n_jobs={self.n_jobs} was given with a black box that has a query budget, which cannot be kept "
+                "across processes; set n_jobs=1, or lift the budget with black_box.reset_budget(None)."
+            )
+        index, _ = np.arange(len(keys)), source.answers  # asked once, before the shares are given out
+        # One process sets up once; several take small shares, so that none is left with all the slow rows.
+        shares = [index] if n_jobs == 1 else np.array_split(index, min(len(index), 4 * n_jobs))
+        asked_before = black_box.n_queries
+        progress = History(self.verbose)
+        progress.stage("explaining rows", len(index))
+        results: list[Any] = []
+        n_asked = 0
+        jobs = (
+            delayed(_explain_share)(
+                self,
+                replace(source.take(share), sent=SentRows()),
+                [keys[i] for i in share],
+                [targets[i] for i in share],
+                progress if n_jobs == 1 else None,
+            )
+            for share in shares
+        )
+        try:
+            for weights, n in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
+                results += weights
+                n_asked += n
+                source.sent.n += n
+                if n_jobs > 1:
+                    progress.step(len(weights))
+        finally:
+            progress.close()
+        # Other processes ask through copies of the black box; what they asked is added to the count here.
+        black_box.n_queries += n_asked - (black_box.n_queries - asked_before)
+        return results
+
+    def _rows(self, source: Source, keys: list[bytes], targets: list[NDArray[np.int64]]) -> Iterator[Row]:
+        for i, key in enumerate(keys):
+            columns, groups = source.rows(np.array([i])), source.groups.take(np.array([i]))
+            units = np.flatnonzero(allowed_units(source.removal, groups, columns)[0])
+            yield Row(source, columns, source.answers[[i]], groups, targets[i], units, row_generator(self.seed_, key))
+
+
+def _explain_share(
+    explainer: RowByRow,
+    source: Source,
+    keys: list[bytes],
+    targets: list[NDArray[np.int64]],
+    progress: History | None,
+) -> tuple[list[Any], int]:
+    """The weights of some rows (sparse: most are zero), and how many rows were asked for them; runs in any process."""
+    results = []
+    for weights in explainer._weights(explainer._rows(source, keys, targets)):
+        results.append(csr_array((weights if explainer._is_signed else np.abs(weights)).astype(np.float32)))
+        if progress is not None:
+            progress.step()
+    return results, source.sent.n

@@ -1,0 +1,193 @@
+"""KernelSHAP: Shapley values estimated by a weighted regression over coalitions, by the `shap` package."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer._support.containers import is_sparse
+from sointer.errors import require_extra
+from sointer.explainers.baselines.l2x import FeatureTable
+from sointer.explainers.baselines.row_by_row import N_DRAWS, N_SAMPLES, Row, RowByRow
+from sointer.explainers.baselines.trained import TwoSettings
+
+N_BACKGROUND = 100  # as many as shap takes without a warning
+
+
+class KernelShap(TwoSettings):
+    __doc__ = f"""KernelSHAP (Lundberg & Lee 2017), with the `shap` package.
+
+    setting="well" plays the game whose players are the features that differ from their reference, with
+    `removal` standing in for the absent ones; where removal is random, coalitions are averaged over the same
+    draws. setting="paper" is KernelExplainer with 100 rows of the data as background and its defaults, which
+    asks (2048 + 2 x features) x 100 rows.
+
+    {TwoSettings.__doc__}
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.explainers.baselines import KernelShap
+    >>> X = np.random.default_rng(0).normal(size=(200, 5))
+    >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 3] > 0])
+    >>> explainer = KernelShap(model, k=1, random_state=0).fit(X)
+    >>> explainer.explain(X[:3], target=1).selected.ravel().tolist(), explainer.n_explain_queries_
+    ([3, 3, 3], 2979)
+    """
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        require_extra("shap", "baselines")
+
+    def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
+        if self.setting == "paper":
+            yield from self._background_weights(rows)
+        else:
+            yield from (coalition_weights(row, self.n_samples or N_SAMPLES) for row in rows)
+
+    def _background_weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
+        table = FeatureTable(self.input_format_)
+        some = np.random.default_rng(self.seed_).permutation(self.background_.rows.shape[0])[:N_BACKGROUND]
+        background = table.from_columns(self.background_.rows[np.sort(some)])
+        for row in rows:
+            features = background_weights(table, background, row, self.n_samples or "auto")
+            yield table.sum_by_unit(np.abs(features), row.source.groups.unit_of_feature)
+
+
+def coalition_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
+    """Shapley values of the units that differ, from at most n_samples rows: (targets, units)."""
+    weights = np.zeros((len(row.targets), row.source.groups.n_units))
+    n_players = len(row.units)
+    if n_players == 0:
+        return weights
+    n_all = 2 ** min(n_players, 30) - 2
+    n_draws, n_draws_of_all = row.n_draws(n_samples), (n_samples - 1) // (n_all + 1)
+    if row.source.removal.is_random and n_draws_of_all >= N_DRAWS // 2:
+        n_draws = n_draws_of_all  # all coalitions can be asked, and what is left goes into more draws
+    n_coalitions = max(1, min((n_samples - 1) // n_draws - 1, n_all))
+    draw = int(row.rng.integers(2**63))
+
+    def worth(players: NDArray[Any]) -> NDArray[np.float64]:
+        keep = players > 0.5
+        if keep.all():
+            return np.repeat(row.value[None, :], len(keep), axis=0)
+        same_draws = replace(row, rng=np.random.default_rng(draw))  # shap calls more than once
+        return np.asarray(np.mean([row.values(points) for points in same_draws.copies(keep, n_draws)], axis=0))
+
+    found = _shap_values(
+        worth,
+        np.zeros((1, n_players)),
+        np.ones(n_players),
+        row.rng,
+        nsamples=n_coalitions,
+        # With too few coalitions for least squares, the features that a lasso picks first.
+        l1_reg=0 if n_coalitions >= 2 * n_players else f"num_features({max(1, n_coalitions // 4)})",
+    )
+    weights[:, row.units] = found.T
+    return weights
+
+
+def background_weights(table: FeatureTable, background: Any, row: Row, n_samples: Any) -> NDArray[np.float64]:
+    """shap's values of all features with its defaults: (targets, features)."""
+    features = table.from_columns(row.columns)
+
+    def values(points: Any) -> NDArray[np.float64]:
+        return row.values(table.to_columns(points.tocsr() if is_sparse(points) else points))
+
+    return np.asarray(_shap_values(values, background, features, row.rng, nsamples=n_samples).T)
+
+
+def _shap_values(function: Any, background: Any, x: Any, rng: np.random.Generator, **settings: Any) -> NDArray[Any]:
+    """KernelExplainer's values of one row: (features, outputs).
+
+    It solves for every output, also for those that never changed, which is most of its time with many outputs.
+    So it runs once with one output to ask, and once with the same seed and those that changed to solve.
+    """
+    seed = int(rng.integers(2**32))
+    asked: list[NDArray[np.float64]] = []
+
+    def ask(points: Any) -> NDArray[np.float64]:
+        asked.append(function(points))
+        return asked[-1][:, :1]
+
+    first = _kernel_explainer(ask, background, x, seed, settings)
+    n_outputs = asked[0].shape[1]
+    if n_outputs == 1:
+        return first
+    varying = np.flatnonzero(np.ptp(np.concatenate(asked), axis=0) > 0)
+    values = np.zeros((len(first), n_outputs))
+    if len(varying):
+        known = iter(asked)
+        values[:, varying] = _kernel_explainer(lambda _: next(known)[:, varying], background, x, seed, settings)
+    return values
+
+
+def _kernel_explainer(function: Any, background: Any, x: Any, seed: int, settings: dict[str, Any]) -> NDArray[Any]:
+    from shap import KernelExplainer
+
+    with warnings.catch_warnings(), _global_seed(seed):
+        warnings.filterwarnings("ignore", message="Linear regression equation is singular")
+        warnings.filterwarnings("ignore", message="Regressors in active set degenerate")
+        values = np.asarray(KernelExplainer(function, background).shap_values(x, silent=True, **settings))
+    return values.reshape(-1, values.shape[-1])
+
+
+@contextmanager
+def _global_seed(seed: int) -> Iterator[None]:
+    """shap draws from numpy's global generator, which is put back afterwards."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
+
+
+class ShapleySampling(RowByRow):
+    """Shapley values by sampling orders of the features (Castro et al. 2009; Strumbelj & Kononenko 2010).
+
+    Each walk starts from everything removed, by a draw of its own, and puts the features that differ back one by
+    one. A feature that never changes the target gets exactly zero, whatever the budget, so at equal budget
+    this finds relevant sets better than regressions do when removal is random. A row with more features
+    than n_samples is walked in steps of several features, which share what they change.
+
+    Parameters are those of SOInter, with n_samples (1000 unless told), signed and n_jobs as in `RowByRow`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.explainers.baselines import ShapleySampling
+    >>> X = np.random.default_rng(0).normal(size=(200, 5))
+    >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 3] > 0])
+    >>> explainer = ShapleySampling(model, k=1, random_state=0).fit(X)
+    >>> explainer.explain(X[:3], target=1).selected.ravel().tolist(), explainer.n_explain_queries_
+    ([3, 3, 3], 2988)
+    """
+
+    def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
+        for row in rows:
+            yield walk_weights(row, self.n_samples or N_SAMPLES, signed=self._is_signed)
+
+
+def walk_weights(row: Row, n_samples: int, *, signed: bool) -> NDArray[np.float64]:
+    """What each unit that differs changes on average (if signed) or in size: (targets, units)."""
+    weights = np.zeros((len(row.targets), row.source.groups.n_units))
+    n_units = len(row.units)
+    if n_units == 0:
+        return weights
+    n_steps = min(n_units, n_samples - 1)
+    n_walks = (n_samples - 1) // n_steps
+    joins = np.arange(n_units) * n_steps // n_units  # the step at which the unit at each place of an order joins
+    walks = [joins[row.rng.permutation(n_units)] for _ in range(n_walks)]
+    stops = np.arange(n_steps)[:, None]
+    points = [next(row.copies(step_of_unit < stops)) for step_of_unit in walks]
+    values = row.values(np.concatenate(points)).reshape(n_walks, n_steps, -1)
+    for step_of_unit, walked in zip(walks, values, strict=True):
+        changes = np.diff(np.vstack([walked, row.value]), axis=0) / np.bincount(step_of_unit)[:, None]
+        weights[:, row.units] += (changes if signed else np.abs(changes))[step_of_unit].T / n_walks
+    return weights

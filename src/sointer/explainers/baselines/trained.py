@@ -1,0 +1,266 @@
+"""What baselines share that train networks of their own for every target: queries, scaling, scores, their own size."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sointer._support.containers import is_dask
+from sointer._support.torch_state import one_thread
+from sointer._support.validation import check_positive_int
+from sointer.blackbox.replies import stack
+from sointer.data.outputs import Outputs
+from sointer.errors import InputError
+from sointer.explainers.base import CHUNK_ROWS, Subject, fitted_targets
+from sointer.explainers.baselines.base import N_FIRST, Answers, Baseline
+from sointer.explainers.baselines.row_by_row import RowByRow
+from sointer.explanation import Explanation
+from sointer.masking.groups import Groups
+from sointer.masking.rows import Source
+from sointer.training.history import History
+
+MAX_NUMBERS = 2**27
+"""Largest table of queried rows, in numbers: the networks hold it in memory, dense."""
+THRESHOLD = 0.5
+"""Units with at least this probability are selected where the size is left to the method."""
+
+
+@dataclass(frozen=True)
+class Queried(Answers):
+    """The rows that the model was queried about, encoded, and what it returned; `index` are those of the data."""
+
+    points: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What the networks of one target learn from."""
+
+    x: Tensor
+    """Scaled rows: (rows, columns)."""
+    truth: Tensor
+    """Probabilities of the target's classes; of a number, of low and high: (rows, classes)."""
+    unit_of_column: Tensor
+    n_units: int
+
+
+@dataclass(frozen=True)
+class TargetNetworks:
+    """The networks of one target."""
+
+    selector: nn.Module
+    """From scaled rows to the probability of every unit to be selected."""
+    predictor: nn.Module
+    """From whole scaled rows to logits of the classes; of a number, of low and high."""
+
+
+class Trained(Baseline):
+    """A baseline whose networks are trained for each target, on the model's outputs for `query_budget` rows.
+
+    Probabilities are learned as they are, by soft cross-entropy; labels as certain; numbers by their quantile. If the
+    budget exceeds the rows of X, the further queries are rows of X with a random part of their units taken from another
+    row. Explaining queries only values. With k="auto" the method decides on the size: all units of probability 0.5 or
+    more, at least one.
+    """
+
+    asks_for_sizes = False
+    query_budget: int | None
+
+    @abstractmethod
+    def _train(self, examples: Examples, seed: int, history: History) -> TargetNetworks:
+        """The networks of one target."""
+
+    def _check_settings(self) -> None:
+        if self.query_budget is not None:
+            check_positive_int(self.query_budget, "query_budget", minimum=N_FIRST)
+
+    def _ask_whole_rows(self, subject: Subject, targets: Any) -> Queried:
+        name = type(self).__name__
+        if subject.input_format.image is not None:
+            raise InputError(f"{name} is for tables, but X holds images; explain them with SOInter.")
+        n_rows, n_columns = subject.data.shape
+        n_queries = self.query_budget or n_rows
+        if n_queries * n_columns > MAX_NUMBERS:
+            raise InputError(
+                f"{name} holds all queried rows in memory, {n_queries:,} x {n_columns:,} numbers, expected at most "
+                f"{MAX_NUMBERS:,}; set query_budget to {MAX_NUMBERS // n_columns:,} or less."
+            )
+        order = subject.rng.permutation(n_rows)[:n_queries]
+        points = subject.rows(order)
+        if n_queries > n_rows:
+            points = np.concatenate([points, mixed_rows(points, n_queries - n_rows, subject.groups, subject.rng)])
+        first = self._query(subject, points[:N_FIRST])
+        self._check_first(first, subject.black_box, targets)
+        raw = stack([first, self._query(subject, points[N_FIRST:])]) if len(points) > N_FIRST else first
+        outputs = self._outputs(raw, subject.black_box)
+        return Queried(order, raw, outputs, fitted_targets(targets, outputs), points)
+
+    def _query(self, subject: Subject, points: NDArray[np.float64]) -> NDArray[Any]:
+        return subject.black_box(subject.input_format.decode(points))
+
+    def _learn(self, subject: Subject, answers: Answers) -> None:
+        assert isinstance(answers, Queried)
+        points, history = answers.points, History(self.verbose)
+        spread = points.std(axis=0)
+        self.center_ = points.mean(axis=0)
+        self.spread_ = np.where(spread > 0, spread, 1.0)
+        x, units = self._scale(points), torch.from_numpy(subject.groups.unit_of_column)
+        self.networks_: dict[int, TargetNetworks] = {}
+        with one_thread():
+            for target in answers.targets:
+                truth = graded(answers.raw, answers.outputs, target)
+                seed = int(subject.rng.integers(2**32))
+                trained = self._train(Examples(x, truth, units, subject.groups.n_units), seed, history)
+                for network in (trained.selector, trained.predictor):
+                    network.eval().requires_grad_(False)
+                self.networks_[target] = trained
+        self.history_ = history.rows
+
+    def _scale(self, rows: NDArray[np.float64]) -> Tensor:
+        return torch.from_numpy((rows - self.center_) / self.spread_).float()
+
+    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        n_rows, n_columns = source.data.shape
+        is_graded = source.outputs.graded
+        scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
+        values = np.empty(n_rows, dtype=np.float32 if is_graded.any() else np.int64)
+        with one_thread(), torch.no_grad():
+            for target in np.unique(targets).tolist():
+                networks, index = self.networks_[target], np.flatnonzero(targets == target)
+                for start in range(0, len(index), CHUNK_ROWS):
+                    chunk = index[start : start + CHUNK_ROWS]
+                    # Every chunk has the same shape, so a row's explanation cannot depend on the rows around it.
+                    x = torch.zeros(CHUNK_ROWS, n_columns)
+                    x[: len(chunk)] = self._scale(source.rows(chunk))
+                    scores[chunk] = networks.selector(x)[: len(chunk)].numpy()
+                    predicted = networks.predictor(x)[: len(chunk)]
+                    likely = predicted.softmax(dim=1)[:, 1] if is_graded[target] else predicted.argmax(dim=1)
+                    values[chunk] = likely.numpy()
+        return scores, values
+
+    def _explain(
+        self, X: Any, target: Any, k: int | Literal["auto"] | None, predicted: Any, **options: Any
+    ) -> Explanation:
+        if (self.k if k is None else k) != "auto" or is_dask(X) or not hasattr(self, "groups_"):
+            return super()._explain(X, target, k, predicted, **options)
+        ranked = super()._explain(X, target, self.groups_.n_units, predicted, **options)
+        sizes = np.maximum(1, (ranked.scores >= THRESHOLD).sum(axis=1))
+        width = int(sizes.max())
+        return replace(ranked, selected=np.where(np.arange(width) < sizes[:, None], ranked.selected[:, :width], -1))
+
+
+def mixed_rows(rows: NDArray[np.float64], n: int, groups: Groups, rng: np.random.Generator) -> NDArray[np.float64]:
+    """n rows, each with a random part of its units taken from another row."""
+    kept = rng.random((n, groups.n_units)) < rng.random((n, 1))
+    one, other = rows[rng.integers(len(rows), size=n)], rows[rng.integers(len(rows), size=n)]
+    return np.where(groups.to_columns(kept), one, other)
+
+
+def graded(raw: NDArray[Any], outputs: Outputs, target: int) -> Tensor:
+    """What the model returned for one output, as probabilities of its classes; of a number, of low and high."""
+    codes = outputs.encode(raw)[:, target]
+    if outputs.graded[target]:
+        return torch.from_numpy(np.stack([1 - codes, codes], axis=1))
+    return torch.from_numpy(np.eye(outputs.n_classes[target], dtype=np.float32)[codes.astype(np.int64)])
+
+
+def to_columns(of_units: Tensor, unit_of_column: Tensor) -> Tensor:
+    """A table (rows, units) as (rows, columns); copied only where units are not columns anyway."""
+    plain = torch.arange(of_units.shape[1])
+    return of_units if torch.equal(unit_of_column, plain) else of_units[:, unit_of_column]
+
+
+def losses(predicted: Tensor, truth: Tensor) -> Tensor:
+    """Soft cross-entropy: (rows,)."""
+    return -(truth * predicted.log_softmax(dim=1)).sum(dim=1)
+
+
+def layers(
+    n_in: int, hidden: Sequence[int], n_out: int, activation: type[nn.Module], *, norm: bool = False
+) -> nn.Module:
+    """A plain network; with batch normalisation before each activation if `norm`."""
+    parts: list[nn.Module] = []
+    for width in hidden:
+        parts += [nn.Linear(n_in, width), *([nn.BatchNorm1d(width)] if norm else []), activation()]
+        n_in = width
+    return nn.Sequential(*parts, nn.Linear(n_in, n_out))
+
+
+Setting = Literal["well", "paper"]
+SETTINGS: tuple[Setting, ...] = ("well", "paper")
+
+
+class TwoSettings(RowByRow):
+    """Parameters are those of SOInter, and:
+
+    setting : "well" (only features that differ from their reference are removed, in the way `removal` says) or
+        "paper" (the package's defaults, and the size of weights).
+    n_samples : in "well", the most rows asked per explained row (1000 unless told); in "paper" the package's own.
+    signed : in "well", count what speaks against the model's answer as less than nothing; False counts the size
+        of weights only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
+    n_jobs : processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        k: int | Literal["auto"] = 10,
+        removal: Any = "auto",
+        setting: Setting = "well",
+        n_samples: int | None = None,
+        signed: bool | None = None,
+        feature_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+        output_kind: str | None = None,
+        method: str | None = None,
+        tolerance: float | None = None,
+        groups: Any = None,
+        batch_size: int | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: bool | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            k=k,
+            removal=removal,
+            n_samples=n_samples,
+            signed=signed,
+            feature_names=feature_names,
+            output_names=output_names,
+            output_kind=output_kind,
+            method=method,
+            tolerance=tolerance,
+            groups=groups,
+            batch_size=batch_size,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.setting = setting
+
+    def _check_settings(self) -> None:
+        if self.setting not in SETTINGS:
+            raise InputError(f"setting must be one of {', '.join(map(repr, SETTINGS))}, got {self.setting!r}.")
+        if self.setting == "paper" and self.signed:
+            raise InputError("signed=True was given with setting='paper', which takes sizes; leave signed out.")
+        super()._check_settings()
+
+    def _learn(self, subject: Subject, answers: Answers) -> None:
+        if self.setting == "paper" and subject.input_format.image is not None:
+            raise InputError(
+                "setting='paper' is the package's explainer of tables, which knows no images; leave it out."
+            )
+        super()._learn(subject, answers)
+
+    @property
+    def _is_signed(self) -> bool:
+        return self.setting == "well" and super()._is_signed

@@ -1,0 +1,113 @@
+"""What explainers refuse or warn of when they see the data and the answers: outputs, features and rows that mislead."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer._support.containers import is_sparse
+from sointer._support.formatting import target_values
+from sointer._support.validation import _some as some
+from sointer.data.inputs import InputFormat
+from sointer.data.outputs import Outputs
+from sointer.data.reading import MOST_CLASSES
+from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputError, NoOppositeWarning, SointerWarning
+from sointer.explainers.novelty import FarRows
+from sointer.explanation import Explanation
+from sointer.masking.rows import Source
+
+
+def refuse_too_many_classes(outputs: Outputs) -> None:
+    for name, kind, n_classes in zip(outputs.names, outputs.kinds, outputs.n_classes, strict=True):
+        if kind == "categorical" and n_classes > MOST_CLASSES:
+            raise InputError(
+                f"output {name!r} has {n_classes} different values, too many for classes (at most {MOST_CLASSES}). "
+                "Give a function that leaves it out or, if its values are numbers, set output_kind='continuous' for it."
+            )
+
+
+def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
+    """Say which outputs never changed; stacklevel as for a direct warning."""
+    if outputs.shape is not None:
+        _warn_about_masks(outputs, raw, stacklevel=stacklevel + 1)
+        return
+    if outputs.constant.any():
+        constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
+        warnings.warn(
+            f"{len(constant)} of {outputs.n_outputs} outputs never changed in {len(raw)} answers: "
+            f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
+            "no feature decided them. Give data on which they vary.",
+            ConstantOutputWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _warn_about_masks(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
+    """That some pixels never change is usual, such as the corners of pictures; that none does is not."""
+    if outputs.constant.all():
+        warnings.warn(
+            f"no pixel of the masks ever changed in {len(raw)} answers. Explanations mean little: nothing decided "
+            "them. Give images on which the masks vary.",
+            ConstantOutputWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_about_no_opposite(explanation: Any, *, stacklevel: int) -> None:
+    """Say for how many targets of images nothing could be learned; stacklevel as for a direct warning."""
+    if not isinstance(explanation, Explanation) or explanation.n_opposite is None:
+        return
+    n = int((explanation.n_opposite == 0).sum())
+    if n:
+        warnings.warn(
+            f"{n} of {len(explanation)} targets: no image in fit has another label there, so nothing could be learned "
+            "about what decides them; what is said is a guess from other targets. explanation.n_opposite == 0 marks "
+            "them. Give fit images on which the mask differs there.",
+            NoOppositeWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_about_constant_features(data: Any, input_format: InputFormat) -> None:
+    low, high = data.min(axis=0), data.max(axis=0)
+    if is_sparse(data):
+        low, high = low.toarray().ravel(), high.toarray().ravel()
+    varies = np.bincount(input_format.column_feature, weights=(low != high).astype(float)) > 0
+    if input_format.image is not None and varies.any():
+        return  # the corners of pictures are often all alike
+    if not varies.all():
+        names = [input_format.feature_names[i] for i in np.flatnonzero(~varies)]
+        warnings.warn(
+            f"{len(names)} of {input_format.n_features} features are constant in X and can never be selected: "
+            f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}. Drop them, or give data on which they vary.",
+            ConstantFeatureWarning,
+            stacklevel=4,
+        )
+
+
+def warn_about_unseen_labels(
+    source: Source, targets: NDArray[np.int64], known: NDArray[np.bool_], *, stacklevel: int
+) -> None:
+    """Say which labels the model predicts that it never did during fit: nothing was learned about them."""
+    if known.all() or source.predicted is None:
+        return
+    new = np.flatnonzero(~known)
+    unseen = source.take(new)
+    assert unseen.predicted is not None
+    labels = target_values(source.outputs, unseen.predicted, targets[new], source.regions)
+    warnings.warn(
+        f"for {len(new)} of {len(known)} samples the model predicts labels that it never did during fit: "
+        f"{some(sorted(set(labels.tolist()), key=str))}. `value` is what it predicts, but the features shown are those "
+        "for the label that the explainer expects. Fit on data where every label occurs.",
+        SointerWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def warn_about_far_rows(explanation: Any, *, stacklevel: int) -> None:
+    """Say how many rows are unlike the training data; of the lazy tables of dask collections nothing is known yet."""
+    if isinstance(explanation, Explanation) and explanation.distance is not None:
+        FarRows().add(explanation.distance).warn(stacklevel=stacklevel + 1)

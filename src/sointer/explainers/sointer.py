@@ -1,0 +1,526 @@
+"""SOInter: the estimator that users see."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from sointer._support.containers import is_sparse
+from sointer._support.hashing import distinct_rows
+from sointer._support.torch_state import one_thread
+from sointer._support.validation import _some as some
+from sointer._support.validation import check_positive_int, is_integer
+from sointer.blackbox.box import BlackBox
+from sointer.blackbox.checkpoint import Checkpoint
+from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
+from sointer.data.outputs import Outputs
+from sointer.energy.interactions import output_interactions
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import VectorEnergy
+from sointer.errors import (
+    BudgetWarning,
+    CheckpointWarning,
+    InputError,
+    InterruptedFitWarning,
+    LoadError,
+    PoorFitWarning,
+)
+from sointer.explainers.base import Explainer, Subject, fitted_targets
+from sointer.explainers.data_checks import warn_about_far_rows, warn_about_no_opposite, warn_about_outputs
+from sointer.explainers.tracing import Tracer
+from sointer.explanation import Explanation
+from sointer.interpreter.image import ImageInterpreter
+from sointer.interpreter.image_scoring import ImageScorer
+from sointer.interpreter.networks import EliminationInterpreter
+from sointer.interpreter.scoring import RowScorer, Scorer, SparseRowScorer, TableScorer, describe_localities
+from sointer.interpreter.tables import TableInterpreter
+from sointer.masking.rows import Source
+from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
+from sointer.paths import Localities, NoPaths, Trace
+from sointer.training.context import Configs, Task, Trained, compact
+from sointer.training.history import POOR_SKILL, History
+from sointer.training.images import train_images
+from sointer.training.paper import train_paper
+from sointer.training.sparse_rows import train_sparse_rows
+from sointer.training.tables import train_tables
+
+N_AUTO_QUERIES = (5_000, 50_000)
+N_IMAGE_QUERIES = 16_000
+MOST_SPARSE_QUERIES = 500_000
+AUTO_QUERIES_PER_FEATURE = 250
+
+
+class SOInter(Explainer):
+    """Explains one output at a time of a model that predicts many, by the few features that decide it.
+
+    Parameters
+    ----------
+    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox.
+    k : how many features to select, or "auto": those that matter for each row, without any query.
+    removal : what "absent" means: "zero", "mean", "marginal" (another row's values), "conditional" (those of a row
+        that is alike in what is kept), an array, a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero
+        data, else marginal).
+    structured : let features act through other outputs; False explains each output alone (SOInter-1).
+    preset : "default" (what works best) or "paper" (SOInter as published).
+    feature_names, output_names : names, where the data or the model bring none.
+    output_kind : "binary", "categorical", "probability" or "continuous", for all outputs; or a list with one for each,
+        or a dictionary by name. What is left open is read off the model's predictions.
+    method : of an estimator, what is explained: "predict" or "predict_proba"; None takes the probabilities where their
+        most probable labels are those that predict returns, else predict. Of more than two classes the label that
+        predict returns is explained, and probabilities only teach.
+    tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
+    groups : features that stand or fall together, as {name: features}.
+    query_budget : most rows sent to the black box during fit.
+    batch_size : most rows sent to the black box in one call (1024 unless told).
+    random_state : a number gives the same explainer every time.
+    verbose : show progress; None shows it on a terminal only.
+    energy, interpreter, training : finer settings; print `explainer.config_` to see them all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer import SOInter
+    >>> X = np.random.default_rng(0).normal(size=(500, 6))
+    >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 0] * X[:, 1] > 0])
+    >>> explainer = SOInter(model, k=2, random_state=0).fit(X)
+    >>> sorted(explainer.explain(X[:1], target=1).selected[0].tolist())
+    [0, 1]
+    """
+
+    asks_for_sizes = False
+    n_queries_replayed_: int = 0
+    """Answers that fit took from its checkpoint; `n_queries_` counts those that it asked for itself."""
+    _tracer: Tracer | None = None
+    _folded: tuple[ImageInterpreter, ImageInterpreter] | None = None
+    """The interpreter, and the same made quicker, which takes longer than an explanation."""
+    _interactions: NDArray[np.float32] | None = None
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        k: int | Literal["auto"] = "auto",
+        removal: Any = "auto",
+        structured: bool = True,
+        preset: Preset = "default",
+        feature_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+        output_kind: str | None = None,
+        method: str | None = None,
+        tolerance: float | None = None,
+        groups: Any = None,
+        query_budget: int | None = None,
+        batch_size: int | None = None,
+        random_state: Any = None,
+        verbose: bool | None = None,
+        energy: EnergyConfig | None = None,
+        interpreter: InterpreterConfig | None = None,
+        training: TrainingConfig | None = None,
+    ) -> None:
+        self.model = model
+        self.k = k
+        self.removal = removal
+        self.structured = structured
+        self.preset = preset
+        self.feature_names = feature_names
+        self.output_names = output_names
+        self.output_kind = output_kind
+        self.method = method
+        self.tolerance = tolerance
+        self.groups = groups
+        self.query_budget = query_budget
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.verbose = verbose
+        self.energy = energy
+        self.interpreter = interpreter
+        self.training = training
+
+    # --- fitting -----------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        targets: Sequence[int | str] | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+    ) -> SOInter:
+        """Learn to explain the model on data X, for all outputs or for some; y is not used.
+
+        `targets` limits which outputs will be explained (by name or number); the others still help. `checkpoint` is a
+        directory that keeps every answer of the model as it arrives: if fit is stopped, by whatever, the same call goes
+        on from there, asks nothing again, and gives the same explainer. See docs/reliability.md.
+        """
+        if self.preset not in PRESETS:
+            raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
+        if not isinstance(self.structured, bool):
+            raise InputError(f"structured must be True or False, got {self.structured!r}.")
+        for config in (self.energy, self.interpreter, self.training):
+            if config is not None:
+                config.check_for(self.preset)  # wrong settings must come to light before data are read
+        wants_auto = isinstance(self.removal, str) and self.removal == "auto"
+        removal = "zero" if wants_auto and self.preset == "paper" else self.removal
+        with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
+            subject = self._read(X, removal, seed=None if kept is None else kept.seed)
+            black_box = subject.black_box if kept is None else kept.door(subject, self._settings(subject, targets))
+            if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
+                return self
+            task, plan = self._task(subject, black_box, targets)
+            recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
+            recipe = train_paper if self.preset == "paper" else recipes[self._kind(subject)[0]]
+            queries_before = subject.black_box.n_queries
+            try:
+                with black_box.budget(self.query_budget), one_thread():
+                    trained = recipe(task)
+            finally:
+                task.history.close()
+                task.asker.stop()
+            self._adopt_subject(subject, trained.outputs, trained.targets)
+            self._adopt(trained, task)
+            asked, codes = trained.whole
+            self.training_codes_ = _distinct_codes(subject.data[asked], codes)
+            self.n_queries_ = subject.black_box.n_queries - queries_before
+            self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
+            if kept is not None and not trained.interrupted:
+                self.save(kept.finished)
+            self._warn_about(task, trained, plan)
+            return self
+
+    def _task(self, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[Task, int]:
+        """What the recipe works on, and how many queries were planned for it."""
+        groups, rng = subject.groups, subject.rng
+        kind, data = self._kind(subject)
+        plan = self._n_queries(groups.n_units, kind)
+        asked_before = subject.black_box.n_queries
+
+        def check(raw: NDArray[Any]) -> None:
+            self._check_first(raw, black_box, targets)
+
+        def describe(raw: NDArray[Any]) -> tuple[Outputs, list[int]]:
+            outputs = self._outputs(raw, black_box)
+            warn_about_outputs(outputs, raw, stacklevel=4)
+            return outputs, fitted_targets(targets, outputs)
+
+        task = Task(
+            data=data,
+            black_box=black_box,
+            input_format=subject.input_format,
+            removal=subject.removal,
+            groups=groups,
+            k=subject.k,
+            n_queries=plan if black_box.remaining is None else min(plan, black_box.remaining),
+            configs=self._configs(kind),
+            structured=self.structured,
+            shift_inputs=self.preset == "default" and kind != "images",
+            check=check,
+            describe=describe,
+            rng=rng,
+            generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
+            history=History(self.verbose, n_asked=lambda: subject.black_box.n_queries - asked_before, n_planned=plan),
+        )
+        return task, plan
+
+    def _kind(self, subject: Subject) -> tuple[DataKind, Any]:
+        """What kind of data there is, and the data in the form that suits it."""
+        if subject.input_format.image is not None:
+            if not self.structured and self.preset == "default":
+                raise InputError(
+                    "structured=False has no effect on images: evidence is learned for each pixel of the mask on its "
+                    "own, whichever way it takes through others. Leave it out."
+                )
+            return "images", subject.data
+        data = compact(subject.data, subject.removal)
+        return ("sparse rows" if is_sparse(data) and subject.removal.keeps_zeros else "table"), data
+
+    def _settings(self, subject: Subject, targets: Any) -> dict[str, Any]:
+        """Everything but the data that decides what fit asks, by name."""
+        names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
+        settings = {name: getattr(self, name) for name in names} | {"targets": targets}
+        settings["method"] = subject.black_box.method
+        settings["probabilities of classes"] = subject.black_box.class_probabilities is not None
+        for config in self._configs(self._kind(subject)[0]):
+            settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}
+        return settings
+
+    def _adopt_saved(self, kept: Checkpoint, subject: Subject) -> bool:
+        """Become the explainer that was fitted with this checkpoint before; False if its files were damaged."""
+        from sointer.persistence import load
+
+        try:
+            saved = load(kept.finished, self.model, removal=self.removal if callable(self.removal) else None)
+        except LoadError as error:
+            warnings.warn(f"{error} It is fitted again, from the answers kept.", CheckpointWarning, stacklevel=3)
+            return False
+        for name, value in vars(saved).items():
+            if name.endswith("_") and not name.endswith("__"):
+                setattr(self, name, value)
+        self.black_box_, self._interactions = subject.black_box, None
+        self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
+        return True
+
+    def _configs(self, data: DataKind) -> Configs:
+        return Configs(
+            (self.energy or EnergyConfig()).resolve(self.preset, data),
+            (self.interpreter or InterpreterConfig()).resolve(self.preset, data),
+            (self.training or TrainingConfig()).resolve(self.preset, data),
+        )
+
+    def _n_queries(self, n_units: int, data: DataKind) -> int:
+        fewest, most = N_AUTO_QUERIES
+        most = MOST_SPARSE_QUERIES if data == "sparse rows" and self.preset == "default" else most
+        planned = int(np.clip(AUTO_QUERIES_PER_FEATURE * n_units, fewest, most))
+        if data == "images" and self.preset == "default":
+            planned = N_IMAGE_QUERIES
+        if self.query_budget is None:
+            return planned
+        return check_positive_int(self.query_budget, "query_budget")
+
+    def _adopt(self, trained: Trained, task: Task) -> None:
+        self.shift_ = task.shift
+        self.energy_ = trained.energy
+        self.interpreter_ = trained.interpreter.eval()
+        self.config_ = task.configs
+        self.held_out_agreement_ = float(trained.quality.agreement.mean())
+        self.held_out_skill_ = trained.quality.mean_skill()
+        self.output_agreement_, self.output_skill_ = trained.quality.agreement, trained.quality.skill
+        self.history_: list[dict[str, Any]] = task.history.rows
+        self._interactions = None
+
+    @property
+    def output_interactions_(self) -> NDArray[np.float32]:
+        """(outputs, outputs): how strongly the energy couples each pair; computed when first asked for."""
+        check_is_fitted(self, "energy_")
+        if self._interactions is None:
+            self._interactions = output_interactions(self.energy_)
+        return self._interactions
+
+    def _warn_about(self, task: Task, trained: Trained, plan: int) -> None:
+        agreement = f"{self.held_out_agreement_:.0%}"
+        if trained.interrupted:
+            warnings.warn(
+                f"fit was interrupted after {self.n_queries_ + self.n_queries_replayed_} of {task.n_queries} planned "
+                f"queries; the explainer is usable and agrees with the black box on {agreement} of the outputs it was "
+                "checked on. Fit again, without interrupting, for better explanations.",
+                InterruptedFitWarning,
+                stacklevel=3,
+            )
+        if task.budget_ran_out or task.n_queries < plan:
+            n_answers = self.n_queries_ + self.n_queries_replayed_
+            warnings.warn(
+                f"the black box's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
+                f"usable and agrees with the black box on {agreement} of the outputs it was checked on. "
+                "Raise the budget for better explanations.",
+                BudgetWarning,
+                stacklevel=3,
+            )
+        poor = [self.output_names_[t] for t in trained.quality.poor if t in set(trained.targets)]
+        skill = self.held_out_skill_
+        if self.preset == "default" and (skill < POOR_SKILL or poor):
+            learned = (
+                f"the energy has learned little of this black box: on held-out answers it avoids only "
+                f"{max(skill, 0):.0%} of the errors of always guessing the usual value (below {POOR_SKILL:.0%})"
+            )
+            if skill >= POOR_SKILL:
+                learned = (
+                    f"the energy has learned little of {len(poor)} of {len(trained.targets)} outputs: {some(poor)}; on "
+                    f"held-out answers it avoids less than {POOR_SKILL:.0%} of the errors of always guessing their "
+                    "usual value"
+                )
+            warnings.warn(
+                f"{learned}, so explanations may be wrong. Check them with explanation.verify(); raise "
+                "query_budget or give more data; explain with refine= where it matters.",
+                PoorFitWarning,
+                stacklevel=3,
+            )
+
+    # --- explaining --------------------------------------------------------------------------------------
+
+    def explain(
+        self,
+        X: Any,
+        target: Any = None,
+        *,
+        k: int | Literal["auto"] | None = None,
+        predicted: Any = None,
+        query: bool = True,
+        refine: int = 0,
+    ) -> Explanation:
+        """The features that decide what the model predicts for the target of every sample.
+
+        The model is queried once per sample, in batches; everything else is network passes. A dask array or dataframe
+        gives a lazy dask DataFrame like `to_frame()`.
+
+        Parameters
+        ----------
+        target : an output's name or number, or one per sample; it may be left out where there is one output. For masks
+            it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of these per
+            image.
+        k : overrides the constructor's. A number selects exactly so many features of every sample, as far as it has
+            them; "auto" selects those that matter for it, without further queries.
+        predicted : the model's predictions for X, all outputs of every sample. They are explained as given, and the
+            model is not queried for them.
+        query : query the model once per sample, so that what it predicts is what is explained (identical samples are
+            sent once). With query=False, or where there is no model and no `predicted`, what the energy expects is
+            explained; `explanation.value_source` says so.
+        refine : up to this many further queries per sample, to confirm the selection and to look for a better one if
+            it is not confirmed; `selected` then begins with the confirmed features, and may differ from the order of
+            `scores`.
+        """
+        if not is_integer(refine) or refine < 0:
+            raise InputError(f"refine must be a whole number of queries per row, 0 or more, got {refine!r}.")
+        if refine and (self.k if k is None else k) == "auto":
+            raise InputError('refine= looks for a better selection of k features, but k="auto" is no number; give k=.')
+        explanation = self._explain(X, target, k, predicted, query=query, refine=int(refine))
+        warn_about_far_rows(explanation, stacklevel=2)
+        warn_about_no_opposite(explanation, stacklevel=2)
+        return explanation
+
+    def _scored(self, source: Source, targets: NDArray[np.int64]) -> Scored:
+        return self._scorer.scores(source, targets)
+
+    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        scored = self._scored(source, targets)
+        return scored.scores, scored.values
+
+    def _sizes(
+        self, source: Source, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
+    ) -> NDArray[np.int64]:
+        """Of texts and images, as few units as the energy holds to suffice: the black box is not asked."""
+        return smallest_confirmed(EnergyConfirms(self._scorer.likely(source, targets, values)), ranking, targets)
+
+    @property
+    def known_columns(self) -> tuple[str, ...]:
+        """What `explanation.to_frame()` says besides ranks and scores: of "needed", "effect" and "locality"."""
+        if isinstance(self.interpreter_, TableInterpreter):
+            return "needed", "effect", "locality"
+        if isinstance(self.interpreter_, ImageInterpreter):
+            return "needed", "effect"
+        is_text = isinstance(self.interpreter_, EliminationInterpreter)
+        return ("effect",) if is_text and "continuous" not in self.outputs_.kinds else ()
+
+    @property
+    def _scorer(self) -> Scorer:
+        if isinstance(self.interpreter_, ImageInterpreter):
+            folded = self._folded
+            if folded is None or folded[0] is not self.interpreter_:
+                folded = self._folded = self.interpreter_, self.interpreter_.folded()
+            return ImageScorer(folded[1])
+        likelihood = Likelihood.of(self.config_.energy)
+        kinds = {TableInterpreter: TableScorer, EliminationInterpreter: SparseRowScorer}
+        kind = kinds.get(type(self.interpreter_), RowScorer)
+        return kind(self.energy_, self.interpreter_, likelihood, self.shift_)
+
+    def _refine(
+        self,
+        source: Source,
+        ranking: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        values: NDArray[Any],
+        targets: NDArray[np.int64],
+        k: int,
+        n_questions: int,
+    ) -> NDArray[np.int64]:
+        return refine_ranking(
+            source,
+            self._scorer.likely(source, targets, values),
+            ranking,
+            scores,
+            targets,
+            k,
+            n_questions=n_questions,
+            n_draws=N_DRAWS if self.removal_.is_random else 1,
+            seed=0,
+        )
+
+    def _trace(self, source: Source, values: NDArray[Any]) -> Trace:
+        if self.input_format_.image is not None:
+            return NoPaths("paths between the pixels of a mask are not told apart")
+        if not isinstance(self.energy_, VectorEnergy):
+            return NoPaths("SOInter(structured=False) explains every output on its own")
+        tracer = self._tracer
+        if tracer is None or tracer.energy is not self.energy_:
+            likelihood = Likelihood.of(self.config_[0])
+            tracer = Tracer(self.energy_, likelihood, self.shift_, self.training_codes_)
+            self._tracer = tracer
+        return partial(tracer.trace, source, values)
+
+    # --- localities --------------------------------------------------------------------------------------
+
+    def localities(self, target: int | str | None = None) -> Localities:
+        """Where in the input space which features decide an output, as found in fit; for tables.
+
+        Parameters
+        ----------
+        target : an output's name or number; it may be left out where there is one output.
+        """
+        check_is_fitted(self, "interpreter_")
+        number = int(self._resolve(target, 1).index[0])
+        if not isinstance(self.interpreter_, TableInterpreter):
+            raise InputError(
+                "localities are found in tables with preset='default' only; this explainer was fitted "
+                "on images, on texts, or as in the paper."
+            )
+        return describe_localities(
+            self.interpreter_.localities, number, self.input_format_, self.groups_, self.outputs_
+        )
+
+    # --- pictures ----------------------------------------------------------------------------------------
+
+    def plot_interactions(self, *, n: int = 40, ax: Any = None) -> Any:
+        """A heat map of how strongly outputs are coupled; of many, the n strongest. Returns the Axes.
+
+        Of masks: where in the image a pixel of the mask looks, by displacement, on average.
+        """
+        from sointer.plot.coupling import interactions, neighbours
+
+        check_is_fitted(self, "output_interactions_")
+        check_positive_int(n, "n")
+        matrix = np.asarray(self.output_interactions_)
+        if len(matrix) != self.n_outputs_:
+            return neighbours(matrix, ax=ax)
+        shown = np.sort(np.argsort(-matrix.max(axis=1), kind="stable")[:n])
+        return interactions(matrix[np.ix_(shown, shown)], [self.output_names_[i] for i in shown], ax=ax)
+
+    def plot_history(self, *, ax: Any = None) -> Any:
+        """Loss, and agreement with the black box, on answers held out of training, over its steps. Returns the Axes."""
+        from sointer.plot.training import history
+
+        check_is_fitted(self, "history_")
+        return history(self.history_, ax=ax)
+
+    def _repr_html_(self) -> str:
+        """In notebooks: what is explained and how well, once fitted; before that scikit-learn's diagram."""
+        from sklearn.utils import estimator_html_repr
+
+        from sointer.plot.cards import html_explainer
+
+        return html_explainer(self) if hasattr(self, "interpreter_") else str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    # --- keeping -----------------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted explainer to a new directory; the black box itself is never stored."""
+        from sointer.persistence import save
+
+        check_is_fitted(self, "interpreter_")
+        save(self, path)
+
+
+def _distinct_codes(rows: Any, codes: NDArray[Any]) -> NDArray[Any]:
+    """Encoded outputs, once for every different row, as small as they can be kept."""
+    small = codes.astype(np.int16) if codes.dtype.kind == "i" else codes
+    return np.asarray(small[distinct_rows(rows)[0]])

@@ -1,0 +1,319 @@
+"""Ask an explainer and its rivals the same questions, and the model whether they are right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer._support.validation import check_k, check_positive_int
+from sointer.errors import InputError
+from sointer.explainers.base import Explainer, fitted_targets
+from sointer.explainers.sointer import SOInter
+from sointer.explanation import Explanation
+from sointer.masking.build import make_removal
+from sointer.masking.rows import Queried, Source
+from sointer.masking.selection import first_units, smallest_confirmed
+from sointer.metrics.evaluation_baselines import GlobalList, Rival, choose_rivals, make_rival, queries_of_fit
+from sointer.metrics.evaluation_result import Evaluation, MethodScore, TargetScore
+from sointer.metrics.faithfulness import check_sizes, keep_and_delete
+from sointer.metrics.pixels import check_sizes as check_pixel_sizes
+from sointer.metrics.pixels import pixel_scores
+from sointer.metrics.segmentation import mean_interval
+from sointer.metrics.swaps import Fill, SwapScores, swap_scores
+
+MAX_POOL = 200
+FILLS: tuple[Fill, ...] = ("black", "mean")
+"""What J fills the pixels with that are not selected; inpainting would take longer than everything else."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Images to swap pixels with, and how many pixels are swapped."""
+
+    images: NDArray[Any]
+    ks: tuple[int, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, source: Source, ks: tuple[int, ...], rng: np.random.Generator) -> Pool:
+        """Some of the images at hand."""
+        some = np.sort(rng.permutation(source.data.shape[0])[:MAX_POOL])
+        image = source.input_format.image
+        assert image is not None
+        return cls(image.unflatten(source.rows(some)), ks, int(rng.integers(2**31)))
+
+    def measure(self, explanation: Explanation, targets: NDArray[np.int64]) -> SwapScores | None:
+        """None where no image of the pool has another label at the target of any explanation."""
+        source = explanation.source
+        image = source.input_format.image
+        assert image is not None
+
+        def labels(images: NDArray[Any]) -> NDArray[np.int64]:
+            raw = source.ask(images.reshape(len(images), -1))
+            known = source.outputs.knows(raw)
+            found = np.full(raw.shape, -1, dtype=np.int64)
+            found[known] = source.outputs.labels(raw[known])
+            return found
+
+        images = image.unflatten(source.rows(np.arange(len(explanation))))
+        try:
+            return swap_scores(
+                labels,
+                images,
+                targets,
+                pixel_scores(explanation),
+                self.images,
+                ks=self.ks,
+                fills=FILLS,
+                random_state=self.seed,
+            )
+        except InputError as error:
+            if "no sample has" not in str(error):
+                raise
+            return None
+
+
+TARGETS_PER_ROW = 8
+N_DRAWS = 10
+N_PAIRED_DRAWS = 6
+"""Draws for each size of keep and delete, which are many."""
+SHARE_CHANGED = 0.1
+Sizes: TypeAlias = tuple[int, ...] | Pool
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Rows, and which outputs are asked about for each: question i is about row `row[i]` and output `target[i]`."""
+
+    source: Source
+    """The rows, with what the model says about them."""
+    row: NDArray[np.int64]
+    target: NDArray[np.int64]
+    changed: Source
+    """The same rows with some of their features removed, and what the model says about those."""
+    untouched: NDArray[np.bool_]
+    """Which units of each row were left as they were: (rows, units)."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def evaluate(
+    explainer: Explainer,
+    X: Any,
+    *,
+    targets: Sequence[int | str] | None = None,
+    n_rows: int = 50,
+    k: int | Literal["auto"] | None = None,
+    ks: Sequence[int] | None = None,
+    against: Sequence[str] | None = None,
+    n_samples: int = 1000,
+    random_state: int = 0,
+    tell: Callable[[str], None] | None = None,
+) -> Evaluation:
+    """Compare an explainer that has a black box with other methods, on some rows of X.
+
+    All methods are asked the same questions: up to 8 outputs of each of `n_rows` rows, of which half, where outputs are
+    many, are chosen because the model gives them another value than usual. All are told what the model says, and
+    the model judges what they select. `k` is how many features are kept (by default the explainer's own); for "auto"
+    every method keeps as many as the explainer selects for the question.
+    Keep and delete are reported side by side, for tables and texts, at the sizes `ks` (by default k and 1, 3, 8, 15,
+    30, as far as there are more features): the share of predictions that stay on the best features alone, and the share
+    that flip when these are removed. For images it is insert and delete by swaps with images of X that have another
+    label at the target, and J, at `ks` pixels (by default 10, 30, 100 and 300): see `sointer.metrics.swap_scores`.
+
+    `against` names the other methods, among Random, GlobalList (one ranking for all rows, by the mean size of the
+    explainer's own scores), NearestPixels, Rise and Occlusion (images only), Lime, KernelShap, TreeShap (which looks
+    inside models of trees), HideAndSeek and Invase (both trained with as many queries as the explainer's fit took, on
+    its training rows). ["all"] are those that are installed and can be used here; by default Invase is left out, which
+    takes minutes, and HideAndSeek where outputs are many.
+    `n_samples` is the most rows that Lime, KernelShap, Rise and Occlusion may ask about each row. `tell` receives a
+    line before every step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer import SOInter
+    >>> X = np.random.default_rng(0).normal(size=(500, 6))
+    >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 0] * X[:, 1] > 0])
+    >>> explainer = SOInter(model, k=2, random_state=0).fit(X)
+    >>> found = evaluate(explainer, X, n_rows=20, against=["Random"])
+    >>> found.methods[0].fidelity.mean > found.methods[1].fidelity.mean
+    True
+    """
+    say = tell or (lambda _: None)
+    if explainer.black_box_ is None:
+        raise InputError("evaluate: there is no model to ask; load the explainer with its black box.")
+    before = explainer.black_box_.n_queries
+    rng = np.random.default_rng(check_positive_int(random_state, "random_state", minimum=0))
+    check_positive_int(n_samples, "n_samples", minimum=10)
+    asked_targets = fitted_targets(targets, explainer.outputs_)
+    names = choose_rivals(against, explainer, asked_targets, say)
+    rows = explainer._source(X, None)
+    some = np.sort(rng.permutation(rows.data.shape[0])[: check_positive_int(n_rows, "n_rows")])
+    say(f"asking the model about {len(some)} rows")
+    questions = ask_questions(explainer, rows.take(some), asked_targets, rng)
+    n_units = questions.source.groups.n_units
+    asked = check_k(explainer.k if k is None else k, n_units)
+    sizes = sizes_to_report(explainer, ks, asked)
+    pool = Pool.of(rows, sizes, rng) if explainer.input_format_.image is not None and sizes else None
+    other = "mean" if questions.source.removal.is_random else "marginal"
+    rivals = [make_rival(name, explainer, asked_targets, n_samples, random_state, say) for name in names]
+    own_queries = queries_of_fit(explainer) if isinstance(explainer, SOInter) else 0
+    say(f"judging {type(explainer).__name__}")
+    if asked == "auto":
+        kept = rank(explainer, questions.source, questions, "auto").n_selected
+    else:
+        kept = np.full(len(questions), asked)
+    score, agreement, explanation = judge(explainer, questions, kept, pool or sizes, other)
+    scores = [replace(score, n_fit_queries=own_queries, fit_seconds=float("nan"))]
+    for rival in rivals:
+        say(f"judging {type(rival.method).__name__}")
+        scores.append(judge_rival(rival, explanation, questions, kept, pool or sizes, other))
+    return Evaluation(
+        methods=scores,
+        targets=by_target(explainer, questions, agreement),
+        n_rows=len(some),
+        n_questions=len(questions),
+        k=asked,
+        n_kept=float(kept.mean()),
+        ks=list(sizes),
+        removal=questions.source.removal.name,
+        other_removal=other,
+        n_queries=explainer.black_box_.n_queries - before,
+    )
+
+
+def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int | Literal["auto"]) -> tuple[int, ...]:
+    """At how many features keep and delete are measured; or at how many pixels, if the outputs are labels."""
+    n_units, image = explainer.groups_.n_units, explainer.input_format_.image
+    if image is not None:
+        pixels = check_pixel_sizes(ks, image.n_pixels)
+        return () if "continuous" in explainer.outputs_.kinds else pixels
+    sizes = check_sizes(ks, n_units)
+    return sizes if ks is not None or k == "auto" or k == n_units else tuple(sorted({*sizes, k}))
+
+
+def ask_questions(explainer: Explainer, source: Source, targets: list[int], rng: np.random.Generator) -> Questions:
+    """Choose the questions, and change a tenth of every row to see later who is confused by it."""
+    source = replace(source, predicted=source.answers)
+    row, target = choose_questions(source.answers, explainer, targets, rng)
+    allowed = explainer._allowed(source)
+    n_changed = np.maximum(1, np.rint(SHARE_CHANGED * allowed.sum(axis=1)))
+    lots = np.where(allowed, rng.random(allowed.shape), np.inf)
+    untouched = lots.argsort(axis=1).argsort(axis=1) >= n_changed[:, None]
+    untouched |= ~allowed
+    reduced = source.removal.reduce(source.data, source.groups.to_columns(untouched), rng)
+    changed = replace(source, data=reduced, predicted=source.ask(reduced))
+    return Questions(source, row, target, changed, untouched)
+
+
+def choose_questions(
+    answers: NDArray[Any], explainer: Explainer, targets: list[int], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All outputs of every row if they are few, else some, half of them with another value than usual."""
+    if len(targets) <= TARGETS_PER_ROW:
+        return np.repeat(np.arange(len(answers)), len(targets)), np.tile(targets, len(answers))
+    asked: list[NDArray[np.int64]] = []
+    codes = explainer.outputs_.labels(answers)[:, targets]
+    usual = np.array([np.bincount(column).argmax() for column in codes.T])
+    for unusual in codes != usual:
+        rare = rng.permutation(np.flatnonzero(unusual))[: TARGETS_PER_ROW // 2]
+        others = rng.permutation(np.setdiff1d(np.arange(len(targets)), rare))[: TARGETS_PER_ROW - len(rare)]
+        asked.append(np.asarray(targets)[np.concatenate([rare, others])])
+    return np.repeat(np.arange(len(answers)), TARGETS_PER_ROW), np.concatenate(asked)
+
+
+def judge_rival(
+    rival: Rival, own: Explanation, questions: Questions, kept: NDArray[np.int64], sizes: Sizes, other: str
+) -> MethodScore:
+    """How another method does on all questions; `own` is the explainer's explanation of them."""
+    if isinstance(rival.method, GlobalList):
+        rival.method.learn_from(own)
+    score, _, _ = judge(rival.method, questions, kept, sizes, other)
+    return replace(score, n_fit_queries=rival.n_fit_queries, fit_seconds=rival.fit_seconds)
+
+
+def judge(
+    method: Explainer, questions: Questions, kept: NDArray[np.int64], sizes: Sizes, other: str
+) -> tuple[MethodScore, NDArray[np.float64], Explanation]:
+    """How a method does on all questions, on which of them the model agrees, and the explanation.
+
+    `kept` is how many features are kept for each of them; `sizes`, how many are kept and deleted, or swapped with the
+    pixels of other images.
+    """
+    black_box = method.black_box_
+    assert black_box is not None
+    queries, started = black_box.n_queries, time.perf_counter()
+    explanation = rank(method, questions.source, questions)
+    ranking, source = explanation.selected, explanation.source
+    seconds, asked = time.perf_counter() - started, black_box.n_queries - queries
+    n_units, every = source.groups.n_units, np.arange(len(questions))
+    chosen = first_units(ranking, kept, n_units)
+    agreement = source.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
+    background = source.background.rows
+    otherwise = replace(source, removal=make_removal(other, background, source.input_format))
+    elsewhere = otherwise.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
+    n_rows = questions.source.data.shape[0]
+    score = MethodScore(
+        name=type(method).__name__,
+        fidelity=mean_interval([agreement[questions.row == row].mean() for row in range(n_rows)]),
+        sufficient=float((agreement == 1.0).mean()),
+        fidelity_otherwise=float(elsewhere.mean()),
+        stability=stability(method, questions, chosen, kept),
+        size=float(smallest_confirmed(source, ranking, questions.target).mean()),
+        queries_per_row=asked / n_rows,
+        ms_per_row=1000 * seconds / n_rows,
+        **at_sizes(explanation, questions.target, sizes),
+    )
+    return score, agreement, explanation
+
+
+def at_sizes(explanation: Explanation, targets: NDArray[np.int64], sizes: Sizes) -> dict[str, Any]:
+    """Keep and delete at all sizes; of images insert, delete and J."""
+    if isinstance(sizes, Pool):
+        swaps = sizes.measure(explanation, targets)
+        if swaps is None:
+            return {}
+        j = {fill: values.tolist() for fill, values in swaps.j.items()}
+        return {"insert": swaps.insert.tolist(), "delete": swaps.delete.tolist(), "j": j}
+    if not sizes:
+        return {}
+    curves = keep_and_delete(explanation, ks=sizes, n_draws=N_PAIRED_DRAWS)
+    return {"keep": curves.keep.tolist(), "delete": curves.delete.tolist()}
+
+
+def rank(method: Explainer, rows: Source, questions: Questions, k: Literal["auto"] | None = None) -> Explanation:
+    """All units of every question, or as many as the method selects, best first."""
+    data = rows.input_format.decode(rows.data[questions.row])
+    predicted = Queried(rows.answers[questions.row])
+    return method.explain(data, questions.target, k=k or rows.groups.n_units, predicted=predicted)
+
+
+def stability(method: Explainer, questions: Questions, chosen: NDArray[np.bool_], kept: NDArray[np.int64]) -> float:
+    """Mean overlap (Jaccard) of what was chosen before and after the change, among the units left untouched."""
+    if questions.source.groups is not method.groups_:
+        return float("nan")  # superpixels of a changed image are others
+    outputs, row = method.outputs_, questions.row
+    same = outputs.agree(questions.source.answers, questions.changed.answers)[row, questions.target]
+    ranking = rank(method, questions.changed, questions).selected
+    after = first_units(ranking, kept, chosen.shape[1]) & questions.untouched[row]
+    before = chosen & questions.untouched[row]
+    either = (before | after).sum(axis=1)
+    counted = same & (either > 0)
+    overlap = (before & after).sum(axis=1)[counted] / either[counted]
+    return float(overlap.mean()) if counted.any() else float("nan")
+
+
+def by_target(explainer: Explainer, questions: Questions, agreement: NDArray[np.float64]) -> list[TargetScore]:
+    """The explainer's fidelity on each output, worst first."""
+    scores = []
+    for target in np.unique(questions.target).tolist():
+        own = agreement[questions.target == target]
+        scores.append(TargetScore(explainer.output_names_[target], len(own), float(own.mean())))
+    return sorted(scores, key=lambda score: score.fidelity)

@@ -1,0 +1,187 @@
+"""What an evaluation found, as a table for people and as JSON for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from sointer.metrics.segmentation import MeanInterval
+
+MOST_TARGETS_SHOWN = 10
+FIT = "fit         rows asked of the model and seconds, before the first explanation"
+
+
+@dataclass(frozen=True)
+class MethodScore:
+    """How one method did on all questions (a question is a row and an output)."""
+
+    name: str
+    fidelity: MeanInterval
+    """Mean share of draws in which the model says the same on the selected features alone, over rows."""
+    sufficient: float
+    """Share of questions on which it says the same in every draw."""
+    fidelity_otherwise: float
+    """Fidelity when "absent" means something else than in training."""
+    stability: float
+    """Overlap of the selections when a tenth of a row's features is removed and the model's answer stays; NaN where
+    features cannot be compared, such as superpixels."""
+    size: float
+    """How few of its best features the model confirms, on average."""
+    queries_per_row: float
+    ms_per_row: float
+    n_fit_queries: int = 0
+    fit_seconds: float = 0.0
+    """NaN for the explainer itself, which was fitted before."""
+    keep: list[float] = field(default_factory=list)
+    """For each of `Evaluation.ks`, share of predictions that stay when all but the best k features are removed."""
+    delete: list[float] = field(default_factory=list)
+    """For each of `Evaluation.ks`, share of predictions that flip when the best k features are removed; of images, when
+    the best k pixels are swapped with those of an image of another label."""
+    insert: list[float] = field(default_factory=list)
+    """Images: for each of `Evaluation.ks`, share of predictions that follow the best k pixels into such an image."""
+    j: dict[str, list[float]] = field(default_factory=dict)
+    """Images, by what fills the other pixels: for each of `Evaluation.ks`, how much more often the prediction is there
+    with the best k pixels than with those of an image of another label at the same places."""
+
+
+@dataclass(frozen=True)
+class TargetScore:
+    """How the explainer did on one output."""
+
+    target: str
+    n_questions: int
+    fidelity: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A comparison on `n_rows` rows; the explainer itself comes first."""
+
+    methods: list[MethodScore]
+    targets: list[TargetScore]
+    """Worst first."""
+    n_rows: int
+    n_questions: int
+    k: int | Literal["auto"]
+    n_kept: float
+    """How many features of a question are kept, on average: k, or, for "auto", as many as the explainer selects."""
+    ks: list[int]
+    """The sizes of keep and delete; of images, of insert, delete and J, in pixels."""
+    removal: str
+    other_removal: str
+    n_queries: int
+    """Rows that the whole comparison asked the model about."""
+
+    @property
+    def fidelity(self) -> float:
+        """That of the explainer."""
+        return self.methods[0].fidelity.mean
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values; what could not be measured is None."""
+        facts = asdict(self)
+        facts["methods"] = [{**asdict(method), "fidelity": method.fidelity._asdict()} for method in self.methods]
+        return _without_nan(facts)  # type: ignore[no-any-return]
+
+    def table(self) -> str:
+        """The comparison as text, with a line of explanation for every column."""
+        header = ["", "fidelity", "±", "sufficient", f"if {self.other_removal}", "stability", "size", "asked", "ms"]
+        rows = [_cells(method) for method in self.methods]
+        own = f"as many features kept as {self.methods[0].name} selects ({self.n_kept:.1f} on average)"
+        kept = own if self.k == "auto" else f"{self.k} features kept"
+        lines = [
+            f"{self.n_rows} rows, {self.n_questions} questions, {kept}, the others removed: {self.removal}",
+            "",
+            *aligned([header, *rows]),
+            "",
+            "fidelity    the model says the same on the selected features alone (share of draws, 95 % interval)",
+            "sufficient  questions on which it does so in every draw",
+            f"if {self.other_removal:<9}fidelity when the others are removed in that way instead",
+            "stability   overlap of the selections when other features of the row change and the answer does not",
+            "size        how few of the best features are enough for the model to say the same",
+            "asked, ms   rows asked of the model and time, to explain one row",
+        ]
+        if self.methods[0].insert:
+            lines += ["", *self._swaps()]
+        elif self.methods[0].keep:
+            lines += ["", *self._keep_and_delete()]
+        if len(self.targets) > 1:
+            shown = self.targets[:MOST_TARGETS_SHOWN]
+            more = f" (the worst {len(shown)} of {len(self.targets)})" if len(shown) < len(self.targets) else ""
+            per_target = [[t.target, f"{t.fidelity:.3f}", str(t.n_questions)] for t in shown]
+            lines += ["", *aligned([[f"output{more}", "fidelity", "questions"], *per_target])]
+        return "\n".join(lines)
+
+    def _keep_and_delete(self) -> list[str]:
+        """Keep and delete side by side at every size, and what fitting took."""
+        return [
+            *self._at_all_sizes("keep/delete", lambda method: [method.keep, method.delete]),
+            "",
+            "keep        predictions that stay when all but the best k features are removed",
+            "delete      predictions that flip when the best k features are removed; read both together",
+            FIT,
+        ]
+
+    def _swaps(self) -> list[str]:
+        """Insert and delete by swaps at every size, and J, without which fidelity proves nothing."""
+        fills = list(self.methods[0].j)
+        return [
+            *self._at_all_sizes("insert/delete", lambda method: [method.insert, method.delete]),
+            "",
+            *self._at_all_sizes(f"J {'/'.join(fills)}", lambda method: [method.j[fill] for fill in fills]),
+            "",
+            "insert      predictions that follow the best k pixels into an image of another label",
+            "delete      predictions that are lost when these pixels come from such an image",
+            "J           how much more often the prediction is there with the best k pixels alone than with those of",
+            "            such an image at the same places: near 0, it is the mask that speaks, whatever the fidelity",
+            FIT,
+        ]
+
+    def _at_all_sizes(self, title: str, measures: Callable[[MethodScore], list[list[float]]]) -> list[str]:
+        header = [title, *(f"k={k}" for k in self.ks), "fit asked", "fit s"]
+        rows = [
+            [
+                method.name,
+                *("/".join(f"{value:.2f}" for value in at) for at in zip(*measures(method), strict=True)),
+                f"{method.n_fit_queries:,}",
+                "-" if math.isnan(method.fit_seconds) else f"{method.fit_seconds:.1f}",
+            ]
+            for method in self.methods
+        ]
+        return aligned([header, *rows])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns side by side: the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cells(method: MethodScore) -> list[str]:
+    half = (method.fidelity.high - method.fidelity.low) / 2
+    shares = [method.sufficient, method.fidelity_otherwise, method.stability]
+    return [
+        method.name,
+        f"{method.fidelity.mean:.3f}",
+        "-" if math.isnan(half) else f"{half:.3f}",
+        *("-" if math.isnan(share) else f"{share:.3f}" for share in shares),
+        f"{method.size:.1f}",
+        f"{method.queries_per_row:,.0f}",
+        f"{method.ms_per_row:.1f}",
+    ]
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
