@@ -58,7 +58,7 @@ def tags(X: Any) -> np.ndarray:
 def explain_file(folder: Path) -> dict[str, float]:
     """Explain the file with the saved explainer; meant for a process of its own, whose memory is measured."""
     import sointer
-    from sointer.streaming.stream import stream_explain
+    from sointer.io.stream import stream_explain
 
     explainer = sointer.load(folder / "explainer")
     loaded, used_before = int(peak_gigabytes() * 2**30), time.process_time()
@@ -80,7 +80,7 @@ def explain_file(folder: Path) -> dict[str, float]:
 def measure(n_rows: int, folder: Path) -> dict[str, float]:
     import sointer
     from sointer import SOInter
-    from sointer.streaming.parquet_files import write_sparse_parquet
+    from sointer.io.parquet import write_sparse_parquet
 
     write_sparse_parquet(parts(n_rows), folder / "rows.parquet")
     started = time.perf_counter()

@@ -19,8 +19,8 @@ from study import Case, Row, Study
 from sointer.datasets.arff_files import read_arff, read_mulan_labels
 from sointer.datasets.npz_files import read_labelled_rows
 from sointer.errors import SointerError
-from sointer.streaming.parquet_files import write_sparse_parquet
-from sointer.streaming.sources import read_table
+from sointer.io.parquet import write_sparse_parquet
+from sointer.io.readers import read_table
 
 PER_PART, N_PARTS = 2500, 16
 PIECES = (

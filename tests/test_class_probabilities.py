@@ -23,7 +23,7 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.space import OutputSpace
 from sointer.errors import InterruptedFitWarning, MethodWarning, SointerWarning
-from sointer.persistence import load
+from sointer.io.explainers import load
 
 X = np.random.default_rng(0).normal(size=(400, 4))
 

@@ -19,8 +19,7 @@ pytest.importorskip("jinja2")
 
 from sointer.demo import DemoResult, K, compare, make_folder, run_demo
 from sointer.errors import InputError
-from sointer.report.page import render_page
-from sointer.report.table import format_table
+from sointer.viz.report.demo import format_table, render_page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium or chrome on this machine")

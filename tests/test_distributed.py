@@ -22,10 +22,10 @@ from sklearn.pipeline import make_pipeline
 
 from sointer import BlackBox, SOInter
 from sointer.config import EnergyConfig, TrainingConfig
-from sointer.distributed.groups import SomeOutputs, fit_groups
 from sointer.errors import InputError, PoorFitWarning, SointerWarning
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.integrations.dask import SomeOutputs, fit_groups
 
 N = 90
 TINY = {

@@ -16,8 +16,8 @@ from sointer.data.images import ImageShape
 from sointer.errors import FarInputWarning, InputError
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.novelty import Distance, FarRows
+from sointer.io.stream import stream_explain
 from sointer.masking.removal import Background
-from sointer.streaming.stream import stream_explain
 
 RNG = np.random.default_rng(0)
 

@@ -18,7 +18,6 @@ pytest.importorskip("matplotlib")
 import matplotlib
 from matplotlib import pyplot
 
-from sointer import plot
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
@@ -29,10 +28,9 @@ from sointer.masking.removal import Background
 from sointer.masking.rows import Source
 from sointer.masking.selection import Scored
 from sointer.masking.superpixels import Superpixels
-from sointer.plot.colours import SELECTED, TARGET, label_colours, number_colours, to_rgb
-from sointer.plot.image_view import ImageView
-from sointer.plot.outlines import borders
-from sointer.plot.thumbnails import png
+from sointer.viz import plots as plot
+from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
+from sointer.viz.plots.images import ImageView, borders, png
 
 matplotlib.use("Agg")
 

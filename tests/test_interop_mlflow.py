@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import InputError
-from sointer.interop import mlflow as bridge
+from sointer.integrations import mlflow as bridge
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning"),

@@ -12,8 +12,7 @@ import torch
 
 from sointer import EnergyConfig, Patches, SOInter, TrainingConfig
 from sointer.errors import InputError
-from sointer.interop.captum import SOInterAttribution
-from sointer.interop.quantus import explain_func
+from sointer.integrations.attributions import SOInterAttribution, explain_func
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning"),

@@ -19,8 +19,8 @@ pytest.importorskip("jinja2")
 
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
-from sointer.plot.colours import SELECTED
-from sointer.report.pixel_page import PixelPageContent, render_pixel_page
+from sointer.viz.plots.canvas import SELECTED
+from sointer.viz.report.pixel_page import PixelPageContent, render_pixel_page
 
 HEIGHT, WIDTH, K = 5, 7, 4
 HOSTILE = "<script>alert(1)</script>"

@@ -14,7 +14,6 @@ import matplotlib
 from matplotlib import pyplot
 from matplotlib.collections import LineCollection
 
-from sointer import plot
 from sointer.blackbox.box import BlackBox
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
@@ -26,6 +25,7 @@ from sointer.masking.removal import Background
 from sointer.masking.rows import Source
 from sointer.masking.selection import Scored
 from sointer.paths import Localities, Locality, Paths
+from sointer.viz import plots as plot
 
 matplotlib.use("Agg")
 

@@ -16,7 +16,6 @@ import matplotlib
 from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
-from sointer import plot
 from sointer.blackbox.box import BlackBox
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
@@ -27,8 +26,9 @@ from sointer.masking.groups import Groups
 from sointer.masking.removal import Background
 from sointer.masking.rows import Source
 from sointer.masking.selection import Scored
-from sointer.plot.canvas import shorten, shorten_all
-from sointer.plot.words import spans
+from sointer.viz import plots as plot
+from sointer.viz.plots.canvas import shorten, shorten_all
+from sointer.viz.plots.words import spans
 
 matplotlib.use("Agg")
 

@@ -22,12 +22,9 @@ import sointer
 from sointer import SOInter
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
-from sointer.report.coupling import coupling_map
-from sointer.report.report_content import Place, Pushes, ReportContent, TargetPlaces
-from sointer.report.report_page import render_report
-from sointer.report.shares import confirmed_share
-from sointer.reporting.asking import samples_to_ask
-from sointer.reporting.room import samples_that_fit
+from sointer.viz.report.content import Place, Pushes, ReportContent, TargetPlaces, confirmed_share, coupling_map
+from sointer.viz.report.page import render_report
+from sointer.viz.report.samples import samples_that_fit, samples_to_ask
 
 HOSTILE = "<script>alert(1)</script>"
 NAMES = ["warm", "wet", "odd", HOSTILE]

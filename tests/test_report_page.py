@@ -17,9 +17,8 @@ from browsing import browser, requested
 
 pytest.importorskip("jinja2")
 
-from sointer.report.environment import TEMPLATES
-from sointer.report.report_content import Card, Place, Pushes, ReportContent, TargetPlaces, TargetWays, Way
-from sointer.report.report_page import render_report
+from sointer.viz.report.content import Card, Place, Pushes, ReportContent, TargetPlaces, TargetWays, Way
+from sointer.viz.report.page import TEMPLATES, render_report
 
 HOSTILE = "<script>alert(1)</script>"
 N_TARGETS, N_SAMPLES, N_UNITS, K = 6, 40, 30, 4

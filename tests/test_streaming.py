@@ -22,10 +22,11 @@ from sointer import SOInter
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import InputError, LoadError, SointerWarning
 from sointer.explainers.baselines.base import Random
-from sointer.streaming import csv_files, writer
-from sointer.streaming.parquet_files import write_sparse_parquet
-from sointer.streaming.sources import read_chunks, read_table
-from sointer.streaming.stream import stream_explain
+from sointer.io import readers as csv_files
+from sointer.io import writers as writer
+from sointer.io.parquet import write_sparse_parquet
+from sointer.io.readers import read_chunks, read_table
+from sointer.io.stream import stream_explain
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

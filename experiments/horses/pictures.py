@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 from pairs import unpack
 
-from sointer.plot.outlines import outline
+from sointer.viz.plots.images import outline
 
 GREEN, YELLOW, RED, RIM = "#00e676", "#ffd600", "#ff2424", "#1a1a1a"
 

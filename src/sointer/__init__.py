@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
     from sointer.explainers.sointer import SOInter
     from sointer.explanation import Explanation, Verification
+    from sointer.io.explainers import load
     from sointer.masking.groups import Patches
     from sointer.masking.superpixels import Superpixels
-    from sointer.persistence import load
 
 __all__ = [
     "BlackBox",
@@ -50,7 +50,7 @@ _HOMES = {
     "Superpixels": "sointer.masking.superpixels",
     "TrainingConfig": "sointer.config",
     "Verification": "sointer.explanation",
-    "load": "sointer.persistence",
+    "load": "sointer.io.explainers",
 }
 
 

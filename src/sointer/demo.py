@@ -20,10 +20,7 @@ from sointer.errors import ConstantFeatureWarning, InputError, require_extra
 from sointer.explainers.sointer import SOInter
 from sointer.explanation import Explanation
 from sointer.metrics.segmentation import mean_interval
-from sointer.report.content import BlackBoxFacts, Content, Example, Method
-from sointer.report.figure import draw_examples
-from sointer.report.page import render_page
-from sointer.report.table import format_table
+from sointer.viz.report.demo import BlackBoxFacts, Content, Example, Method, draw_examples, format_table, render_page
 
 K = 10
 REMOVALS = ("marginal", "mean")  # the first is the one used in training

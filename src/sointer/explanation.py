@@ -89,7 +89,7 @@ class Verification:
         return np.where(self.confirmed, CONFIRMED, np.where(self.refuted, REFUTED, UNSURE)).astype(object)
 
     def _repr_html_(self) -> str:
-        from sointer.plot.cards import html_verification
+        from sointer.viz.plots.notebook import html_verification
 
         return html_verification(self)
 
@@ -343,7 +343,7 @@ class Explanation:
         effects are not known (preset="paper", baselines, some sparse rows with numbers), values are the scores, which
         have no sign and no unit; `base_values` are then 0, and only shap's bar, heatmap and image plots mean anything.
         """
-        from sointer.interop.shap import to_shap
+        from sointer.integrations.shap import to_shap
 
         return to_shap(self, selected_only=selected_only)
 
@@ -358,13 +358,13 @@ class Explanation:
             that the model predicts, if known, and the smallest rectangle that holds them; without a row, the first n
             (8) rows). The default is what suits the data: docs/plots.md.
         """
-        from sointer.plot.kinds import draw
+        from sointer.viz.plots.kinds import draw
 
         return draw(self, kind, row=row, n=n, ax=ax)
 
     def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
         """A self-contained table of rows and what was selected for them, as HTML; written to `path` if given."""
-        from sointer.plot.html_tables import html_page
+        from sointer.viz.plots.notebook import html_page
 
         page = html_page(self, max_rows)
         if path is not None:
@@ -372,7 +372,7 @@ class Explanation:
         return page
 
     def _repr_html_(self) -> str:
-        from sointer.plot.html_tables import html_table
+        from sointer.viz.plots.notebook import html_table
 
         return html_table(self, max_rows=20)
 

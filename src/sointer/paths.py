@@ -155,7 +155,7 @@ class Paths:
 
         Of one row, or averaged over all rows (of one target).
         """
-        from sointer.plot.flows import flow
+        from sointer.viz.plots.maps import flow
 
         return flow(self, row=row, n=n, ax=ax)
 
@@ -176,7 +176,7 @@ class Paths:
         return f"cannot be told apart (one-to-one in all {self.n_answers} answers about whole rows): {groups}"
 
     def _repr_html_(self) -> str:
-        from sointer.plot.cards import html_paths
+        from sointer.viz.plots.notebook import html_paths
 
         return html_paths(self)
 
@@ -290,12 +290,12 @@ class Localities:
 
     def plot(self, *, n: int = 12, ax: Any = None) -> Any:
         """A map: one row per locality, one column for each of the n most relevant features. Returns the Axes."""
-        from sointer.plot.localities import localities
+        from sointer.viz.plots.maps import localities
 
         return localities(self, n=n, ax=ax)
 
     def _repr_html_(self) -> str:
-        from sointer.plot.cards import html_localities
+        from sointer.viz.plots.notebook import html_localities
 
         return html_localities(self)
 

@@ -10,8 +10,8 @@ from sointer._support import containers
 from sointer._support.validation import did_you_mean
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
-from sointer.streaming.columns import as_in_fit, columns_needed, csv_dtypes
-from sointer.streaming.sources import open_source, read_chunks, read_table
+from sointer.io.columns import as_in_fit, columns_needed, csv_dtypes
+from sointer.io.readers import open_source, read_chunks, read_table
 
 
 def read_to_fit(path: Path, *, model: Any, drop: Sequence[str] = (), text: str | None = None) -> tuple[Any, list[str]]:

@@ -86,7 +86,7 @@ def explain(
         from sointer.cli.data import read_targets
         from sointer.cli.explainers import open_explainer
         from sointer.errors import InputError
-        from sointer.streaming.stream import stream_explain
+        from sointer.io.stream import stream_explain
 
         if out != STDOUT:
             refuse_existing(out, force)
@@ -124,7 +124,7 @@ def explain(
 def destination(out: Path, console: Console) -> Any:
     """Where records go: a Parquet file by its name, text for everything else."""
     from sointer.errors import InputError
-    from sointer.streaming.text_writer import TextWriter
+    from sointer.io.writers import TextWriter
 
     if out == STDOUT:
         return TextWriter(console.binary, as_json=console.as_json)
@@ -141,7 +141,7 @@ def confirmed(explainer: Any, data: Path, n_rows: int, question: dict[str, Any])
     import numpy as np
 
     from sointer.cli.data import first_rows
-    from sointer.streaming.records import Question
+    from sointer.io.writers import Question
 
     asked = Question.of(explainer, question["target"], question["k"], question["refine"], question["query"])
     rows = first_rows(data, explainer, n_rows, question["text_column"])

@@ -11,7 +11,7 @@ from sointer.cli.console import Console
 from sointer.cli.models import load_model
 from sointer.errors import InputError
 from sointer.explainers.sointer import SOInter
-from sointer.persistence import STORAGE, load
+from sointer.io.explainers import STORAGE, load
 
 
 def open_explainer(

@@ -318,7 +318,7 @@ class Explainer(ExplainerMixin, BaseEstimator):
                 f"{query!r}. To give its predictions yourself, use predicted=."
             )
         if is_dask(X):
-            from sointer.distributed.lazy import explain
+            from sointer.integrations.dask import explain
 
             # Not an Explanation but a lazy table of many, which only those who give dask collections see.
             return explain(  # type: ignore[no-any-return]
@@ -529,7 +529,7 @@ class Explainer(ExplainerMixin, BaseEstimator):
         paths : follow features through other outputs: True for the five targets that depend most on others, a
             number for as many, False for none. Takes a few seconds for each.
         """
-        from sointer.reporting import write_report
+        from sointer.viz.report.write import write_report
 
         return write_report(
             self,

@@ -255,7 +255,7 @@ class SOInter(Explainer):
 
     def _adopt_saved(self, kept: Checkpoint, subject: Subject) -> bool:
         """Become the explainer that was fitted with this checkpoint before; False if its files were damaged."""
-        from sointer.persistence import load
+        from sointer.io.explainers import load
 
         try:
             saved = load(kept.finished, self.model, removal=self.removal if callable(self.removal) else None)
@@ -482,7 +482,7 @@ class SOInter(Explainer):
 
         Of masks: where in the image a pixel of the mask looks, by displacement, on average.
         """
-        from sointer.plot.coupling import interactions, neighbours
+        from sointer.viz.plots.maps import interactions, neighbours
 
         check_is_fitted(self, "output_interactions_")
         check_positive_int(n, "n")
@@ -494,7 +494,7 @@ class SOInter(Explainer):
 
     def plot_history(self, *, ax: Any = None) -> Any:
         """Loss, and agreement with the black box, on answers held out of training, over its steps. Returns the Axes."""
-        from sointer.plot.training import history
+        from sointer.viz.plots.bars import history
 
         check_is_fitted(self, "history_")
         return history(self.history_, ax=ax)
@@ -503,7 +503,7 @@ class SOInter(Explainer):
         """In notebooks: what is explained and how well, once fitted; before that scikit-learn's diagram."""
         from sklearn.utils import estimator_html_repr
 
-        from sointer.plot.cards import html_explainer
+        from sointer.viz.plots.notebook import html_explainer
 
         return html_explainer(self) if hasattr(self, "interpreter_") else str(estimator_html_repr(self))
 
@@ -514,7 +514,7 @@ class SOInter(Explainer):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted explainer to a new directory; the black box itself is never stored."""
-        from sointer.persistence import save
+        from sointer.io.explainers import save
 
         check_is_fitted(self, "interpreter_")
         save(self, path)

@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from sointer.errors import LoadError
-from sointer.storage import DAMAGE, Storage
-from sointer.storage.weights import check_shapes
+from sointer.io.storage import DAMAGE, Storage, check_shapes
 
 STORAGE = Storage("model", "model.json", 2, oldest=1)
 

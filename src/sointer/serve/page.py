@@ -12,9 +12,9 @@ import numpy as np
 from sointer._support import containers
 from sointer._support.strict_json import as_finite
 from sointer.explainers.base import Explainer
-from sointer.report.environment import render_template
-from sointer.reporting.samples import names_of_samples
 from sointer.serve.rows import names_in_fit, row_as_json
+from sointer.viz.report.page import render_template
+from sointer.viz.report.samples import names_of_samples
 
 MOST_EXAMPLES, MOST_NAMES = 200, 2000
 

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
-from sointer.persistence import load
+from sointer.io.explainers import load
 from sointer.serve import create_app
 from sointer.serve.guard import LOOPBACK, is_loopback
 from sointer.serve.limits import Limits

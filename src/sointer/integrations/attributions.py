@@ -1,0 +1,128 @@
+"""Explanations as other packages want them: one number for every number of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sointer._support.validation import is_integer
+from sointer.errors import InputError
+from sointer.explainers.base import Explainer
+
+if TYPE_CHECKING:
+    from sointer.explanation import Explanation
+
+
+def attributions(explanation: Explanation, *, selected_only: bool = False) -> NDArray[np.float32]:
+    """The effect of every feature, in the shape of the input: (rows, features), or (n, channels, height, width).
+
+    Effects are signed and in the unit of the output; a group shares its effect evenly among its features, so that the
+    sum stays. Where effects are not known, the scores are given, which have no sign: a group gives each of its
+    features its score, a pixel gives it to all its channels. `selected_only` makes everything that was not selected 0.
+    """
+    source = explanation.source
+    of_units = explanation.scores if explanation.effects is None else explanation.effects
+    if selected_only:
+        of_units = np.where(explanation.unit_mask, of_units, 0.0)
+    units = np.asarray(source.groups.unit_of_features(len(explanation)), dtype=np.int64)
+    of_features = np.take_along_axis(of_units, units, axis=1).astype(np.float32)
+    if explanation.effects is not None:
+        n_members = np.bincount(units[0], minlength=of_units.shape[1])  # groups of tables are the same in all rows
+        of_features /= n_members[units].astype(np.float32)
+    image = source.input_format.image
+    if image is None:
+        return of_features
+    pixels = of_features.reshape(len(explanation), 1, image.height, image.width)
+    return np.repeat(pixels, image.channels, axis=1)
+
+
+def as_rows(inputs: Any, explainer: Any) -> Any:
+    """Inputs with further dimensions of a model's own, as in (n, 1, features), as the table that was fitted."""
+    is_table = explainer.input_format_.image is None
+    if is_table and len(inputs.shape) != 2 and int(np.prod(inputs.shape[1:])) == explainer.n_features_in_:
+        return inputs.reshape(inputs.shape[0], -1)
+    return inputs
+
+
+class SOInterAttribution:
+    """A fitted explainer in the form of a captum attribution method; captum itself is not needed.
+
+    attribute = SOInterAttribution(explainer).attribute
+    captum.metrics.sensitivity_max(attribute, inputs, target=2)
+    """
+
+    def __init__(self, explainer: Explainer) -> None:
+        self.explainer = explainer
+
+    def attribute(
+        self,
+        inputs: Tensor | tuple[Tensor, ...],
+        target: Any = None,
+        *,
+        k: int | None = None,
+        predicted: Any = None,
+        query: bool = True,
+        selected_only: bool = False,
+    ) -> Any:
+        """The effect of every entry of the inputs, as a tensor of their shape (in a tuple if they came in one).
+
+        Effects are signed, in the unit of the output. Where they are not known (images, preset="paper"), the scores are
+        returned, which have no sign.
+
+        target : an output's number or name for all rows; a tuple (row, column) for a pixel of masks; or one of
+            these per row, as a list or a tensor.
+        k, predicted, query : as in `explain`.
+        selected_only : 0 for what was not selected.
+        """
+        single = inputs[0] if isinstance(inputs, tuple) else inputs
+        if not isinstance(single, Tensor) or (isinstance(inputs, tuple) and len(inputs) != 1):
+            got = f"{len(inputs)} of them" if isinstance(inputs, tuple) else type(inputs).__name__
+            raise InputError(f"attribute: inputs must be one tensor, or a tuple of one, got {got}.")
+        rows = as_rows(single.detach(), self.explainer)
+        explanation = self.explainer.explain(rows, self._target(target), k=k, predicted=predicted, query=query)
+        values = attributions(explanation, selected_only=selected_only).reshape(tuple(single.shape))
+        result = torch.from_numpy(values).to(dtype=_float_like(single), device=single.device)
+        return (result,) if isinstance(inputs, tuple) else result
+
+    def has_convergence_delta(self) -> bool:
+        """No: effects add up to what the explainer expects of the model, not to what the model returns."""
+        return False
+
+    def _target(self, target: Any) -> Any:
+        """captum writes what `explain` takes, but for tensors, lists of tuples, and tuples of one number."""
+        if isinstance(target, Tensor):
+            target = target.detach().cpu().numpy()
+            return int(target) if target.size == 1 else target
+        if isinstance(target, tuple) and len(target) == 1 and is_integer(target[0]):
+            return target[0]
+        if isinstance(target, list) and target and all(isinstance(one, tuple) for one in target):
+            return [one[0] for one in target] if len(target[0]) == 1 else np.array(target)
+        return target
+
+
+def _float_like(inputs: Tensor) -> torch.dtype:
+    return inputs.dtype if inputs.dtype.is_floating_point else torch.float32
+
+
+def explain_func(
+    explainer: Explainer, *, k: int | None = None, query: bool = True, selected_only: bool = False
+) -> Callable[..., NDArray[np.float32]]:
+    """A function (model, inputs, targets, **kwargs) -> attributions in the shape of the inputs, as Quantus calls it.
+
+    Attributions are the signed effects, or the scores where effects are not known. What is explained is the explainer's
+    own black box: the model that Quantus gives is not looked at, nor are its settings for other methods, so metrics
+    that change the model's weights say nothing about it. `targets` are outputs, one for each input. With query=False
+    the black box is not queried, and what is expected of it is explained.
+    """
+
+    def explain(model: Any, inputs: Any, targets: Any, **_: Any) -> NDArray[np.float32]:
+        values = np.asarray(inputs)
+        explanation = explainer.explain(as_rows(values, explainer), np.asarray(targets), k=k, query=query)
+        return attributions(explanation, selected_only=selected_only).reshape(values.shape)
+
+    return explain

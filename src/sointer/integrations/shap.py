@@ -1,0 +1,45 @@
+"""To shap: explanations as `shap.Explanation`, which shap's plots draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sointer.errors import require_extra
+from sointer.integrations.attributions import attributions
+
+if TYPE_CHECKING:
+    from sointer.explanation import Explanation
+
+
+def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
+    """A `shap.Explanation` of effects, or scores: 2-D for tables and texts, (n, height, width, channels) for images.
+
+    Base values are those that effects lead away from; of scores, which have none, 0. Categories of a DataFrame are
+    shown by their names.
+    """
+    shap = require_extra("shap", "baselines")
+    source = explanation.source
+    values = attributions(explanation, selected_only=selected_only).astype(np.float64)
+    targets = [explanation.output_names[target] for target in explanation.target]
+    if source.input_format.image is not None:
+        data = source.input_format.image.unflatten(source.rows(np.arange(len(explanation))))
+        return shap.Explanation(
+            values=values.transpose(0, 2, 3, 1),
+            base_values=np.zeros(len(explanation)),
+            data=np.asarray(data).transpose(0, 2, 3, 1),
+        )
+    base = np.zeros(len(explanation))
+    if explanation.effects is not None and explanation.base_value is not None:
+        base = explanation.base_value.astype(np.float64)
+    rows = source.input_format.decode(source.data)
+    data = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+    return shap.Explanation(
+        values=values,
+        base_values=base,
+        data=data,
+        display_data=data,
+        feature_names=list(source.input_format.feature_names),
+        output_names=targets[0] if len(set(targets)) == 1 else None,
+    )

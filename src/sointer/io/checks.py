@@ -1,0 +1,178 @@
+"""What the facts of a saved explainer must fulfil before anything is made from them.
+
+Whoever wrote the file may have meant harm, so sizes are compared with those of the tensors, which are as large as their
+file and no larger; what is made from facts that pass is of that size too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from sointer.io.storage import need
+
+KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch")
+KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
+DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
+DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
+MOST_SEGMENTS = 2**16
+MOST_LABEL_ENTRIES = 2**30
+
+
+def check_facts(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """ValueError, or another error of wrong types, if facts do not fit together or not to the tensors."""
+    need(tensors["shift"].ndim == 1 and str(tensors["shift"].dtype) == "torch.float64", "shift is not a row of numbers")
+    n_columns = len(tensors["shift"])
+    check_input_format(facts["input_format"], n_columns)
+    n_features = len(facts["input_format"]["feature_names"])
+    check_groups(facts["groups"], n_columns, n_features, facts["input_format"].get("image"))
+    check_outputs(facts["outputs"])
+    n_outputs = len(facts["outputs"]["names"])
+    check_removal(facts["removal"], _part(tensors, "removal."), n_columns, facts["input_format"].get("image"))
+    check_background(facts["background"], _part(tensors, "background."), n_columns)
+    check_training_codes(facts["outputs"], tensors["training_codes"], n_outputs)
+    targets = facts["targets"]
+    need(isinstance(targets, list) and all(_is_count(t) and t < n_outputs for t in targets), "targets are not outputs")
+    need(len(set(targets)) == len(targets) > 0, "targets are none, or there twice")
+
+
+def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
+    names, columns = data["feature_names"], data["columns"]
+    need(data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
+    need(_are_names(names), "feature_names are not names")
+    need(isinstance(data["device"], str) and bool(DEVICE.fullmatch(data["device"])), "the device is not known")
+    need(isinstance(data["is_matrix"], bool), "is_matrix is not a truth value")
+    need(isinstance(data["dtype"], str), "dtype is not text")
+    need(data["kind"] == "pandas" or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
+    need(data.get("pixel_range", "any") in ("bytes", "unit", "any"), "the range of pixels is not known")
+    image = data.get("image")
+    if image is not None:
+        need(_is_image(image, n_columns) and image[1] * image[2] == len(names), "the shape of images is another")
+        need(data["kind"] in ("numpy", "torch") and not columns, "images have no columns")
+        return
+    need(isinstance(columns, list) and len(columns) == (len(names) if data["kind"] == "pandas" else 0), "no columns")
+    widths = [1] * len(names)
+    for place, column in enumerate(columns):
+        categories = column["categories"]
+        need(isinstance(column["dtype"], str), "a column's dtype is not text")
+        need(_are_labels([column["label"]]) or _are_labels(column["label"]), "a column's label is not one")
+        if categories is not None:
+            need(_are_labels(categories), "categories are not labels")
+            widths[place] = len(categories)
+    need(sum(widths) == n_columns, f"there are {sum(widths)} columns, and {n_columns} in the tensors")
+
+
+def check_groups(data: Mapping[str, Any], n_columns: int, n_features: int, image: Any) -> None:
+    if "patches" in data or "superpixels" in data:
+        shape = data["image"]
+        need(image is not None and [shape[s] for s in ("channels", "height", "width")] == image, "other images")
+        if "superpixels" in data:
+            most = max(MOST_SEGMENTS, image[1] * image[2])
+            need(_is_count(data["superpixels"]["n_segments"], most=most), "too many superpixels")
+        return
+    names, units, owners = data["unit_names"], data["unit_of_feature"], data["column_feature"]
+    need(_are_names(names), "unit_names are not names")
+    need(len(units) == n_features and len(owners) == n_columns, "groups are of another size")
+    need(all(_is_count(unit) and unit < len(names) for unit in units), "a feature's unit is none")
+    need(set(units) == set(range(len(names))), "a unit has no feature")
+    need(all(_is_count(owner) and owner < n_features for owner in owners), "a column's feature is none")
+
+
+def check_outputs(data: Mapping[str, Any]) -> None:
+    names, kinds, classes, shape = data["names"], data["kinds"], data["classes"], data.get("shape")
+    need(_are_names(names), "output names are not names")
+    n_outputs = len(names)
+    need(isinstance(data["seen"], list) and len(data["seen"]) == n_outputs, "seen is of another size")
+    if shape is not None:
+        need(len(shape) == 2 and all(map(_is_count, shape)) and shape[0] * shape[1] == n_outputs, "masks of other size")
+    n_kept = n_outputs if shape is None else 1
+    for part in (kinds, classes):
+        need(isinstance(part, list) and len(part) == n_kept, "kinds or classes are of another size")
+    need(isinstance(data["quantiles"], list) and len(data["quantiles"]) == n_outputs, "quantiles of another size")
+    for kind, labels in zip(kinds, classes, strict=True):
+        need(kind in KINDS_OF_OUTPUT, "the kind of outputs is not known")
+        if kind == "continuous":
+            need(labels is None, "numbers have no classes")
+            continue
+        need(_are_labels(labels) and len(labels) > 0, "classes are not labels")
+        need(len(labels) == 2 if kind == "probability" else True, "probabilities have two classes")
+        need(len(labels) <= 2 if kind == "binary" else True, "binary outputs have two classes")
+    of_outputs = kinds * (1 if shape is None else n_outputs)
+    for kind, curve in zip(of_outputs, data["quantiles"], strict=True):
+        need((curve is not None) == (kind == "continuous"), "numbers, and they alone, have quantiles")
+    if "continuous" in kinds:
+        need(_is_number(data["tolerance"]) and data["tolerance"] >= 0, "no tolerance")
+    # Beside numbers there are tables of labels x labels.
+    n_labels = sum(2 if one is None else len(one) for one in classes)
+    need(shape is not None or n_labels * n_labels <= MOST_LABEL_ENTRIES, "too many labels")
+
+
+def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any) -> None:
+    kind = meta["type"]
+    need(kind in ("fixed", "blur", "marginal", "conditional", "function"), "the removal is not known")
+    need(isinstance(meta["name"], str), "the removal has no name")
+    need(meta.get("image") is None or meta["image"] == image, "the removal is for other images")
+    if kind == "fixed":
+        need(tuple(tensors["reference"].shape) == (n_columns,), "the reference is of another size")
+    elif kind == "blur":
+        need(image is not None and meta["image"] == image, "the removal is for images")
+        need(tuple(tensors["usual"].shape) == (n_columns,), "the usual image is of another size")
+    else:
+        check_background(meta, tensors, n_columns)
+        if kind == "conditional":
+            need(tuple(tensors["scale"].shape) == (n_columns,), "the scale is of another size")
+
+
+def check_background(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int) -> None:
+    need(tuple(tensors["varies"].shape) == (n_columns,), "varies is of another size")
+    if meta["shape"] is None:
+        rows = tensors["rows"]
+        need(rows.ndim == 2 and rows.shape[1] == n_columns and len(rows) > 0, "background rows are of another size")
+        return
+    shape = meta["shape"]
+    need(len(shape) == 2 and all(map(_is_count, shape)) and shape[1] == n_columns, "background rows of another size")
+    data, indices, starts = (tensors[name] for name in ("data", "indices", "indptr"))
+    need(all(part.ndim == 1 for part in (data, indices, starts)), "background rows are no rows")
+    need(not indices.is_floating_point() and not starts.is_floating_point(), "places are not whole numbers")
+    need(len(starts) == shape[0] + 1 > 1 and int(starts[0]) == 0, "background rows are of another number")
+    need(bool((starts[1:] >= starts[:-1]).all()) and int(starts[-1]) == len(data) == len(indices), "rows do not fit")
+    need(len(indices) == 0 or (int(indices.min()) >= 0 and int(indices.max()) < n_columns), "an entry is in no column")
+
+
+def check_training_codes(outputs: Mapping[str, Any], codes: Tensor, n_outputs: int) -> None:
+    need(codes.ndim == 2 and codes.shape[1] == n_outputs, "outputs of the training samples are of another size")
+    graded = any(kind in ("probability", "continuous") for kind in outputs["kinds"]) and outputs.get("shape") is None
+    need(codes.is_floating_point() == graded, "outputs of training samples are of another kind")
+    if len(codes):
+        most = np.array([2 if one is None else len(one) for one in outputs["classes"]])
+        table = codes.numpy()
+        need(bool((table >= 0).all() and (table < most).all()), "an output of a training sample is no class")
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _is_count(value: Any, most: int = 2**40) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and bool(np.isfinite(value))
+
+
+def _are_names(names: Any) -> bool:
+    return isinstance(names, list) and 0 < len(names) == len(set(names)) and all(isinstance(one, str) for one in names)
+
+
+def _are_labels(labels: Any) -> bool:
+    return isinstance(labels, list) and all(type(one) in (str, int, float, bool) for one in labels)
+
+
+def _is_image(image: Any, n_columns: int) -> bool:
+    fits = isinstance(image, list) and len(image) == 3 and all(_is_count(side) and side > 0 for side in image)
+    return fits and image[0] * image[1] * image[2] == n_columns

@@ -1,0 +1,180 @@
+"""Which columns of a table an explainer needs, and in what order."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, TypeAlias
+
+from sointer._support import containers
+from sointer._support.validation import _some as some
+from sointer.errors import InputError, LoadError, SointerError
+from sointer.explainers.base import Explainer
+
+Columns: TypeAlias = "str | Sequence[str] | None"
+"""Some columns of a table, one of them (which gives Series), or all."""
+Dtypes: TypeAlias = Mapping[str, str]
+"""The dtype of columns by name, for files that do not say it themselves."""
+
+# What libraries raise while they read files that were damaged.
+DAMAGE: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@contextmanager
+def reading(
+    path: str | PathLike[str],
+    kind: str,
+    advice: str = "Check the file, or write it again.",
+    raises: type[SointerError] = LoadError,
+) -> Iterator[None]:
+    """Within the block, whatever a library says of a file that it cannot read becomes one error of ours."""
+    pyarrow = sys.modules.get("pyarrow")
+    damage = DAMAGE if pyarrow is None else (*DAMAGE, pyarrow.ArrowException)
+    try:
+        yield
+    except (SointerError, MemoryError):
+        raise
+    except damage as error:
+        told = " ".join(str(error).split())[:300] or type(error).__name__
+        raise raises(f"{path} cannot be read as {kind}: {told.rstrip('.')}. {advice}") from error
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """What is known of rows before they are read, and the way to read them."""
+
+    name: str
+    """What to call it in messages."""
+    columns: list[str] | None
+    """The names of its columns, where it has names."""
+    n_rows: int | None
+    """How many rows there are, where that is known without reading them."""
+    chunks: Callable[[Columns, int, Dtypes], Iterator[Any]]
+    """Parts of at most so many rows, in the container they are kept in."""
+
+
+def check_columns(columns: Columns, known: Sequence[str] | None, what: str) -> None:
+    """Refuse columns that are not there."""
+    if columns is None:
+        return
+    wanted = [columns] if isinstance(columns, str) else columns
+    if known is None:
+        raise InputError(f"{what} has no named columns, but {some(wanted)} were asked for; leave columns out.")
+    names = set(known)
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise InputError(
+            f"{what} lacks {len(missing)} of the columns that are needed: {some(missing)}; it has {some(known)}. Give "
+            "a source with these columns, or rename them."
+        )
+
+
+def slices(n_rows: int, chunk_rows: int) -> Iterator[slice]:
+    """Consecutive spans of at most chunk_rows rows."""
+    for start in range(0, n_rows, chunk_rows):
+        yield slice(start, min(start + chunk_rows, n_rows))
+
+
+def slice_rows(X: Any, span: slice) -> Any:
+    """Consecutive rows of any container."""
+    return X.iloc[span] if containers.is_frame(X) or containers.is_series(X) else X[span]
+
+
+def columns_needed(explainer: Explainer, names: Sequence[str] | None, text_column: str | None, what: str) -> Columns:
+    """The columns to read of a table with these names: by name, whatever their order; others are left alone.
+
+    None where the rows have no names, or where neither they nor those of fit were named by anyone.
+    """
+    if names is None or explainer.input_format_.image is not None:
+        return None
+    if explainer.text_ is not None:
+        return _text_column(names, text_column, what)
+    wanted = _names_in_fit(explainer)
+    missing = [name for name in wanted if name not in set(names)]
+    if not missing:
+        return wanted
+    nameless = not explainer.input_format_.columns and wanted == [f"x{i}" for i in range(len(wanted))]
+    if nameless and len(names) == len(wanted):
+        return None
+    if nameless:
+        raise InputError(
+            f"{what} has {len(names)} columns, but the explainer was fitted on {len(wanted)} features without names; "
+            "keep only those columns, in the order of fit, or fit on a DataFrame."
+        )
+    raise InputError(
+        f"{what} lacks {len(missing)} of the {len(wanted)} features seen in fit: {some(missing)}; it has {some(names)}"
+        ". Add or rename the columns; others are ignored, and their order does not matter."
+    )
+
+
+def csv_dtypes(explainer: Explainer) -> Dtypes:
+    """How to read the columns of a CSV file, which does not say it, so that they are as in fit."""
+    columns = explainer.input_format_.columns
+    if explainer.text_ is not None:
+        return {}
+    if not columns:
+        return {name: "float64" for name in explainer.input_format_.feature_names}
+    return {str(column.label): _csv_dtype(column.dtype, column.categories) for column in columns}
+
+
+def as_in_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:
+    """A part of the rows with the columns of fit, under the labels of fit; other containers as they are."""
+    if not containers.is_frame(X):
+        return X
+    names = [str(label) for label in X.columns]
+    needed = columns_needed(explainer, names, text_column, "a table of the source")
+    if needed is None:
+        return X
+    if isinstance(needed, str):
+        return X.iloc[:, names.index(needed)]
+    if needed != names:
+        place = {name: i for i, name in enumerate(names)}
+        X = X.iloc[:, [place[name] for name in needed]]
+    columns = explainer.input_format_.columns
+    return X.set_axis([column.label for column in columns], axis=1) if columns else X
+
+
+def _names_in_fit(explainer: Explainer) -> list[str]:
+    columns = explainer.input_format_.columns
+    return [str(column.label) for column in columns] if columns else list(explainer.input_format_.feature_names)
+
+
+def _text_column(names: Sequence[str], text_column: str | None, what: str) -> str:
+    if text_column is None and len(names) == 1:
+        return names[0]
+    chosen = "text" if text_column is None else text_column
+    if chosen in names:
+        return chosen
+    wanted = "no text_column was given" if text_column is None else f"none is {text_column!r}"
+    raise InputError(
+        f"{what} has the columns {some(list(names))}, and {wanted}; the explainer was fitted on texts. Say which "
+        "column holds them with text_column=."
+    )
+
+
+def _csv_dtype(dtype: str, categories: tuple[Any, ...] | None) -> str:
+    if categories is not None:
+        kinds = {type(category) for category in categories}
+        return {str: "str", int: "int64", float: "float64", bool: "bool"}[kinds.pop()] if len(kinds) == 1 else "str"
+    return "bool" if dtype.startswith("bool") else "float64"

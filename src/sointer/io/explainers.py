@@ -1,0 +1,344 @@
+"""Saved explainers: a directory of JSON and safetensors, written atomically, versioned, never a pickle."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sointer._support.torch_state import seeded
+from sointer._support.unet import channels_last
+from sointer._support.validation import is_integer
+from sointer.blackbox.adapters.text import TextPipeline
+from sointer.blackbox.box import BlackBox
+from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.data.inputs import InputFormat
+from sointer.data.labels import N_KNOTS
+from sointer.data.outputs import Outputs
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
+from sointer.energy.paper_image import paper_image_energy
+from sointer.energy.space import OutputSpace, PiecewiseLinear
+from sointer.errors import InputError, LoadError
+from sointer.explainers.sointer import SOInter
+from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
+from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
+from sointer.interpreter.paper_image import PaperImageInterpreter
+from sointer.interpreter.tables import LocalityTable, TableInterpreter
+from sointer.io.checks import check_facts
+from sointer.io.storage import DAMAGE, Storage, check_shapes, need
+from sointer.masking.groups import Groups
+from sointer.masking.removal import Background, FunctionRemoval, Removal
+from sointer.training.context import Configs
+from sointer.training.energy import build_energy
+from sointer.training.images import build_networks
+from sointer.training.paper import PaperEnergy, paper_energy
+
+MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
+NO_MEMORY = torch.device("meta")
+"""Where networks have a size but no weights."""
+
+
+def restore_networks(
+    explainer: SOInter, facts: dict[str, Any], energy_state: dict[str, Tensor], state: dict[str, Tensor]
+) -> tuple[AnyEnergy, nn.Module]:
+    """The energy and the interpreter, with the weights that were saved."""
+    structured = bool(facts["parameters"]["structured"])
+    if facts["parameters"]["preset"] == "paper":
+        return _paper_networks(explainer, structured, energy_state, state)
+    image = explainer.input_format_.image
+    if image is not None:
+        n_classes = explainer.outputs_.n_classes[0]
+        whole = {f"energy.{name}": tensor for name, tensor in energy_state.items()} | state
+        with NO_MEMORY:
+            check_shapes(build_networks(image, n_classes, explainer.config_), whole)
+        of_images = build_networks(image, n_classes, explainer.config_)
+        of_images.load_state_dict(whole)
+        channels_last(of_images).requires_grad_(False).eval()
+        return of_images.energy, of_images
+
+    is_table = "encoding.column" in energy_state
+    n_columns = explainer.input_format_.n_columns
+
+    def alike() -> TrainableEnergy:
+        encoding = PiecewiseLinear(len(energy_state["encoding.column"])) if is_table else n_columns
+        space = OutputSpace.of(explainer.outputs_)
+        return build_energy(encoding, space, explainer.config_.energy, structured=structured, seed=0)
+
+    with NO_MEMORY:
+        check_shapes(alike(), energy_state)
+    energy = alike()
+    energy.load_state_dict(energy_state)
+    energy.requires_grad_(False)
+    make = _table_interpreter if is_table else _elimination_interpreter
+    return energy, make(explainer, energy, state).requires_grad_(False).eval()
+
+
+def _paper_networks(
+    explainer: SOInter, structured: bool, energy_state: dict[str, Tensor], state: dict[str, Tensor]
+) -> tuple[AnyEnergy, nn.Module]:
+    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
+    image, (energy_config, config, _) = explainer.input_format_.image, explainer.config_
+
+    def energy_of(space: OutputSpace, alone: int | None = None) -> PaperEnergy:
+        if image is None:
+            return paper_energy(n_columns, space, energy_config)
+        return paper_image_energy(image, space, energy_config, pixel=alone)
+
+    def alike() -> tuple[AnyEnergy, nn.Module]:
+        space = OutputSpace.of(explainer.outputs_)
+        energy: AnyEnergy
+        if structured:
+            energy = energy_of(space)
+        else:
+            each = {t: energy_of(OutputSpace((space.n_classes[t],)), t) for t in explainer.targets_}
+            energy = SideBySideEnergies(space, each)
+        if image is None:
+            return energy, PaperInterpreter(n_columns, n_units, explainer.n_outputs_, config.hidden)
+        return energy, PaperImageInterpreter(image, n_units, explainer.targets_)
+
+    with NO_MEMORY:
+        for network, wanted in zip(alike(), (energy_state, state), strict=True):
+            check_shapes(network, wanted)
+    with seeded(0):
+        energy, interpreter = alike()
+    energy.load_state_dict(energy_state)
+    interpreter.load_state_dict(state)
+    return energy.requires_grad_(False), interpreter.requires_grad_(False).eval()
+
+
+def _elimination_interpreter(
+    explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]
+) -> EliminationInterpreter:
+    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
+    of_units, references = _units_of_columns(explainer), state["references"]
+    need(references.ndim == 2 and references.shape == (1, n_columns), "no reference")
+    need(torch.equal(state["unit_of_column"], of_units), "columns belong to other units")
+    interpreter = EliminationInterpreter(
+        energy,
+        Likelihood.of(explainer.config_.energy),
+        references,
+        of_units,
+        n_units,
+        n_path_steps=explainer.config_.interpreter.n_path_steps,
+    )
+    _load(interpreter, state)
+    return interpreter
+
+
+def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]) -> TableInterpreter:
+    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
+    n_outputs, space = explainer.n_outputs_, energy.space
+    column, nodes = energy.encoding.column, state["localities.condition"]
+    need(len(column) > 0 and bool(((column >= 0) & (column < n_columns)).all()), "columns that are none are encoded")
+    references = state["effects.projections"]
+    need(references.ndim == 2 and 0 < len(references) <= MAX_REFERENCES, "no references")
+    levels = state["effects.output_units.levels"]
+    need(levels.ndim == 2 and len(levels) == space.n_columns and 2 <= levels.shape[1] <= N_KNOTS, "other units")
+    likelihood = Likelihood.of(explainer.config_.energy)
+    units = OutputUnits(space.n_columns, levels.shape[1])
+    effects = Effects(energy, likelihood, units, len(references), n_units)
+    if "effects.network.first.weight" in state:
+        hidden = len(state["effects.network.first.weight"])
+        need(hidden <= MAX_HIDDEN, "the network for gradients is too wide")
+        with seeded(0):
+            effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
+    need(nodes.ndim == 1 and 0 < len(nodes) <= MAX_NODES * n_outputs, "far too many localities")
+    interpreter = TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
+    _load(interpreter, state)
+    owners = _units_of_columns(explainer)[column]
+    need(torch.equal(interpreter.effects.unit_of_encoded, owners), "columns belong to other units")
+    interpreter.localities.check(n_columns + space.n_columns, explainer.targets_)
+    return interpreter
+
+
+def _load(interpreter: nn.Module, state: dict[str, Tensor]) -> None:
+    """Take the saved tensors; those of the energy, which it shares, are there already."""
+    shared = {name: tensor for name, tensor in interpreter.state_dict().items() if _of_energy(name)}
+    whole = shared | state
+    check_shapes(interpreter, whole)
+    interpreter.load_state_dict(whole)
+
+
+def _of_energy(name: str) -> bool:
+    return name.startswith(("energy.", "effects.energy."))
+
+
+def _units_of_columns(explainer: SOInter) -> Tensor:
+    return torch.from_numpy(explainer.groups_.unit_of_column.astype(np.int64))
+
+
+STORAGE = Storage("explainer", "explainer.json", 4, oldest=4)
+SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
+
+
+def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
+    """Write the explainer to the directory `path`, whole or not at all.
+
+    The weights go to a file named after their content; then explainer.json, which names that file, is put in
+    place by one atomic rename. Until then an explainer saved there before stays as it was. Other files in the
+    directory are left alone.
+    """
+    STORAGE.write(path, *_describe(explainer))
+
+
+def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
+    """Read a saved explainer.
+
+    `black_box` is the model or function that is explained: with it, explain() explains what the model predicts, and
+    verify() and refine= work; without it, what it is expected to predict. `removal` is needed only if a function of
+    yours was used.
+
+    Nothing in the files is executed, and nothing larger than the files is made from them, so also those of others can
+    be loaded.
+    """
+    facts, tensors = STORAGE.read(path)
+    takes_text = facts.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
+    text = TextPipeline.of(black_box) if takes_text else None
+    try:
+        explainer = _restore(facts, tensors, black_box, removal, text)
+    except LoadError:
+        raise
+    except DAMAGE as error:
+        raise STORAGE.damaged(Path(path), error) from error
+    if text is not None and text.words != explainer.input_format_.feature_names:
+        raise InputError(
+            f"the pipeline given as black_box knows {len(text.words)} words, which are not the "
+            f"{len(explainer.input_format_.feature_names)} that the explainer was fitted with; give the pipeline that "
+            "was explained."
+        )
+    return explainer
+
+
+def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    removal_facts, removal_arrays = explainer.removal_.state()
+    background_facts, background_arrays = explainer.background_.state()
+    tensors = {f"removal.{name}": as_tensor(array) for name, array in removal_arrays.items()}
+    tensors |= {f"background.{name}": as_tensor(array) for name, array in background_arrays.items()}
+    tensors["shift"] = as_tensor(explainer.shift_)
+    tensors["training_codes"] = as_tensor(explainer.training_codes_)
+    tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
+    interpreter = explainer.interpreter_
+    shared = ("energy.", "effects.energy.")
+    own = {name: t for name, t in interpreter.state_dict().items() if not name.startswith(shared)}
+    tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
+    params = explainer.get_params(deep=False)
+    facts = {
+        "parameters": {name: as_plain(params[name]) for name in SAVED_PARAMETERS},
+        "method": explainer.method_,
+        "random_state": int(params["random_state"]) if is_integer(params["random_state"]) else None,
+        "background": background_facts,
+        "config": [asdict(config) for config in explainer.config_],
+        "input_format": explainer.input_format_.to_json(),
+        "groups": explainer.groups_.to_json(),
+        "outputs": explainer.outputs_.to_json(),
+        "removal": removal_facts,
+        "takes_text": explainer.text_ is not None,
+        "targets": explainer.targets_,
+        "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
+        "held_out_agreement": explainer.held_out_agreement_,
+        "held_out_skill": explainer.held_out_skill_,
+        "history": explainer.history_,
+        "output_agreement": explainer.output_agreement_.tolist(),
+        "output_skill": [None if np.isnan(one) else float(one) for one in explainer.output_skill_],
+    }
+    return facts, tensors
+
+
+def _restore(
+    facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any, text: TextPipeline | None
+) -> SOInter:
+    check_facts(facts, tensors)
+    parameters = {name: facts["parameters"][name] for name in SAVED_PARAMETERS}
+    need(len(parameters) == len(facts["parameters"]), "there are parameters that are not known")
+    need(facts["method"] in (None, "predict", "predict_proba"), "the method is not known")
+    need(parameters["preset"] in PRESETS and isinstance(parameters["structured"], bool), "a parameter is not known")
+    if isinstance(black_box, BlackBox):
+        parameters["batch_size"] = None  # it has its own
+    explainer = SOInter(black_box, **parameters, random_state=facts["random_state"])
+    energy_facts, interpreter_facts, training_facts = (_without_lists(config) for config in facts["config"])
+    explainer.input_format_ = InputFormat.from_json(facts["input_format"])
+    is_sparse = "interpreter.unit_of_column" in tensors
+    data: DataKind = "sparse rows" if is_sparse else "table"
+    data = data if explainer.input_format_.image is None else "images"
+    explainer.config_ = Configs(
+        EnergyConfig(**energy_facts).resolve(parameters["preset"], data),
+        InterpreterConfig(**interpreter_facts).resolve(parameters["preset"], data),
+        TrainingConfig(**training_facts).resolve(parameters["preset"], data),
+    )
+    explainer.groups_ = Groups.from_json(facts["groups"])
+    explainer.outputs_ = Outputs.from_json(facts["outputs"])
+    explainer.removal_ = _removal(facts["removal"], _arrays(tensors, "removal."), removal)
+    explainer.background_ = Background.from_state(facts["background"], _arrays(tensors, "background."))
+    explainer.shift_ = tensors["shift"].numpy()
+    explainer.training_codes_ = tensors["training_codes"].numpy()
+    explainer.text_ = text
+    explainer.method_ = facts["method"]
+    explainer.black_box_ = None if black_box is None else explainer._black_box_again()
+    explainer.targets_ = [int(t) for t in facts["targets"]]
+    explainer.n_queries_ = int(facts["n_queries"])
+    explainer.held_out_agreement_ = facts["held_out_agreement"]
+    explainer.held_out_skill_ = facts["held_out_skill"]
+    explainer.output_agreement_ = np.array(facts["output_agreement"], dtype=np.float64)
+    explainer.output_skill_ = np.array(
+        [np.nan if one is None else one for one in facts["output_skill"]], dtype=np.float64
+    )
+    explainer.history_ = facts["history"]
+    explainer.n_features_in_ = explainer.input_format_.n_features
+    explainer.feature_names_in_ = np.array(explainer.input_format_.feature_names, dtype=object)
+    explainer.n_outputs_ = explainer.outputs_.n_outputs
+    explainer.output_names_ = list(explainer.outputs_.names)
+    explainer.energy_, explainer.interpreter_ = restore_networks(
+        explainer, facts, _part(tensors, "energy."), _part(tensors, "interpreter.")
+    )
+    _set_parameters(explainer)
+    return explainer
+
+
+def _set_parameters(explainer: SOInter) -> None:
+    """Give the constructor's parameters the values that were fitted with, so that a clone fits the same."""
+    explainer.energy, explainer.interpreter, explainer.training = explainer.config_
+    explainer.removal = explainer.removal_
+    explainer.feature_names = list(explainer.input_format_.feature_names)
+    explainer.output_names = explainer.output_names_
+    explainer.groups = explainer.groups_.spec
+    if explainer.black_box_ is None or not isinstance(explainer.model, BlackBox):
+        explainer.method = None if explainer.black_box_ is None else explainer.black_box_.method
+
+
+def _removal(facts: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Removal:
+    removal = Removal.from_state(facts, arrays, function=function)
+    if function is not None and not isinstance(removal, FunctionRemoval):
+        raise LoadError(
+            f"removal was given, but the explainer was fitted with removal={removal.name!r} and keeps it; leave "
+            "removal out."
+        )
+    return removal
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def as_plain(value: Any) -> Any:
+    """numpy numbers as Python's, which JSON knows."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _arrays(tensors: dict[str, Tensor], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name: tensor.numpy() for name, tensor in _part(tensors, prefix).items()}
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _without_lists(config: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples; configurations have no lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}

@@ -1,0 +1,288 @@
+"""Opening whatever holds rows: Parquet, CSV, .npy, .npz, a container in memory, or an iterable of containers."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer._support import containers
+from sointer._support.containers import csr_array
+from sointer._support.validation import check_positive_int
+from sointer.errors import InputError, require_extra
+from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, reading, slice_rows, slices
+from sointer.io.parquet import parquet_source
+
+BLOCK_BYTES = 2**24
+ADVICE = (
+    'Where a column changes its kind on the way, say what it is with dtypes={"column": "float64"}, or mend the file.'
+)
+
+
+def csv_source(path: Path) -> RowSource:
+    """The rows of a CSV (or tab-separated) file with a header."""
+    require_extra("pyarrow", "parquet")
+
+    def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
+        check_columns(columns, names, str(path))
+        wanted = [columns] if isinstance(columns, str) else columns
+        with reading(path, "CSV", ADVICE, InputError):
+            for batch in _batches(path, wanted, dtypes):
+                for span in slices(batch.num_rows, chunk_rows):
+                    frame = batch.slice(span.start, span.stop - span.start).to_pandas()
+                    yield frame if not isinstance(columns, str) else frame[columns]
+
+    with reading(path, "CSV", ADVICE, InputError), _reader(path, None, {}) as reader:
+        names = list(reader.schema.names)
+    return RowSource(str(path), names, None, chunks)
+
+
+def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
+    pyarrow, csv = require_extra("pyarrow", "parquet"), require_extra("pyarrow.csv", "parquet")
+    types = {name: _arrow_type(pyarrow, dtype) for name, dtype in dtypes.items()}
+    plain_name = path.name.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
+    return csv.open_csv(
+        pyarrow.input_stream(str(path), compression="detect"),
+        read_options=csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
+        parse_options=csv.ParseOptions(delimiter="\t" if plain_name.endswith(".tsv") else ","),
+        convert_options=csv.ConvertOptions(include_columns=columns, column_types=types),
+    )
+
+
+def _batches(path: Path, columns: Any, dtypes: Dtypes) -> Iterator[Any]:
+    """Record batches; the types are those of the first block where they were not given."""
+    with _reader(path, columns, dtypes) as reader:
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            yield batch
+
+
+def _arrow_type(pyarrow: Any, dtype: str) -> Any:
+    known = {"bool": pyarrow.bool_(), "str": pyarrow.string(), "int64": pyarrow.int64(), "float64": pyarrow.float64()}
+    if dtype not in known:
+        raise InputError(f"dtypes may be {', '.join(map(repr, known))}, got {dtype!r}.")
+    return known[dtype]
+
+
+SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format"}
+
+
+def array_source(path: Path) -> RowSource:
+    """The rows of a .npy or .npz file."""
+    data = _rows_of(path)
+
+    def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
+        check_columns(columns, None, str(path))
+        for span in slices(data.shape[0], chunk_rows):
+            with reading(path, "rows of numbers", "Check the file, or save it again."):
+                part = _part(data, span)
+            yield part
+
+    return RowSource(str(path), None, int(data.shape[0]), chunks)
+
+
+def _part(data: Any, span: slice) -> Any:
+    """Rows in memory of an array or of the parts of a CSR matrix, which may be on disk."""
+    if isinstance(data, np.ndarray):
+        return np.array(data[span])
+    return data.rows(span)
+
+
+class _StoredCSR:
+    """A CSR matrix whose entries stay where they are until rows are asked for."""
+
+    def __init__(self, data: Any, indices: Any, indptr: NDArray[Any], shape: tuple[int, int]) -> None:
+        if len(shape) != 2 or len(indptr) != shape[0] + 1 or len(data) != len(indices) or indptr[-1] > len(data):
+            raise ValueError("its parts do not fit together")
+        if (np.diff(indptr) < 0).any() or indptr[0] != 0:
+            raise ValueError("its rows are not in order")
+        self.data, self.indices, self.indptr, self.shape = data, indices, indptr, shape
+
+    def rows(self, span: slice) -> Any:
+        cut = self.indptr[span.start : span.stop + 1]
+        entries = slice(int(cut[0]), int(cut[-1]))
+        parts = np.array(self.data[entries]), np.array(self.indices[entries]), cut - cut[0]
+        matrix = csr_array(parts, shape=(len(cut) - 1, self.shape[1]))
+        matrix.check_format(full_check=True)
+        return matrix
+
+
+def _rows_of(path: Path) -> Any:
+    """An array, mapped where possible, or a stored CSR matrix."""
+    with reading(path, "rows of numbers", "Check the file, or save it again."):
+        if not zipfile.is_zipfile(path):
+            return _at_least_2d(np.load(path, mmap_mode="r", allow_pickle=False))
+        members = _members(path)
+        if set(members) >= SPARSE_PARTS:
+            kept_as = np.asarray(members["format"]).item()
+            kept_as = kept_as.decode() if isinstance(kept_as, bytes) else kept_as
+            if kept_as != "csr":
+                raise ValueError(f"it holds a sparse matrix in {kept_as} format; save matrix.tocsr() instead")
+            shape = tuple(int(side) for side in members["shape"])
+            return _StoredCSR(members["data"], members["indices"], np.asarray(members["indptr"]), shape)  # type: ignore[arg-type]
+        if len(members) == 1:
+            return _at_least_2d(next(iter(members.values())))
+        if "X" in members:
+            return _at_least_2d(members["X"])
+        raise ValueError(f"it holds the arrays {sorted(members)}; expected one, or one called 'X'")
+
+
+def _at_least_2d(array: NDArray[Any]) -> NDArray[Any]:
+    if array.ndim < 2 and array.dtype.kind != "U":  # one dimension is a column of texts, or nothing
+        raise ValueError(f"its array has the shape {array.shape}; expected rows and columns, or images")
+    return array
+
+
+def _members(path: Path) -> dict[str, Any]:
+    """The arrays of an archive by name: mapped where they are stored as they are, else read whole."""
+    found = {}
+    with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as loaded:
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            stored = info.compress_type == zipfile.ZIP_STORED and info.file_size > 0
+            found[name] = _mapped(path, info) if stored else loaded[name]
+    return found
+
+
+def _mapped(path: Path, info: zipfile.ZipInfo) -> Any:
+    """The array of an uncompressed member of an archive, mapped into memory."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        header = file.read(30)  # the local header: its last two numbers are the lengths of name and extra field
+        name_length, extra_length = struct.unpack("<HH", header[26:30])
+        file.seek(info.header_offset + 30 + name_length + extra_length)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects, which are never read")
+        if int(np.prod(shape)) == 0 or not shape:
+            content = file.read(dtype.itemsize * int(np.prod(shape)))
+            return np.frombuffer(content, dtype=dtype).reshape(shape)
+        order: Any = "F" if fortran else "C"
+        return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order=order)
+
+
+CHUNK_ROWS = 2**14
+PARQUET, CSV, ARRAYS = (
+    (".parquet", ".pq"),
+    (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst"),
+    (".npy", ".npz"),
+)
+KNOWN = "Parquet (.parquet, a folder of them), CSV (.csv, .tsv, .csv.gz), .npy or .npz"
+
+
+def read_chunks(
+    source: Any, columns: Columns = None, *, chunk_rows: int = CHUNK_ROWS, dtypes: Dtypes | None = None
+) -> Iterator[Any]:
+    """Rows of a file or an iterable, at most chunk_rows at a time, never all at once.
+
+    Parameters
+    ----------
+    source : a path (Parquet, a folder of Parquet files, CSV, .npy, .npz), a container, or an iterable of containers.
+    columns : which columns of a table, in this order; one name gives Series; None gives all.
+    dtypes : of columns of a CSV file ("float64", "int64", "bool", "str"); others are what the first block shows.
+
+    Tables come as DataFrames, sparse rows as `csr_array`, arrays as arrays. A compressed .npz must be loaded whole;
+    .npy, and .npz as numpy.savez writes it, are read from disk as needed.
+    """
+    chunk_rows = check_positive_int(chunk_rows, "chunk_rows")
+    return open_source(source).chunks(columns, chunk_rows, dtypes or {})
+
+
+def read_table(source: Any, columns: Columns = None, *, dtypes: Dtypes | None = None) -> Any:
+    """All rows of a file or an iterable in one container, to fit on; `columns` and `dtypes` as in `read_chunks`."""
+    parts = list(read_chunks(source, columns, dtypes=dtypes))
+    if not parts:
+        raise InputError(f"{open_source(source).name} has no rows; expected at least one.")
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if containers.is_frame(first) or containers.is_series(first):
+        import pandas as pd
+
+        return pd.concat(parts, ignore_index=True)
+    if containers.is_sparse(first):
+        from scipy import sparse
+
+        return csr_array(sparse.vstack(parts))
+    return np.concatenate(parts)
+
+
+def open_source(source: Any) -> RowSource:
+    """What is known of the rows without reading them."""
+    if isinstance(source, str | PathLike):
+        return _open_path(Path(source))
+    if _is_container(source):
+        return _of_container(source)
+    if isinstance(source, Iterable):
+        return RowSource("the iterable", None, None, lambda columns, n, _: _of_iterable(source, columns, n))
+    raise InputError(
+        f"the source is {containers.describe(source)}; expected a path to {KNOWN}, a table, or an iterable of tables."
+    )
+
+
+def _open_path(path: Path) -> RowSource:
+    name = path.name.lower()
+    if path.is_dir():
+        parts = sorted(part for part in path.rglob("*.parquet") if not part.name.startswith((".", "_")))
+        if not parts:
+            raise InputError(f"{path} is a folder without .parquet files; expected some, or a path to {KNOWN}.")
+        return parquet_source(parts, str(path))
+    if not name.endswith((*PARQUET, *CSV, *ARRAYS)):
+        raise InputError(
+            f"{path} is none of the files that can be read: {KNOWN}. Convert it, or iterate over its parts."
+        )
+    if not path.exists():
+        raise InputError(f"{path} does not exist. Check the path; it is looked up from {Path.cwd()}.")
+    if name.endswith(PARQUET):
+        return parquet_source([path], str(path))
+    return csv_source(path) if name.endswith(CSV) else array_source(path)
+
+
+def _is_container(source: Any) -> bool:
+    known = isinstance(source, np.ndarray) or containers.is_sparse(source) or containers.is_tensor(source)
+    texts = isinstance(source, list | tuple) and len(source) > 0 and all(isinstance(one, str) for one in source)
+    return known or containers.is_frame(source) or containers.is_series(source) or texts
+
+
+def _of_container(X: Any) -> RowSource:
+    if containers.is_sparse(X) and X.format != "csr":
+        X = X.tocsr()
+    names = [str(label) for label in X.columns] if containers.is_frame(X) else None
+
+    def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
+        check_columns(columns, names, containers.describe(X))
+        for span in slices(containers.n_rows(X), chunk_rows):
+            yield _some_columns(slice_rows(X, span), names, columns)
+
+    return RowSource(containers.describe(X), names, containers.n_rows(X), chunks)
+
+
+def _of_iterable(source: Iterable[Any], columns: Columns, chunk_rows: int) -> Iterator[Any]:
+    for number, X in enumerate(source):
+        if not _is_container(X):
+            raise InputError(
+                f"part {number} of the iterable is {containers.describe(X)}; expected a DataFrame, an array, a scipy "
+                "CSR matrix or a list of texts, each with some of the rows."
+            )
+        part = _of_container(X)
+        yield from part.chunks(columns if part.columns is not None else None, chunk_rows, {})
+
+
+def _some_columns(X: Any, names: list[str] | None, columns: Columns) -> Any:
+    if columns is None or names is None:
+        return X
+    if isinstance(columns, str):
+        return X.iloc[:, names.index(columns)]
+    place = {name: i for i, name in enumerate(names)}
+    return X.iloc[:, [place[name] for name in columns]]

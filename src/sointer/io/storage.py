@@ -1,0 +1,226 @@
+"""A fitted thing as a directory of JSON and safetensors, written atomically, checked when read, never a pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as deserialise
+from safetensors.torch import save as serialise
+from torch import Tensor, nn
+
+from sointer._support.files import checked_size, put, read_file
+from sointer._support.strict_json import as_finite, content_digest, parse
+from sointer._version import __version__
+from sointer.errors import InputError, LoadError
+
+try:
+    import fcntl
+except ImportError:  # on Windows, where saving twice at a time to one place is up to luck
+    fcntl = None  # type: ignore[assignment]
+
+WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
+DRAFT = re.compile(r"\.(.+\.json|weights-[0-9a-f]{16}\.safetensors)-.*")
+MOST_FACTS_BYTES, MOST_HEADER_BYTES = 2**27, 2**26
+MOST_WEIGHTS_BYTES = 2**33
+N_READINGS = 3
+
+# What reading files that were changed can raise.
+DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,  # also RecursionError
+    SafetensorError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How one kind of thing is kept: what it is called, the name of its JSON file, and the format's version.
+
+    Formats from `oldest` on can be read. Those before `version` have no checksum of the JSON file itself.
+    """
+
+    what: str
+    facts_file: str
+    version: int
+    oldest: int
+
+    def write(self, directory: str | os.PathLike[str], facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Write facts and tensors, whole or not at all.
+
+        The weights go to a file named after their content; then the JSON file, which names that file, is put in
+        place by one atomic rename. Until then what was saved there before stays as it was. Other files in the
+        directory are left alone.
+        """
+        target = Path(directory).resolve()
+        if target.exists() and not target.is_dir():
+            raise InputError(f"{target} is a file, expected a directory for the {self.what}; choose another path.")
+        if target.is_dir() and not (target / self.facts_file).exists() and any(map(is_foreign, target.iterdir())):
+            raise InputError(
+                f"{target} is not empty and holds no saved {self.what}; nothing was written. Choose a new directory."
+            )
+        weights = serialise({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
+        digest = hashlib.sha256(weights).hexdigest()
+        name = f"weights-{digest[:16]}.safetensors"
+        manifest = {"file": name, "sha256": digest, "bytes": len(weights)}
+        known = {"format": self.version, "sointer": __version__, "weights": manifest, **facts}
+        known["history"] = as_finite(facts.get("history"))  # a loss may be anything
+        known = {"format": self.version, "content_sha256": content_digest(known), **known}
+        text = as_text(known, self.what)
+        target.mkdir(parents=True, exist_ok=True)
+        with _alone_in(target):
+            put(target / name, weights)
+            put(target / self.facts_file, text)
+            for old in target.iterdir():
+                if (WEIGHTS.fullmatch(old.name) and old.name != name) or DRAFT.fullmatch(old.name):
+                    old.unlink(missing_ok=True)
+
+    def read(self, directory: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What `write` wrote; LoadError if anything is missing or was changed."""
+        source = Path(directory)
+        for tries_left in reversed(range(N_READINGS)):
+            facts, content = self._facts(source)
+            try:
+                return facts, deserialise(self._weights(source, facts["weights"], facts["format"]))
+            except LoadError:
+                # Another process may have replaced the whole thing in between.
+                if tries_left and self._changed(source, content):
+                    continue
+                raise
+            except DAMAGE as error:
+                raise self.damaged(source, error) from error
+        raise AssertionError("the last reading returns or raises")
+
+    def damaged(self, source: Path, error: BaseException) -> LoadError:
+        """The error for a directory whose content does not fit together."""
+        return LoadError(
+            f"{source} does not hold a whole {self.what} ({type(error).__name__}: {error!s:.300}). Save it again."
+        )
+
+    def _facts(self, source: Path) -> tuple[dict[str, Any], bytes]:
+        """The JSON file's content, checked, and its bytes."""
+        path = source / self.facts_file
+        try:
+            content = read_file(path, within=source, most_bytes=MOST_FACTS_BYTES)
+            facts, all_finite = parse(content)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise LoadError(
+                f"{source} is not a saved {self.what}: {self.facts_file} is missing. Give the directory that "
+                f"{self.what}.save() wrote."
+            ) from error
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
+            raise LoadError(
+                f"{path} cannot be read ({type(error).__name__}: {error!s:.300}); the {self.what} is damaged. Save it "
+                "again."
+            ) from error
+        self._check_format(source, facts.get("format") if isinstance(facts, dict) else None)
+        if facts["format"] < self.version:
+            return facts, content
+        expected = facts.pop("content_sha256", None)
+        if not all_finite or content_digest(facts) != expected:
+            raise LoadError(f"{path} is not what was saved (its checksum differs). Save the {self.what} again.")
+        return facts, content
+
+    def _check_format(self, source: Path, found: Any) -> None:
+        if type(found) is int and self.oldest <= found <= self.version:
+            return
+        reads = f"{self.oldest} to {self.version}" if self.oldest < self.version else f"{self.version}"
+        newer = type(found) is int and found > self.version
+        remedy = "Install a newer one." if newer else "Install the version that saved it, or fit and save again."
+        raise LoadError(
+            f"{source} has format {found!r:.50}, this version of sointer ({__version__}) reads format {reads}. {remedy}"
+        )
+
+    def _weights(self, source: Path, manifest: dict[str, Any], version: int) -> bytes:
+        """The weights, if they are those that were saved: the name cannot lead elsewhere, the content is checked."""
+        name, digest = manifest["file"], manifest["sha256"]
+        if not isinstance(name, str) or not WEIGHTS.fullmatch(name):
+            raise LoadError(
+                f"{source / self.facts_file} names the weights file {name!r:.100}, which save never writes. Save it "
+                "again."
+            )
+        path = source / name
+        try:
+            size = checked_size(path, within=source)
+            expected = manifest["bytes"] if version == self.version else size
+            content = b""
+            if size == expected and safetensors_size(path, size) == size:
+                content = read_file(path, within=source, most_bytes=MOST_WEIGHTS_BYTES)
+        except (OSError, ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
+            raise LoadError(f"{path} cannot be read ({error!s:.300}). Save the {self.what} again.") from error
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise LoadError(f"{path} is not what was saved (its checksum differs). Save the {self.what} again.")
+        return content
+
+    def _changed(self, source: Path, before: bytes) -> bool:
+        try:
+            return read_file(source / self.facts_file, within=source, most_bytes=MOST_FACTS_BYTES) != before
+        except (OSError, ValueError):
+            return False
+
+
+def as_text(known: dict[str, Any], what: str) -> bytes:
+    """The content of the JSON file."""
+    try:
+        return json.dumps(known, indent=1, allow_nan=False).encode()
+    except ValueError as error:
+        raise InputError(
+            f"the {what} cannot be saved: it holds a number that is not finite ({error}). Fit it on other data."
+        ) from error
+
+
+def safetensors_size(path: Path, size: int) -> int:
+    """How long a safetensors file should be, judging by its first bytes, so that no other is read whole."""
+    with open(path, "rb") as file:
+        n_header = int.from_bytes(file.read(8), "little")
+        if not 2 <= n_header <= min(MOST_HEADER_BYTES, size - 8):
+            return -1
+        header, _ = parse(file.read(n_header))
+    ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
+    return 8 + n_header + max(ends, default=0)
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a file is none that an interrupted `write` leaves behind."""
+    return not (WEIGHTS.fullmatch(path.name) or DRAFT.fullmatch(path.name))
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """One writer at a time, since each removes what it finds left over."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def need(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
+def check_shapes(network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """ValueError if the weights are not those of such a network, which may be one without memory (device "meta")."""
+    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in network.state_dict().items()}
+    found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
+    different = [name for name in sorted(wanted.keys() | found.keys()) if wanted.get(name) != found.get(name)]
+    need(not different, f"weights are not of the size that the settings say: {', '.join(different[:3])}")

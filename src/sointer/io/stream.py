@@ -1,0 +1,186 @@
+"""Explaining rows that do not fit into memory, and writing what was selected while going."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from sointer._support import containers
+from sointer._support.progress import Progress, make_progress
+from sointer._support.validation import check_positive_int
+from sointer._version import __version__
+from sointer.errors import InputError, SointerError, SointerWarning
+from sointer.explainers.base import Explainer
+from sointer.explainers.novelty import FarRows
+from sointer.io.columns import RowSource, as_in_fit, columns_needed, csv_dtypes, slice_rows
+from sointer.io.readers import open_source, read_table
+from sointer.io.writers import Question, RecordWriter, TextWriter, record_schema, record_table
+
+CHUNK_BYTES = 2**27
+BYTES_PER_NUMBER = 32  # of each feature of each row, while rows are explained
+MOST_ROWS = 2**15
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """What was written, and how fast."""
+
+    path: Path
+    n_rows: int
+    """Rows explained, each for every target."""
+    n_records: int
+    n_queries: int
+    """Rows sent to the black box meanwhile."""
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.n_rows / self.seconds if self.seconds else float("inf")
+
+    def __repr__(self) -> str:
+        return (
+            f"StreamResult({str(self.path)!r}: {self.n_rows:,} rows, {self.n_records:,} records, "
+            f"{self.rows_per_second:,.0f} rows per second, {self.n_queries:,} queries)"
+        )
+
+
+def stream_explain(
+    explainer: Explainer,
+    source: Any,
+    out: str | PathLike[str] | TextWriter,
+    *,
+    target: Any = None,
+    k: int | Literal["auto"] | None = None,
+    predicted: Any = None,
+    query: bool = True,
+    refine: int = 0,
+    chunk_rows: int | None = None,
+    text_column: str | None = None,
+    progress: bool | Callable[[int, int | None], None] | None = None,
+) -> StreamResult:
+    """Explain every row of a source of any size; memory does not grow with it. Writes one Parquet file.
+
+    Its columns are those of `Explanation.to_frame()`: sample (counted over the whole source), target, value,
+    value_source, rank, feature, score. The file appears when it is whole; if the work is stopped, what was finished is
+    `<out>.partial`.
+
+    Parameters
+    ----------
+    source : as for `read_chunks`: Parquet, CSV, .npy, .npz, or an iterable of tables. Columns are found by name, others
+        are ignored.
+    out : the file to write; one of that name is replaced. A `TextWriter` writes CSV or JSON lines instead.
+    target : an output's name or number, a list of them (each is explained for every row), or "all".
+    k, query, refine : as in `SOInter.explain`: the explainer's model, if it has one, is queried once per row unless
+        `predicted` is given or query=False.
+    predicted : what the model predicts: a function from rows to outputs, such as `model.predict`, called on every part;
+        or all outputs, as a table or the path to one.
+    chunk_rows : rows read at a time; chosen for you so that a part takes some 128 MB.
+    text_column : which column holds the texts, for explainers of texts.
+    progress : True shows a bar, None does on a terminal; or a function of (rows done, rows in all or None).
+    """
+    check_is_fitted(explainer, "outputs_")
+    question = Question.of(explainer, target, k, refine, query)
+    opened = open_source(source)
+    place = out.path if isinstance(out, TextWriter) else out
+    if isinstance(source, str | PathLike) and os.path.exists(place) and os.path.samefile(source, place):
+        raise InputError(f"out is {place}, which is the source itself; nothing was written. Choose another name.")
+    size = _chunk_rows(explainer) if chunk_rows is None else check_positive_int(chunk_rows, "chunk_rows")
+    columns = columns_needed(explainer, opened.columns, text_column, opened.name)
+    chunks = opened.chunks(columns, size, csv_dtypes(explainer))
+    said = _Predicted(predicted, opened)
+    schema = record_schema(explainer, _facts(explainer, question))
+    writer = out if isinstance(out, TextWriter) else RecordWriter(out, schema)
+    started, n_rows, queries_before, far = time.perf_counter(), 0, explainer.n_explain_queries_, FarRows()
+    shown: Progress = make_progress(progress, opened.n_rows)
+    try:
+        for chunk in chunks:
+            rows = as_in_fit(explainer, chunk, text_column)
+            n_new = containers.n_rows(rows)
+            tables = []
+            for explanation, sample in question.explain(explainer, rows, said.next(rows, n_new), size):
+                tables.append(record_table(explanation, n_rows + sample, schema))
+                if explanation.distance is not None:
+                    far.add(explanation.distance[:: len(question.targets)])
+            for table in tables:
+                writer.write(table)
+            n_rows += n_new
+            shown.add(n_new)
+        said.check_end()
+        if n_rows == 0:
+            raise InputError(f"{opened.name} has no rows; nothing was written.")
+        path = writer.finish()
+    except BaseException as error:
+        _stop(error, writer.stop_early(n_rows), n_rows)
+        raise
+    finally:
+        shown.close()
+    far.warn(stacklevel=2)
+    n_queries = explainer.n_explain_queries_ - queries_before
+    return StreamResult(path, n_rows, writer.n_records, n_queries, time.perf_counter() - started)
+
+
+class _Predicted:
+    """What the model said about each part of the rows in turn."""
+
+    def __init__(self, predicted: Any, opened: RowSource) -> None:
+        self.predict = predicted if callable(predicted) else None
+        self.table = None
+        if predicted is not None and self.predict is None:
+            self.table = read_table(predicted) if isinstance(predicted, str | PathLike) else predicted
+            if opened.n_rows is not None:
+                self._refuse_unless(containers.n_rows(self.table) == opened.n_rows, opened.n_rows)
+        self.done = 0
+
+    def next(self, rows: Any, n: int) -> Any:
+        if self.predict is not None:
+            return self.predict(rows)
+        if self.table is None:
+            return None
+        self.done += n
+        self._refuse_unless(self.done <= containers.n_rows(self.table), f"at least {self.done}")
+        return slice_rows(self.table, slice(self.done - n, self.done))
+
+    def check_end(self) -> None:
+        if self.table is not None:
+            self._refuse_unless(self.done == containers.n_rows(self.table), self.done)
+
+    def _refuse_unless(self, fits: bool, n_rows: int | str) -> None:
+        if not fits:
+            raise InputError(
+                f"predicted has {containers.n_rows(self.table)} rows, but the source has {n_rows}; expected one row of "
+                "outputs for each. Give the answers to exactly these rows, or the function model.predict."
+            )
+
+
+def _chunk_rows(explainer: Explainer) -> int:
+    widest = max(explainer.input_format_.n_columns, explainer.groups_.n_units)
+    return int(np.clip(CHUNK_BYTES // (BYTES_PER_NUMBER * widest), 1, MOST_ROWS))
+
+
+def _facts(explainer: Explainer, question: Question) -> dict[str, str]:
+    k = explainer.k if question.k is None else question.k
+    facts = {"version": __version__, "explainer": type(explainer).__name__, "k": str(k), "refine": str(question.refine)}
+    return facts | {"target": json.dumps([str(target) for target in question.targets])}
+
+
+def _stop(error: BaseException, partial: Path | None, n_rows: int) -> None:
+    """Say how far it got: in the message of an error of ours, else in a warning before the error itself."""
+    if (partial is None and n_rows == 0) or isinstance(error, BrokenPipeError):  # the reader had enough
+        return
+    kept = "nothing could be kept" if partial is None else f"the explanations of the rows before it are in {partial}"
+    told = f"It happened in the part that begins at row {n_rows} of the source; {kept}."
+    if isinstance(error, KeyboardInterrupt):
+        raise KeyboardInterrupt(f"Stopped at row {n_rows} of the source; {kept}.") from error
+    if isinstance(error, SointerError):
+        raise type(error)(f"{error} {told}") from error
+    warnings.warn(told, SointerWarning, stacklevel=3)

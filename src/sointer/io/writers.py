@@ -1,0 +1,270 @@
+"""Writing records as Parquet: row groups of even size, under the final name only when all is there."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer._support import containers
+from sointer._support.files import Draft
+from sointer._support.validation import check_k
+from sointer.data.outputs import Outputs
+from sointer.errors import InputError, require_extra
+from sointer.explainers.base import Explainer
+from sointer.explainers.novelty import unwarned
+from sointer.explanation import Explanation
+
+GROUP_RECORDS = 2**18
+
+
+class RecordWriter:
+    """Gathers tables of records and writes them in row groups; what was written survives as `<path>.partial`."""
+
+    def __init__(self, path: str | PathLike[str], schema: Any) -> None:
+        self.path = Path(path)
+        if self.path.suffix.lower() in (".csv", ".tsv", ".json", ".npz"):
+            raise InputError(
+                f"out is {self.path}, but explanations are written as Parquet. Give a name such as "
+                f"{self.path.with_suffix('.parquet').name}."
+            )
+        if self.path.is_dir():
+            raise InputError(
+                f"out is {self.path}, which is a folder; expected a file such as {self.path / 'why.parquet'}."
+            )
+        parquet = require_extra("pyarrow.parquet", "parquet")
+        self._draft = Draft(self.path)
+        self._writer = parquet.ParquetWriter(self._draft.path, schema)
+        self._waiting: list[Any] = []
+        self._n_waiting = 0
+        self.n_records = 0
+
+    @property
+    def partial(self) -> Path:
+        return self.path.with_name(self.path.name + ".partial")
+
+    def write(self, table: Any) -> None:
+        """Add records; they reach the disk when there are enough of them for a row group."""
+        self._waiting.append(table)
+        self._n_waiting += table.num_rows
+        self.n_records += table.num_rows
+        if self._n_waiting >= GROUP_RECORDS:
+            self._flush()
+
+    def finish(self) -> Path:
+        """All is written: give the file its name."""
+        self._close()
+        self.partial.unlink(missing_ok=True)  # left by an earlier run that this one replaces
+        return self._draft.keep()
+
+    def stop_early(self, n_rows: int) -> Path | None:
+        """Keep what there is as `<path>.partial`, if it tells of any row."""
+        with self._draft:
+            try:
+                self._close()
+            except OSError:  # such as a full disk: what cannot be closed cannot be read
+                return None
+            return self._draft.keep(self.partial) if n_rows else None
+
+    def _close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            pyarrow = require_extra("pyarrow", "parquet")
+            tables, self._waiting, self._n_waiting = self._waiting, [], 0
+            self._writer.write_table(pyarrow.concat_tables(tables).combine_chunks(), row_group_size=2 * GROUP_RECORDS)
+
+
+STREAM = Path("-")
+
+
+class TextWriter:
+    """Writes tables of records to a file, which gets its name when it is whole, or to an open binary stream."""
+
+    def __init__(self, out: str | PathLike[str] | BinaryIO, *, as_json: bool = False) -> None:
+        self.path = Path(out) if isinstance(out, str | PathLike) else STREAM
+        self.n_records = 0
+        self._as_json = as_json
+        self._draft: Draft | None = None
+        self._stream: BinaryIO | None = None if isinstance(out, str | PathLike) else out
+
+    @property
+    def partial(self) -> Path:
+        return self.path.with_name(self.path.name + ".partial")
+
+    def write(self, table: Any) -> None:
+        """Add records; whoever reads along sees them at once."""
+        if self._stream is None:
+            self._draft = Draft(self.path)
+            self._stream = self._draft.path.open("wb")
+        self._stream.write(self._as_text(table))
+        self.n_records += table.num_rows
+        if self._draft is None:
+            self._stream.flush()
+
+    def finish(self) -> Path:
+        """All is written: give the file its name."""
+        if self._draft is None or self._stream is None:
+            return STREAM
+        self._stream.close()
+        self.partial.unlink(missing_ok=True)  # left by an earlier run that this one replaces
+        return self._draft.keep()
+
+    def stop_early(self, n_rows: int) -> Path | None:
+        """Keep what there is as `<path>.partial`, if it tells of any row."""
+        if self._draft is None or self._stream is None:
+            return Path("the output") if n_rows else None
+        with self._draft:
+            try:
+                self._stream.close()
+            except OSError:  # such as a full disk
+                return None
+            return self._draft.keep(self.partial) if n_rows else None
+
+    def _as_text(self, table: Any) -> bytes:
+        if self._as_json:
+            return "".join(json.dumps(record) + "\n" for record in table.to_pylist()).encode()
+        csv = require_extra("pyarrow.csv", "parquet")
+        text = io.BytesIO()
+        csv.write_csv(table, text, csv.WriteOptions(include_header=self.n_records == 0, quoting_style="needed"))
+        return text.getvalue()
+
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about every row."""
+
+    targets: list[Any]
+    """Each of these is explained, of every row."""
+    k: int | Literal["auto"] | None = None
+    refine: int = 0
+    query: bool = True
+    """Whether the model is queried for what it predicts, where that is not given."""
+
+    @classmethod
+    def of(
+        cls,
+        explainer: Explainer,
+        target: Any,
+        k: int | Literal["auto"] | None,
+        refine: int = 0,
+        query: bool = True,
+    ) -> Question:
+        """One target, a list of targets, or "all": checked before any row is read."""
+        if not isinstance(query, bool | np.bool_):
+            raise InputError(f"query must be True (the model is queried once per sample) or False, got {query!r}.")
+        names, shape = explainer.output_names_, explainer.outputs_.shape
+        check_k(explainer.k if k is None else k, explainer.groups_.n_units)
+        if isinstance(target, np.ndarray) and target.ndim == 1:
+            target = target.tolist()
+        if isinstance(target, str) and target == ALL and ALL not in names:
+            if shape is not None:
+                raise InputError(
+                    f'target="all" would explain all {shape[0] * shape[1]} pixels of every image; give some pixels, or '
+                    "regions, in a list."
+                )
+            return cls([names[t] for t in explainer.targets_], k, refine, bool(query))
+        if isinstance(target, list) and not target:
+            raise InputError('target is an empty list; name at least one output, or give "all".')
+        each = target if isinstance(target, list) else [target]
+        numbers = explainer._resolve(target, len(each)).index.tolist()
+        if len(set(numbers)) < len(numbers):
+            raise InputError(
+                "target names an output twice. Here a list means: each of these outputs, for every row; one output per "
+                "row cannot be told for rows that are read in parts."
+            )
+        return cls(each if shape is not None else [names[t] for t in numbers], k, refine, bool(query))
+
+    def explain(
+        self, explainer: Explainer, X: Any, predicted: Any, most_rows: int
+    ) -> Iterator[tuple[Explanation, Any]]:
+        """Explanations of parts of X, at most most_rows rows times targets at a time, and their sample numbers."""
+        n_rows, n_targets = containers.n_rows(X), len(self.targets)
+        step = max(1, most_rows // n_targets)
+        more = {"refine": self.refine} if self.refine else {}
+        for start in range(0, n_rows, step):
+            sample = np.repeat(np.arange(start, min(start + step, n_rows)), n_targets)
+            n_times = len(sample) // n_targets
+            whole = n_targets == 1 and n_times == n_rows
+            rows = X if whole else containers.rows(X, sample)
+            said = predicted if predicted is None or whole else containers.rows(predicted, sample)
+            target = self.targets[0] if n_targets == 1 else self.targets * n_times
+            with unwarned():
+                explanation = explainer.explain(rows, target, k=self.k, predicted=said, query=self.query, **more)
+            yield explanation, sample
+
+
+def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: Any) -> Any:
+    """The records of an explanation as an Arrow table; `sample` is the number of each of its rows."""
+    pyarrow = require_extra("pyarrow", "parquet")
+    row, position = np.nonzero(explanation.selected >= 0)
+    unit = explanation.selected[row, position]
+    n_records = len(row)
+    columns = [
+        pyarrow.array(sample[row]),
+        pyarrow.array(explanation.output_names, pyarrow.string()).take(pyarrow.array(explanation.target[row])),
+        _values(pyarrow, explanation.value[row], schema.field("value").type),
+        pyarrow.array([explanation.value_source] * n_records, pyarrow.string()),
+        pyarrow.array((position + 1).astype(np.int32)),
+        pyarrow.array(explanation.feature_names, pyarrow.string()).take(pyarrow.array(unit)),
+        pyarrow.array(explanation.scores[row, unit].astype(np.float32)),
+    ]
+    known = {"needed": explanation.needed, "effect": explanation.effects, "locality": explanation.locality}
+    for name in schema.names[len(columns) :]:
+        array, place = known[name], row if name == "locality" else (row, unit)
+        kind = schema.field(name).type
+        columns.append(pyarrow.nulls(n_records, kind) if array is None else pyarrow.array(array[place], kind))
+    return pyarrow.table(columns, schema=schema)
+
+
+def _values(pyarrow: Any, values: NDArray[Any], kind: Any) -> Any:
+    if pyarrow.types.is_string(kind):
+        return pyarrow.array([str(value) for value in values], kind)
+    try:
+        return pyarrow.array(values.tolist(), kind)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        raise InputError(
+            f"the model predicts labels of another type than in fit, which the column value ({kind}) cannot hold: "
+            f"{error}. Fit on data where all labels occur."
+        ) from error
+
+
+def record_schema(explainer: Explainer, facts: dict[str, str] | None = None) -> Any:
+    """The columns of the table of records, those of `to_frame()`; `facts` are kept in the file's metadata."""
+    pyarrow = require_extra("pyarrow", "parquet")
+    outputs = explainer.outputs_
+    more = {"needed": pyarrow.bool_(), "effect": pyarrow.float32(), "locality": pyarrow.int64()}
+    fields = [
+        ("sample", pyarrow.int64()),
+        ("target", pyarrow.string()),
+        ("value", _value_type(pyarrow, outputs)),
+        ("value_source", pyarrow.string()),
+        ("rank", pyarrow.int32()),
+        ("feature", pyarrow.string()),
+        ("score", pyarrow.float32()),
+        *((name, more[name]) for name in explainer.known_columns),
+    ]
+    metadata = {f"sointer.{name}": value for name, value in (facts or {}).items()}
+    return pyarrow.schema(fields, metadata=metadata or None)
+
+
+def _value_type(pyarrow: Any, outputs: Outputs) -> Any:
+    """One type for the labels of all outputs; labels of several kinds are written as text."""
+    kinds: set[type] = {type(label) for label in outputs.all_labels} | ({float} if outputs.graded.any() else set())
+    if kinds == {bool}:
+        return pyarrow.bool_()
+    if kinds == {int}:
+        return pyarrow.int64()
+    return pyarrow.float64() if kinds <= {int, float} else pyarrow.string()

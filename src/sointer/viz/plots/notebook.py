@@ -1,0 +1,252 @@
+"""Small cards for notebooks: what an explainer explains and how well, what was confirmed, which way effects go."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sointer.viz.plots.canvas import NEUTRAL, short, shorten, shorten_all, signed
+from sointer.viz.plots.images import thumbnail
+from sointer.viz.plots.words import html_words, rgba
+
+if TYPE_CHECKING:
+    from sointer.explanation import Explanation, Verification
+    from sointer.paths import Localities, Paths
+
+
+MOST_NAMES, MOST_ROWS, N_WEAKEST = 8, 20, 3
+REMOVED = {
+    "zero": "0",
+    "mean": "its mean",
+    "marginal": "what it is in another row",
+    "conditional": "what it is in a row that is alike",
+    "blur": "blurred",
+    "array": "a fixed value",
+}
+# Colours are those of the page around it, so that cards suit light and dark notebooks.
+_CARD = (
+    "border:1px solid rgba(128,128,128,.45);border-radius:.5em;padding:.6em .9em;display:inline-block;max-width:60em"
+)
+_CELL = "text-align:left;padding:.15em 1em .15em 0;vertical-align:top"
+_METER = "display:inline-block;width:8em;height:.7em;border-radius:.35em;background:rgba(128,128,128,.3)"
+
+
+def html_explainer(explainer: Any) -> str:
+    """What a fitted explainer explains, and how well it learned to."""
+    names, features = list(explainer.output_names_), list(explainer.feature_names_in_)
+    explained = [names[target] for target in explainer.targets_]
+    is_image = explainer.input_format_.image is not None
+    each = "pixels" if is_image else "features"
+    by = (
+        f"those that matter (k=auto) of {len(features)}"
+        if explainer.k == "auto"
+        else f"{explainer.k} of {len(features)}"
+    )
+    lines = [
+        ("explains", f"{len(explained)} of {len(names)} outputs{_listed(explained, is_image)}"),
+        ("by", f"{by} {each}{_listed(features, is_image)}"),
+        ("what is removed becomes", REMOVED.get(explainer.removal_.name, html.escape(explainer.removal_.name))),
+        ("queries in fit", f"{explainer.n_queries_:,} rows"),
+    ]
+    quality = f"{meter(explainer.held_out_agreement_)} of held-out outputs predicted correctly"
+    skill = f"{meter(explainer.held_out_skill_)} of the errors of always guessing the usual value are avoided"
+    lines += [("agreement", quality), ("skill", skill)]
+    if not is_image and len(explained) > 1:
+        lines.append(("weakest outputs", _weakest(explainer)))
+    missing = "not attached: expected values are explained, and nothing can be verified"
+    model = "attached" if explainer.black_box_ is not None else missing
+    return _card(f"{type(explainer).__name__}, fitted", [*lines, ("model", model)])
+
+
+def _weakest(explainer: Any) -> str:
+    """The targets that the explainer knows least of, with their skill."""
+    skill = {target: float(explainer.output_skill_[target]) for target in explainer.targets_}
+    worst = sorted((target for target in skill if np.isfinite(skill[target])), key=lambda target: skill[target])
+    shown = [
+        f"{html.escape(shorten(explainer.output_names_[target]))} ({max(skill[target], 0):.0%} skill)"
+        for target in worst[:N_WEAKEST]
+    ]
+    return ", ".join(shown) or "-"
+
+
+def html_localities(found: Localities) -> str:
+    """A map of localities as a table: where, how many samples, and what matters there, the darker the more."""
+    strongest = max((relevance for leaf in found for relevance in leaf.relevance), default=0.0) or 1.0
+    head = "".join(f'<th style="{_CELL}">{word}</th>' for word in ("where", "samples", "what matters there"))
+    rows = "".join(
+        _row(
+            html.escape(leaf.where),
+            meter(leaf.share, f"{leaf.share:.0%}"),
+            " ".join(
+                f'<span style="background:{rgba(NEUTRAL, 0.06 + 0.28 * relevance / strongest)};border-radius:.4em;'
+                f'padding:.1em .4em" title="relevance {relevance:.3g}">{html.escape(shorten(feature))}</span>'
+                for feature, relevance in zip(leaf.features[:MOST_NAMES], leaf.relevance, strict=False)
+            )
+            + (f" and {len(leaf.features) - MOST_NAMES} more" if len(leaf.features) > MOST_NAMES else "")
+            or "nothing",
+        )
+        for leaf in found.leaves[:MOST_ROWS]
+    )
+    name = html.escape(shorten(found.target))
+    title = f"Where which features decide {name}" if found.decided else f"Many features contribute to {name}"
+    return f'<div style="{_CARD}"><b>{title}</b><table style="color:inherit"><tr>{head}</tr>{rows}</table></div>'
+
+
+def html_verification(check: Verification) -> str:
+    """How many rows the black box confirmed."""
+    lines = [
+        ("fidelity", meter(check.fidelity)),
+        ("confirmed", f"{int(check.confirmed.sum())} of {len(check.agreement)} rows{_unsure(check)}"),
+        ("the target moved by", f"{float(check.difference.mean()):.3g} on average"),
+        ("queries", f"{check.n_queries:,} rows"),
+    ]
+    if check.value_source == "expected":
+        lines.append(("compared with", "expected values: the model was not queried for the unmasked samples"))
+    return _card("Does the model predict the same from the selected features alone?", lines)
+
+
+def _unsure(check: Verification) -> str:
+    return f", {int(check.unsure.sum())} unsure" if check.unsure.any() else ""
+
+
+def html_paths(paths: Paths) -> str:
+    """For every target, its features with their effect: in all, direct, and through which output."""
+    head = "".join(f'<th style="{_CELL}">{word}</th>' for word in ("feature", "effect", "direct", "mostly through"))
+    parts = []
+    for target, routes in list(paths.summary().items())[:MOST_ROWS]:
+        rows = "".join(
+            _row(
+                html.escape(shorten(route.feature)),
+                f"{route.total:.2f}",
+                f"{route.direct:.2f}",
+                "-"
+                if route.output is None or route.through <= 0
+                else f"{html.escape(shorten(route.output))} ({route.through:.2f})",
+            )
+            for route in routes
+        )
+        name = html.escape(shorten(target))
+        parts.append(f'<div><b>{name}</b><table style="color:inherit"><tr>{head}</tr>{rows}</table></div>')
+    warning = f"<p><small>{html.escape(paths.warning)}</small></p>" if paths.warning else ""
+    n = len(paths)
+    note = f"<small>{n} row{'s' * (n != 1)}, effects in {html.escape(paths.unit)}</small>"
+    return f'<div style="{_CARD}">{note}{"".join(parts)}{warning}</div>'
+
+
+def meter(share: float, text: str | None = None) -> str:
+    """A share as a bar and in per cent."""
+    filled = min(max(share, 0.0), 1.0)
+    bar = f'<span style="{_METER}"><span style="{_METER};width:{100 * filled:.0f}%;background:{NEUTRAL}"></span></span>'
+    return f"{bar} {f'{share:.1%}' if text is None else text}"
+
+
+def _listed(names: Iterable[str], is_image: bool) -> str:
+    names = list(names)
+    if is_image:
+        return ""
+    some = ", ".join(map(html.escape, shorten_all([str(name) for name in names[:MOST_NAMES]])))
+    return f": {some}{' …' if len(names) > MOST_NAMES else ''}"
+
+
+def _card(title: str, lines: list[tuple[str, str]]) -> str:
+    rows = "".join(
+        _row(f'<small style="white-space:nowrap">{html.escape(name)}</small>', value) for name, value in lines
+    )
+    return f'<div style="{_CARD}"><b>{html.escape(title)}</b><table style="color:inherit">{rows}</table></div>'
+
+
+def _row(*cells: str) -> str:
+    return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
+
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}"
+    "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;"
+    "border-bottom:1px solid #8884;vertical-align:top}.chip{white-space:nowrap;display:inline-block;margin:.1em 0}"
+    "small{opacity:.65}img{image-rendering:pixelated;display:block}"
+    "@media(prefers-color-scheme:dark){body{background:#111;color:#eee}}"
+)
+
+LONGEST_CHIP = 60
+NOT_QUERIED = (
+    "Values are those that the explainer expects: the model was not queried. Explain with the model, or with "
+    "<code>predicted=</code>, to explain what it predicts."
+)
+
+
+def html_page(explanation: Explanation, max_rows: int) -> str:
+    """`html_table` as a page that needs nothing else."""
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explanations</title>'
+        f"<style>{_STYLE}</style></head><body><h1>Explanations</h1>{html_table(explanation, max_rows)}</body></html>"
+    )
+
+
+def html_table(explanation: Explanation, max_rows: int) -> str:
+    """One line for each of the first rows: what is explained, and the features or the picture that explain it."""
+    is_image = explanation.source.input_format.image is not None
+    is_text, labels = explanation.source.texts is not None, explanation.source.index
+    lines = []
+    for row in range(min(len(explanation), max_rows)):
+        why = thumbnail(explanation, row) if is_image else _chips(explanation, row)
+        why += html_words(explanation, row) if is_text else ""
+        label = html.escape(str(row if labels is None else labels[row]))
+        target = html.escape(explanation.output_names[explanation.target[row]])
+        value = html.escape(short(explanation.value[row]))
+        lines.append(f"<tr><td>{label}</td><td>{target}</td><td>{value}</td><td>{why}</td></tr>")
+    left_out = len(explanation) - len(lines)
+    note = f"<p>{left_out} more rows not shown.</p>" if left_out > 0 else ""
+    reason = "because of the green pixels (best strongest)" if is_image else "because of (best first)"
+    is_expected = explanation.value_source == "expected"
+    value_head = "expected" if is_expected else "the model predicts"
+    head = f"<tr><th>row</th><th>target</th><th>{value_head}</th><th>{reason}</th></tr>"
+    note += "" if is_image else _notes(explanation)
+    note += f"<p><small>{NOT_QUERIED}</small></p>" if is_expected else ""
+    # Old-style pages do not hand their colour on to tables, which dark notebooks need.
+    return f'<table style="color:inherit">{head}{"".join(lines)}</table>{note}'
+
+
+def _chips(explanation: Explanation, row: int) -> str:
+    units = explanation.selected[row][explanation.selected[row] >= 0]
+    needed = np.ones(len(units), dtype=bool) if explanation.needed is None else explanation.needed[row, units]
+    scores = np.maximum(explanation.scores[row, units], 0.0)
+    strongest = float(scores[needed].max(initial=0.0)) or 1.0
+    effects = [None] * len(units) if explanation.effects is None else explanation.effects[row, units].tolist()
+    chips = [
+        _chip(explanation.feature_names[unit], float(score) / strongest if is_needed else None, effect)
+        for unit, score, effect, is_needed in zip(units, scores, effects, needed, strict=True)
+    ]
+    return " ".join(chips) or "<small>nothing is needed</small>"
+
+
+def _chip(name: str, share: float | None, effect: float | None) -> str:
+    """A feature, the darker the more relevant, or hollow if not needed; an arrow says which way it pushes."""
+    look = f"background:{rgba(NEUTRAL, 0.06 + 0.28 * share)}" if share is not None else "opacity:.65"
+    style = (
+        f"{look};border:1px solid {rgba(NEUTRAL, 0.5)};border-radius:.4em;padding:.1em .4em;display:inline-block;"
+        "margin:.1em 0"
+    )
+    tip = html.escape(name) + ("" if share is not None else ": not needed, selected only because k asked for as many")
+    shown = html.escape(shorten(name, LONGEST_CHIP))
+    push = ""
+    if effect is not None:
+        # Lighter than in pictures, so that they are read on dark pages too.
+        colour, arrow = ("#3f8fd2", "▲") if effect >= 0 else ("#e8792b", "▼")
+        push = f' <small style="opacity:1"><span style="color:{colour}">{arrow}</span> {signed(effect)}</small>'
+    return f'<span class="chip" style="{style}" title="{tip}">{shown}{push}</span>'
+
+
+def _notes(explanation: Explanation) -> str:
+    """What chips mean, as far as any of it is shown."""
+    notes = ["The darker a feature, the more relevant it is."]
+    if explanation.needed is not None and (explanation.unit_mask & ~explanation.needed).any():
+        notes.append("Hollow ones are not needed: they were selected only because k asked for as many.")
+    if explanation.effects is not None:
+        notes.append(
+            "▲ and ▼ say how far it pushes the output up or down: a number in its own unit, anything else in "
+            "probability (of a label: of the one explained)."
+        )
+    return f"<p><small>{' '.join(notes)}</small></p>"

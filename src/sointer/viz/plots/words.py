@@ -1,0 +1,161 @@
+"""A document with its selected words marked."""
+
+from __future__ import annotations
+
+import html
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sointer.errors import InputError, require_extra
+from sointer.viz.plots.canvas import DOWN, GREY, LINE_SPACING, NEUTRAL, POINTS_PER_INCH, UP, check_row, title, why
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from sointer.explanation import Explanation
+
+LETTERS_PER_LINE, MOST_LINES, MOST_LETTERS_IN_HTML = 84, 30, 1200
+MONOSPACED_WIDTH = 0.602  # of a letter, in units of the font's size
+FAINTEST, STRONGEST = 0.18, 0.6
+READABLE_FONT = 9.0
+GAP = "…"
+
+
+def spans(text: str, words: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Where words stand in a text: (start, end, number of the word), in order and not overlapping.
+
+    Case does not count, and a term of several words may be written with any space between them. A longer term goes
+    before its parts.
+    """
+    found: list[tuple[int, int, int]] = []
+    for number in sorted(range(len(words)), key=lambda i: -len(words[i])):
+        parts = [re.escape(part) for part in words[number].split()]
+        if not parts:
+            continue
+        pattern = re.compile(r"(?<!\w)" + r"\s+".join(parts) + r"(?!\w)", re.IGNORECASE)
+        for match in pattern.finditer(text):
+            if all(match.end() <= start or match.start() >= end for start, end, _ in found):
+                found.append((match.start(), match.end(), number))
+    return sorted(found)
+
+
+def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
+    """A document with its selected words marked, the stronger the darker: blue pushes the output up, orange down.
+
+    Where effects are not known, all marks are grey, the darker the more relevant. Of long documents, lines without any
+    are left out.
+    """
+    row = check_row(explanation, row)
+    names, strength_of, colours = _selected(explanation, row)
+    text = " ".join(document(explanation, row).split())
+    letters = LETTERS_PER_LINE if ax is None else _letters_across(ax)
+    lines, n_left_out = _wrapped(text, names, letters)
+    strength = _strengths(strength_of)
+    found = {number for line in lines for _, _, number in spans(line, names)}
+    ax = _page(ax, len(lines))
+    box, dpi = ax.get_window_extent(), ax.figure.dpi
+    width, height = (side / dpi * POINTS_PER_INCH for side in (box.width, box.height))
+    font = min(width / letters / MONOSPACED_WIDTH, height / (len(lines) + 1.6) / LINE_SPACING)
+    # One unit across is a letter, one unit down is a line.
+    ax.set_xlim(0, width / font / MONOSPACED_WIDTH)
+    ax.set_ylim(height / font / LINE_SPACING, 0)
+    from matplotlib.patches import Rectangle
+
+    for number, line in enumerate(lines):
+        for start, end, word in spans(line, names):
+            mark = Rectangle(
+                (start, number + 0.05), end - start, 0.9, color=colours[word], alpha=strength[word], linewidth=0
+            )
+            mark.set_gid(names[word])
+            ax.add_patch(mark)
+        # Word by word, since letters that are rounded to whole dots would drift away from their marks.
+        for word_match in re.finditer(r"\S+", line):
+            at = (word_match.start(), number + 0.5)
+            ax.text(*at, word_match.group(), family="monospace", fontsize=font, va="center", parse_math=False)
+    absent = [names[i] for i in range(len(names)) if i not in found]
+    notes = [f"{n_left_out} lines without selected words are left out"] if n_left_out else []
+    notes += [f"selected, but not found as written: {', '.join(absent)}"] if absent else []
+    notes += ["blue pushes up, orange pushes down"] if explanation.effects is not None else []
+    if notes:
+        note = textwrap.shorten("; ".join(notes), 110, placeholder=" ...")
+        ax.text(0, len(lines) + 0.9, note, fontsize=0.8 * font, color=GREY, va="center", parse_math=False)
+    ax.set_axis_off()
+    title(ax, why(explanation, row))
+    return ax
+
+
+def html_words(explanation: Explanation, row: int) -> str:
+    """A document with its selected words marked, as HTML."""
+    names, strength_of, colours = _selected(explanation, row)
+    text, strength = document(explanation, row), _strengths(strength_of)
+    shown = text[:MOST_LETTERS_IN_HTML]
+    parts, last = [], 0
+    for start, end, word in spans(shown, names):
+        style = f"background:{rgba(colours[word], strength[word])};color:inherit;border-radius:.25em;padding:0 .15em"
+        parts += [html.escape(shown[last:start]), f'<mark style="{style}">{html.escape(shown[start:end])}</mark>']
+        last = end
+    more = f" {GAP}" if len(text) > len(shown) else ""
+    return f'<div style="max-width:60em;text-align:left">{"".join(parts)}{html.escape(shown[last:])}{more}</div>'
+
+
+def document(explanation: Explanation, row: int) -> str:
+    """The text of a row; an error if texts were not explained."""
+    texts = explanation.source.texts
+    if texts is None:
+        raise InputError(
+            "words: the explained rows are not texts, so there is nothing to mark; expected an explainer that was "
+            "fitted on raw strings, with a pipeline that begins with a vectoriser, and strings to explain."
+        )
+    return texts[row]
+
+
+def rgba(colour: str, alpha: float) -> str:
+    """A colour such as #1f6fb2 as CSS that lets the page shine through."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha:.2f})"
+
+
+def _selected(explanation: Explanation, row: int) -> tuple[list[str], list[float], list[str]]:
+    """The words selected for a row, how strong each is, and its colour: by sign, where that is known."""
+    units = [int(unit) for unit in explanation.selected[row] if unit >= 0]
+    names = [explanation.feature_names[unit] for unit in units]
+    if explanation.effects is None:
+        return names, [float(explanation.scores[row, unit]) for unit in units], [NEUTRAL] * len(units)
+    effects = [float(explanation.effects[row, unit]) for unit in units]
+    return names, effects, [UP if effect >= 0 else DOWN for effect in effects]
+
+
+def _strengths(sizes: list[float]) -> list[float]:
+    largest = max((abs(size) for size in sizes), default=0.0) or 1.0
+    return [FAINTEST + (STRONGEST - FAINTEST) * abs(size) / largest for size in sizes]
+
+
+def _letters_across(ax: Axes) -> int:
+    """How many letters of a readable size fit on a line of given axes."""
+    points = ax.get_window_extent().width / ax.figure.dpi * POINTS_PER_INCH
+    return int(min(max(points / READABLE_FONT / MONOSPACED_WIDTH, 20), LETTERS_PER_LINE))
+
+
+def _wrapped(text: str, names: list[str], letters: int) -> tuple[list[str], int]:
+    lines = textwrap.wrap(text, letters, break_on_hyphens=False) or ["(an empty text)"]
+    if len(lines) <= MOST_LINES:
+        return lines, 0
+    wanted = [number for number, line in enumerate(lines) if spans(line, names)][:MOST_LINES]
+    kept = sorted({*wanted, *range(max(0, MOST_LINES - len(wanted)))})[:MOST_LINES]
+    return [lines[number] for number in kept], len(lines) - len(kept)
+
+
+def _page(ax: Axes | None, n_lines: int) -> Axes:
+    require_extra("matplotlib", "plot")
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    width, margin, heading = 8.0, 0.15, 0.45
+    letter = (width - 2 * margin) / LETTERS_PER_LINE / MONOSPACED_WIDTH
+    height = LINE_SPACING * letter * (n_lines + 1.6)
+    figure = pyplot.figure(figsize=(width, height + heading + margin))
+    total = height + heading + margin
+    return figure.add_axes((margin / width, margin / total, 1 - 2 * margin / width, height / total))

@@ -1,0 +1,345 @@
+"""What a report on a table or on texts shows, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
+
+from sointer.errors import InputError
+
+Thing = Literal["feature", "word", "group"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a feature does to a target, averaged over the samples that were followed."""
+
+    unit: int
+    n_samples: int
+    total: float
+    direct: float
+    through: Sequence[tuple[int, float]]
+    """Other outputs and how much of the effect is lost while each is held, largest first."""
+
+
+@dataclass(frozen=True)
+class TargetWays:
+    """The ways of the features that matter most to one target."""
+
+    ways: Sequence[Way]
+    n_samples: int
+    measure: str
+    warning: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A locality of one target: where it is, how many samples lie there, and what matters there."""
+
+    where: str
+    share: float
+    """Of the samples that the explainer was fitted on."""
+    features: Sequence[tuple[int, float]]
+    """Units and their relevance, most relevant first."""
+
+
+@dataclass(frozen=True)
+class TargetPlaces:
+    """The localities of one target, the largest first."""
+
+    decided: bool
+    """Whether the model has confirmed that these features decide; else they are the strongest of many."""
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True, eq=False)
+class Pushes:
+    """Signed effects in the unit of each output."""
+
+    effects: npt.NDArray[np.floating[Any]]
+    """(targets, samples, k) of the selected units."""
+    base: npt.NDArray[np.floating[Any]]
+    """(targets, samples) what the output is with everything removed."""
+    total: npt.NDArray[np.floating[Any]]
+    """(targets, samples) where the effects of all units lead, shown or not."""
+    start: str = "on average"
+    """Where effects begin, in words."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One number of the overview, what it means, and the longer story."""
+
+    label: str
+    value: str
+    note: str
+    meaning: str
+
+
+@dataclass(frozen=True, eq=False)
+class ReportContent:
+    """Samples, what the model says of them, and which features made it so, for every target.
+
+    Units are what can be selected: features, words, or groups of features.
+    """
+
+    title: str
+    lead: str
+    cards: Sequence[Card]
+    says: Sequence[str]
+    """What explanations say and do not say, a sentence each."""
+    warnings: Sequence[str]
+    samples: Sequence[str]
+    targets: Sequence[str]
+    units: Sequence[str]
+    thing: Thing
+    kind: str
+    """binary, categorical, probability or continuous."""
+    values: Sequence[str]
+    """What can be said of a target, in words; of numbers, whether they are above or below the usual."""
+    codes: npt.NDArray[np.integer[Any]]
+    """(targets, samples) which of `values` is explained."""
+    numbers: npt.NDArray[np.floating[Any]] | None
+    """(targets, samples) the numbers behind the values: probabilities, or continuous outputs."""
+    selected: npt.NDArray[np.integer[Any]]
+    """(targets, samples, k) units, best first; -1 for none."""
+    scores: npt.NDArray[np.floating[Any]]
+    """(targets, samples, k) relevance of the selected units, which has no sign."""
+    agreement: npt.NDArray[np.floating[Any]]
+    """(targets, samples) how often the model said the same on the selection alone; NaN where it was not asked."""
+    unit_values: Sequence[Mapping[int, str]]
+    """For each sample, the values of its selected units, in words."""
+    present: Sequence[npt.NDArray[np.integer[Any]]] | None = None
+    """For each sample of a mostly-zero table, the units that it has."""
+    texts: Sequence[str] | None = None
+    outputs: Sequence[str] = ()
+    """All outputs, also those that are no target here."""
+    interactions: npt.NDArray[np.floating[Any]] | None = None
+    """(outputs, outputs) how strongly each pair is coupled."""
+    ways: Mapping[int, TargetWays] = field(default_factory=dict)
+    """By target, for those whose ways through other outputs were followed."""
+    far: Sequence[int] = ()
+    """Samples that lie far from the training data, by number."""
+    is_expected: bool = False
+    """Whether values are only expected, since the model was not queried."""
+    kinds: Sequence[str] = ()
+    """The kind of each target, where they are not all of `kind`."""
+    needed: npt.NDArray[np.bool_] | None = None
+    """(targets, samples, k) False where a unit is shown only because k asked for as many."""
+    pushes: Pushes | None = None
+    n_more: npt.NDArray[np.integer[Any]] | None = None
+    """(targets, samples) how many selected units are not shown."""
+    places: Sequence[TargetPlaces] | None = None
+    """For each target, its localities."""
+    place: npt.NDArray[np.integer[Any]] | None = None
+    """(targets, samples) the locality of each sample, counted as in `places`."""
+    quality: Sequence[tuple[float, float]] | None = None
+    """For each target, agreement and skill on held-out outputs; NaN where unknown."""
+
+    def __post_init__(self) -> None:
+        shape = (len(self.targets), len(self.samples))
+        for name in ("codes", "agreement", "selected", "scores", "numbers", "needed", "n_more", "place"):
+            array = getattr(self, name)
+            if array is not None and array.shape[:2] != shape:
+                raise InputError(
+                    f"{name} has shape {array.shape}, expected {shape} first: one entry for each target and sample."
+                )
+        if self.selected.shape != self.scores.shape:
+            raise InputError(f"selected has shape {self.selected.shape}, but scores {self.scores.shape}.")
+        if self.needed is not None and self.needed.shape != self.selected.shape:
+            raise InputError(f"selected has shape {self.selected.shape}, but needed {self.needed.shape}.")
+        if self.pushes is not None and self.pushes.effects.shape != self.selected.shape:
+            raise InputError(f"selected has shape {self.selected.shape}, but effects {self.pushes.effects.shape}.")
+
+    @property
+    def k(self) -> int:
+        return int(self.selected.shape[2])
+
+    @property
+    def counted(self) -> npt.NDArray[np.integer[Any]]:
+        """(targets, samples, k) units that are selected and needed, which sums count; -1 for none."""
+        return self.selected if self.needed is None else np.where(self.needed, self.selected, -1)
+
+    @property
+    def asked(self) -> npt.NDArray[np.bool_]:
+        """(targets, samples) where the model was asked to confirm."""
+        return np.asarray(~np.isnan(self.agreement))
+
+    @property
+    def confirmed(self) -> npt.NDArray[np.bool_]:
+        """(targets, samples) where every answer on the selection alone was the same."""
+        return np.asarray(self.agreement == 1.0)
+
+
+QUANTILE = 1.96  # of the normal distribution: 95 of 100 intervals hold the truth
+
+
+class Share(NamedTuple):
+    """A share with the bounds of its 95 % interval, and how many cases it is judged by."""
+
+    share: float
+    low: float
+    high: float
+    n_asked: int
+    n_confirmed: int
+
+
+def confirmed_share(
+    asked: npt.NDArray[np.bool_], confirmed: npt.NDArray[np.bool_], stratum: npt.NDArray[Any]
+) -> Share | None:
+    """The share confirmed among all cases (targets, samples), had all been asked; None if none was.
+
+    Cases of one stratum count alike, asked or not, so a stratum asked about more than its due weighs no more
+    than it should. Samples asked about for many targets are no independent cases: the interval is at least as wide as
+    the spread between samples makes it.
+    """
+    _, of = np.unique(stratum, return_inverse=True)
+    of = of.reshape(stratum.shape)
+    n_strata = int(of.max(initial=-1)) + 1
+    sizes = np.bincount(of.ravel(), minlength=n_strata)
+    n_asked = np.bincount(of[asked], minlength=n_strata)
+    n_confirmed = np.bincount(of[asked & confirmed], minlength=n_strata)
+    known = n_asked > 0
+    if not known.any():
+        return None
+    weight = np.where(known, sizes, 0) / sizes[known].sum()
+    share = n_confirmed / np.maximum(n_asked, 1)
+    mean = float(weight @ share)
+    # Two more cases of each kind (Agresti and Coull) keep shares of 0 and 1 from looking certain.
+    n = n_asked + QUANTILE**2
+    shrunk = (n_confirmed + QUANTILE**2 / 2) / n
+    between_cases = float(np.sum(weight**2 * shrunk * (1 - shrunk) / n))
+    each = np.where(asked, (confirmed - share[of]) * (weight / np.maximum(n_asked, 1))[of], 0.0)
+    between_samples = float(np.sum(each.sum(axis=0) ** 2))
+    half = QUANTILE * max(between_cases, between_samples) ** 0.5
+    # With one stratum this is Agresti and Coull's interval, whose middle is not quite the share.
+    middle = float(weight @ shrunk) if known.sum() == 1 else mean
+    low, high = max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half))
+    return Share(mean, low, high, int(n_asked.sum()), int(n_confirmed.sum()))
+
+
+MOST_VALUES, MOST_FEATURES, MOST_EXAMPLES, MOST_FAILURES = 6, 10, 4, 30
+
+
+@dataclass(frozen=True)
+class ValueFacts:
+    """Samples for which one value of the target is explained."""
+
+    code: int
+    n_samples: int
+    confirmed: Share | None
+    features: list[tuple[int, int]]
+    """Units, and how many of the samples need them, most first."""
+    examples: list[int]
+    """Samples explained by what explains most of them, confirmed ones first."""
+
+
+@dataclass(frozen=True)
+class TargetFacts:
+    """One target over all samples."""
+
+    values: list[ValueFacts]
+    """The rarest value first, since what is unusual needs a reason."""
+    usual: int
+    confirmed: Share | None
+    unusual: Share | None
+    """Confirmed among the samples that do not have the usual value."""
+    failures: list[int]
+    """Samples that the model did not confirm, worst first."""
+
+
+def target_facts(content: ReportContent, target: int) -> TargetFacts:
+    """All about the target with this number."""
+    codes = content.codes[target]
+    found, counts = np.unique(codes, return_counts=True)
+    usual = int(found[np.argmax(counts)])
+    most_common = found[np.argsort(-counts, kind="stable")][:MOST_VALUES]
+    rarest_first = most_common[::-1]
+    asked, agreement = content.asked[target], content.agreement[target]
+    failed = np.flatnonzero(asked & (agreement < 1))
+    worst_first = failed[np.lexsort((failed, codes[failed] == usual, agreement[failed]))]
+    return TargetFacts(
+        [_value_facts(content, target, int(code)) for code in rarest_first],
+        usual,
+        confirmed_share(asked[None], content.confirmed[target][None], codes[None]),
+        unusual_share(asked, content.confirmed[target], codes, usual),
+        worst_first[:MOST_FAILURES].tolist(),
+    )
+
+
+def unusual_share(
+    asked: npt.NDArray[np.bool_], confirmed: npt.NDArray[np.bool_], codes: npt.NDArray[Any], usual: int
+) -> Share | None:
+    """The share confirmed where a target does not have its usual value, which often needs no reason at all."""
+    other = codes != usual
+    return confirmed_share(asked[None, other], confirmed[None, other], codes[None, other])
+
+
+def _value_facts(content: ReportContent, target: int, code: int) -> ValueFacts:
+    samples = np.flatnonzero(content.codes[target] == code)
+    selected = content.counted[target, samples]
+    counts = np.bincount(selected[selected >= 0], minlength=len(content.units))
+    best = np.argsort(-counts, kind="stable")[:MOST_FEATURES]
+    asked, confirmed = content.asked[target, samples], content.confirmed[target, samples]
+    return ValueFacts(
+        code,
+        len(samples),
+        confirmed_share(asked[None], confirmed[None], np.zeros((1, len(samples)))),
+        [(int(unit), int(counts[unit])) for unit in best if counts[unit]],
+        samples[_most_typical(selected, counts, np.where(confirmed, 0, np.where(asked, 2, 1)))].tolist(),
+    )
+
+
+def _most_typical(
+    selected: npt.NDArray[Any], counts: npt.NDArray[Any], standing: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """Samples whose selection others share most; confirmed ones first, those that failed last."""
+    shared = np.where(selected >= 0, counts[np.maximum(selected, 0)], 0).sum(axis=1)
+    return np.lexsort((-shared, standing))[:MOST_EXAMPLES]
+
+
+MOST_ON_MAP, MOST_PAIRS, MOST_PARTNERS = 40, 30, 5
+
+
+def coupling_map(interactions: npt.NDArray[Any]) -> dict[str, Any] | None:
+    """The outputs to draw, in order, how strongly each pair is coupled, and the strongest pairs; None if none is."""
+    strength = np.asarray(interactions, dtype=np.float64)
+    if len(strength) < 2 or not strength.max() > 0:
+        return None
+    strongest = np.argsort(-strength.max(axis=1), kind="stable")[:MOST_ON_MAP]
+    shown = np.sort(strongest)
+    order = shown[_alike_together(strength[np.ix_(shown, shown)])]
+    first, second = np.triu_indices(len(strength), 1)
+    best = np.argsort(-strength[first, second], kind="stable")[:MOST_PAIRS]
+    pairs = [[int(first[i]), int(second[i]), _short(strength[first[i], second[i]])] for i in best]
+    return {
+        "outputs": order.tolist(),
+        "strength": [[_short(value) for value in row] for row in strength[np.ix_(order, order)]],
+        "pairs": [pair for pair in pairs if pair[2] > 0],
+        "strongest": _short(strength.max()),
+    }
+
+
+def partners(interactions: npt.NDArray[Any], output: int) -> list[list[float]]:
+    """The outputs that one is coupled with most, and how strongly."""
+    strength = np.asarray(interactions, dtype=np.float64)[output]
+    best = np.argsort(-strength, kind="stable")[:MOST_PARTNERS]
+    return [[int(other), _short(strength[other])] for other in best if strength[other] > 0 and other != output]
+
+
+def _alike_together(strength: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    if len(strength) < 3:
+        return np.arange(len(strength))
+    apart = strength.max() - (strength + strength.T) / 2
+    np.fill_diagonal(apart, 0.0)
+    return np.asarray(leaves_list(linkage(squareform(apart, checks=False), "average", optimal_ordering=True)))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")

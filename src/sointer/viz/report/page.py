@@ -1,0 +1,239 @@
+"""The report on tables and texts: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sointer.errors import require_extra
+from sointer.viz.report.content import (
+    ReportContent,
+    Share,
+    TargetFacts,
+    TargetPlaces,
+    TargetWays,
+    coupling_map,
+    partners,
+    target_facts,
+)
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render_template(name: str, **values: Any) -> str:
+    """The page as text.
+
+    Templates write data with jinja's tojson, which escapes <, >, & and all that is not ASCII: no text can end the
+    script that it stands in.
+    """
+    jinja2 = require_extra("jinja2", "report")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    page: str = environment.get_template(name).render(**values)
+    return page
+
+
+AGREES, NOT_ASKED = 250, 255
+
+
+def pack(array: npt.ArrayLike, dtype: str) -> str:
+    """The bytes of an array, little-endian, as base64."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype=dtype).tobytes()).decode("ascii")
+
+
+def unsigned(largest: int) -> str:
+    """The smallest kind of number that counts to `largest` and leaves one over for "none"."""
+    return "u1" if largest < 2**8 - 1 else "<u2" if largest < 2**16 - 1 else "<u4"
+
+
+def pack_samples(content: ReportContent) -> dict[str, Any]:
+    """Names, and for every sample what was selected for all targets.
+
+    A sample's block holds its features (numbers in `features`) and their values (numbers in `words`), then per target
+    and rank the place in these and the score in steps of the target's largest, then per target that largest
+    score, the value explained, the agreement, and what more there is: which are needed, effects in steps of the
+    largest, where they begin and end, how many are not shown, and the locality.
+    """
+    n_samples = len(content.samples)
+    own = [_sample_units(content, sample) for sample in range(n_samples)]
+    present = content.present or [np.zeros(0, dtype=np.int64)] * n_samples
+    placed = [unit for target in content.places or () for place in target.places for unit, _ in place.features]
+    used = np.unique(np.concatenate([*own, *present, np.array(placed, dtype=np.int64)]))
+    words: dict[str, int] = {}
+    value_words = [
+        [words.setdefault(content.unit_values[sample][unit], len(words)) for unit in own[sample].tolist()]
+        for sample in range(n_samples)
+    ]
+    types = {
+        "feature": unsigned(len(used)),
+        "word": unsigned(len(words)),
+        "place": unsigned(max((len(units) for units in own), default=0)),
+        "value": unsigned(len(content.values)),
+    }
+    blocks = [
+        {
+            "features": pack(np.searchsorted(used, own[sample]), types["feature"]),
+            "words": pack(value_words[sample], types["word"]),
+            "places": pack(_packed_places(content.selected[:, sample], own[sample], types["place"]), types["place"]),
+            **_in_steps(content.scores[:, sample], content.selected[:, sample], "steps", "largest"),
+            "values": pack(content.codes[:, sample], types["value"]),
+            "agreement": pack(_agreement(content.agreement[:, sample]), "u1"),
+            "numbers": None if content.numbers is None else pack(content.numbers[:, sample], "<f4"),
+            "present": None
+            if content.present is None
+            else pack(np.searchsorted(used, present[sample]), types["feature"]),
+            "needed": None if content.needed is None else pack(content.needed[:, sample], "u1"),
+            **_pushes(content, sample),
+            "more": None if content.n_more is None else pack(content.n_more[:, sample], "<u2"),
+            "locality": None if content.place is None else pack(content.place[:, sample], "u1"),
+        }
+        for sample in range(n_samples)
+    ]
+    fields = list(blocks[0]) if blocks else []
+    return {
+        "types": types,
+        "fields": fields,
+        "features": [str(content.units[unit]) for unit in used.tolist()],
+        "words": list(words),
+        "blocks": [[block[name] for name in fields] for block in blocks],
+        "numberOfUnit": {unit: number for number, unit in enumerate(used.tolist())},
+    }
+
+
+def _sample_units(content: ReportContent, sample: int) -> npt.NDArray[np.int64]:
+    units = np.unique(content.selected[:, sample]).astype(np.int64)
+    return units[units >= 0]
+
+
+def _packed_places(selected: npt.NDArray[Any], own: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[Any]:
+    none = np.iinfo(np.dtype(dtype)).max
+    return np.where(selected >= 0, np.searchsorted(own, np.maximum(selected, 0)), none)
+
+
+def _in_steps(
+    numbers: npt.NDArray[Any], selected: npt.NDArray[Any], steps: str, largest: str, kind: str = "i1"
+) -> dict[str, str]:
+    clean = np.nan_to_num(np.where(selected >= 0, numbers, 0.0), posinf=0.0, neginf=0.0)
+    most = np.abs(clean).max(axis=1, initial=0.0)
+    rounded = np.rint(np.iinfo(kind).max * clean / np.where(most > 0, most, 1.0)[:, None])
+    return {steps: pack(rounded, kind), largest: pack(most, "<f4")}
+
+
+def _pushes(content: ReportContent, sample: int) -> dict[str, str | None]:
+    pushes = content.pushes
+    if pushes is None:
+        return {"pushes": None, "farthest": None, "base": None, "total": None}
+    return {
+        **_in_steps(pushes.effects[:, sample], content.selected[:, sample], "pushes", "farthest", "<i2"),
+        "base": pack(pushes.base[:, sample], "<f4"),
+        "total": pack(pushes.total[:, sample], "<f4"),
+    }
+
+
+def _agreement(agreement: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    # Rounded down, so that nothing short of full agreement looks like it.
+    return np.where(np.isnan(agreement), NOT_ASKED, np.floor(AGREES * np.nan_to_num(agreement)))
+
+
+def render_report(content: ReportContent) -> str:
+    """The page as text; everything given by the user is escaped."""
+    return render_template("report.html", content=content, data=report_data(content))
+
+
+def report_data(content: ReportContent) -> dict[str, Any]:
+    """What the page's script needs."""
+    packed = pack_samples(content)
+    number = packed.pop("numberOfUnit")
+    output_of = {str(name): i for i, name in enumerate(content.outputs)}
+    facts = [_facts(target_facts(content, target), number) for target in range(len(content.targets))]
+    if content.interactions is not None:
+        for name, fact in zip(content.targets, facts, strict=True):
+            fact["partners"] = partners(content.interactions, output_of[str(name)])
+    return {
+        "kinds": list(content.kinds) or [content.kind] * len(content.targets),
+        "thing": content.thing,
+        "k": content.k,
+        "samples": [str(name) for name in content.samples],
+        "targets": [str(name) for name in content.targets],
+        "outputs": [str(name) for name in content.outputs],
+        "values": [str(value) for value in content.values],
+        "texts": None if content.texts is None else list(content.texts),
+        "valueSource": "expected" if content.is_expected else "model",
+        "far": [int(sample) for sample in content.far],
+        "facts": facts,
+        "map": None if content.interactions is None else coupling_map(content.interactions),
+        "start": None if content.pushes is None else content.pushes.start,
+        "places": None if content.places is None else [_places(target, number) for target in content.places],
+        "quality": None if content.quality is None else [[_rounded(one) for one in pair] for pair in content.quality],
+        "ways": {str(target): _ways(ways, number) for target, ways in content.ways.items()},
+        **packed,
+    }
+
+
+def _facts(facts: TargetFacts, number: dict[int, int]) -> dict[str, Any]:
+    return {
+        "usual": facts.usual,
+        "confirmed": _share(facts.confirmed),
+        "unusual": _share(facts.unusual),
+        "failures": facts.failures,
+        "values": [
+            {
+                "value": value.code,
+                "n": value.n_samples,
+                "confirmed": _share(value.confirmed),
+                "features": [[number[unit], count] for unit, count in value.features],
+                "examples": value.examples,
+            }
+            for value in facts.values
+        ],
+        "partners": [],
+    }
+
+
+def _ways(ways: TargetWays, number: dict[int, int]) -> dict[str, Any]:
+    return {
+        **asdict(ways),
+        "ways": [
+            {
+                "feature": number[way.unit],
+                "n": way.n_samples,
+                "total": round(way.total, 4),
+                "direct": round(way.direct, 4),
+                "through": [[output, round(effect, 4)] for output, effect in way.through],
+            }
+            for way in ways.ways
+        ],
+    }
+
+
+def _places(target: TargetPlaces, number: dict[int, int]) -> dict[str, Any]:
+    return {
+        "decided": target.decided,
+        "places": [
+            {
+                "where": place.where,
+                "share": round(place.share, 4),
+                "features": [[number[unit], float(f"{relevance:.3g}")] for unit, relevance in place.features],
+            }
+            for place in target.places
+        ],
+    }
+
+
+def _rounded(value: float) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def _share(share: Share | None) -> list[float] | None:
+    return None if share is None else [round(value, 4) for value in share]

@@ -1,0 +1,314 @@
+"""A page to ask of any pixel of a mask: what made it so? One HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
+
+from sointer._support.containers import n_rows
+from sointer._support.validation import check_positive_int, check_unique_names
+from sointer.data.images import ImageShape
+from sointer.data.labels import Classes, column_labels
+from sointer.errors import InputError, NoOppositeWarning
+from sointer.interpreter.image import ImageInterpreter
+from sointer.masking.rows import Queried
+from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
+from sointer.viz.report.page import render_template
+from sointer.viz.report.samples import N_DRAWS, question_budget
+
+if TYPE_CHECKING:
+    from sointer.explainers.base import Explainer
+
+
+MOST_UNITS = 65535
+
+
+def check_pixel_page(content: PixelPageContent) -> None:
+    """Raise an InputError that names what does not fit."""
+    images, answers, selected = content.images, content.answers, content.selected
+    if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "biuf" or not np.isfinite(images).all():
+        raise InputError(
+            f"images has shape {images.shape} and dtype {images.dtype}, expected finite numbers (n, channels, height, "
+            "width), at least one of each; give channels first, and replace NaN."
+        )
+    check_positive_int(content.stride, "stride")
+    n, _, height, width = images.shape
+    if answers.shape != (n, height, width):
+        raise InputError(
+            f"answers has shape {answers.shape}, expected {(n, height, width)}: one answer for each pixel of images."
+        )
+    if answers.dtype.kind == "f" and not np.isfinite(answers).all():
+        raise InputError("answers has NaN or infinite values, expected finite ones; check the model's masks.")
+    if answers.dtype.kind not in "biuf" and len(np.unique(answers.astype(str))) > 256:
+        raise InputError("answers has more than 256 labels, expected at most 256; join rare ones.")
+    rows, columns = content.grid
+    if selected.ndim != 3 or selected.shape[:2] != (n, rows * columns) or selected.shape[2] == 0:
+        raise InputError(
+            f"selected has shape {selected.shape}, expected ({n}, {rows * columns}, k): k pixels, best first, for "
+            f"each of the {rows} x {columns} targets at stride {content.stride}."
+        )
+    _check_units(content)
+    for name in ("confirmed", "known"):
+        given = getattr(content, name)
+        if given is not None and (given.shape != (n, rows * columns) or given.dtype != np.bool_):
+            raise InputError(
+                f"{name} has shape {given.shape} and dtype {given.dtype}, expected booleans of shape "
+                f"{(n, rows * columns)}, one for each target; leave it out if it is not known."
+            )
+    if len(content.names) != n:
+        raise InputError(f"names has {len(content.names)} entries, expected {n}: one for each image.")
+
+
+def _check_units(content: PixelPageContent) -> None:
+    n, (height, width) = len(content.images), content.size
+    if content.units is not None and (
+        content.units.shape != (n, height * width) or content.units.dtype.kind not in "iu" or content.units.min() < 0
+    ):
+        raise InputError(
+            f"units has shape {content.units.shape} and dtype {content.units.dtype}, expected whole numbers from 0 of "
+            f"shape {(n, height * width)}: the patch or superpixel of each pixel."
+        )
+    if content.n_units > MOST_UNITS:
+        raise InputError(
+            f"the page has {content.n_units} pixels or groups to choose from, expected at most {MOST_UNITS}; make the "
+            "images smaller."
+        )
+    selected = content.selected
+    if selected.dtype.kind not in "iu" or selected.min() < -1 or selected.max() >= content.n_units:
+        what = "" if selected.dtype.kind not in "iu" else f", from {selected.min()} to {selected.max()}"
+        raise InputError(
+            f"selected holds {selected.dtype}{what}; expected whole numbers from 0 to {content.n_units - 1}, or -1 "
+            "for none."
+        )
+
+
+MOST_FLOAT_LABELS, MOST_LABELS, N_STEPS = 32, 256, 256
+NOTHING = 65535
+"""Stands for -1 in the page, where pixels are unsigned numbers of two bytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class PixelPageContent:
+    """Images, what the black box says of their pixels, and which pixels made it so."""
+
+    images: npt.NDArray[Any]
+    """(n, channels, height, width)"""
+    answers: npt.NDArray[Any]
+    """(n, height, width) labels, probabilities or numbers."""
+    selected: npt.NDArray[np.integer[Any]]
+    """(n, targets, k) pixel numbers row * width + column, best first; -1 for none."""
+    names: list[str]
+    """(n,)"""
+    title: str
+    confirmed: npt.NDArray[np.bool_] | None = None
+    """(n, targets) whether the black box says the same on the selected pixels alone."""
+    stride: int = 1
+    """Targets are the pixels of every stride-th row and column, along rows; 1: all of them."""
+    known: npt.NDArray[np.bool_] | None = None
+    """(n, targets) whether anything could be learned about each target; None where that is not known."""
+    quality: str = ""
+    """How far the explanations can be trusted, in a sentence."""
+    units: npt.NDArray[np.integer[Any]] | None = None
+    """(n, height * width) the patch or superpixel of each pixel, if `selected` holds those instead of pixels."""
+
+    def __post_init__(self) -> None:
+        check_pixel_page(self)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        return self.images.shape[2], self.images.shape[3]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """How many rows and columns of pixels are targets."""
+        height, width = self.size
+        return len(range(0, height, self.stride)), len(range(0, width, self.stride))
+
+    @property
+    def n_units(self) -> int:
+        """How many things could be selected in an image: pixels, patches or superpixels."""
+        height, width = self.size
+        return height * width if self.units is None else int(np.max(self.units)) + 1
+
+
+def render_pixel_page(content: PixelPageContent) -> str:
+    """The page as text; everything given by the user is escaped."""
+    return render_template("pixels.html", title=content.title, quality=content.quality, data=_data(content))
+
+
+def _data(content: PixelPageContent) -> dict[str, Any]:
+    """What the page's script needs; arrays are packed, one text for each image."""
+    height, width = content.size
+    grid_height, grid_width = content.grid
+    selected = np.where(content.selected < 0, NOTHING, content.selected)
+    return {
+        "height": height,
+        "width": width,
+        "stride": content.stride,
+        "gridHeight": grid_height,
+        "gridWidth": grid_width,
+        "k": content.selected.shape[2],
+        "nothing": NOTHING,
+        "names": [str(name) for name in content.names],
+        "green": list(SELECTED),
+        "red": list(TARGET),
+        "images": _pack(to_rgb(content.images), "u1"),
+        **_answers(content),
+        "selected": _pack(selected, "<u2"),
+        "units": None if content.units is None else _pack(content.units, "<u2"),
+        "confirmed": None if content.confirmed is None else _pack(content.confirmed, "u1"),
+        "known": None if content.known is None else _pack(content.known, "u1"),
+    }
+
+
+def _answers(content: PixelPageContent) -> dict[str, Any]:
+    """The masks as codes with a colour each, and what the codes mean: labels, or steps between two numbers."""
+    answers = np.asarray(content.answers)
+    flat = answers.reshape(-1)
+    labels = column_labels(flat)
+    most = MOST_FLOAT_LABELS if flat.dtype.kind == "f" else MOST_LABELS
+    if len(labels) <= most:
+        codes = Classes(tuple(labels)).encode(flat)
+        words = [f"{label:g}" if isinstance(label, float) else str(label) for label in labels]
+        colours, values = label_colours(len(labels)), None
+    else:
+        numbers = flat.astype(np.float64)
+        low, high = min(float(numbers.min()), 0.0), max(float(numbers.max()), 1.0)
+        if (low, high) != (0.0, 1.0):
+            low, high = float(numbers.min()), float(numbers.max())
+        codes = np.rint((N_STEPS - 1) * (numbers - low) / (high - low))
+        words = [f"{low:.3g}", f"{high:.3g}"]
+        colours, values = number_colours(np.linspace(0, 1, N_STEPS), 0.0, 1.0), _pack(answers, "<f4")
+    return {
+        "answers": _pack(codes.reshape(answers.shape), "u1"),
+        "labels": words,
+        "colours": colours.tolist(),
+        "values": values,
+    }
+
+
+def _pack(array: npt.NDArray[Any], dtype: str) -> list[str]:
+    """The bytes of each row of an array, as base64."""
+    return [base64.b64encode(np.ascontiguousarray(row).tobytes()).decode("ascii") for row in array.astype(dtype)]
+
+
+MOST_SHOWN = 50
+MOST_TARGETS = 1024
+EXPLAINED_AT_ONCE = 2**22
+
+
+def image_page(
+    explainer: Explainer,
+    X: Any,
+    *,
+    n_samples: int,
+    k: int | None,
+    predicted: Any,
+    verify: bool | int | None,
+    title: str,
+    sample_names: Sequence[str] | None,
+) -> str:
+    """Explain all pixels of the masks of X; the page that shows them."""
+    image = explainer.input_format_.image
+    if image is None or explainer.outputs_.shape is None:
+        raise InputError(
+            "report: of images there are reports on masks only, and this model gives each image a list of outputs. "
+            "Use explain(X, target).to_html(path)."
+        )
+    explainer.input_format_.encode(X, caller="report")
+    n_given = n_rows(X)
+    if sample_names is not None:
+        sample_names = check_unique_names(sample_names, n_given, "sample_names")
+    chosen = explainer.k if k is None else check_positive_int(k, "k")
+    n_shown = MOST_SHOWN if chosen == "auto" else int(chosen)
+    n_shown = min(n_shown, explainer.groups_.n_units)
+    stride = stride_of(image)
+    targets = [(r, c) for r in range(0, image.height, stride) for c in range(0, image.width, stride)]
+    shown = explainer._source(X[:n_samples], None if predicted is None else predicted[:n_samples])
+    rows = shown.data
+    n_questions = len(rows) * len(targets) * (N_DRAWS if explainer.removal_.is_random else 1)
+    asks = n_questions <= question_budget(explainer, len(rows), verify, n_questions)
+    selected, confirmed, known = [], [], []
+    for i in range(len(rows)):
+        parts = [
+            _explained(
+                explainer, X[i : i + 1], shown.answers[i : i + 1], some, n_shown, asks, only_needed=chosen == "auto"
+            )
+            for some in _parts(targets, image)
+        ]
+        selected.append(np.concatenate([part[0] for part in parts]))
+        confirmed.append(np.concatenate([part[1] for part in parts]))
+        known.append(np.concatenate([part[2] for part in parts]))
+    content = PixelPageContent(
+        images=image.unflatten(rows),
+        answers=shown.answers.reshape(-1, *image.size),
+        selected=np.stack(selected),
+        names=[f"image {i}" for i in range(len(rows))] if sample_names is None else list(sample_names)[: len(rows)],
+        title=title,
+        confirmed=np.stack(confirmed) if asks else None,
+        known=np.stack(known),
+        quality=_quality(explainer),
+        stride=stride,
+        units=None if shown.groups.spec is None else shown.groups.unit_of_features(len(rows)),
+    )
+    return render_pixel_page(content)
+
+
+def stride_of(image: ImageShape) -> int:
+    """Of large images not every pixel is explained, but those of every so many rows and columns."""
+    stride = 1
+    while -(-image.height // stride) * -(-image.width // stride) > MOST_TARGETS:
+        stride *= 2
+    return stride
+
+
+def _parts(targets: list[tuple[int, int]], image: ImageShape) -> list[list[tuple[int, int]]]:
+    size = max(1, EXPLAINED_AT_ONCE // image.n_columns)
+    return [targets[start : start + size] for start in range(0, len(targets), size)]
+
+
+def _explained(
+    explainer: Explainer,
+    one: Any,
+    answer: NDArray[Any],
+    targets: list[tuple[int, int]],
+    k: int,
+    asks: bool,
+    *,
+    only_needed: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """What was selected for each target, whether the model confirms it, and whether anything could be learned of it."""
+    many = explainer.input_format_.rows(one, np.zeros(len(targets), dtype=np.int64))
+    predicted = Queried(np.repeat(answer, len(targets), axis=0))  # what was given was checked before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoOppositeWarning)  # the page says it of every pixel
+        explanation = explainer.explain(many, np.array(targets), k=k, predicted=predicted)
+    selected = np.full((len(targets), k), -1)
+    selected[:, : explanation.selected.shape[1]] = explanation.selected
+    if only_needed and explanation.needed is not None:
+        needed = np.take_along_axis(explanation.needed, np.maximum(selected, 0), axis=1)
+        selected = np.where(needed, selected, -1)
+    known = np.ones(len(targets), dtype=bool) if explanation.n_opposite is None else explanation.n_opposite > 0
+    if not asks:
+        return selected, np.zeros(len(targets), dtype=bool), known
+    rows = np.arange(len(targets))
+    agreement = explanation.source.agreement(
+        explanation.unit_mask, explanation.target, rows=rows, n_draws=N_DRAWS, seed=0
+    )
+    return selected, agreement == 1.0, known
+
+
+def _quality(explainer: Explainer) -> str:
+    """How well it was learned which image mixtures follow, where that was learned."""
+    share = getattr(explainer, "held_out_agreement_", None)
+    if share is None or not isinstance(getattr(explainer, "interpreter_", None), ImageInterpreter):
+        return ""
+    return f"For {share:.0%} of held-out mixtures of two images it was predicted which of the two they follow."

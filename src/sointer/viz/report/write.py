@@ -1,0 +1,88 @@
+"""From an explainer and samples to a report: what is asked, what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from sointer._support.validation import check_positive_int, is_integer
+from sointer.errors import InputError, require_extra
+from sointer.explainers.novelty import unwarned
+from sointer.viz.report.collect import table_page
+from sointer.viz.report.pixel_page import image_page
+
+if TYPE_CHECKING:
+    from sointer.explainers.base import Explainer
+
+__all__ = ["write_report"]
+
+
+@unwarned()  # the page says which samples are far
+def write_report(
+    explainer: Explainer,
+    X: Any,
+    path: str | PathLike[str],
+    *,
+    targets: Sequence[int | str] | None,
+    n_samples: int,
+    k: int | None,
+    predicted: Any,
+    verify: bool | int | None,
+    title: str | None,
+    sample_names: Sequence[str] | None,
+    paths: bool | int,
+) -> Path:
+    """Explain samples and write the page that shows it; see Explainer.report."""
+    check_is_fitted(explainer, "outputs_")
+    require_extra("jinja2", "report")
+    written = _writable(path)
+    check_positive_int(n_samples, "n_samples")
+    for name, value in (("verify", verify), ("paths", paths)):
+        if not (value is None or isinstance(value, bool) or (is_integer(value) and int(value) >= 0)):
+            raise InputError(f"report: {name} must be True, False or a whole number of at least 0, got {value!r}.")
+    if explainer.input_format_.image is None:
+        page = table_page(
+            explainer,
+            X,
+            targets=targets,
+            n_samples=n_samples,
+            k=k,
+            predicted=predicted,
+            verify=verify,
+            title=title or "What made the model say so?",
+            sample_names=sample_names,
+            paths=paths,
+        )
+    else:
+        if targets is not None:
+            raise InputError("report: targets is for tables and texts; on the page of masks every pixel is a target.")
+        page = image_page(
+            explainer,
+            X,
+            n_samples=n_samples,
+            k=k,
+            predicted=predicted,
+            verify=verify,
+            title=title or "What made this pixel so?",
+            sample_names=sample_names,
+        )
+    written.write_text(page, encoding="utf-8")
+    return written
+
+
+def _writable(path: str | PathLike[str]) -> Path:
+    """The path, if a file can be put there: better known before the model is asked than after."""
+    written = Path(path)
+    if written.is_dir():
+        raise InputError(
+            f"report: {str(path)!r} is a folder, expected a file to write; give {str(written / 'why.html')!r}."
+        )
+    if not written.parent.is_dir():
+        raise InputError(
+            f"report: there is no folder {str(written.parent)!r} to write into; make it, or choose another."
+        )
+    return written
