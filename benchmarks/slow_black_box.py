@@ -14,7 +14,7 @@ from study import Case, Row, Study
 from tables import sections, table
 
 from sointer import SOInter
-from sointer.datasets.synthetic import paper_e1
+from sointer.zoo.synthetic import paper_e1
 
 SLOW = 0.010
 BAR = 0.90

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from sointer.datasets.horses import load_weizmann_horses
-from sointer.datasets.multilabel import load_bibtex
-from sointer.datasets.synthetic import paper_e1
-from sointer.models.cache import fit_or_load
-from sointer.models.deep_value import DeepValueNetwork
-from sointer.models.unet import UNet
+from sointer.zoo.loaders import load_bibtex, load_weizmann_horses
+from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo.structured_models import DeepValueNetwork
+from sointer.zoo.synthetic import paper_e1
+from sointer.zoo.unet import UNet
 
 CACHE = Path(os.environ.get("SOINTER_CACHE", Path.home() / ".cache" / "sointer")) / "models"
 """Shared with the study of texts, which trains the same models."""

@@ -75,7 +75,7 @@ def draw_serve() -> None:
     from sklearn.ensemble import RandomForestRegressor
 
     from sointer import SOInter
-    from sointer.serve import create_app
+    from sointer.apps.serve import create_app
 
     wine = load_wine(as_frame=True)
     rows = wine.data.drop(columns=["alcohol", "color_intensity"])
@@ -99,7 +99,7 @@ def draw_report() -> None:
     from sklearn.neural_network import MLPClassifier
 
     from sointer import SOInter
-    from sointer.datasets.multilabel import load_bibtex
+    from sointer.zoo.loaders import load_bibtex
 
     bibtex = load_bibtex()
     X, Y = bibtex.train

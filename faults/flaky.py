@@ -16,9 +16,9 @@ from study import Case, Row, Study
 from tables import sections, table
 
 from sointer import BlackBox, SOInter
-from sointer.datasets.synthetic import paper_e1
 from sointer.errors import SointerError
 from sointer.metrics.ground_truth import exact_match
+from sointer.zoo.synthetic import paper_e1
 
 FAULTS = {
     "raises": "raises an error",

@@ -16,7 +16,7 @@ from fuzzing import fuzz, n_tried, section, what_held
 from study import Case, Row, Study
 
 from sointer import SOInter, TrainingConfig
-from sointer.cli import main
+from sointer.apps.cli import main
 
 PER_PART, N_PARTS = 500, 20
 PRINTED = 300

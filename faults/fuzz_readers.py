@@ -16,11 +16,10 @@ import scipy.sparse as sp
 from fuzzing import fuzz, n_tried, section, what_held
 from study import Case, Row, Study
 
-from sointer.datasets.arff_files import read_arff, read_mulan_labels
-from sointer.datasets.npz_files import read_labelled_rows
 from sointer.errors import SointerError
 from sointer.io.parquet import write_sparse_parquet
 from sointer.io.readers import read_table
+from sointer.zoo.formats import read_arff, read_labelled_rows, read_mulan_labels
 
 PER_PART, N_PARTS = 2500, 16
 PIECES = (

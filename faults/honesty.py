@@ -14,12 +14,12 @@ from study import Case, Row, Study
 from tables import sections, table
 
 from sointer import SOInter
-from sointer.datasets.multilabel import load_bibtex
-from sointer.datasets.synthetic import ALL_PROBLEMS
 from sointer.explainers.baselines.base import Random
 from sointer.explanation import LEVEL, Explanation
-from sointer.models.cache import fit_or_load
-from sointer.models.deep_value import DeepValueNetwork
+from sointer.zoo.loaders import load_bibtex
+from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo.structured_models import DeepValueNetwork
+from sointer.zoo.synthetic import ALL_PROBLEMS
 
 N_FEATURES, N_TRAIN, N_ROWS, N_HELD_OUT = 12, 800, 300, 2000
 N_FRESH = 200

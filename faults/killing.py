@@ -20,7 +20,7 @@ import pandas as pd
 
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.blackbox.journal import Journal
-from sointer.datasets.synthetic import paper_e1
+from sointer.zoo.synthetic import paper_e1
 
 Model = Callable[[Any], Any]
 PROBLEMS = ("numbers", "names", "numbers", "names", "long")

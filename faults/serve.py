@@ -18,7 +18,7 @@ from study import Case, Row, Study
 from tables import sections, table
 
 from sointer import SOInter, TrainingConfig
-from sointer.datasets.synthetic import paper_e1
+from sointer.zoo.synthetic import paper_e1
 
 CONCURRENCY, QUEUE = 2, 30
 N_PLACES = CONCURRENCY + QUEUE

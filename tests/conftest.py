@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sointer import SOInter
-from sointer.datasets.synthetic import paper_e1
+from sointer.zoo.synthetic import paper_e1
 
 
 @pytest.fixture(scope="session")

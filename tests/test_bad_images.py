@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from sointer import SOInter
-from sointer.datasets.planted_segmenters import WindowSegmenter
-from sointer.datasets.scenes import random_scenes
 from sointer.errors import BlackBoxError, BudgetWarning, ConstantOutputWarning, FewImagesWarning, InputError
+from sointer.zoo.planted_segmenters import WindowSegmenter
+from sointer.zoo.segmenter import random_scenes
 
 IMAGES = random_scenes(60, size=16).images
 MODEL = WindowSegmenter(IMAGES)

@@ -13,13 +13,13 @@ import scipy.sparse as sp
 
 from sointer import BlackBox
 from sointer.data.inputs import InputFormat
-from sointer.datasets.synthetic import paper_e1, paper_e2, shuffled
 from sointer.errors import InputError, MissingExtraError, QueryBudgetExceeded
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.l2x import L2X, FeatureTable
 from sointer.explainers.baselines.lime import KERNEL_WIDTH, Lime, random_keeps
 from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.metrics.ground_truth import exact_match
+from sointer.zoo.synthetic import paper_e1, paper_e2, shuffled
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

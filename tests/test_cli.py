@@ -26,7 +26,7 @@ pytest.importorskip("jinja2")
 
 from typer.testing import CliRunner, Result
 
-from sointer.cli.app import build_app
+from sointer.apps.cli.app import build_app
 
 APP = build_app()
 FEATURES = [f"f{i}" for i in range(6)]
@@ -67,7 +67,7 @@ def command(*arguments: str, before: str | None = None) -> subprocess.CompletedP
     """Run the command in a process of its own; `before` is Python that is executed first in it."""
     head = [sys.executable, "-m", "sointer"]
     if before is not None:
-        head = [sys.executable, "-c", f"import sys; {before}; from sointer.cli import main; main()"]
+        head = [sys.executable, "-c", f"import sys; {before}; from sointer.apps.cli import main; main()"]
     return subprocess.run([*head, *arguments], capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -341,7 +341,7 @@ def test_errors_are_one_line_that_says_what_to_do(here: Path, arguments: list[st
 
 
 def test_a_mistake_of_ours_is_told_from_an_expected_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sointer.cli.info.describe", lambda *_: 1 / 0)
+    monkeypatch.setattr("sointer.apps.cli.info.describe", lambda *_: 1 / 0)
     told = run("info", "why")
     assert told.exit_code == 1
     assert "error: ZeroDivisionError: division by zero (this should not happen" in told.stderr

@@ -18,8 +18,8 @@ pytest.importorskip("typer")
 
 from typer.testing import CliRunner
 
-from sointer.cli.app import build_app
-from sointer.cli.models import load_model, read_header
+from sointer.apps.cli.app import build_app
+from sointer.apps.cli.inputs import load_model, read_header
 
 SECRET = "t0p-s3cr3t"
 

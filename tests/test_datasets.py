@@ -10,9 +10,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from sointer.datasets.digits import SEGMENTS, load_seven_segment_digits
-from sointer.datasets.problem import Problem
-from sointer.datasets.synthetic import (
+from sointer.zoo.problem import Problem
+from sointer.zoo.records import SEGMENTS, load_seven_segment_digits
+from sointer.zoo.synthetic import (
     ALL_PROBLEMS,
     correlated,
     energy_e1,

@@ -17,7 +17,7 @@ import torch
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
-from sointer.demo import DemoResult, K, compare, make_folder, run_demo
+from sointer.apps.demo import DemoResult, K, compare, make_folder, run_demo
 from sointer.errors import InputError
 from sointer.viz.report.demo import format_table, render_page
 

@@ -10,8 +10,6 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from sointer.datasets.planted_segmenters import WindowSegmenter
-from sointer.datasets.scenes import random_scenes
 from sointer.errors import InputError, MissingExtraError
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.invase import DEFAULTS
@@ -19,6 +17,8 @@ from sointer.explainers.baselines.lime import Lime
 from sointer.explainers.baselines.shapley import KernelShap
 from sointer.metrics.evaluation import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_questions, evaluate
 from sointer.metrics.faithfulness import keep_and_delete
+from sointer.zoo.planted_segmenters import WindowSegmenter
+from sointer.zoo.segmenter import random_scenes
 
 pytest.importorskip("lime")
 pytest.importorskip("shap")

@@ -13,14 +13,10 @@ from sklearn.exceptions import NotFittedError
 from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError
 from sointer.metrics.segmentation import iou
-from sointer.models.cache import fit_or_load
-from sointer.models.image_batches import distorted, endless_batches
-from sointer.models.image_fitting import one_cycle
-from sointer.models.image_proposals import Trajectories, adversarial, near_truth, value_loss
-from sointer.models.image_value import ImageDeepValueNetwork
-from sointer.models.image_value_network import ValueNetwork, climb, steepest
-from sointer.models.relaxed_masks import relaxed_iou
-from sointer.models.unet import StandardisingUNetwork, UNet, pixel_loss
+from sointer.zoo.image_models import distorted, endless_batches, one_cycle, relaxed_iou
+from sointer.zoo.image_value import ImageDeepValueNetwork, Trajectories, adversarial, near_truth, value_loss
+from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo.unet import StandardisingUNetwork, UNet, ValueNetwork, climb, pixel_loss, steepest
 
 KINDS = [UNet, ImageDeepValueNetwork]
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from sointer._support.formatting import target_values
 from sointer.data.images import pixel_names
 from sointer.data.outputs import Outputs
 from sointer.data.targets import (
@@ -17,6 +16,7 @@ from sointer.data.targets import (
     resolve_mask_targets,
     target_columns,
 )
+from sointer.data.values import target_values
 from sointer.errors import InputError
 
 SHAPE = (4, 6)

@@ -161,7 +161,7 @@ def test_from_the_command_line(tmp_path, monkeypatch):
         pytest.importorskip(package)
     from typer.testing import CliRunner
 
-    from sointer.cli.app import build_app
+    from sointer.apps.cli.app import build_app
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

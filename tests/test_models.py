@@ -20,20 +20,23 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError
-from sointer.models.cache import fit_or_load
-from sointer.models.deep_value import DeepValueNetwork
-from sointer.models.fitting import column_moments
-from sointer.models.networks import Coupling, FrozenNetwork, LabelNetwork, score_gradient, score_of
-from sointer.models.relaxed import (
+from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo.model_networks import (
+    Coupling,
+    FrozenNetwork,
+    LabelNetwork,
     climb_loss,
     climb_value,
+    column_moments,
     descend_energy,
     relaxed_f1,
     relaxed_f1_gradient,
+    score_gradient,
+    score_of,
     structured_hinge,
     value_loss,
 )
-from sointer.models.spen import SPEN
+from sointer.zoo.structured_models import SPEN, DeepValueNetwork
 
 KINDS = [DeepValueNetwork, SPEN]
 RNG = np.random.default_rng(0)

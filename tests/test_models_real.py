@@ -10,8 +10,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score
 
-from sointer.models.deep_value import DeepValueNetwork
-from sointer.models.spen import SPEN
+from sointer.zoo.structured_models import SPEN, DeepValueNetwork
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ import pytest
 from sklearn import config_context, get_config
 
 from sointer import BlackBox, SOInter, TrainingConfig
-from sointer.datasets.synthetic import paper_e1
 from sointer.errors import BlackBoxError, InterruptedFitWarning
 from sointer.training.energy import EnergyTrainer
+from sointer.zoo.synthetic import paper_e1
 
 BUDGET, N_FEATURES = 1600, 6  # with fewer questions nothing is asked ahead
 QUICK = {"training": TrainingConfig(n_epochs=4)}

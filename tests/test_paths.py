@@ -8,9 +8,9 @@ import torch
 
 from sointer import SOInter
 from sointer.config import TrainingConfig
-from sointer.datasets.structural import STRUCTURAL_PROBLEMS, copied_outputs, mixed_continuous, mixed_sum
 from sointer.energy.likelihood import outputs_given
 from sointer.training import energy as conditional_steps
+from sointer.zoo.structural import STRUCTURAL_PROBLEMS, copied_outputs, mixed_continuous, mixed_sum
 
 HASTY = {
     "training": TrainingConfig(n_epochs=4),

@@ -18,12 +18,12 @@ from scipy import sparse
 import sointer
 from sointer import SOInter
 from sointer.config import EnergyConfig, TrainingConfig
-from sointer.datasets.structural import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
 from sointer.errors import InputError
 from sointer.explainers import tracing
 from sointer.explainers.baselines.base import Random
 from sointer.paths import one_to_one
 from sointer.training import energy as conditional_steps
+from sointer.zoo.structural import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
 
 HASTY = {
     "training": TrainingConfig(n_epochs=2),

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
-from sointer.datasets.scenes import random_scenes
-from sointer.datasets.tetrominoes import TetrominoClassifier, tetrominoes
 from sointer.errors import InputError
 from sointer.metrics.ground_truth import r_precision
+from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
+from sointer.zoo.segmenter import random_scenes
+from sointer.zoo.tetrominoes import TetrominoClassifier, tetrominoes
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sointer import SOInter, TrainingConfig
-from sointer.datasets.synthetic import ALL_PROBLEMS, shuffled
 from sointer.metrics.ground_truth import exact_match, median_rank
+from sointer.zoo.synthetic import ALL_PROBLEMS, shuffled
 
 N_TEST_ROWS = 1000
 

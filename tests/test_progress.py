@@ -11,7 +11,7 @@ import time
 import pytest
 
 from sointer import SOInter, TrainingConfig
-from sointer.training.history import History
+from sointer._support.progress import History
 
 pty = pytest.importorskip("pty")
 fcntl = pytest.importorskip("fcntl")
@@ -136,7 +136,7 @@ def test_on_a_terminal_false_is_silent(terminal):
 
 def test_colours_only_on_a_terminal_that_wants_them(terminal, monkeypatch):
     pytest.importorskip("typer")
-    from sointer.cli.console import RED, coloured
+    from sointer.apps.cli.console import RED, coloured
 
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")

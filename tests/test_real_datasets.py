@@ -23,14 +23,11 @@ from scipy import sparse
 from scipy.io import savemat
 
 from sointer import datasets
-from sointer.datasets.arff_files import read_arff, read_mulan_labels
-from sointer.datasets.files import RemoteFile
-from sointer.datasets.horses import load_horses
-from sointer.datasets.multilabel import load_multilabel
-from sointer.datasets.npz_files import read_arrays
-from sointer.datasets.records import random_split
-from sointer.datasets.sources import ArffSource, MultiLabelSource
 from sointer.errors import InputError, LoadError, MissingExtraError, SointerWarning
+from sointer.zoo.files import ArffSource, MultiLabelSource, RemoteFile
+from sointer.zoo.formats import read_arff, read_arrays, read_mulan_labels
+from sointer.zoo.loaders import load_horses, load_multilabel
+from sointer.zoo.records import random_split
 
 DATA = os.environ.get("SOINTER_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="set SOINTER_DATA to a directory with the .npz copies")

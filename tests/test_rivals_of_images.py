@@ -14,15 +14,15 @@ from sklearn.base import clone
 from sointer import BlackBox, Patches, Superpixels
 from sointer._support.torch_state import seeded
 from sointer.blackbox.adapters import as_black_box
-from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
-from sointer.datasets.scenes import random_scenes
-from sointer.datasets.tetrominoes import TetrominoClassifier, tetrominoes
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.by_swaps import MIN_DRAWS, MinimalRegion, Occlusion, Rise, coefficients, windows
 from sointer.explainers.baselines.gradients import ExpectedGradients, GradientTimesInput
 from sointer.metrics.ground_truth import r_precision
 from sointer.metrics.swaps import swap_scores
+from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
+from sointer.zoo.segmenter import random_scenes
+from sointer.zoo.tetrominoes import TetrominoClassifier, tetrominoes
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

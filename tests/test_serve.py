@@ -22,10 +22,11 @@ import httpx
 import sointer
 from model_server import serve
 from serving import FRAME, IMAGES, SPARSE, TABLE, TEXTS, command, fit, fitted, model
+from sointer.apps.serve import create_app, run
+from sointer.apps.serve import server as running
+from sointer.apps.serve.limits import Limits
+from sointer.apps.serve.security import host_name, is_loopback
 from sointer.errors import InputError
-from sointer.serve import create_app, run, running
-from sointer.serve.guard import host_name, is_loopback
-from sointer.serve.limits import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 

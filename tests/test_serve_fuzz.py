@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from model_server import serve
 from serving import FRAME, IMAGES, SPARSE, TABLE, TEXTS, fitted
-from sointer.serve import create_app
-from sointer.serve.limits import Limits
+from sointer.apps.serve import create_app
+from sointer.apps.serve.limits import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 FUZZED = settings(

@@ -15,7 +15,7 @@ import pandas as pd
 from browsing import browser, requested
 from model_server import serve
 from serving import SPARSE, TABLE, TEXTS, fit, fitted, model
-from sointer.serve import create_app
+from sointer.apps.serve import create_app
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 HOSTILE = "<script>alert(1)</script>"

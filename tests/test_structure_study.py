@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from repo_scripts import PICTURES, repo_scripts, run_studies
-from sointer.datasets.multilabel import load_emotions
 from sointer.errors import SointerError
+from sointer.zoo.loaders import load_emotions
 
 TABLES = "experiments/tables"
 

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 import sointer
 from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
-from sointer._support.formatting import target_values
 from sointer.data.outputs import Outputs
+from sointer.data.values import target_values
 from sointer.errors import InputError, QueryBudgetExceeded, SointerWarning
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.l2x import L2X

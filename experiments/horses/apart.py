@@ -17,7 +17,7 @@ from sointer.errors import SointerWarning
 def in_new_process(function: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, Any]:
     """What a function returns in a process that knows torch but has done nothing yet."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sointer", "sointer.models", "sointer.explainers.baselines", "matplotlib.pyplot"])
+    context.set_forkserver_preload(["sointer", "sointer.zoo", "sointer.explainers.baselines", "matplotlib.pyplot"])
     with ProcessPoolExecutor(1, mp_context=context) as executor:
         return executor.submit(_call, torch.get_num_threads(), function, arguments).result()
 

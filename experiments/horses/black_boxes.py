@@ -13,15 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer.datasets.horses import load_weizmann_horses
-from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
-from sointer.datasets.records import SegmentationData
-from sointer.datasets.scenes import random_scenes
-from sointer.datasets.segmenter import PlantedSegmenter
 from sointer.metrics.segmentation import iou
-from sointer.models.cache import fit_or_load
-from sointer.models.image_value import ImageDeepValueNetwork
-from sointer.models.unet import UNet
+from sointer.zoo.image_value import ImageDeepValueNetwork
+from sointer.zoo.loaders import load_weizmann_horses
+from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
+from sointer.zoo.records import SegmentationData
+from sointer.zoo.segmenter import PlantedSegmenter, random_scenes
+from sointer.zoo.unet import UNet
 
 CACHE = Path(os.environ.get("SOINTER_CACHE", Path.home() / ".cache" / "sointer")) / "models"
 UNET, VALUE_NETWORK, CONVOLUTIONAL = "U-Net", "deep value network", "convolutional"

@@ -12,7 +12,7 @@ from study import Row
 from swapped import Difference, difference, main_ks, transfer_difference
 from tables import mean, number, pick, prose, sections, table
 
-from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS
+from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS
 
 Results = Mapping[str, list[Row]]
 

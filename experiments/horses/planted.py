@@ -13,8 +13,8 @@ from pairs import Pairs, draw_pairs, pack
 from planted_page import page
 from study import Case, Study
 
-from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS
 from sointer.metrics.ground_truth import r_precision, top_k, top_of_sizes
+from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS
 
 SEEDS = (301, 302, 303)
 """Seeds that took no part in development."""

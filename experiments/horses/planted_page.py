@@ -11,7 +11,7 @@ from pictures import draw_planted
 from study import Row
 from tables import figure, in_order, mean, number, pick, prose, sections, table
 
-from sointer.datasets.planted_segmenters import PLANTED_SEGMENTERS
+from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS
 
 RULES = {
     "window": "the mean red of the 5 x 5 window around the pixel",

@@ -26,12 +26,6 @@ from instancewise_page import KINDS, ONE_LIST, Setting, page
 from numpy.typing import NDArray
 from study import Case, Study
 
-from sointer.datasets.instancewise import INSTANCEWISE_PROBLEMS, syn_model
-from sointer.datasets.logistic import LogisticProblem, logistic_regressions
-from sointer.datasets.problem import Problem
-from sointer.datasets.published import PUBLISHED_PROBLEMS
-from sointer.datasets.regression import REGRESSION_PROBLEMS
-from sointer.datasets.synthetic import correlated, shuffled
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.shapley import ShapleySampling
 from sointer.metrics.ground_truth import (
@@ -42,6 +36,11 @@ from sointer.metrics.ground_truth import (
     top_of_sizes,
     true_positive_rates,
 )
+from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, syn_model
+from sointer.zoo.problem import Problem
+from sointer.zoo.published import PUBLISHED_PROBLEMS
+from sointer.zoo.regression import REGRESSION_PROBLEMS, LogisticProblem, logistic_regressions
+from sointer.zoo.synthetic import correlated, shuffled
 
 SEEDS = range(102, 107)
 """Seeds that took no part in development."""

@@ -13,12 +13,12 @@ from black_boxes import agreement, changes_by_feature, planted, with_spen
 from study import Case, Study
 
 from sointer import SOInter, TrainingConfig
-from sointer.datasets.problem import Problem
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.l2x import L2X
 from sointer.explainers.baselines.lime import Lime
 from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.metrics.ground_truth import exact_match, median_rank
+from sointer.zoo.problem import Problem
 
 LARGE = (50, 100, 500, 1000)
 SEEDS = range(20, 25)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.datasets.problem import Problem
-from sointer.datasets.synthetic import ALL_PROBLEMS, shuffled
-from sointer.models.cache import fit_or_load
-from sointer.models.spen import SPEN
+from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo.problem import Problem
+from sointer.zoo.structured_models import SPEN
+from sointer.zoo.synthetic import ALL_PROBLEMS, shuffled
 
 CACHE = Path(os.environ.get("SOINTER_CACHE", Path.home() / ".cache" / "sointer")) / "models"
 N_SPEN_ROWS = 50_000

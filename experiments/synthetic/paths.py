@@ -17,9 +17,9 @@ from study import Case, Row, Study
 
 from sointer import SOInter
 from sointer.config import TrainingConfig
-from sointer.datasets.structural import STRUCTURAL_PROBLEMS
 from sointer.metrics.segmentation import mean_interval
 from sointer.paths import Paths
+from sointer.zoo.structural import STRUCTURAL_PROBLEMS
 
 SEEDS = range(20, 25)
 N_EXPLAINED, N_DRAWS = 200, 16

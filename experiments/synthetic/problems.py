@@ -13,8 +13,8 @@ from black_boxes import planted
 from drawing import interval
 from study import Case, Row, Study
 
-from sointer.datasets.synthetic import ALL_PROBLEMS
 from sointer.metrics.ground_truth import exact_match, median_rank
+from sointer.zoo.synthetic import ALL_PROBLEMS
 
 SEEDS = range(20, 25)
 N_FEATURES = 20
@@ -64,7 +64,7 @@ def page(rows: list[Row], images: Path) -> str:
     lines = [
         "# Every synthetic problem, at the defaults",
         "",
-        "In every problem of `sointer.datasets.ALL_PROBLEMS` the black box is known exactly, and so are the features",
+        "In every problem of `sointer.zoo.ALL_PROBLEMS` the black box is known exactly, and so are the features",
         f"that can change each output. {N_FEATURES} features, {N_ROWS:,} rows, the automatic budget; no setting is",
         "tuned per problem, features are shuffled in every run, and the seeds took no part in development. *Exact",
         f"match*: share of {N_TEST_ROWS:,} held-out rows whose selected set is exactly the relevant one, k being its",

@@ -14,10 +14,10 @@ from study import Case, Study
 from sointer import SOInter
 from sointer.config import TrainingConfig
 from sointer.data.inputs import InputFormat
-from sointer.datasets.problem import Problem
-from sointer.datasets.synthetic import correlated, mediated_xor, paper_e1, shuffled, with_decoys
 from sointer.masking.build import make_removal
 from sointer.metrics.ground_truth import exact_match
+from sointer.zoo.problem import Problem
+from sointer.zoo.synthetic import correlated, mediated_xor, paper_e1, shuffled, with_decoys
 
 REMOVALS = ("zero", "mean", "marginal", "conditional")
 PROBLEMS = {"e1": paper_e1, "mediated_xor": mediated_xor}

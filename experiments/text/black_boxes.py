@@ -12,10 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import ClassifierChain
 
 from sointer import datasets
-from sointer.datasets.records import MultiLabelData
-from sointer.models.cache import fit_or_load
-from sointer.models.deep_value import DeepValueNetwork
-from sointer.models.spen import SPEN
+from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo.records import MultiLabelData
+from sointer.zoo.structured_models import SPEN, DeepValueNetwork
 
 LOADERS = {
     "bibtex": datasets.load_bibtex,

@@ -1,6 +1,6 @@
 """`python -m sointer`: the command line."""
 
-from sointer.cli import main
+from sointer.apps.cli import main
 
 if __name__ == "__main__":
     main()

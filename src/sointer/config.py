@@ -226,3 +226,7 @@ class TrainingConfig(StageConfig):
         "images": {"n_epochs": 3},
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})
+
+
+POOR_SKILL = 0.5
+"""Of held-out outputs: below this, explanations come with a warning."""

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from sointer._support.formatting import ValueSource, is_value, target_values
 from sointer._support.validation import check_positive_int
+from sointer.data.values import ValueSource, is_value, target_values
 from sointer.errors import InputError, require_extra
 from sointer.masking.build import make_removal
 from sointer.masking.rows import Source

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.formatting import ValueSource
+from sointer.data.values import ValueSource
 from sointer.errors import InputError, require_extra
 
 if TYPE_CHECKING:

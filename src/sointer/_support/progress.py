@@ -1,8 +1,10 @@
-"""Showing how far a stream has got."""
+"""Progress of long work, shown where someone is watching, and what happened in training, one row per report."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,3 +40,135 @@ def make_progress(progress: bool | Callable[[int, int | None], None] | None, n_r
     shown = sys.stderr.isatty() if progress is None else progress
     bar = tqdm(total=n_rows, desc="explaining rows", unit=" rows", leave=False, dynamic_ncols=True) if shown else None
     return Progress(n_rows, bar=bar)
+
+
+SECONDS_BETWEEN_LOOKS = 0.5
+
+
+# The rate is always per second, and the bar takes what room is left.
+LINE = "{desc} {percentage:3.0f}%|{bar}| {remaining} left, {rate_noinv_fmt}{postfix}"
+
+
+WIDTH_WITHOUT_WORDS = 40
+
+
+class History:
+    """Rows of training facts, shown as a progress bar on a terminal (`verbose` None), always, or never.
+
+    Where there is no terminal, `verbose` True writes one line for every stage that is done. `n_asked` says how many
+    rows the black box has been asked about so far, of the `n_planned` that it will be asked about.
+    """
+
+    def __init__(
+        self, verbose: bool | None = None, *, n_asked: Callable[[], int] | None = None, n_planned: int | None = None
+    ) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._started = time.perf_counter()
+        on_terminal = sys.stderr.isatty()
+        self._shows_bars = on_terminal and verbose is not False
+        self._writes_lines = verbose is True
+        self._n_asked, self._n_planned = n_asked, n_planned
+        self._stage: Stage | None = None
+        self._agreement: float | None = None
+        self._facts: dict[str, float] = {}
+
+    def stage(self, name: str, n_steps: int, unit: str = "steps") -> None:
+        """Begin a stage of known length; one that is counted in "rows" is over when so many have been asked about."""
+        self.close()
+        if self._shows_bars or self._writes_lines:
+            counter = self._n_asked if unit == "rows" else None
+            self._stage = Stage(name, n_steps, unit, counter, self._beside if self._shows_bars else None)
+
+    def step(self, n: int = 1, **facts: float) -> None:
+        """Advance; facts are shown beside the bar."""
+        if self._stage is not None:
+            self._facts = facts or self._facts
+            self._stage.step(n)
+
+    def record(self, **facts: Any) -> None:
+        """Keep a row for `history_`."""
+        self.rows.append({"seconds": round(time.perf_counter() - self._started, 3), **facts})
+        self._agreement = facts.get("held_out_agreement", self._agreement)
+
+    def close(self) -> None:
+        """End the stage, if there is one."""
+        if self._stage is not None:
+            self._stage.close()
+            if self._writes_lines:
+                print(", ".join([self._stage.summary(), *self._beside()]), file=sys.stderr, flush=True)
+            self._stage, self._facts = None, {}
+
+    def _beside(self) -> list[str]:
+        """What is worth knowing, best first: in a narrow terminal the last are left out."""
+        told = [] if self._agreement is None else [f"agrees {self._agreement:.1%}"]
+        if self._n_asked is not None:
+            told.append(f"asked {self._n_asked():,}" + ("" if self._n_planned is None else f"/{self._n_planned:,}"))
+        return told + [f"{name} {value:.3g}" for name, value in self._facts.items()]
+
+
+class Stage:
+    """One stage: what is done of it, and its bar, if `beside` (what to write there last) is given.
+
+    A stage with a `counter` advances by what that counts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        n_steps: int,
+        unit: str,
+        counter: Callable[[], int] | None,
+        beside: Callable[[], list[str]] | None,
+    ) -> None:
+        self.name, self.unit = name, unit
+        self._n_done, self._counter = 0, counter
+        self._counted_before = 0 if counter is None else counter()
+        self._beside, self._started = beside, time.perf_counter()
+        self._bar: Any = None
+        self._over = threading.Event()
+        if beside is not None:
+            self._bar = tqdm(
+                total=n_steps, desc=name, unit=f" {unit}", leave=False, dynamic_ncols=True, bar_format=LINE
+            )
+            threading.Thread(target=self._look, name="sointer-progress", daemon=True).start()
+
+    def step(self, n: int) -> None:
+        if self._counter is None:
+            self._n_done += n
+        self._show()
+
+    def close(self) -> None:
+        self._over.set()
+        if self._bar is not None:
+            with self._bar.get_lock():
+                self._bar.close()
+
+    def summary(self) -> str:
+        """What was done, in a line."""
+        seconds = time.perf_counter() - self._started
+        return f"{self.name}: {self._done():,} {self.unit} in {seconds:.1f} s"
+
+    def _done(self) -> int:
+        return self._n_done if self._counter is None else self._counter() - self._counted_before
+
+    def _fitting(self, words: list[str]) -> str:
+        """As many of the words as the terminal has room for."""
+        room = (self._bar.format_dict["ncols"] or 80) - len(self.name) - WIDTH_WITHOUT_WORDS
+        while len(", ".join(words)) > max(0, room):
+            words = words[:-1]
+        return ", ".join(words)
+
+    def _look(self) -> None:
+        """A slow black box is no reason for the clock to stand still."""
+        while not self._over.wait(SECONDS_BETWEEN_LOOKS):
+            self._show(at_once=True)
+
+    def _show(self, at_once: bool = False) -> None:
+        if self._bar is None or self._beside is None:
+            return
+        with self._bar.get_lock():
+            if not self._over.is_set():
+                self._bar.set_postfix_str(self._fitting(self._beside()), refresh=False)
+                self._bar.update(min(self._done(), self._bar.total) - self._bar.n)
+                if at_once:
+                    self._bar.refresh()

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,10 +21,24 @@ from sointer._version import __version__
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.journal import Journal
 from sointer.errors import CheckpointError, CheckpointWarning
-from sointer.explainers.base import Subject
 
 JOURNAL, FINISHED = "journal.bin", "explainer"
 DIGEST = "sha256:"
+
+
+class Subject(Protocol):
+    """What a fit is about."""
+
+    @property
+    def data(self) -> Any: ...
+    @property
+    def black_box(self) -> BlackBox: ...
+    @property
+    def input_format(self) -> Any: ...
+    @property
+    def groups(self) -> Any: ...
+    @property
+    def removal(self) -> Any: ...
 
 
 class Checkpoint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.containers import is_dask, is_frame, is_sparse, row_labels
+from sointer._support.containers import is_dask, is_frame, row_labels
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, check_random_state, resolve_targets
 from sointer.blackbox.adapters import as_black_box
@@ -37,7 +37,7 @@ from sointer.explanation import Explanation
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal
-from sointer.masking.rows import Queried, Source
+from sointer.masking.rows import CHUNK_ROWS, Queried, Source, Subject
 from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
 from sointer.paths import NoPaths, Trace
 
@@ -105,32 +105,8 @@ class ExplainerMixin(TransformerMixin):
 
 _counting = threading.Lock()
 AUTO_K = 10
-CHUNK_ROWS = 256
 N_IMAGES = 8
 """Images by which an estimator chooses its method."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is explained, as read by fit: the data, the door to the model, and what "absent" means."""
-
-    data: Any  # encoded: dense, or a csr_array
-    black_box: BlackBox
-    input_format: InputFormat
-    groups: Groups
-    removal: Removal
-    k: int
-    """How many units to train for; explaining may choose otherwise."""
-    rng: np.random.Generator
-
-    def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Encoded rows, dense."""
-        chosen = self.data[index]
-        return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
-
-    def ask(self, index: NDArray[np.int64]) -> NDArray[Any]:
-        """What the black box says about rows of the data."""
-        return self.black_box(self.input_format.decode(self.data[index]))
 
 
 class Explainer(ExplainerMixin, BaseEstimator):

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
-from sointer._support.formatting import target_values
 from sointer._support.validation import _some as some
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.reading import MOST_CLASSES
+from sointer.data.values import target_values
 from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputError, NoOppositeWarning, SointerWarning
 from sointer.explainers.novelty import FarRows
 from sointer.explanation import Explanation

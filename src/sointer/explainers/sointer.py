@@ -17,12 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.containers import is_sparse
 from sointer._support.hashing import distinct_rows
+from sointer._support.progress import History
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint
-from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
+from sointer.config import POOR_SKILL, PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
 from sointer.data.outputs import Outputs
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
@@ -35,7 +36,7 @@ from sointer.errors import (
     LoadError,
     PoorFitWarning,
 )
-from sointer.explainers.base import Explainer, Subject, fitted_targets
+from sointer.explainers.base import Explainer, fitted_targets
 from sointer.explainers.data_checks import warn_about_far_rows, warn_about_no_opposite, warn_about_outputs
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
@@ -44,11 +45,10 @@ from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.scoring import RowScorer, Scorer, SparseRowScorer, TableScorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
-from sointer.masking.rows import Source
+from sointer.masking.rows import Source, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace
 from sointer.training.context import Configs, Task, Trained, compact
-from sointer.training.history import POOR_SKILL, History
 from sointer.training.images import train_images
 from sointer.training.paper import train_paper
 from sointer.training.sparse_rows import train_sparse_rows

@@ -17,11 +17,10 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.sparse import SparseRows
-from sointer.explainers.base import CHUNK_ROWS
 from sointer.interpreter.elimination import eliminate, whole_rows
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of
 from sointer.masking.groups import Groups
-from sointer.masking.rows import Source
+from sointer.masking.rows import CHUNK_ROWS, Source
 from sointer.masking.selection import Likely, Scored
 from sointer.paths import Localities, Locality
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
-from sointer._support.formatting import ValueSource, with_values
 from sointer._support.hashing import distinct_rows
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import stack
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Regions, at_targets
+from sointer.data.values import ValueSource, with_values
 from sointer.errors import InputError, QueryBudgetExceeded
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal
@@ -211,3 +211,29 @@ class Source:
         if self.input_format.image is not None:
             step = max(1, min(step, MOST_NUMBERS // self.input_format.n_columns))
         return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+CHUNK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is explained, as read by fit: the data, the door to the model, and what "absent" means."""
+
+    data: Any  # encoded: dense, or a csr_array
+    black_box: BlackBox
+    input_format: InputFormat
+    groups: Groups
+    removal: Removal
+    k: int
+    """How many units to train for; explaining may choose otherwise."""
+    rng: np.random.Generator
+
+    def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Encoded rows, dense."""
+        chosen = self.data[index]
+        return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
+
+    def ask(self, index: NDArray[np.int64]) -> NDArray[Any]:
+        """What the black box says about rows of the data."""
+        return self.black_box(self.input_format.decode(self.data[index]))

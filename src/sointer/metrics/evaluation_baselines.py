@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.errors import InputError, MissingExtraError, require_extra
-from sointer.explainers.base import Explainer, Subject
+from sointer.explainers.base import Explainer
 from sointer.explainers.baselines.base import N_FIRST, Answers, Baseline, NearestPixels, Random, UsualValue
 from sointer.explainers.baselines.by_swaps import BySwaps, Occlusion, Rise
 from sointer.explainers.baselines.hide_and_seek import HideAndSeek
@@ -21,7 +21,7 @@ from sointer.explainers.baselines.shapley import KernelShap
 from sointer.explainers.baselines.trained import MAX_NUMBERS, Trained
 from sointer.explainers.baselines.tree_shap import TreeShap, tree_model
 from sointer.explanation import Explanation
-from sointer.masking.rows import Source
+from sointer.masking.rows import Source, Subject
 
 
 class GlobalList(Baseline):

@@ -47,7 +47,7 @@ class MaskedEvaluator:
     Examples
     --------
     >>> import numpy as np
-    >>> from sointer.datasets import WindowSegmenter, random_scenes
+    >>> from sointer.zoo import WindowSegmenter, random_scenes
     >>> images = random_scenes(60, size=16).images
     >>> labels = WindowSegmenter(images)(images)
     >>> evaluator = MaskedEvaluator(n_steps=3, widths=(4, 8)).fit(images, labels)

@@ -78,7 +78,7 @@ def noise_stability(
 
     Examples
     --------
-    >>> from sointer.datasets import random_scenes
+    >>> from sointer.zoo import random_scenes
     >>> images = random_scenes(20, size=16).images
     >>> noise_stability(lambda images: images.mean(axis=1), images, k=20).overlap > 0.7
     True
@@ -164,7 +164,7 @@ def transfer_scores(
 
     Examples
     --------
-    >>> from sointer.datasets import MajoritySegmenter, WindowSegmenter, random_scenes
+    >>> from sointer.zoo import MajoritySegmenter, WindowSegmenter, random_scenes
     >>> images = random_scenes(150, size=16).images
     >>> X, pool, model = images[:50], images[50:], WindowSegmenter(images)
     >>> scores, values = model.relevant(X, target=(5, 9)), model(X)[:, 5, 9]
@@ -245,7 +245,7 @@ def persuasion_credit(
 
     Examples
     --------
-    >>> from sointer.datasets import WindowSegmenter, random_scenes
+    >>> from sointer.zoo import WindowSegmenter, random_scenes
     >>> images = random_scenes(80, size=16).images
     >>> model = WindowSegmenter(images)
     >>> scores = model.relevant(images, target=(5, 9))

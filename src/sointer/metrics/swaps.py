@@ -237,7 +237,7 @@ def swap_scores(
     Examples
     --------
     >>> import numpy as np
-    >>> from sointer.datasets import WindowSegmenter, random_scenes
+    >>> from sointer.zoo import WindowSegmenter, random_scenes
     >>> images = random_scenes(150, size=16).images
     >>> X, pool, model = images[:50], images[50:], WindowSegmenter(images)
     >>> scores = model.relevant(X, target=(5, 9))

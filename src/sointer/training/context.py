@@ -16,6 +16,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from sointer._support.containers import csr_array, is_sparse
+from sointer._support.progress import History
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.query_worker import Asker
 from sointer.blackbox.replies import Soft, stack
@@ -27,7 +28,7 @@ from sointer.energy.sparse import Inputs, SparseRows
 from sointer.errors import InputError, UnstableBlackBoxWarning
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Removal
-from sointer.training.history import History, Quality
+from sointer.training.quality import Quality
 
 
 class Points:

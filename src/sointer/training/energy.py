@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sointer._support.progress import History
 from sointer._support.torch_state import seeded
 from sointer.config import EnergyConfig
 from sointer.energy.conditional import TargetGivenOthers
@@ -16,8 +17,8 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, TrainableEnergy, VectorEnergy
 from sointer.energy.space import Encoding, InputScaling, OutputSpace, PiecewiseLinear
 from sointer.training.context import Pairs, Points, Task
-from sointer.training.history import History, Quality, quality_of
 from sointer.training.optim import Adam, Group
+from sointer.training.quality import Quality, quality_of
 
 SPARSITY_WARM_UP = 0.25
 # A layer of all outputs' networks together: many outputs must do with narrower ones.

@@ -11,14 +11,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.progress import History
 from sointer.config import EnergyConfig
 from sointer.data.outputs import Outputs
 from sointer.energy.image import ImageEnergy, follows
 from sointer.interpreter.image import ImageInterpreter, PixelUnits
 from sointer.training.context import Task
-from sointer.training.history import History, Quality
 from sointer.training.image_swaps import Mixtures, Predictions, followed
 from sointer.training.optim import Adam, Group
+from sointer.training.quality import Quality
 
 WARM_UP = 0.1
 LAST_RATE = 0.02

@@ -17,9 +17,9 @@ from sointer.energy.image import ImageEnergy
 from sointer.errors import BlackBoxError, FewImagesWarning, InputError
 from sointer.interpreter.image import ImageInterpreter
 from sointer.training.context import Configs, Replies, Task, Trained, concatenate, n_asked_twice, repeatability, slices
-from sointer.training.history import Quality
 from sointer.training.image_steps import ImageSteps, choose_by_queries
 from sointer.training.image_swaps import Mixtures, Planned, Predictions, plan_mixtures
+from sointer.training.quality import Quality
 from sointer.training.queries import N_FIRST
 
 MIXTURES_PER_IMAGE = 4

@@ -26,7 +26,7 @@ from sointer.interpreter.networks import PaperInterpreter, gumbel_k_hot, hard_to
 from sointer.interpreter.paper_image import PaperImageInterpreter, check_memory
 from sointer.masking.superpixels import SuperpixelGroups
 from sointer.training.context import Task, Trained, as_labels, concatenate, repeatability
-from sointer.training.history import quality_of_labels
+from sointer.training.quality import quality_of_labels
 
 PaperEnergy: TypeAlias = VectorEnergy | PaperImageEnergy
 

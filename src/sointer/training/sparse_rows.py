@@ -15,7 +15,7 @@ from sointer.interpreter.elimination import whole_rows
 from sointer.interpreter.networks import EliminationInterpreter, hard_top_k
 from sointer.training.context import Pairs, Question, Task, Trained, concatenate, n_asked_twice, repeatability
 from sointer.training.energy import EnergyTrainer, build_energy, fit_scaling, some_held_out
-from sointer.training.history import Quality
+from sointer.training.quality import Quality
 from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs
 
 FIRST_SELECTION, FIRST_SELECTED_ANSWERS = 0.4, 0.55

@@ -16,10 +16,10 @@ from sointer._support.hashing import row_keys
 from sointer.blackbox.replies import stack
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
-from sointer.explainers.base import Explainer, Subject, fitted_targets
+from sointer.explainers.base import Explainer, fitted_targets
 from sointer.explainers.data_checks import warn_about_outputs
 from sointer.masking.groups import Groups
-from sointer.masking.rows import Source
+from sointer.masking.rows import Source, Subject
 
 N_FIRST = 16
 

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from sointer.data.targets import target_columns
 from sointer.errors import InputError
-from sointer.explainers.base import Subject
 from sointer.explainers.baselines.base import Answers, distance_from, nearest, target_number
 from sointer.explainers.baselines.row_by_row import N_SAMPLES, Row, RowByRow
 from sointer.interpreter.image import PixelUnits
-from sointer.masking.rows import Source
+from sointer.masking.rows import Source, Subject
 from sointer.training.image_swaps import several_scales
 
 MAX_NUMBERS = 2**24

@@ -16,9 +16,8 @@ from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.torch import TorchPredict
 from sointer.blackbox.box import BlackBox
 from sointer.errors import InputError
-from sointer.explainers.base import Subject
 from sointer.explainers.baselines.base import Answers, Baseline
-from sointer.masking.rows import Source
+from sointer.masking.rows import Source, Subject
 
 N_SAMPLES = 50
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sointer._support.progress import History
 from sointer._support.torch_state import seeded
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.explainers.baselines.trained import Examples, TargetNetworks, Trained, layers, losses, to_columns
-from sointer.training.history import History
 
 HIDDEN = (32, 32)
 LEARNING_RATE = 1e-3

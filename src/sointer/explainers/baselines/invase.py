@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sointer._support.progress import History
 from sointer._support.torch_state import seeded
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.explainers.baselines.hide_and_seek import check_number
 from sointer.explainers.baselines.trained import Examples, TargetNetworks, Trained, layers, losses, to_columns
-from sointer.training.history import History
 
 SELECTOR_HIDDEN = (100, 100)
 PREDICTOR_HIDDEN = (200, 200)

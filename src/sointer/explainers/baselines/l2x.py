@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer._support.containers import csr_matrix
+from sointer._support.progress import History
 from sointer._support.torch_state import one_thread, seeded
 from sointer._support.validation import check_positive_int
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
-from sointer.explainers.base import CHUNK_ROWS, Subject
 from sointer.explainers.baselines.base import Answers, Baseline
 from sointer.explainers.baselines.hide_and_seek import check_number
 from sointer.interpreter.networks import gumbel_k_hot, hard_top_k
 from sointer.masking.removal import FixedRemoval
-from sointer.masking.rows import Source
+from sointer.masking.rows import CHUNK_ROWS, Source, Subject
 from sointer.masking.selection import allowed_units
 from sointer.training.context import is_mostly_zero
-from sointer.training.history import History
 
 NEVER = -1e9
 

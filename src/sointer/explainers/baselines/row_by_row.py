@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import csr_array
 from sointer._support.hashing import row_keys
+from sointer._support.progress import History
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.data.targets import target_columns
 from sointer.errors import InputError
-from sointer.explainers.base import Subject
 from sointer.explainers.baselines.base import Answers, Baseline, row_generator
 from sointer.masking.groups import Groups
-from sointer.masking.rows import SentRows, Source
+from sointer.masking.rows import SentRows, Source, Subject
 from sointer.masking.selection import allowed_units
-from sointer.training.history import History
 
 N_SAMPLES = 1000
 N_DRAWS = 10

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer._support.containers import is_dask
+from sointer._support.progress import History
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.replies import stack
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
-from sointer.explainers.base import CHUNK_ROWS, Subject, fitted_targets
+from sointer.explainers.base import fitted_targets
 from sointer.explainers.baselines.base import N_FIRST, Answers, Baseline
 from sointer.explainers.baselines.row_by_row import RowByRow
 from sointer.explanation import Explanation
 from sointer.masking.groups import Groups
-from sointer.masking.rows import Source
-from sointer.training.history import History
+from sointer.masking.rows import CHUNK_ROWS, Source, Subject
 
 MAX_NUMBERS = 2**27
 """Largest table of queried rows, in numbers: the networks hold it in memory, dense."""

@@ -24,14 +24,13 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOut
 from sklearn.tree import BaseDecisionTree
 
 from sointer._support.containers import is_frame, is_sparse
-from sointer._support.formatting import of_kind
 from sointer.blackbox.adapters.sklearn import EstimatorPredict
 from sointer.blackbox.box import BlackBox
 from sointer.data.inputs import InputFormat
+from sointer.data.values import of_kind
 from sointer.errors import InputError, require_extra
-from sointer.explainers.base import Subject
 from sointer.explainers.baselines.base import Answers, Baseline
-from sointer.masking.rows import Source
+from sointer.masking.rows import Source, Subject
 from sointer.masking.selection import Scored
 
 FORESTS = (RandomForestClassifier, ExtraTreesClassifier, RandomForestRegressor, ExtraTreesRegressor)

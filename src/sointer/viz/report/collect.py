@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import n_rows, rows
-from sointer._support.formatting import by_side, effects_from
+from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, resolve_targets
+from sointer.data.values import by_side, effects_from
 from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.masking.rows import Queried
 from sointer.paths import NoPaths, Paths
-from sointer.training.history import History
 from sointer.viz.report.content import Place, Pushes, ReportContent, TargetPlaces, TargetWays, Way
 from sointer.viz.report.page import render_report
 from sointer.viz.report.samples import (

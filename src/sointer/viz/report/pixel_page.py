@@ -17,7 +17,6 @@ from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.data.images import ImageShape
 from sointer.data.labels import Classes, column_labels
 from sointer.errors import InputError, NoOppositeWarning
-from sointer.interpreter.image import ImageInterpreter
 from sointer.masking.rows import Queried
 from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
 from sointer.viz.report.page import render_template
@@ -309,6 +308,6 @@ def _explained(
 def _quality(explainer: Explainer) -> str:
     """How well it was learned which image mixtures follow, where that was learned."""
     share = getattr(explainer, "held_out_agreement_", None)
-    if share is None or not isinstance(getattr(explainer, "interpreter_", None), ImageInterpreter):
+    if share is None or not hasattr(getattr(explainer, "interpreter_", None), "evidence_share"):
         return ""
     return f"For {share:.0%} of held-out mixtures of two images it was predicted which of the two they follow."

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
-from sointer._support.formatting import effects_from
+from sointer.config import POOR_SKILL
+from sointer.data.values import effects_from
 from sointer.masking.groups import FixedGroups
 from sointer.masking.rows import Source
-from sointer.training.history import POOR_SKILL
 from sointer.viz.report.content import Card, Share, confirmed_share, unusual_share
 
 if TYPE_CHECKING:

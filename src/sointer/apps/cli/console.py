@@ -1,0 +1,216 @@
+"""What a command says, where, and how it ends: results on stdout, all else on stderr, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, TextIO
+
+import typer
+
+from sointer.apps.cli import INTERRUPTED
+from sointer.errors import InputError, SointerError, SointerWarning
+
+FAILED, UNFAITHFUL, PIPE_CLOSED = 1, 3, 141
+RED, YELLOW = typer.colors.RED, typer.colors.YELLOW
+
+
+@dataclass
+class Console:
+    """The two streams of a command and how much is said on them."""
+
+    quiet: bool
+    verbose: bool
+    as_json: bool
+    out: TextIO
+    warned: list[Warning] = field(default_factory=list)
+
+    @property
+    def progress(self) -> bool | None:
+        """Progress bars: never, a line for every stage too, or on a terminal only."""
+        return False if self.quiet else True if self.verbose else None
+
+    @property
+    def binary(self) -> BinaryIO:
+        """Standard output for what is not text to us."""
+        return self.out.buffer
+
+    def say(self, line: str = "") -> None:
+        """What is going on, for people."""
+        if not self.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    def detail(self, line: str) -> None:
+        """What only those want to know who said --verbose."""
+        if self.verbose:
+            self.say(line)
+
+    def result(self, text: str, facts: Any) -> None:
+        """What was asked for: text, or with --json the facts."""
+        self.out.write(json.dumps(facts, indent=2, allow_nan=False) if self.as_json else text)
+        self.out.write("\n")
+        self.out.flush()
+
+    def warn(self, message: Warning | str, *_: Any, **__: Any) -> None:
+        """A warning in one line, once."""
+        warning = message if isinstance(message, Warning) else UserWarning(message)
+        if str(warning) in {str(known) for known in self.warned}:
+            return
+        self.warned.append(warning)
+        if not self.quiet:
+            print(f"{coloured('warning:', YELLOW)} {one_line(warning)}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def running(*, quiet: bool = False, verbose: bool = False, as_json: bool = False) -> Iterator[Console]:
+    """Run a command: whatever the user's code prints goes to stderr, and every way to fail has its exit code."""
+    console = Console(quiet, verbose, as_json, sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("always", SointerWarning)
+            warnings.showwarning = console.warn
+            yield console
+        console.out.flush()
+    except SointerError as error:
+        raise _failed(error, verbose) from error
+    except KeyboardInterrupt as error:
+        print(str(error) or "stopped", file=sys.stderr, flush=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        _let_go_of(console.out)
+        raise typer.Exit(PIPE_CLOSED) from None
+    except (OSError, MemoryError) as error:
+        raise _failed(error, verbose) from error
+    except Exception as error:
+        if isinstance(error, typer.Exit) or type(error).__module__.split(".")[0] in ("typer", "click"):
+            raise
+        raise _failed(error, verbose, "this should not happen, and is likely a mistake in sointer") from error
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error, or its type if it has none, without line breaks and other control characters."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return "".join(character if character.isprintable() else "?" for character in words)
+
+
+def coloured(text: str, colour: str) -> str:
+    """Colours on a terminal only, and not where NO_COLOR or TERM=dumb say otherwise."""
+    wanted = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return typer.style(text, fg=colour, bold=True) if wanted else text
+
+
+def _failed(error: BaseException, verbose: bool, unexpected: str | None = None) -> typer.Exit:
+    """Say what went wrong; where it went wrong is for those who said --verbose."""
+    message = one_line(error)
+    if unexpected is not None:
+        message = f"{type(error).__name__}: {message} ({unexpected}; run the same with --verbose to see where)"
+    if verbose:
+        traceback.print_exception(error)
+    print(f"{coloured('error:', RED)} {message}", file=sys.stderr, flush=True)
+    return typer.Exit(FAILED)
+
+
+def _let_go_of(out: TextIO) -> None:
+    """Nobody reads any more: what is still to be flushed at the end must not complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, out.fileno())
+    except (OSError, ValueError):
+        pass
+    finally:
+        os.close(nowhere)
+
+
+ExplainerPath = Annotated[
+    Path, typer.Argument(metavar="EXPLAINER", help="The folder that `sointer fit` wrote.", show_default=False)
+]
+DataPath = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        "-d",
+        metavar="FILE",
+        help="Rows: CSV with a header, Parquet, .npy, or .npz (sparse rows too).",
+        show_default=False,
+    ),
+]
+MODEL_HELP = (
+    "What to explain: module:name (a function X -> Y or a fitted estimator, importable from the working "
+    "directory), model.onnx, or the URL of a model server."
+)
+ModelSpec = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=MODEL_HELP, show_default=False)]
+OptionalModelSpec = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="MODEL", help="The model that was explained, as for fit, to ask it again."),
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        metavar="METHOD",
+        help="Of an estimator: predict or predict_proba. Default: probabilities where they agree with predict.",
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="HEADER",
+        help="For model servers, 'Name: value', repeatable. Keep secrets off the command line: ${VARIABLE} in single "
+        "quotes is read from the environment, @FILE as the value from a file. Values are never shown.",
+    ),
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--target", "-t", metavar="OUTPUT", help="Only this output, by name or number; repeatable."),
+]
+K = Annotated[
+    str | None,
+    typer.Option("--k", "-k", metavar="K", help="How many features to select, or auto: those that matter."),
+]
+TextColumn = Annotated[
+    str | None, typer.Option("--text", metavar="COLUMN", help="The column of texts, for explainers of texts.")
+]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result and errors only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more; for errors, where they happened.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
+
+
+def as_k(text: str | None) -> int | Literal["auto"] | None:
+    """What --k says: a number, or "auto"; the explainer checks the rest."""
+    if text is None:
+        return None
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"--k must be a whole number or auto, got {text!r}.") from None
+
+
+def how_many(k: int | str) -> str:
+    """How many features are selected, in words."""
+    return "those that matter" if k == "auto" else str(k)
+
+
+def refuse_existing(path: Path, force: bool) -> None:
+    """Nothing is overwritten by accident."""
+    if not force and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise InputError(f"{path} exists; nothing was written. Choose another --out, or overwrite it with --force.")
+
+
+def check_parent(path: Path) -> None:
+    """A file can only be written into a folder that is there; better said before the work than after it."""
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {path.absolute().parent}. Create it first.")
+    if path.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder, expected the name of a file.")

@@ -1,0 +1,172 @@
+"""`sointer explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sointer.apps.cli.console import (
+    Console,
+    DataPath,
+    ExplainerPath,
+    Force,
+    Headers,
+    Json,
+    K,
+    Method,
+    OptionalModelSpec,
+    Quiet,
+    TextColumn,
+    Verbose,
+    as_k,
+    check_parent,
+    refuse_existing,
+    running,
+)
+
+STDOUT = Path("-")
+
+
+def explain(
+    explainer: ExplainerPath,
+    data: DataPath,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help=".parquet, .csv or .jsonl; - is standard output, as CSV.", show_default=False),
+    ],
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="OUTPUT",
+            help="An output by name or number, of masks a pixel such as 12,20; repeatable; or all.",
+        ),
+    ] = None,
+    k: K = None,
+    text: TextColumn = None,
+    model: OptionalModelSpec = None,
+    query: Annotated[
+        bool,
+        typer.Option("--query/--no-query", help="Query the model once per row, and explain what it predicts."),
+    ] = True,
+    refine: Annotated[
+        int,
+        typer.Option("--refine", min=0, metavar="N", help="Up to N more queries a row, for what the model confirms."),
+    ] = 0,
+    verify: Annotated[
+        int, typer.Option("--verify", min=0, metavar="N", help="Ask the model whether it confirms the first N rows.")
+    ] = 0,
+    method: Method = None,
+    header: Headers = None,
+    chunk_rows: Annotated[int | None, typer.Option("--chunk-rows", min=1, help="Rows read at a time.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Which features decided an output, row by row?
+
+    The file may be of any size. Writes one record for each row and selected feature: sample, target, value,
+    value_source, rank, feature, score. With --model the value is what the model predicts, and each row is sent to it
+    once; without, it is what the explainer expects. --refine, --verify and raw texts need the model.
+
+    Where they are known, records also have: needed (false for a feature that is there only because --k asked for as
+    many), effect (which way it pushes the output, and how far, in its unit) and locality (see sointer info). The score
+    is relevance, without a sign.
+
+    \b
+    Examples:
+      sointer explain why/ --data new.parquet --target games --model model:predict --out why.parquet
+      sointer explain why/ --data new.csv --target all --k 3 --out - | head
+      sointer explain why/ --data new.csv -t games --model model:predict --refine 25 --verify 100 --out why.csv
+    """
+    with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        from sointer.apps.cli.inputs import open_explainer, read_targets
+        from sointer.errors import InputError
+        from sointer.io.stream import stream_explain
+
+        if out != STDOUT:
+            refuse_existing(out, force)
+            check_parent(out)
+        for option, wanted in (("--refine", refine), ("--verify", verify)):
+            if wanted and model is None:
+                raise InputError(f"{option} asks the model; name it with --model, as for sointer fit.")
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        if not target and len(opened.targets_) > 1:
+            names = [opened.output_names_[t] for t in opened.targets_[:5]]
+            raise InputError(f"--target is missing; give one of {', '.join(names)} ..., or all.")
+        targets = read_targets(target, opened.output_names_, masks=opened.outputs_.shape is not None)
+        question: dict[str, Any] = {
+            "target": "all" if targets is None else targets,
+            "k": as_k(k),
+            "query": query,
+            "refine": refine,
+            "text_column": text,
+        }
+        done = stream_explain(
+            opened,
+            data,
+            destination(out, console),
+            chunk_rows=chunk_rows,
+            progress=console.progress,
+            **question,
+        )
+        fidelity = confirmed(opened, data, verify, question) if verify else None
+        if model is None or not query:
+            instead = "name it with --model" if model is None else "leave out --no-query"
+            console.say(f"values are expected ones: the model was not queried; {instead} to explain what it predicts")
+        tell(console, done, out, fidelity)
+
+
+def destination(out: Path, console: Console) -> Any:
+    """Where records go: a Parquet file by its name, text for everything else."""
+    from sointer.errors import InputError
+    from sointer.io.writers import TextWriter
+
+    if out == STDOUT:
+        return TextWriter(console.binary, as_json=console.as_json)
+    kind = out.suffix.lower()
+    if kind in (".csv", ".jsonl"):
+        return TextWriter(out, as_json=kind == ".jsonl")
+    if kind not in (".parquet", ".pq"):
+        raise InputError(f"--out {out}: expected a name that ends in .parquet, .csv or .jsonl, or - (standard output).")
+    return out
+
+
+def confirmed(explainer: Any, data: Path, n_rows: int, question: dict[str, Any]) -> float:
+    """The share of the first rows for which the model predicts the value explained from what was selected."""
+    import numpy as np
+
+    from sointer.apps.cli.inputs import first_rows
+    from sointer.io.writers import Question
+
+    asked = Question.of(explainer, question["target"], question["k"], question["refine"], question["query"])
+    rows = first_rows(data, explainer, n_rows, question["text_column"])
+    parts = asked.explain(explainer, rows, None, n_rows)
+    return float(np.concatenate([explanation.verify().agreement for explanation, _ in parts]).mean())
+
+
+def tell(console: Console, done: Any, out: Path, fidelity: float | None) -> None:
+    """How much was written, how fast, and whether the model agrees."""
+    asked = f", asking the model about {done.n_queries:,}" if done.n_queries else ""
+    text = (
+        f"explained {done.n_rows:,} rows in {done.seconds:.1f} s ({done.rows_per_second:,.0f} a second){asked}; "
+        f"{done.n_records:,} records in {out}"
+    )
+    if fidelity is not None:
+        text += f"\non the first rows the model predicts the same from the selected features in {fidelity:.1%} of cases"
+    facts = {
+        "out": str(out),
+        "n_rows": done.n_rows,
+        "n_records": done.n_records,
+        "n_queries": done.n_queries,
+        "seconds": round(done.seconds, 3),
+        "fidelity": fidelity,
+    }
+    if out == STDOUT:
+        console.say(text)
+    else:
+        console.result(text, facts)

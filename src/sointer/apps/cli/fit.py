@@ -1,0 +1,169 @@
+"""`sointer fit`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sointer.apps.cli.console import (
+    Console,
+    DataPath,
+    Force,
+    Headers,
+    Json,
+    K,
+    Method,
+    ModelSpec,
+    Quiet,
+    Seed,
+    Targets,
+    Verbose,
+    as_k,
+    how_many,
+    refuse_existing,
+    running,
+)
+
+
+def fit(
+    model: ModelSpec,
+    data: DataPath,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the explainer.", show_default=False)],
+    k: K = None,
+    target: Targets = None,
+    query_budget: Annotated[
+        int | None, typer.Option("--query-budget", min=1, help="Most rows that the model may be asked about.")
+    ] = None,
+    seed: Seed = 0,
+    removal: Annotated[
+        str,
+        typer.Option(
+            "--removal",
+            metavar="HOW",
+            help='What "absent" means: zero, mean, marginal (the values of another row), conditional (of one that is '
+            "alike), blur (images), or auto.",
+        ),
+    ] = "auto",
+    preset: Annotated[str, typer.Option("--preset", metavar="NAME", help="default, or paper: as published.")] = (
+        "default"
+    ),
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="Folder that keeps every answer; the same command then goes on from there."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="COLUMN", help="A column that the model does not get, such as an id."),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="COLUMN", help="The column of texts, for models of texts.")
+    ] = None,
+    feature_names: Annotated[
+        str | None, typer.Option("--feature-names", metavar="NAMES", help="a,b,c or @FILE with one name a line.")
+    ] = None,
+    output_names: Annotated[
+        str | None, typer.Option("--output-names", metavar="NAMES", help="a,b,c or @FILE with one name a line.")
+    ] = None,
+    output_kind: Annotated[
+        str | None,
+        typer.Option(
+            "--output-kind",
+            metavar="KIND",
+            help="binary, categorical, probability or continuous; for single outputs a=probability,b=continuous.",
+        ),
+    ] = None,
+    method: Method = None,
+    header: Headers = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Most rows in one call.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Learn to explain a model, from the outside.
+
+    The model is asked about your rows, whole and with parts removed. It is not stored in the explainer.
+
+    Columns are chosen by name if the model knows names (a scikit-learn model fitted on a DataFrame does); else all are
+    used but those you drop. By default, those features are selected that matter for each row.
+
+    \b
+    Examples:
+      sointer fit --model model:predict --data X.csv --out why/
+      sointer fit --model model:forest --method predict_proba --data X.parquet --drop id --out why/
+      sointer fit --model model.onnx --data X.npz --k 5 --query-budget 20000 --out why/
+      sointer fit --model https://host/v2/models/m --header 'Authorization: Bearer ${TOKEN}' --data X.csv --out why/
+    """
+    with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        from sointer import BlackBox, SOInter
+        from sointer.apps.cli.inputs import describe, load_model, read_names, read_targets, read_to_fit
+
+        refuse_existing(out, force)
+        names = read_names(output_names, "--output-names")
+        # A pipeline of texts is cut behind its vectoriser first, and so must stay an estimator until fit.
+        of_box = method if text is None else None
+        black_box = load_model(model, headers=header, method=of_box, batch_size=batch_size)
+        X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text)
+        console.say(f"{describe(X)} in {data}{_left_out(left_out)}")
+        explainer = SOInter(
+            black_box,
+            k="auto" if k is None else as_k(k),  # type: ignore[arg-type]
+            removal=removal,
+            preset=preset,  # type: ignore[arg-type]
+            feature_names=read_names(feature_names, "--feature-names"),
+            output_names=names,
+            output_kind=read_kinds(output_kind),  # type: ignore[arg-type]
+            method=method if text is not None else None,
+            query_budget=query_budget,
+            batch_size=None if isinstance(black_box, BlackBox) else batch_size,
+            random_state=seed,
+            verbose=console.progress,
+        )
+        started = time.perf_counter()
+        targets = read_targets(target, names or getattr(black_box, "output_names", None) or [])
+        explainer.fit(X, targets=targets, **({} if checkpoint is None else {"checkpoint": checkpoint}))
+        explainer.set_params(verbose=None).save(out)  # how much to print is not for the next command to know
+        tell(console, explainer, out, time.perf_counter() - started)
+
+
+def read_kinds(text: str | None) -> str | dict[str, str] | None:
+    """One kind for all outputs, or kinds by name."""
+    if text is None or "=" not in text:
+        return text
+    return {name.strip(): kind.strip() for name, _, kind in (part.rpartition("=") for part in text.split(","))}
+
+
+def tell(console: Console, explainer: Any, out: Path, seconds: float) -> None:
+    """What was learned, and what to do next."""
+    from sointer.errors import InterruptedFitWarning
+
+    facts = {
+        "explainer": str(out),
+        "n_features": explainer.n_features_in_,
+        "outputs": explainer.output_names_,
+        "k": explainer.k,
+        "n_queries": explainer.n_queries_,
+        "held_out_agreement": explainer.held_out_agreement_,
+        "held_out_skill": explainer.held_out_skill_,
+        "seconds": round(seconds, 3),
+        "warnings": [str(warning) for warning in console.warned],
+    }
+    text = (
+        f"wrote {out}: explains {len(explainer.targets_)} outputs, by {how_many(explainer.k)} of "
+        f"{explainer.n_features_in_:,} features\nasked the model about {explainer.n_queries_:,} rows in "
+        f"{seconds:.0f} s; on held-out answers what was learned agrees with it on {explainer.held_out_agreement_:.1%}"
+    )
+    console.result(text, facts)
+    if any(isinstance(warning, InterruptedFitWarning) for warning in console.warned):
+        raise KeyboardInterrupt
+    example = explainer.output_names_[explainer.targets_[0]]
+    console.say(f"next: sointer explain {out} --data FILE --target {example!r} --out why.parquet")
+
+
+def _left_out(names: list[str]) -> str:
+    if not names:
+        return ""
+    return f"; not used: {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"

@@ -1,0 +1,159 @@
+"""`sointer info`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sointer.apps.cli.console import ExplainerPath, Json, Verbose, how_many, running
+
+MOST_NAMES, MOST_PLACES = 8, 4
+
+
+def info(explainer: ExplainerPath, as_json: Json = False, verbose: Verbose = False) -> None:
+    """What an explainer explains, and how well it learned.
+
+    \b
+    Examples:
+      sointer info why/
+      sointer info why/ --verbose              all names, and the history of the training
+      sointer info why/ --json | jq .outputs
+    """
+    with running(verbose=verbose, as_json=as_json) as console:
+        from sointer.apps.cli.inputs import open_explainer
+
+        facts = describe(open_explainer(explainer, console), explainer)
+        console.result(as_text(facts, verbose), facts)
+
+
+def describe(explainer: Any, path: Path) -> dict[str, Any]:
+    """Everything worth knowing, as plain values."""
+    from sointer.apps.cli.inputs import saved_facts
+
+    saved, image, outputs = saved_facts(path), explainer.input_format_.image, explainer.outputs_
+    kind = "texts" if saved.get("takes_text") else explainer.input_format_.kind
+    takes = "images" if image is not None else {"csr": "sparse rows", "texts": "texts"}.get(kind, "rows")
+    return {
+        "explainer": str(path),
+        "sointer": saved.get("sointer"),
+        "bytes": sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
+        "takes": takes,
+        "features": list(explainer.input_format_.feature_names) if image is None else explainer.n_features_in_,
+        "groups": explainer.groups_.unit_names if explainer.groups_.spec is not None else None,
+        "outputs": list(explainer.output_names_) if outputs.shape is None else list(outputs.shape),
+        "output_kind": outputs.kind,
+        "targets": [explainer.output_names_[t] for t in explainer.targets_] if outputs.shape is None else None,
+        "k": explainer.k,
+        "removal": explainer.removal_.name,
+        "preset": explainer.preset,
+        "structured": explainer.structured,
+        "random_state": explainer.random_state,
+        "n_queries": explainer.n_queries_,
+        "held_out_agreement": explainer.held_out_agreement_,
+        "held_out_skill": explainer.held_out_skill_,
+        "output_quality": quality_of(explainer),
+        "localities": localities_of(explainer),
+        "history": explainer.history_,
+    }
+
+
+def quality_of(explainer: Any) -> list[dict[str, Any]] | None:
+    """How well each target was learned, by held-out outputs; None of masks, whose targets are pixels."""
+    if explainer.outputs_.shape is not None:
+        return None
+
+    def plain(value: float) -> float | None:
+        return None if value != value else float(value)
+
+    return [
+        {
+            "output": explainer.output_names_[target],
+            "kind": explainer.outputs_.kinds[target],
+            "agreement": plain(explainer.output_agreement_[target]),
+            "skill": plain(explainer.output_skill_[target]),
+        }
+        for target in explainer.targets_
+    ]
+
+
+def localities_of(explainer: Any) -> list[dict[str, Any]] | None:
+    """Where which features decide each target; None where localities are not looked for."""
+    if "locality" not in explainer.known_columns:
+        return None
+    found = [explainer.localities(target) for target in explainer.targets_]
+    return [
+        {
+            "output": one.target,
+            "decided": one.decided,
+            "localities": [
+                {"number": leaf.number, "where": leaf.where, "share": leaf.share, "features": list(leaf.features)}
+                for leaf in one
+            ],
+        }
+        for one in found
+    ]
+
+
+def as_text(facts: dict[str, Any], verbose: bool) -> str:
+    """The same for people."""
+    features, outputs, targets = facts["features"], facts["outputs"], facts["targets"]
+    n_features = features if isinstance(features, int) else len(features)
+    of_masks = targets is None
+    lines = {
+        "explains": f"masks of {outputs[0]} x {outputs[1]} pixels ({facts['output_kind']})"
+        if of_masks
+        else f"{len(targets)} of {len(outputs)} outputs ({facts['output_kind']}): {listed(targets, verbose)}",
+        "by": f"{how_many(facts['k'])} of {n_features:,} "
+        + ("pixels" if isinstance(features, int) else f"features: {listed(features, verbose)}"),
+        "groups": "" if facts["groups"] is None else listed(facts["groups"], verbose),
+        "takes": facts["takes"],
+        "removal": facts["removal"],
+        "queries": f"{facts['n_queries']:,} rows in fit",
+        "agreement": f"{facts['held_out_agreement']:.1%} of held-out outputs predicted correctly; "
+        f"{max(0.0, facts['held_out_skill']):.0%} of the errors of always guessing the usual value are avoided",
+        "settings": f"preset {facts['preset']}, seed {facts['random_state']}"
+        + ("" if facts["structured"] else ", each output alone"),
+        "on disk": f"{facts['bytes'] / 1e6:.1f} MB, saved by sointer {facts['sointer']}",
+    }
+    text = [f"{name:<13} {value}" for name, value in lines.items() if value]
+    text += output_lines(facts, verbose)
+    if verbose:
+        text += ["", *(", ".join(f"{name} {_short(value)}" for name, value in row.items()) for row in facts["history"])]
+    return "\n".join(text)
+
+
+def output_lines(facts: dict[str, Any], verbose: bool) -> list[str]:
+    """Each target with its quality, and where which features decide it."""
+    if facts["output_quality"] is None:
+        return []
+    places = {one["output"]: one for one in facts["localities"] or []}
+    shown = facts["output_quality"] if verbose else facts["output_quality"][:MOST_NAMES]
+    lines = [""]
+    for one in shown:
+        agreement, skill = (("-" if one[name] is None else f"{one[name]:.1%}") for name in ("agreement", "skill"))
+        lines.append(f"{one['output']} ({one['kind']}): agreement {agreement}, skill {skill}")
+        if (found := places.get(one["output"])) is None:
+            continue
+        head = "" if found["decided"] else "many features contribute, the strongest: "
+        leaves = found["localities"]
+        for leaf in leaves if verbose else leaves[:MOST_PLACES]:
+            lines.append(
+                f"  {leaf['share']:>4.0%} {leaf['where']}: {head}{listed(leaf['features'], verbose) or 'nothing'}"
+            )
+        if not verbose and len(leaves) > MOST_PLACES:
+            lines.append(f"  and {len(leaves) - MOST_PLACES} more localities (--verbose)")
+    if len(shown) < len(facts["output_quality"]):
+        lines.append(f"and {len(facts['output_quality']) - len(shown):,} more outputs (--verbose)")
+    return lines
+
+
+def listed(names: list[str], all_of_them: bool) -> str:
+    """Names, but not more than a line of them."""
+    shown = names if all_of_them else names[:MOST_NAMES]
+    return ", ".join(map(str, shown)) + (f" and {len(names) - len(shown):,} more" if len(shown) < len(names) else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({len(value)} values)"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

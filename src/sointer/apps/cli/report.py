@@ -1,0 +1,75 @@
+"""`sointer report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sointer.apps.cli.console import (
+    DataPath,
+    ExplainerPath,
+    Force,
+    Headers,
+    Json,
+    K,
+    Method,
+    OptionalModelSpec,
+    Quiet,
+    Targets,
+    TextColumn,
+    Verbose,
+    as_k,
+    check_parent,
+    refuse_existing,
+    running,
+)
+
+
+def report(
+    explainer: ExplainerPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", show_default=False)],
+    target: Targets = None,
+    rows: Annotated[int | None, typer.Option("--rows", "-n", min=1, help="Most rows that are shown.")] = None,
+    k: K = None,
+    title: Annotated[str | None, typer.Option("--title", help="The title of the page.")] = None,
+    text: TextColumn = None,
+    model: OptionalModelSpec = None,
+    method: Method = None,
+    header: Headers = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a page for a colleague: one HTML file that works offline.
+
+    With --model it explains what the model predicts, and says how often the model confirms what was selected;
+    without, it explains what is expected of the model.
+
+    \b
+    Examples:
+      sointer report why/ --data X.csv --out why.html
+      sointer report why/ --data X.csv --model model:predict --target games --title "Why games?" --out why.html
+    """
+    with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
+
+        refuse_existing(out, force)
+        check_parent(out)
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        masks = opened.outputs_.shape is not None
+        settings: dict[str, Any] = {
+            "targets": read_targets(target, opened.output_names_, masks=masks),
+            "n_samples": rows,
+            "k": as_k(k),
+            "title": title,
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        X = read_to_explain(data, opened, text)
+        console.say("writing the page ...")
+        path = opened.report(X, out, **given)
+        size = path.stat().st_size
+        console.result(f"wrote {path} ({size / 1e6:.1f} MB)", {"report": str(path), "bytes": size})

@@ -1,0 +1,70 @@
+"""`sointer serve`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sointer.apps.cli.console import (
+    ExplainerPath,
+    Headers,
+    Method,
+    OptionalModelSpec,
+    Quiet,
+    TextColumn,
+    Verbose,
+    running,
+)
+
+SHOWN_ROWS = 200
+
+
+def serve(
+    explainer: ExplainerPath,
+    host: Annotated[str, typer.Option("--host", help="Where to listen; 0.0.0.0 is everywhere.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", "-d", metavar="FILE", help="Rows to pick on the page; all who see it see them."),
+    ] = None,
+    text: TextColumn = None,
+    model: OptionalModelSpec = None,
+    method: Method = None,
+    header: Headers = None,
+    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Most rows in a request.")] = 1000,
+    max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Largest request.")] = 2**22,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="Threads that explain.", show_default="processors, to 4")
+    ] = None,
+    queue: Annotated[int, typer.Option("--queue", min=0, help="Requests that may wait; more get 429.")] = 64,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.001, help="Seconds a request may take to arrive, and to be answered.")
+    ] = 30.0,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Explain over HTTP, with a page to try it.
+
+    \b
+    Examples:
+      sointer serve why/                       then open http://127.0.0.1:8000
+      sointer serve why/ --port 9000 --data X.csv --model model:predict
+    """
+    with running(quiet=quiet, verbose=verbose) as console:
+        from sointer.apps.cli.inputs import first_rows, open_explainer
+        from sointer.errors import require_extra
+
+        for module in ("fastapi", "uvicorn", "jinja2"):
+            require_extra(module, "serve")
+        serving = import_module("sointer.apps.serve")
+        threads = {} if concurrency is None else {"concurrency": concurrency}
+        limits = serving.Limits(
+            max_body_bytes=max_body_bytes, max_rows=max_rows, queue=queue, timeout=timeout, **threads
+        )
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        examples = None if data is None else first_rows(data, opened, SHOWN_ROWS, text)
+        name = explainer.resolve().name
+        serving.run(opened, host=host, port=port, name=name, examples=examples, limits=limits, quiet=quiet)

@@ -1,0 +1,249 @@
+"""The web application: which address gives what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from sointer._support.strict_json import as_finite
+from sointer._version import __version__
+from sointer.apps.serve import open_inference
+from sointer.apps.serve.limits import Limits
+from sointer.apps.serve.page import render_page
+from sointer.apps.serve.request import Question, Refusal, read_question, refusal_of
+from sointer.apps.serve.response import Writer, to_bytes
+from sointer.apps.serve.rows import names_in_fit
+from sointer.apps.serve.security import Guard
+from sointer.apps.serve.worker import Desk, Write
+from sointer.explainers.base import Explainer
+
+ROWS = {
+    "description": "Records, columns with data, lists in the order of the features, or texts.",
+    "oneOf": [
+        {"type": "array", "items": {"type": "object"}},
+        {"type": "array", "items": {"type": "array"}},
+        {"type": "array", "items": {"type": "string"}},
+        {
+            "type": "object",
+            "required": ["columns", "data"],
+            "properties": {
+                "columns": {"type": "array", "items": {"type": "string"}},
+                "data": {"type": "array", "items": {"type": "array"}},
+            },
+        },
+    ],
+}
+QUESTION = {
+    "type": "object",
+    "required": ["rows"],
+    "additionalProperties": False,
+    "properties": {
+        "rows": ROWS,
+        "target": {"description": "The name or number of an output; or a list, one for each row."},
+        "k": {"description": 'How many features to select, or "auto".'},
+        "predicted": {"type": "array", "description": "The model's outputs for each row, if they are known."},
+        "query": {"type": "boolean", "description": "Query the model, if there is one, for what it predicts (true)."},
+        "verify": {"type": "boolean", "description": "Ask the model whether it predicts the same from these alone."},
+        "format": {"enum": ["rows", "table"], "description": "One entry per row, or per row and feature."},
+    },
+}
+INFERENCE = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {
+        "id": {"type": "string"},
+        "inputs": {"type": "array", "items": {"type": "object", "required": ["name", "shape", "datatype", "data"]}},
+        "outputs": {"type": "array", "items": {"type": "object", "required": ["name"]}},
+        "parameters": {"type": "object", "description": "target, k, query, verify"},
+    },
+}
+REFUSALS = {
+    400: "The body is not JSON.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large.",
+    415: "The body is not said to be JSON.",
+    422: "What was asked cannot be answered; the reply says why.",
+    429: "Too many requests are waiting; try again after the seconds in Retry-After.",
+    502: "The model that is explained failed.",
+    503: "No answer in time, or the server is shutting down; try again.",
+}
+ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+
+
+def with_body(schema: dict[str, Any]) -> dict[str, Any]:
+    """The part of OpenAPI about a request's body."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def refusals() -> dict[int | str, dict[str, Any]]:
+    """The part of OpenAPI about what is refused."""
+    content = {"application/json": {"schema": ERROR}}
+    return {status: {"description": why, "content": content} for status, why in REFUSALS.items()}
+
+
+def info(explainer: Explainer, name: str, limits: Limits) -> dict[str, Any]:
+    """What can be asked."""
+    image, outputs = explainer.input_format_.image, explainer.outputs_
+    takes = "images" if image is not None else "texts" if explainer.text_ is not None else "rows"
+    facts = {
+        "name": name,
+        "sointer": __version__,
+        "takes": takes,
+        "features": names_in_fit(explainer.input_format_) if takes == "rows" else None,
+        "n_features": explainer.n_features_in_,
+        "missing_is_zero": takes == "rows" and explainer.input_format_.kind == "csr",
+        "image": None if image is None else [image.channels, image.height, image.width],
+        "groups": explainer.groups_.unit_names if explainer.groups_.spec is not None and image is None else None,
+        "targets": [explainer.output_names_[t] for t in explainer.targets_] if outputs.shape is None else None,
+        "masks": outputs.shape,
+        "output_kind": outputs.kind,
+        "k": explainer.k,
+        "has_model": explainer.black_box_ is not None,
+        "held_out_agreement": getattr(explainer, "held_out_agreement_", None),
+        "held_out_skill": getattr(explainer, "held_out_skill_", None),
+        "known": list(explainer.known_columns),
+        "limits": asdict(limits),
+    }
+    plain: dict[str, Any] = as_finite(facts)
+    return plain
+
+
+def metrics(desk: Desk, replies: Counter[int]) -> str:
+    """Counters, in the text format that Prometheus reads."""
+    lines = ["# TYPE sointer_replies_total counter"]
+    lines += [f'sointer_replies_total{{status="{status}"}} {n}' for status, n in sorted(replies.items())]
+    for name, kind, value in (
+        ("sointer_rows_explained_total", "counter", desk.batches.n_explained),
+        ("sointer_batches_total", "counter", desk.batches.n_batches),
+        ("sointer_requests_inside", "gauge", desk.n_inside),
+        ("sointer_places", "gauge", desk.limits.n_places),
+    ):
+        lines += [f"# TYPE {name} {kind}", f"{name} {value}"]
+    return "\n".join(lines) + "\n"
+
+
+def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, hosts: tuple[str, ...] | None) -> FastAPI:
+    """Put it together; `app.state.desk` is where requests wait, `app.state.replies` counts them."""
+    desk, writer, replies = Desk(explainer, limits), Writer(explainer), Counter[int]()
+    facts = info(explainer, name, limits)
+    page, policy = render_page(explainer, facts, examples)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        desk.closing = True
+        desk.batches.close()
+
+    # The pages that FastAPI offers on its own load scripts from elsewhere.
+    app = FastAPI(title="sointer", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.add_middleware(Guard, hosts=hosts, replies=replies)
+    app.state.desk, app.state.replies = desk, replies
+    for kind in (Refusal, HTTPException, Exception):
+        app.add_exception_handler(kind, refuse)
+
+    def read_explain(content: dict[str, Any]) -> tuple[Question, Write]:
+        return read_question(explainer, content, limits), writer.write
+
+    def read_infer(content: dict[str, Any]) -> tuple[Question, Write]:
+        open_inference.wanted_outputs(content)
+        question = open_inference.read_infer(explainer, content, limits)
+        return question, partial(open_inference.write_infer, explainer, writer, name, content)
+
+    @app.get("/", include_in_schema=False)
+    async def front() -> Response:
+        return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return Response(status_code=204)
+
+    @app.post("/explain", openapi_extra=with_body(QUESTION), responses=refusals())
+    async def explain(request: Request) -> Response:
+        """Which features decided an output, for each row."""
+        return await answered(desk, request, read_explain)
+
+    @app.get("/info")
+    async def about() -> Response:
+        """What can be asked."""
+        return as_json(facts)
+
+    @app.get("/healthz")
+    async def healthy() -> Response:
+        """Whether requests are accepted."""
+        return ready()
+
+    @app.get("/metrics")
+    async def counters() -> Response:
+        """Counters in the text format of Prometheus."""
+        return Response(metrics(desk, replies), media_type="text/plain; version=0.0.4")
+
+    @app.get("/v2")
+    async def server() -> Response:
+        """Open Inference Protocol: the server."""
+        return as_json({"name": "sointer", "version": __version__, "extensions": []})
+
+    @app.get("/v2/health/live")
+    async def live() -> Response:
+        return as_json({"live": True})
+
+    @app.get("/v2/health/ready")
+    async def ready_server() -> Response:
+        return ready()
+
+    @app.get("/v2/models/{model}")
+    async def described(model: str) -> Response:
+        """Open Inference Protocol: what the explainer takes and gives."""
+        check_name(model)
+        return as_json(open_inference.metadata(explainer, name))
+
+    @app.get("/v2/models/{model}/ready")
+    async def ready_model(model: str) -> Response:
+        check_name(model)
+        return ready()
+
+    @app.post("/v2/models/{model}/infer", openapi_extra=with_body(INFERENCE), responses=refusals())
+    async def infer(model: str, request: Request) -> Response:
+        """Open Inference Protocol: explain rows given as tensors."""
+        check_name(model)
+        return await answered(desk, request, read_infer)
+
+    def check_name(model: str) -> None:
+        if model != name:
+            raise Refusal(404, f"There is no model {model!r:.60}; this server has {name!r}.")
+
+    def ready() -> Response:
+        return as_json({"ready": not desk.closing}, 503 if desk.closing else 200)
+
+    return app
+
+
+async def answered(desk: Desk, request: Request, read: Any) -> Response:
+    """A reply, also where something went wrong."""
+    try:
+        return await desk.answer(request, read)
+    except Exception as error:
+        return refused(refusal_of(error))
+
+
+async def refuse(request: Request, error: Exception) -> Response:
+    """The reply to requests that reach no address, or fail on their way."""
+    if isinstance(error, HTTPException):
+        why = {404: "There is nothing at this address.", 405: "This address does not take that method."}
+        told = why.get(error.status_code, str(error.detail))
+        return as_json({"error": told}, error.status_code, dict(error.headers or {}))
+    return refused(refusal_of(error))
+
+
+def refused(refusal: Refusal) -> Response:
+    return as_json({"error": refusal.why}, refusal.status, refusal.headers)
+
+
+def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(to_bytes(content), status, headers, media_type="application/json")

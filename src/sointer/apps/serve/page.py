@@ -1,0 +1,79 @@
+"""The page at /: paste or pick a row, choose an output, see what decided it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import Any
+
+import numpy as np
+
+from sointer._support import containers
+from sointer._support.strict_json import as_finite
+from sointer.apps.serve.rows import names_in_fit, row_as_json
+from sointer.explainers.base import Explainer
+from sointer.viz.report.page import render_template
+from sointer.viz.report.samples import names_of_samples
+
+MOST_EXAMPLES, MOST_NAMES = 200, 2000
+
+
+def render_page(explainer: Explainer, facts: dict[str, Any], examples: Any) -> tuple[str, str]:
+    """The page, and the policy that lets browsers run its own scripts and no others."""
+    shown, drawn = _examples(explainer, examples)
+    data = {
+        "takes": facts["takes"],
+        "features": (facts["features"] or [])[:MOST_NAMES],
+        "nFeatures": facts["n_features"],
+        "missingIsZero": facts["missing_is_zero"],
+        "targets": facts["targets"] or [],
+        "k": facts["k"],
+        "hasModel": facts["has_model"],
+        "examples": as_finite(shown),
+        "typical": None if drawn is None else as_finite(drawn),
+        "name": facts["name"],
+    }
+    page = render_template("serve.html", data=data, facts=facts)
+    sources = {kind: re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL) for kind in ("script", "style")}
+    script, style = (" ".join(map(_digest, sources[kind])) for kind in ("script", "style"))
+    policy = (
+        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return page, policy
+
+
+def _digest(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def _examples(explainer: Explainer, examples: Any) -> tuple[list[dict[str, Any]], Any]:
+    """Rows to pick, by name, and a row to begin with that is nobody's."""
+    if explainer.input_format_.image is not None:
+        return [], None
+    names = names_in_fit(explainer.input_format_)
+    if examples is None:
+        return [], _typical(explainer, names)
+    if not isinstance(examples, list):
+        explainer.input_format_.encode(examples, caller="examples")
+    n = min(MOST_EXAMPLES, containers.n_rows(examples))
+    X = containers.rows(examples, np.arange(n))
+    called = names_of_samples(X, None)
+    return [{"name": called[i], "row": row_as_json(X, i, names)} for i in range(n)], None
+
+
+def _typical(explainer: Explainer, names: list[str]) -> Any:
+    """The mean of the training rows: rows themselves may be private. Of mostly-zero rows, its largest entries."""
+    if explainer.text_ is not None:
+        return ""
+    mean = np.asarray(explainer.background_.rows.mean(axis=0), dtype=np.float64).reshape(1, -1)
+    if explainer.input_format_.kind == "csr":
+        largest = np.argsort(-mean[0], kind="stable")[:5]
+        return {names[place]: 1 for place in sorted(largest.tolist())}
+    X = explainer.input_format_.decode(mean)
+    return {name: _rounded(value) for name, value in row_as_json(X, 0, names).items()}
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.3g}") if isinstance(value, float) else value

@@ -1,0 +1,309 @@
+"""What is asked: rows, a target for each, how many features; checked before it waits for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from sointer._support import containers
+from sointer._support.strict_json import parse
+from sointer._support.validation import _some as some
+from sointer._support.validation import check_k, is_integer
+from sointer.apps.serve.limits import Limits
+from sointer.apps.serve.rows import LONGEST_NAME, hint, read_rows
+from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
+from sointer.explainers.base import Explainer
+
+KEYS = ("rows", "target", "k", "predicted", "query", "verify", "format")
+FORMATS = ("rows", "table")
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is to be explained."""
+
+    X: Any
+    targets: list[Any]
+    """One for each row."""
+    k: int | Literal["auto"]
+    verify: bool = False
+    format: str = "rows"
+    predicted: Any = None
+    """The model's outputs for every row, where the client knows them."""
+    query: bool = True
+    """Whether the model, if there is one, is queried for what it predicts."""
+    has_model: bool = False
+    asks_for_size: bool = False
+    """Whether the model is queried for how many features are enough."""
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.targets)
+
+    @property
+    def asks_model(self) -> bool:
+        return self.is_checked or (self.has_model and self.query and self.predicted is None)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the model is asked about masked rows."""
+        return self.verify or self.asks_for_size
+
+    def goes_with(self, other: Question) -> bool:
+        """Whether both can be explained in one go: not where masked rows are asked about, predictions are given, only
+        one leaves the size open, or regions are counted."""
+        if self.query != other.query or getattr(self.X, "ndim", 2) == 4 or (self.k == "auto") != (other.k == "auto"):
+            return False
+        return not any(one.is_checked or one.predicted is not None for one in (self, other))
+
+
+def read_question(explainer: Explainer, content: dict[str, Any], limits: Limits) -> Question:
+    """The question that a body of JSON asks."""
+    unknown = sorted(set(content) - set(KEYS))
+    if unknown:
+        raise InputError(f"the body has {unknown[0]!r:.60}, which is not known. {hint(unknown[0], KEYS)}")
+    if "rows" not in content:
+        raise InputError('the body lacks "rows": what is to be explained, such as [{"name": value, ...}].')
+    verify, format = content.get("verify", False), content.get("format", "rows")
+    if not isinstance(verify, bool):
+        raise InputError(f"verify must be true or false, got {verify!r:.60}.")
+    if format not in FORMATS:
+        raise InputError(f"format must be {' or '.join(map(repr, FORMATS))}, got {format!r:.60}.")
+    X = read_rows(explainer, content["rows"], limits.max_rows)
+    return make_question(
+        explainer,
+        X,
+        content.get("target"),
+        content.get("k"),
+        verify,
+        format,
+        predicted=content.get("predicted"),
+        query=content.get("query", True),
+    )
+
+
+def make_question(
+    explainer: Explainer,
+    X: Any,
+    target: Any,
+    k: Any,
+    verify: bool = False,
+    format: str = "rows",
+    *,
+    predicted: Any = None,
+    query: Any = True,
+) -> Question:
+    """A question about rows of any container; whatever explain would refuse is refused here."""
+    k = check_k(explainer.k if k is None else k, explainer.groups_.n_units)
+    asks_for_size = k == "auto" and explainer.asks_for_sizes
+    if (asks_for_size or verify) and explainer.black_box_ is None:
+        what = "verify" if verify else 'k="auto"'
+        raise InputError(f"{what} needs the model, and this server has none; it was started without --model.")
+    if not isinstance(query, bool):
+        raise InputError(f"query must be true or false, got {query!r:.60}.")
+    if explainer.asks_to_explain and not query and predicted is None:
+        raise InputError(f"query is false, but {type(explainer).__name__} cannot explain without the model.")
+    n_rows = containers.n_rows(X)
+    if not isinstance(X, list):  # of texts, nothing can be wrong
+        explainer.input_format_.encode(X, caller="explain")
+    targets, has_model = _targets(explainer, target, n_rows), explainer.black_box_ is not None
+    if predicted is not None:
+        predicted = _read_predicted(explainer, predicted, n_rows)
+    return Question(X, targets, k, verify, format, predicted, query, has_model, asks_for_size)
+
+
+def _read_predicted(explainer: Explainer, predicted: Any, n_rows: int) -> Any:
+    """Rows of outputs as lists in their order, or as objects by name; masks as nested lists."""
+    if not isinstance(predicted, list | np.ndarray):
+        raise InputError(
+            f"predicted must be a list with the model's outputs for each of {n_rows} rows, got {predicted!r:.60}."
+        )
+    if len(predicted) and all(isinstance(row, dict) for row in predicted):
+        names = explainer.output_names_
+        for number, row in enumerate(predicted):
+            if set(row) != set(names):
+                raise InputError(
+                    f"predicted: row {number} names the outputs {some(sorted(map(str, row)))}, expected {some(names)}."
+                )
+        predicted = [[row[name] for name in names] for row in predicted]
+    return explainer._read_predicted(predicted, n_rows)
+
+
+def _targets(explainer: Explainer, target: Any, n_rows: int) -> list[Any]:
+    shape = explainer.outputs_.shape
+    each = target if isinstance(target, list) else [target]
+    if any(isinstance(one, str) and len(one) > 10 * LONGEST_NAME for one in each):
+        longest = max((name for name in explainer.output_names_), key=len)
+        if len(longest) <= 10 * LONGEST_NAME:
+            raise InputError("target is very long, and no output is called like that.")
+    if shape is None:
+        return [int(number) for number in explainer._resolve(target, n_rows).index]
+    if target is None or not isinstance(target, list) or _is_pixel(target):
+        made = [_place(target)] * n_rows
+    else:
+        made = [_place(one) for one in target]
+    explainer._resolve(None if target is None else made, n_rows)
+    return [explainer.targets_[0]] * n_rows if target is None else made
+
+
+def _is_pixel(target: Any) -> bool:
+    return isinstance(target, list) and len(target) == 2 and all(is_integer(one) for one in target)
+
+
+def _place(target: Any) -> Any:
+    """A pixel [row, column], or a box {"rows": [from, to], "columns": [from, to]}, as explain takes it."""
+    if _is_pixel(target):
+        return tuple(target)
+    if isinstance(target, dict):
+        spans = [target.get(side) for side in ("rows", "columns")]
+        if set(target) == {"rows", "columns"} and all(_is_pixel(span) for span in spans):
+            return tuple(slice(*span) for span in spans if span is not None)
+        raise InputError('target: a box is {"rows": [from, to], "columns": [from, to]}, in whole numbers.')
+    return target
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """The rows of several questions of one kind, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], list):
+        return [text for part in parts for text in part]
+    if containers.is_frame(parts[0]):
+        import pandas as pd
+
+        return pd.concat(parts, ignore_index=True)
+    if any(containers.is_sparse(part) for part in parts):
+        from scipy import sparse
+
+        return sparse.vstack([containers.csr_array(part) for part in parts], format="csr")
+    return np.concatenate(parts)
+
+
+log = logging.getLogger("sointer.apps.serve")
+LONGEST = 500
+
+
+class Refusal(Exception):
+    """A request that is not answered, and why."""
+
+    def __init__(self, status: int, why: str, **headers: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    @property
+    def why(self) -> str:
+        return one_line(str(self))
+
+
+def one_line(text: str) -> str:
+    """A message without line breaks and control characters, and not too long."""
+    words = "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
+    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+
+
+def too_busy() -> Refusal:
+    return Refusal(429, "Too many requests are waiting already; this one was not read. Try again.", Retry_After="1")
+
+
+def shutting_down() -> Refusal:
+    return Refusal(503, "The server is shutting down. Try again when it is back.", Retry_After="5")
+
+
+def too_slow(seconds: float) -> Refusal:
+    return Refusal(
+        503, f"No answer within {seconds:g} s; nothing was kept. Try again with fewer rows.", Retry_After="1"
+    )
+
+
+def refusal_of(error: BaseException) -> Refusal:
+    """What to say about an error; what went wrong on our side is told to the log only."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, InputError):
+        return Refusal(422, str(error).removeprefix("explain: "))
+    if isinstance(error, QueryBudgetExceeded):
+        return Refusal(
+            503,
+            "The model may not be queried any more: its query budget is used up. Send its outputs as predicted, or "
+            "query: false to explain what is expected of it.",
+        )
+    if isinstance(error, BlackBoxError):
+        log.warning("the model failed: %s", one_line(str(error)))
+        return Refusal(502, "The model that is explained failed or gave no usable answer; the server's log says more.")
+    log.error("a request failed unexpectedly", exc_info=error)
+    return Refusal(500, "Something went wrong in the server; its log says what.")
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The body; refused if it is not JSON, too large (counted, whatever the header says) or too slow."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        # Browsers ask before they send this type to another site, so pages elsewhere cannot use this server.
+        raise Refusal(
+            415, f"The content type is {kind or 'missing'!r}, expected JSON: send 'Content-Type: application/json'."
+        )
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > 2 * limits.max_body_bytes:
+        raise _too_large(limits)
+    try:
+        return await asyncio.wait_for(_read(request, limits), limits.timeout)
+    except asyncio.TimeoutError:
+        why = f"The body did not arrive within {limits.timeout:g} s."
+        raise Refusal(408, why, Connection="close") from None
+    except ClientDisconnect:
+        raise Refusal(400, "The client went away.") from None
+
+
+async def _read(request: Request, limits: Limits) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size <= limits.max_body_bytes:
+            parts.append(part)
+        else:
+            parts.clear()  # a little more is read and dropped: who is still sending would not see our reply
+        if size > 2 * limits.max_body_bytes:
+            break
+    if size > limits.max_body_bytes:
+        raise _too_large(limits)
+    return b"".join(parts)
+
+
+def _too_large(limits: Limits) -> Refusal:
+    why = f"The body is larger than {limits.max_body_bytes:,} bytes. Send fewer rows at a time."
+    return Refusal(413, why, Connection="close")
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    """The object that a body says."""
+    try:
+        content, all_finite = parse(body)
+        if b"\\u" in body:
+            json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Refusal(400, "The JSON holds half of a character, an unpaired surrogate.") from None
+    except UnicodeDecodeError:
+        raise Refusal(400, "The body is not UTF-8, expected JSON.") from None
+    except RecursionError:
+        raise Refusal(400, "The JSON is nested too deeply.") from None
+    except ValueError as error:
+        raise Refusal(400, f"The body is not JSON: {error}.") from None
+    if not isinstance(content, dict):
+        raise Refusal(422, f'The body is a JSON {_kind(content)}, expected an object such as {{"rows": [...]}}.')
+    if not all_finite:
+        raise Refusal(422, "The body holds NaN or infinite numbers, expected finite ones.")
+    return content
+
+
+def _kind(value: Any) -> str:
+    kinds = {list: "array", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
+    return kinds[type(value)]

@@ -1,0 +1,337 @@
+"""What models that segment images have in common: fitting, answers in blocks, saving."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from sointer._support import containers
+from sointer._support.progress import History
+from sointer._support.validation import check_positive_int, check_random_state
+from sointer.errors import InputError
+from sointer.zoo.model_base import SavedModel, check_number
+
+BYTE = 255
+
+
+@dataclass(frozen=True)
+class PictureFormat:
+    """Size of the images, and the value of a pixel at its brightest: 255 for whole numbers, 1 for others."""
+
+    channels: int
+    height: int
+    width: int
+    brightest: int
+
+    @classmethod
+    def infer(cls, images: Any, caller: str) -> PictureFormat:
+        """The format of the images a model is fitted to."""
+        pixels = _numbers(images, caller, "images")
+        if pixels.ndim != 4 or not all(pixels.shape):
+            raise InputError(
+                f"{caller}: images is {containers.describe(images)}, expected an array (images, channels, height, "
+                "width). Move the channels of (images, height, width, channels) with transpose(0, 3, 1, 2)."
+            )
+        brightest = BYTE if np.issubdtype(pixels.dtype, np.integer) else 1
+        channels, height, width = (int(size) for size in pixels.shape[1:])
+        return cls(channels, height, width, brightest)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.channels, self.height, self.width
+
+    def pixels(self, images: Any, caller: str) -> NDArray[Any]:
+        """Images of this format as numpy, in the numbers they came in."""
+        pixels = _numbers(images, caller, "images")
+        if pixels.ndim != 4 or pixels.shape[1:] != self.shape:
+            raise InputError(
+                f"{caller}: images has shape {pixels.shape}, expected (images, {', '.join(map(str, self.shape))}) as "
+                "in fit. Give images of that size; one image needs a first axis of length 1."
+            )
+        if not len(pixels):
+            return pixels
+        low, high = pixels.min(), pixels.max()
+        if not (low >= 0 and high <= self.brightest):  # so that NaN fails, too
+            wrong = low if not low >= 0 else high
+            raise InputError(
+                f"{caller}: images holds {wrong}, expected numbers from 0 to {self.brightest} as in fit. "
+                f"{'Multiply or divide by 255' if np.isfinite(wrong) else 'Remove what is not a number'}, or clip."
+            )
+        if self.brightest == BYTE and 0 < high <= 1 and np.issubdtype(pixels.dtype, np.floating):
+            raise InputError(
+                f"{caller}: images holds {pixels.dtype} up to {high}, expected numbers from 0 to 255 as in fit, of "
+                "which these would be all but black. Multiply them by 255."
+            )
+        return pixels
+
+    def to_json(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def check_masks(masks: Any, n_images: int, pictures: PictureFormat, caller: str) -> NDArray[np.int64]:
+    """Masks as classes 0, 1, ...: (images, height, width)."""
+    table = _numbers(masks, caller, "masks")
+    expected = (n_images, pictures.height, pictures.width)
+    if table.shape != expected:
+        raise InputError(
+            f"{caller}: masks has shape {table.shape}, expected {expected}. "
+            "Give one class for each pixel of each image."
+        )
+    fits = (table >= 0) & (table < 256) & (table == np.floor(table))
+    if not fits.all():
+        raise InputError(
+            f"{caller}: masks holds {table[~fits][0]}, expected the classes 0, 1, ..., 0 being the background. "
+            "Round or number them so."
+        )
+    return table.astype(np.int64)
+
+
+def _numbers(given: Any, caller: str, what: str) -> NDArray[Any]:
+    """A numpy array of numbers; booleans count as whole ones."""
+    array = containers.tensor_to_numpy(given) if containers.is_tensor(given) else np.asarray(given)
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8)
+    if not np.issubdtype(array.dtype, np.integer) and not np.issubdtype(array.dtype, np.floating):
+        raise InputError(
+            f"{caller}: {what} is {containers.describe(given)}, expected an array of numbers. Convert it with "
+            "np.asarray, all images being of one size."
+        )
+    return array
+
+
+ZOOM = 0.25
+TURN = 0.2  # in radians
+SHIFT = 0.15  # of half the width
+CONTRAST = 0.3
+TINT = 0.1
+
+
+def endless_batches(n_images: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Indices of a batch of images, every image once before any comes again."""
+    waiting = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(waiting) < batch_size:
+            waiting = torch.cat([waiting, torch.randperm(n_images, generator=generator)])
+        yield waiting[:batch_size]
+        waiting = waiting[batch_size:]
+
+
+def distorted(images: Tensor, masks: Tensor, n_classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Images in [0, 1] and their masks (classes), mirrored, turned, zoomed and shifted together, then coloured anew."""
+    n_images, n_channels = images.shape[:2]
+
+    def draw(size: float, *shape: int) -> Tensor:
+        return size * (2 * torch.rand(n_images, *shape, generator=generator) - 1)
+
+    mirror = draw(1.0).sign()
+    zoom, turn = 1 + draw(ZOOM), draw(TURN)
+    cosine, sine = zoom * turn.cos(), zoom * turn.sin()
+    shift = draw(SHIFT, 2)
+    rows = [torch.stack([mirror * cosine, -sine, shift[:, 0]], 1), torch.stack([mirror * sine, cosine, shift[:, 1]], 1)]
+    grid = F.affine_grid(torch.stack(rows, 1), list(images.shape), align_corners=False)
+    one_hot = F.one_hot(masks, n_classes).movedim(3, 1).to(images.dtype)
+    together = torch.cat([images, one_hot], 1)
+    moved = F.grid_sample(together, grid, padding_mode="reflection", align_corners=False)
+    images = moved[:, :n_channels] * (1 + draw(CONTRAST, 1, 1, 1)) + draw(TINT, n_channels, 1, 1)
+    return images.clamp(0, 1), moved[:, n_channels:].argmax(1)
+
+
+REPORTS = 25  # rows of history for each stage
+FIRST_SHARE = 0.04
+RISING_SHARE = 0.3
+
+
+def descend(
+    stage: str,
+    network: nn.Module,
+    loss_of_batch: Callable[[], Tensor],
+    n_steps: int,
+    learning_rate: float,
+    weight_decay: float,
+    history: History,
+) -> None:
+    """Lower the loss, of a new batch at each step, in the weights of the network."""
+    weights = list(network.parameters())
+    descent = torch.optim.AdamW(weights, learning_rate, weight_decay=weight_decay, fused=True)
+    rate = torch.optim.lr_scheduler.LambdaLR(descent, lambda step: one_cycle(step, n_steps))
+    report_every, losses = math.ceil(n_steps / REPORTS), []
+    history.stage(stage, n_steps)
+    for step in range(1, n_steps + 1):
+        loss = loss_of_batch()
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+        rate.step()
+        losses.append(float(loss.detach()))
+        history.step(loss=losses[-1])
+        if step % report_every == 0 or step == n_steps:
+            history.record(stage=stage, step=step, loss=sum(losses) / len(losses))
+            losses = []
+
+
+def one_cycle(step: int, n_steps: int) -> float:
+    """Share of the learning rate at a step: up by a cosine, then down by another to nothing."""
+    top = RISING_SHARE * n_steps
+    if step < top:
+        return FIRST_SHARE + (1 - FIRST_SHARE) * (1 - math.cos(math.pi * step / top)) / 2
+    return (1 + math.cos(math.pi * (step - top) / (n_steps - top))) / 2
+
+
+def relaxed_iou(y: Tensor, truth: Tensor) -> Tensor:
+    """Intersection over union, sum min / sum max, of relaxed masks with 0/1 truth; 1 where both are empty."""
+    in_both = (y * truth).flatten(1).sum(dim=1)  # for 0/1 truth, min is y * truth
+    in_either = (y + truth - y * truth).flatten(1).sum(dim=1)
+    return torch.where(in_either > 0, in_both / in_either.clamp_min(torch.finfo(y.dtype).tiny), 1.0)
+
+
+def class_iou(predicted: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.float64]:
+    """IoU of every image, averaged over the classes but 0 that are on either side; 1 where there are none."""
+    total = np.zeros(len(truth))
+    n_present = np.zeros(len(truth))
+    for label in range(1, int(max(predicted.max(initial=0), truth.max(initial=0))) + 1):
+        found, real = predicted == label, truth == label
+        in_either = (found | real).sum(axis=(1, 2))
+        total += (found & real).sum(axis=(1, 2)) / np.maximum(in_either, 1)
+        n_present += in_either > 0
+    return np.where(n_present > 0, total / np.maximum(n_present, 1), 1.0)
+
+
+BLOCK_PIXELS = 32 * 32 * 32
+"""So many pixels are answered at once, no more (they fit a cache) and no fewer (an image gets the same bits alone)."""
+
+Model = TypeVar("Model", bound="ImageModel")
+
+
+class ImageModel(SavedModel):
+    """A model from images (n, channels, height, width) to masks (n, height, width).
+
+    Subclasses say what network they have (`_network`), how to train it (`_train`), how to make it ready for
+    answering (`_adopt`), and what it answers to a block of images (`_answer`).
+    """
+
+    n_steps: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    random_state: Any
+    verbose: bool | None
+
+    def fit(self: Model, images: Any, masks: Any) -> Model:
+        """Learn from images (n, channels, height, width) and their masks (n, height, width).
+
+        Images hold whole numbers from 0 to 255 or floats from 0 to 1; masks hold classes: 0 for the background, 1
+        (and 2, ...) for what is to be found.
+        """
+        self._check_parameters()
+        generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).integers(2**63)))
+        self.pictures_ = PictureFormat.infer(images, "fit")
+        pixels = self.pictures_.pixels(images, "fit")
+        truth = check_masks(masks, len(pixels), self.pictures_, "fit")
+        self.n_classes_ = max(int(truth.max()) + 1, 2)
+        self._check_images()
+        network = self._network(generator)
+        history = History(self.verbose)
+        try:
+            self._train(network, self._scaled(pixels), torch.from_numpy(truth), generator, history)
+        finally:
+            history.close()
+        if not all(bool(weights.isfinite().all()) for weights in network.parameters()):
+            raise InputError(f"Training diverged with learning_rate={self.learning_rate}. Choose a smaller one.")
+        self.history_ = history.rows
+        self._adopt(network)
+        return self
+
+    def _network(self, generator: torch.Generator | None) -> nn.Module:
+        """A network for the images seen; its weights are drawn if there is a generator, else still to be loaded."""
+        raise NotImplementedError
+
+    def _train(self, network: Any, images: Tensor, masks: Tensor, generator: torch.Generator, history: History) -> None:
+        """Train on images in [0, 1] and masks of classes."""
+        raise NotImplementedError
+
+    def _adopt(self, network: Any) -> None:
+        """Make a trained network the one that answers."""
+        self.network_ = network.eval().requires_grad_(False)
+
+    def _answer(self, images: Tensor) -> Tensor:
+        """Probabilities for a block of images in [0, 1]: (n, height, width), or (n, classes, height, width)."""
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        for name in ("n_steps", "batch_size"):
+            check_positive_int(getattr(self, name), name)
+        check_number(self.learning_rate, "learning_rate")
+        check_number(self.weight_decay, "weight_decay", zero=True)
+
+    def _check_images(self) -> None:
+        """Raise if images of this size, or masks of so many classes, cannot be had."""
+
+    # --- answers -----------------------------------------------------------------------------------------
+
+    def predict(self, images: Any) -> NDArray[np.int64]:
+        """The class of every pixel: (n, height, width)."""
+        relaxed = self.predict_proba(images)
+        if relaxed.ndim == 3:
+            return (relaxed >= 0.5).astype(np.int64)
+        return np.asarray(relaxed.argmax(axis=1), dtype=np.int64)
+
+    def predict_proba(self, images: Any) -> NDArray[np.float32]:
+        """How sure the model is that a pixel is of class 1: (n, height, width).
+
+        With more than two classes, that it is of each: (n, classes, height, width).
+        """
+        check_is_fitted(self)
+        pixels = self.pictures_.pixels(images, "predict")
+        classes = () if self.n_classes_ == 2 else (self.n_classes_,)
+        answers = np.empty((len(pixels), *classes, self.pictures_.height, self.pictures_.width), dtype=np.float32)
+        for block, some in self._blocks(pixels):
+            answers[block] = self._answer(some)[: len(answers[block])].numpy()
+        return answers
+
+    def score(self, images: Any, masks: Any, sample_weight: Any = None) -> float:
+        """Mean intersection over union of the predicted masks with the true ones, as in `sointer.metrics.iou`."""
+        predicted = self.predict(images)
+        truth = check_masks(masks, len(predicted), self.pictures_, "score")
+        return float(np.average(class_iou(predicted, truth), weights=sample_weight))
+
+    def _blocks(self, pixels: NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
+        """A few images at a time, in [0, 1], black ones added to make blocks of one size."""
+        size = self._block_size()
+        for start in range(0, len(pixels), size):
+            block = slice(start, start + size)
+            images = torch.zeros(size, *self.pictures_.shape).contiguous(memory_format=torch.channels_last)
+            images[: len(pixels[block])] = self._scaled(pixels[block])
+            yield block, images
+
+    def _block_size(self) -> int:
+        return min(max(BLOCK_PIXELS // (self.pictures_.height * self.pictures_.width), 2), 64)
+
+    def _scaled(self, pixels: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32)).div(self.pictures_.brightest)
+
+    # --- saving ------------------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, Any]:
+        return {"pictures": self.pictures_.to_json(), "n_classes": self.n_classes_}
+
+    def _restore(self, facts: dict[str, Any]) -> nn.Module:
+        self.pictures_ = PictureFormat(**facts["pictures"])
+        self.n_classes_ = int(facts["n_classes"])
+        self._check_images()
+        return self._network(None)
+
+    def _fingerprint(self, images: Any, masks: Any) -> tuple[list[Any], list[NDArray[Any]]]:
+        """What a trained model depends on besides its parameters: facts, and arrays."""
+        pictures = PictureFormat.infer(images, "fit_or_load")
+        pixels = pictures.pixels(images, "fit_or_load")
+        truth = check_masks(masks, len(pixels), pictures, "fit_or_load")
+        return [pictures.to_json(), len(pixels), str(pixels.dtype)], [pixels, truth.astype(np.uint8)]

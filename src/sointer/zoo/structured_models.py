@@ -1,0 +1,247 @@
+"""Deep value network (Gygli, Norouzi & Angelova 2017): learn how good an answer is, then improve the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sointer._support.validation import check_positive_int
+from sointer.errors import InputError
+from sointer.zoo.model_base import StructuredModel, check_number, check_share
+from sointer.zoo.model_networks import (
+    Coupling,
+    Fitting,
+    FrozenNetwork,
+    LabelNetwork,
+    climb_loss,
+    climb_value,
+    descend_energy,
+    relaxed_f1,
+    structured_hinge,
+    value_loss,
+)
+
+
+class DeepValueNetwork(StructuredModel):
+    """A multi-label classifier: a network that predicts the example-F1 of a label set, and climbs it.
+
+    The value is sigmoid(sum_i y_i a_i' F(x) + b' softplus(B y)), trained by cross-entropy; the energy is minus
+    its logit. It learns from label sets of four kinds: where inference ends, where its first step leads from
+    nothing or from the truth, adversarial ones (steps that raise the loss), and the truth.
+
+    Parameters
+    ----------
+    hidden : widths of the hidden layers of F.
+    label_units : rows of B, which couple the labels.
+    n_steps, batch_size, learning_rate, weight_decay : gradient descent with momentum, cosine learning rate.
+    n_inference_steps, step_size : gradient ascent of the value on labels in [0, 1], from zeros.
+    adversarial_share, truth_share : shares of the training label sets; half of the rest are where inference
+        ends, half where its first step leads.
+    adversarial_step_size : length of the steps that raise the loss.
+    random_state : a number gives the same model every time.
+    verbose : show progress; None shows it on a terminal only.
+
+    Fitted: `threshold_`, `n_features_in_`, `feature_names_in_` (if X has names), `n_outputs_`, `label_names_`,
+    `classes_`, `history_`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.zoo import DeepValueNetwork
+    >>> X = np.random.default_rng(0).normal(size=(300, 4))
+    >>> Y = (X[:, :2] > 0).astype(int)
+    >>> DeepValueNetwork(n_steps=500, random_state=0).fit(X, Y).predict([[2.0, -2.0, 0.0, 0.0]])
+    array([[1, 0]])
+    """
+
+    energy_sign = -1.0
+
+    def __init__(
+        self,
+        *,
+        hidden: tuple[int, ...] = (150,),
+        label_units: int = 16,
+        n_steps: int = 10_000,
+        batch_size: int = 50,
+        learning_rate: float = 0.05,
+        weight_decay: float = 1e-3,
+        n_inference_steps: int = 20,
+        step_size: float = 0.5,
+        adversarial_share: float = 0.1,
+        truth_share: float = 0.1,
+        adversarial_step_size: float = 0.05,
+        random_state: Any = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.hidden = hidden
+        self.label_units = label_units
+        self.n_steps = n_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.n_inference_steps = n_inference_steps
+        self.step_size = step_size
+        self.adversarial_share = adversarial_share
+        self.truth_share = truth_share
+        self.adversarial_step_size = adversarial_step_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_share(self.adversarial_share, "adversarial_share")
+        check_share(self.truth_share, "truth_share")
+        check_number(self.adversarial_step_size, "adversarial_step_size")
+        if self.adversarial_share + self.truth_share >= 1:
+            raise InputError(
+                f"adversarial_share + truth_share must be below 1, got {self.adversarial_share} + {self.truth_share}; "
+                "what is left is learned from inference. Lower one of them."
+            )
+
+    def _train(self, network: LabelNetwork, X: Any, Y: NDArray[np.float32], fitting: Fitting) -> None:
+        def loss_of(unary: Tensor, truth: Tensor) -> Tensor:
+            y = self._proposals(unary.detach(), network.coupling, truth, fitting.generator)
+            return value_loss(unary, network.coupling, y, truth).mean()
+
+        fitting.run("value network", network, X, Y, loss_of, self.n_steps, self.learning_rate)
+
+    @torch.no_grad()
+    def _proposals(self, unary: Tensor, coupling: Coupling, truth: Tensor, generator: torch.Generator) -> Tensor:
+        """Label sets to learn the value of, each row's of a kind drawn by chance."""
+        draw, side = torch.rand(2, len(truth), generator=generator)
+        n_adversarial, n_true = self.adversarial_share, self.adversarial_share + self.truth_share
+        adversarial, true = draw < n_adversarial, (draw >= n_adversarial) & (draw < n_true)
+        ended = draw >= (1 + n_true) / 2
+        begun = ~(adversarial | true | ended)
+        y: Tensor = truth * (true | (side < 0.5))[:, None]
+        y[ended] = climb_value(unary[ended], coupling, self.n_inference_steps, self.step_size)
+        y[begun] = climb_value(unary[begun], coupling, 1, self.step_size, start=y[begun])
+        y[adversarial] = climb_loss(
+            unary[adversarial], coupling, truth[adversarial], y[adversarial], 1, self.adversarial_step_size
+        )
+        return y
+
+    def _infer(self, unary: Tensor, network: FrozenNetwork) -> Tensor:
+        return climb_value(unary, network.coupling, self.n_inference_steps, self.step_size)
+
+
+THRESHOLDS = np.arange(0.02, 0.99, 0.02)
+
+
+class SPEN(StructuredModel):
+    """A multi-label classifier: labels of least energy sum_i y_i a_i' F(x) + b' softplus(B y), by gradient steps.
+
+    F and a are first trained label by label with the logistic loss; then all is trained with the structured
+    hinge, whose margin grows with 1 - example-F1, against labels found by loss-augmented inference. Rows held
+    out of training decide which weights are kept, and from which threshold on a relaxed label is predicted.
+
+    Parameters
+    ----------
+    hidden : widths of the layers of F.
+    label_units : rows of B, which couple the labels.
+    n_pretraining_steps, pretraining_rate : steps and learning rate with the logistic loss.
+    n_steps, learning_rate : those with the structured hinge.
+    batch_size, weight_decay : of both.
+    margin : by how much the energy of labels without any hit must exceed that of the truth.
+    n_inference_steps, step_size : mirror descent on the labels, from one half.
+    validation_share : share of the rows held out; 0 keeps the last weights and a threshold of one half.
+    random_state : a number gives the same model every time.
+    verbose : show progress; None shows it on a terminal only.
+
+    Fitted: `threshold_`, `n_features_in_`, `feature_names_in_` (if X has names), `n_outputs_`, `label_names_`,
+    `classes_`, `history_`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.zoo import SPEN
+    >>> X = np.random.default_rng(0).normal(size=(300, 4))
+    >>> Y = (X[:, :2] > 0).astype(int)
+    >>> SPEN(n_pretraining_steps=200, n_steps=200, random_state=0).fit(X, Y).predict([[2.0, -2.0, 0.0, 0.0]])
+    array([[1, 0]])
+    """
+
+    energy_sign = 1.0
+
+    def __init__(
+        self,
+        *,
+        hidden: tuple[int, ...] = (150, 150),
+        label_units: int = 16,
+        n_pretraining_steps: int = 3000,
+        pretraining_rate: float = 0.01,
+        n_steps: int = 2000,
+        learning_rate: float = 0.02,
+        batch_size: int = 50,
+        weight_decay: float = 2e-2,
+        margin: float = 20.0,
+        n_inference_steps: int = 20,
+        step_size: float = 0.1,
+        validation_share: float = 0.1,
+        random_state: Any = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.hidden = hidden
+        self.label_units = label_units
+        self.n_pretraining_steps = n_pretraining_steps
+        self.pretraining_rate = pretraining_rate
+        self.n_steps = n_steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.weight_decay = weight_decay
+        self.margin = margin
+        self.n_inference_steps = n_inference_steps
+        self.step_size = step_size
+        self.validation_share = validation_share
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_positive_int(self.n_pretraining_steps, "n_pretraining_steps", minimum=0)
+        check_number(self.pretraining_rate, "pretraining_rate")
+        check_number(self.margin, "margin")
+        check_share(self.validation_share, "validation_share")
+
+    def _train(self, network: LabelNetwork, X: Any, Y: NDArray[np.float32], fitting: Fitting) -> None:
+        n_held_out = int(self.validation_share * len(Y))
+        order = torch.randperm(len(Y), generator=fitting.generator).numpy()
+        held_out, used = order[:n_held_out], order[n_held_out:]
+        with torch.no_grad():
+            network.b.mul_(0.1)  # what couples labels starts weak: pre-training does not know of it
+
+        def hinge(unary: Tensor, truth: Tensor) -> Tensor:
+            y = self._most_violating(unary.detach(), network.coupling, truth)
+            return structured_hinge(unary, network.coupling, y, truth, self.margin).mean()
+
+        def held_out_f1() -> float:
+            return self._best_threshold(network, X[held_out], Y[held_out])[1]
+
+        data, judge = (network, X[used], Y[used]), held_out_f1 if n_held_out else None
+        fitting.run("label by label", *data, _logistic_loss, self.n_pretraining_steps, self.pretraining_rate, judge)
+        fitting.run("all labels", *data, hinge, self.n_steps, self.learning_rate, judge)
+        if n_held_out:
+            self.threshold_ = self._best_threshold(network, X[held_out], Y[held_out])[0]
+
+    @torch.no_grad()
+    def _most_violating(self, unary: Tensor, coupling: Coupling, truth: Tensor) -> Tensor:
+        return descend_energy(unary, coupling, self.n_inference_steps, self.step_size, truth=truth, margin=self.margin)
+
+    def _best_threshold(self, network: LabelNetwork, X: Any, Y: NDArray[np.float32]) -> tuple[float, float]:
+        """The threshold of best example-F1 (of equal ones, the middle), and that F1."""
+        relaxed, truth = torch.from_numpy(self._relaxed_labels(FrozenNetwork(network), X)), torch.from_numpy(Y)
+        scores = np.array([float(relaxed_f1((relaxed >= t).float(), truth).mean()) for t in THRESHOLDS])
+        return float(np.median(THRESHOLDS[scores >= scores.max() - 1e-9])), float(scores.max())
+
+    def _infer(self, unary: Tensor, network: FrozenNetwork) -> Tensor:
+        return descend_energy(unary, network.coupling, self.n_inference_steps, self.step_size)
+
+
+def _logistic_loss(unary: Tensor, truth: Tensor) -> Tensor:
+    """Each label on its own, with probability sigmoid(-a_i' F(x)): low energy is likely."""
+    return F.binary_cross_entropy_with_logits(-unary, truth, reduction="none").sum(dim=1).mean()
