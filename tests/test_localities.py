@@ -19,11 +19,18 @@ from sointer.interpreter.localities import (
     Redraws,
     TargetData,
     complete_node,
-    leaf_order,
     leaves,
     prune_unconfirmed,
 )
-from sointer.interpreter.tables import OPEN, LocalityTable, below_needed, conditions_of, own_columns, suffices
+from sointer.interpreter.tables import (
+    OPEN,
+    LocalityTable,
+    below_needed,
+    conditions_of,
+    leaf_order,
+    own_columns,
+    suffices,
+)
 from sointer.training.table_interpreter import share_checks
 
 N_UNITS = 6

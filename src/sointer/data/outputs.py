@@ -10,27 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sointer._support.validation import _some, check_unique_names
-from sointer.data.images import pixel_names
+from sointer._support.validation import _some
 from sointer.data.labels import Classes, Label, Quantiles, column_labels, pack, table_labels, unpack
 from sointer.data.reading import (
+    GRADED,
     Kind,
     Table,
     as_numbers,
     as_probabilities,
     check_codes,
-    check_table,
-    decide_kinds,
-    make_classes,
+    equal_values,
+    infer_fields,
     only_values,
     values_seen,
-    wanted_kinds,
 )
 from sointer.data.targets import NO_REGIONS, Regions, at_targets, majority
 from sointer.errors import BlackBoxError, InputError, LoadError
-
-DEFAULT_TOLERANCE = 0.1  # numbers within this share of a standard deviation count as the same
-GRADED: tuple[Kind, ...] = ("probability", "continuous")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,32 +73,7 @@ class Outputs:
         `kind` is one for all outputs, a list with one for each (None where it is to be inferred), or a dictionary by
         name. `shape` is the height and width of masks.
         """
-        table = check_table(Y)
-        n_outputs = table.shape[1]
-        default = [f"y{j}" for j in range(n_outputs)] if shape is None else pixel_names(shape)
-        checked = check_unique_names(default if names is None else names, n_outputs, "output_names")
-        values = values_seen(table, shared=shape is not None)
-        wanted = wanted_kinds(kind, checked if shape is None else checked[:1])
-        kinds = decide_kinds(table, values, wanted, checked)
-        seen = only_values(table, values)
-        if "continuous" not in kinds and tolerance is not None:
-            raise InputError(
-                f"tolerance is for continuous outputs, got {tolerance!r} with {' and '.join(sorted(set(kinds)))} ones. "
-                "Leave it out, or set output_kind='continuous'."
-            )
-        share = DEFAULT_TOLERANCE if tolerance is None else tolerance
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < np.inf:
-            raise InputError(
-                f"tolerance must be a number of at least 0, got {tolerance!r}. "
-                "Give the share of each output's standard deviation that counts as no change."
-            )
-        classes = make_classes(kinds, values)
-        if shape is not None:
-            kinds, classes = kinds * n_outputs, classes * n_outputs
-        quantiles = [Quantiles.of(table[:, j]) if kinds[j] == "continuous" else None for j in range(n_outputs)]
-        return cls(
-            tuple(kinds), checked, classes, seen, quantiles, float(share) if "continuous" in kinds else None, shape
-        )
+        return cls(**infer_fields(Y, names, kind, tolerance, shape))
 
     @property
     def kind(self) -> str:
@@ -131,8 +101,8 @@ class Outputs:
     @property
     def all_labels(self) -> set[Label]:
         """The labels of all outputs that are not graded."""
-        sets = (known for known, graded in zip(self.label_sets, self.graded, strict=True) if not graded)
-        return {label for known in sets if known is not None for label in known.labels}
+        sets = zip(self.label_sets, self.graded, strict=True)
+        return {label for known, graded in sets if known is not None and not graded for label in known.labels}
 
     @property
     def n_classes(self) -> list[int]:
@@ -171,11 +141,7 @@ class Outputs:
         return codes
 
     def label_probabilities(self, classes: Sequence[Table], table: Table) -> npt.NDArray[np.float32] | None:
-        """Probabilities of all classes of a model, (n, classes of all outputs), as those of the labels known here.
-
-        (n, labels of all outputs); those of each output add up to 1, without classes never seen. None if outputs are
-        graded.
-        """
+        """From probabilities of all classes of a model to those of the labels known here; None if outputs are graded."""
         if self.graded.any():
             return None
         parts, start = [], 0
@@ -354,11 +320,11 @@ class Outputs:
         """Whether two tables of replies give the same answer, output by output: (n, n_outputs)."""
         a, b = self._check_pair(Y_a, Y_b)
         if not self.graded.any():
-            return _equal(a, b)
+            return equal_values(a, b)
         same = np.empty(a.shape, dtype=bool)
         kinds = np.array(self.kinds)
         columns = np.flatnonzero(~self.graded)
-        same[:, columns] = _equal(a[:, columns], b[:, columns])
+        same[:, columns] = equal_values(a[:, columns], b[:, columns])
         columns = np.flatnonzero(kinds == "probability")
         same[:, columns] = (as_probabilities(a[:, columns]) > 0.5) == (as_probabilities(b[:, columns]) > 0.5)
         columns = np.flatnonzero(kinds == "continuous")
@@ -374,7 +340,7 @@ class Outputs:
         a, b = self._check_pair(Y_a, Y_b)
         apart = np.empty(a.shape, dtype=np.float64)
         columns = np.flatnonzero(~self.graded)
-        apart[:, columns] = ~_equal(a[:, columns], b[:, columns])
+        apart[:, columns] = ~equal_values(a[:, columns], b[:, columns])
         columns = np.flatnonzero(self.graded)
         if len(columns):
             apart[:, columns] = np.abs(as_numbers(a[:, columns]) - as_numbers(b[:, columns])) / self.scale[columns]
@@ -430,9 +396,3 @@ class Outputs:
                 f"Two tables of replies have shapes {a.shape} and {b.shape}, expected the same. Compare equal rows."
             )
         return a, b
-
-
-def _equal(a: Table, b: Table) -> npt.NDArray[np.bool_]:
-    if (a.dtype.kind in "biuf") != (b.dtype.kind in "biuf") or "O" in (a.dtype.kind, b.dtype.kind):
-        a, b = a.astype(object), b.astype(object)  # numpy refuses to compare strings with numbers
-    return np.asarray(a == b, dtype=bool)

@@ -8,15 +8,19 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sointer._support.validation import _some
-from sointer.data.labels import Classes, Label, column_labels, table_labels
+from sointer._support.validation import _some, check_unique_names
+from sointer.data.images import pixel_names
+from sointer.data.labels import Classes, Label, Quantiles, column_labels, table_labels
 from sointer.errors import BlackBoxError, InputError
 
 Kind = Literal["binary", "categorical", "probability", "continuous"]
 KINDS: tuple[Kind, ...] = ("binary", "categorical", "probability", "continuous")
+GRADED: tuple[Kind, ...] = ("probability", "continuous")
 Table = npt.NDArray[Any]
 
 MOST_CLASSES = 32
+DEFAULT_TOLERANCE = 0.1
+"""Numbers within this share of a standard deviation count as the same."""
 
 
 def check_table(Y: npt.ArrayLike) -> Table:
@@ -184,3 +188,46 @@ def _is_inside(table: Table) -> bool:
 def _like(label: Label, value: int) -> Label:
     kind = type(label)
     return kind(value)
+
+
+def infer_fields(
+    Y: npt.ArrayLike, names: Sequence[str] | None, kind: Any, tolerance: float | None, shape: tuple[int, int] | None
+) -> dict[str, Any]:
+    """The fields of `Outputs`, by observed outputs: see `Outputs.infer`."""
+    table = check_table(Y)
+    n_outputs = table.shape[1]
+    default = [f"y{j}" for j in range(n_outputs)] if shape is None else pixel_names(shape)
+    checked = check_unique_names(default if names is None else names, n_outputs, "output_names")
+    values = values_seen(table, shared=shape is not None)
+    wanted = wanted_kinds(kind, checked if shape is None else checked[:1])
+    kinds = decide_kinds(table, values, wanted, checked)
+    seen = only_values(table, values)
+    if "continuous" not in kinds and tolerance is not None:
+        raise InputError(
+            f"tolerance is for continuous outputs, got {tolerance!r} with {' and '.join(sorted(set(kinds)))} ones. "
+            "Leave it out, or set output_kind='continuous'."
+        )
+    share = DEFAULT_TOLERANCE if tolerance is None else tolerance
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < np.inf:
+        raise InputError(
+            f"tolerance must be a number of at least 0, got {tolerance!r}. "
+            "Give the share of each output's standard deviation that counts as no change."
+        )
+    classes = make_classes(kinds, values)
+    if shape is not None:
+        kinds, classes = kinds * n_outputs, classes * n_outputs
+    return {
+        "kinds": tuple(kinds),
+        "names": checked,
+        "label_sets": classes,
+        "seen": seen,
+        "quantiles": [Quantiles.of(table[:, j]) if kinds[j] == "continuous" else None for j in range(n_outputs)],
+        "tolerance": float(share) if "continuous" in kinds else None,
+        "shape": shape,
+    }
+
+
+def equal_values(a: Table, b: Table) -> npt.NDArray[np.bool_]:
+    if (a.dtype.kind in "biuf") != (b.dtype.kind in "biuf") or "O" in (a.dtype.kind, b.dtype.kind):
+        a, b = a.astype(object), b.astype(object)  # numpy refuses to compare strings with numbers
+    return np.asarray(a == b, dtype=bool)

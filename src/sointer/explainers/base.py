@@ -15,29 +15,19 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.containers import is_dask, is_frame, row_labels
+from sointer._support.containers import is_dask
 from sointer._support.validation import _some as some
-from sointer._support.validation import check_k, check_random_state, resolve_targets
-from sointer.blackbox.adapters import as_black_box
-from sointer.blackbox.adapters.text import TextPipeline, is_text
-from sointer.blackbox.box import N_COMPARED, BlackBox
-from sointer.blackbox.replies import WRONG, read_reply
-from sointer.data.inputs import InputFormat
-from sointer.data.outputs import Outputs
-from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
-from sointer.errors import BlackBoxError, InputError
+from sointer._support.validation import check_k
+from sointer.errors import InputError
 from sointer.explainers.data_checks import (
-    refuse_too_many_classes,
-    warn_about_constant_features,
     warn_about_far_rows,
     warn_about_unseen_labels,
 )
 from sointer.explainers.novelty import Distance
+from sointer.explainers.reading import ReadsModelAndData
 from sointer.explanation import Explanation
-from sointer.masking.build import make_removal
-from sointer.masking.groups import Groups
-from sointer.masking.removal import Background, Removal
-from sointer.masking.rows import CHUNK_ROWS, Queried, Source, Subject
+from sointer.masking.removal import Background
+from sointer.masking.rows import CHUNK_ROWS, Queried, Source
 from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
 from sointer.paths import NoPaths, Trace
 
@@ -104,36 +94,15 @@ class ExplainerMixin(TransformerMixin):
 
 
 _counting = threading.Lock()
-AUTO_K = 10
-N_IMAGES = 8
-"""Images by which an estimator chooses its method."""
 
 
-class Explainer(ExplainerMixin, BaseEstimator):
+class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     """The frame of an explainer: `fit` reads and adopts a `Subject`, `_scores` says how much each feature matters."""
 
-    model: Any
-    k: int | Literal["auto"]
-    removal: Any
-    feature_names: Sequence[str] | None
-    output_names: Sequence[str] | None
-    output_kind: str | None
-    tolerance: float | None
-    groups: Any
-    method: str | None
-    batch_size: int | None
-    random_state: Any
-
-    method_: str | None = None
-    """Of an estimator, the method that is explained: "predict" or "predict_proba"."""
     asks_to_explain: ClassVar[bool] = False
     """Whether every explanation asks the black box."""
     asks_for_sizes: ClassVar[bool] = True
     """Whether k="auto" queries the model about masked samples."""
-    text_: TextPipeline | None = None
-    """The way from raw texts to words, where fit was given texts."""
-    n_explain_queries_: int = 0
-    """Rows sent to the black box by all calls of explain since fit."""
     _distance: tuple[Background, Distance] | None = None
     """What `distance` needs, and the training rows it was made from."""
 
@@ -142,95 +111,6 @@ class Explainer(ExplainerMixin, BaseEstimator):
         """Scores (rows, units), larger is more, and the encoded value of each row's target."""
 
     # --- fitting -----------------------------------------------------------------------------------------
-
-    def _read(self, X: Any, removal: Any, *, seed: int | None = None) -> Subject:
-        """Check and encode what the user gave; called by fit itself, so that warnings point to its caller.
-
-        `seed` replaces a random_state that was left open.
-        """
-        if is_dask(X):
-            raise InputError(
-                f"fit: X is a dask {type(X).__name__}, expected rows in memory; some thousand rows are enough to learn "
-                "from. Fit on a sample, such as X.sample(frac=0.01, random_state=0).compute() of a dataframe or "
-                "X[:10_000].compute() of an array; explain() takes the whole collection."
-            )
-        self.text_ = TextPipeline.of(self.model) if is_text(X) else None
-        names = self.feature_names
-        if self.text_ is not None:
-            X, names = self.text_.count(X), self.text_.words if names is None else names
-        input_format = InputFormat.infer(X, feature_names=names)
-        data = input_format.encode(X, caller="fit")
-        groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature, input_format)
-        k = check_k(self.k, groups.n_units)
-        rng = check_random_state(self.random_state if seed is None else seed)
-        made = make_removal(removal, data, input_format, rng=rng)
-        warn_about_constant_features(data, input_format)
-        trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
-        black_box = self._black_box(self.method or self._method_for_kind())
-        some = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
-        black_box.prepare(input_format.decode(data[some.astype(np.int64)]), stacklevel=3)
-        return Subject(data, black_box, input_format, groups, made, trained_k, rng)
-
-    def _method_for_kind(self) -> str | None:
-        """The method of an estimator that returns outputs of the kind that the user wants, if that says it."""
-        is_estimator = hasattr(self.model, "predict_proba") and not isinstance(self.model, BlackBox)
-        if not is_estimator or not isinstance(self.output_kind, str):
-            return None
-        return "predict_proba" if self.output_kind == "probability" else "predict"
-
-    def _black_box(self, method: str | None) -> BlackBox:
-        if isinstance(self.model, BlackBox) and self.batch_size is not None:
-            raise InputError(
-                f"batch_size={self.batch_size!r} was given together with a BlackBox, which has its own "
-                f"({self.model.batch_size}); set it there."
-            )
-        model = self.model if self.text_ is None else self.text_.rest
-        return as_black_box(model, method=method, batch_size=self.batch_size)
-
-    def _black_box_again(self) -> BlackBox:
-        """The model of a fitted explainer as a black box, asked for what fit asked for: labels or probabilities."""
-        of_kind = "predict_proba" if self.outputs_.kind == "probability" else "predict"
-        method = self.method_ or of_kind
-        if not isinstance(self.model, BlackBox) and callable(getattr(self.model, "predict_proba", None)):
-            return self._black_box(method)
-        black_box = self._black_box(None)
-        black_box.settle_method(method)
-        return black_box
-
-    def _outputs(self, raw: NDArray[Any], black_box: BlackBox) -> Outputs:
-        """What the outputs are, judging by many answers."""
-        names, shape = self._names(black_box), black_box.output_shape
-        kind = self._kind_of(black_box)
-        outputs = Outputs.infer(raw, names=names, kind=kind, tolerance=self.tolerance, shape=shape)
-        refuse_too_many_classes(outputs)
-        return outputs
-
-    def _check_first(self, raw: NDArray[Any], black_box: BlackBox, targets: Any) -> None:
-        """Refuse wrong names and targets; a few answers say too little about the outputs to refuse more."""
-        names, shape = self._names(black_box), black_box.output_shape
-        fitted_targets(targets, Outputs.infer(raw, names=names, kind=self._kind_of(black_box), shape=shape))
-
-    def _kind_of(self, black_box: BlackBox) -> Any:
-        """The kind of the outputs as the user says, else as the model does; None where neither does."""
-        return black_box.declared_kind if self.output_kind is None else self.output_kind
-
-    def _names(self, black_box: BlackBox) -> Sequence[str] | None:
-        return self.output_names if self.output_names is not None else black_box.output_names
-
-    def _adopt_subject(self, subject: Subject, outputs: Outputs, targets: list[int]) -> None:
-        self.black_box_: BlackBox | None = subject.black_box
-        self.method_ = subject.black_box.method
-        self.input_format_: InputFormat = subject.input_format
-        self.groups_: Groups = subject.groups
-        self.removal_: Removal = subject.removal
-        self.background_ = Background.of(subject.data, subject.rng)
-        self.outputs_: Outputs = outputs
-        self.targets_ = targets
-        self.n_features_in_ = subject.input_format.n_features
-        self.feature_names_in_ = np.array(subject.input_format.feature_names, dtype=object)
-        self.n_outputs_ = outputs.n_outputs
-        self.output_names_ = list(outputs.names)
-        self.n_explain_queries_ = 0
 
     # --- explaining --------------------------------------------------------------------------------------
 
@@ -377,85 +257,6 @@ class Explainer(ExplainerMixin, BaseEstimator):
         """What computes an explanation's paths, from explainers that know how outputs hang together."""
         return NoPaths(f"{type(self).__name__} explains every output on its own")
 
-    def _source(self, X: Any, predicted: Any) -> Source:
-        labels, texts = row_labels(X), None
-        if is_text(X):
-            if self.text_ is None:
-                raise InputError(
-                    "explain: X holds strings, but the explainer was not fitted on strings (or was loaded without its "
-                    "pipeline); give what fit was given, or load it with sointer.load(path, black_box=pipeline)."
-                )
-            X, texts = self.text_.count(X), list(X)
-        data = self.input_format_.encode(X, caller="explain")
-        from_model = isinstance(predicted, Queried)
-        if isinstance(predicted, Queried):
-            predicted = predicted.outputs
-        elif predicted is not None:
-            predicted = self._read_predicted(predicted, data.shape[0])
-        return Source(
-            self.black_box_,
-            self.input_format_,
-            self.removal_,
-            self.outputs_,
-            self.groups_.bind(data),
-            self.background_,
-            data,
-            predicted,
-            index=labels,
-            texts=texts,
-            from_model=from_model,
-        )
-
-    def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
-        shape = self.outputs_.shape
-        each = f"rows of {self.n_outputs_} outputs" if shape is None else f"masks of {shape[0]} x {shape[1]} pixels"
-        wanted = f"explain: predicted must be what the model predicts for X, {n_rows} {each}"
-        if is_frame(predicted):
-            names = [str(column) for column in predicted.columns]
-            if sorted(names) == sorted(self.output_names_):
-                predicted = predicted.iloc[:, [names.index(name) for name in self.output_names_]]
-            elif any(isinstance(column, str) for column in predicted.columns):
-                raise InputError(f"{wanted}, got the columns {some(names)}; name them {some(self.output_names_)}.")
-        if self.outputs_.kind == "probability":
-            predicted = _of_second_class(predicted, self.n_outputs_)
-        try:
-            table = read_reply(predicted, n_rows, self.n_outputs_, shape)
-            self.outputs_.encode(table)
-        except BlackBoxError as error:
-            got = str(error).removeprefix(WRONG).split(". ")[0]
-            call = self.method_ or "predict"
-            raise InputError(f"{wanted}; {got}. Pass model.{call}(X), whole and in the order of X.") from error
-        return table
-
-    def _with_targets(self, source: Source, target: Any) -> tuple[Source, NDArray[np.int64]]:
-        """The source with the regions that are explained, and the target of every row."""
-        found = self._resolve(target, source.data.shape[0])
-        return replace(source, regions=found.regions, region_names=found.region_names), found.index
-
-    def _resolve(self, target: Any, n_rows: int) -> Targets:
-        """The target of each of n_rows rows, refused where fit did not learn it."""
-        shape = self.outputs_.shape
-        if target is None:
-            if len(self.targets_) != 1:
-                raise InputError(
-                    f"target is missing; choose one of the outputs {', '.join(self.output_names_[:5])}"
-                    f"{' ...' if self.n_outputs_ > 5 else ''} by name or number, or give one per row."
-                )
-            target = self.targets_[0]
-        if shape is None:
-            found = Targets(resolve_targets(target, self.output_names_, n_rows), NO_REGIONS, [])
-        else:
-            found = resolve_mask_targets(target, self.output_names_, shape, n_rows)
-        asked = outputs_of(found.index, self.n_outputs_, found.regions)
-        unknown = asked[~np.isin(asked, self.targets_)]
-        if len(unknown):
-            raise InputError(
-                f"target {self.output_names_[unknown[0]]!r} was not among the targets given to fit "
-                f"({', '.join(self.output_names_[t] for t in self.targets_[:5])}"
-                f"{' ...' if len(self.targets_) > 5 else ''}); fit again with it, or without targets= for all outputs."
-            )
-        return found
-
     def _allowed(self, source: Source) -> NDArray[np.bool_]:
         """Units that differ from their reference, the only ones that can be chosen: (rows, units)."""
         n_rows = source.data.shape[0]
@@ -526,30 +327,3 @@ class Explainer(ExplainerMixin, BaseEstimator):
         params = self.get_params(deep=False)
         model = params.pop("model")
         return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
-
-
-def _of_second_class(predicted: Any, n_outputs: int) -> Any:
-    """What predict_proba returned as one column per output: a table (samples, 2) of each, or the only one."""
-    if isinstance(predicted, list) and len(predicted) == n_outputs and all(np.ndim(p) == 2 for p in predicted):
-        tables = [np.asarray(one) for one in predicted]
-        return np.column_stack([one[:, 1] for one in tables]) if all(one.shape[1] == 2 for one in tables) else predicted
-    if n_outputs == 1 and isinstance(predicted, np.ndarray) and predicted.ndim == 2 and predicted.shape[1] == 2:
-        return predicted[:, 1]
-    return predicted
-
-
-def fitted_targets(targets: Any, outputs: Outputs) -> list[int]:
-    """The outputs that fit was asked to explain, by number; all of them if it was not told.
-
-    In masks, these are all pixels of the pixels, boxes, sets and masks that it was given.
-    """
-    if targets is None:
-        return list(range(outputs.n_outputs))
-    if outputs.shape is not None:
-        return [int(pixel) for pixel in pixels_of_targets(targets, outputs.names, outputs.shape)]
-    if isinstance(targets, str | int | np.integer):
-        raise InputError(f"fit: targets must be a list of outputs, got {targets!r}; write targets=[{targets!r}].")
-    chosen = list(dict.fromkeys(int(t) for t in resolve_targets(list(targets), outputs.names, len(targets))))
-    if not chosen:
-        raise InputError("fit: targets is empty; name at least one output, or leave it out for all.")
-    return chosen

@@ -5,39 +5,30 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.containers import is_sparse
 from sointer._support.hashing import distinct_rows
-from sointer._support.progress import History
 from sointer._support.torch_state import one_thread
-from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int, is_integer
-from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint
-from sointer.config import POOR_SKILL, PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
-from sointer.data.outputs import Outputs
+from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
 from sointer.errors import (
-    BudgetWarning,
     CheckpointWarning,
     InputError,
-    InterruptedFitWarning,
     LoadError,
-    PoorFitWarning,
 )
-from sointer.explainers.base import Explainer, fitted_targets
-from sointer.explainers.data_checks import warn_about_far_rows, warn_about_no_opposite, warn_about_outputs
+from sointer.explainers.base import Explainer
+from sointer.explainers.data_checks import warn_about_far_rows, warn_about_no_opposite
+from sointer.explainers.fitting import kind_of_data, make_task, settings_of, warn_about_fit
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.interpreter.image import ImageInterpreter
@@ -48,16 +39,11 @@ from sointer.interpreter.tables import TableInterpreter
 from sointer.masking.rows import Source, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace
-from sointer.training.context import Configs, Task, Trained, compact
+from sointer.training.context import Task, Trained
 from sointer.training.images import train_images
 from sointer.training.paper import train_paper
 from sointer.training.sparse_rows import train_sparse_rows
 from sointer.training.tables import train_tables
-
-N_AUTO_QUERIES = (5_000, 50_000)
-N_IMAGE_QUERIES = 16_000
-MOST_SPARSE_QUERIES = 500_000
-AUTO_QUERIES_PER_FEATURE = 250
 
 
 class SOInter(Explainer):
@@ -173,12 +159,12 @@ class SOInter(Explainer):
         removal = "zero" if wants_auto and self.preset == "paper" else self.removal
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
             subject = self._read(X, removal, seed=None if kept is None else kept.seed)
-            black_box = subject.black_box if kept is None else kept.door(subject, self._settings(subject, targets))
+            black_box = subject.black_box if kept is None else kept.door(subject, settings_of(self, subject, targets))
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
                 return self
-            task, plan = self._task(subject, black_box, targets)
+            task, plan = make_task(self, subject, black_box, targets)
             recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
-            recipe = train_paper if self.preset == "paper" else recipes[self._kind(subject)[0]]
+            recipe = train_paper if self.preset == "paper" else recipes[kind_of_data(self, subject)[0]]
             queries_before = subject.black_box.n_queries
             try:
                 with black_box.budget(self.query_budget), one_thread():
@@ -194,64 +180,8 @@ class SOInter(Explainer):
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None and not trained.interrupted:
                 self.save(kept.finished)
-            self._warn_about(task, trained, plan)
+            warn_about_fit(self, task, trained, plan)
             return self
-
-    def _task(self, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[Task, int]:
-        """What the recipe works on, and how many queries were planned for it."""
-        groups, rng = subject.groups, subject.rng
-        kind, data = self._kind(subject)
-        plan = self._n_queries(groups.n_units, kind)
-        asked_before = subject.black_box.n_queries
-
-        def check(raw: NDArray[Any]) -> None:
-            self._check_first(raw, black_box, targets)
-
-        def describe(raw: NDArray[Any]) -> tuple[Outputs, list[int]]:
-            outputs = self._outputs(raw, black_box)
-            warn_about_outputs(outputs, raw, stacklevel=4)
-            return outputs, fitted_targets(targets, outputs)
-
-        task = Task(
-            data=data,
-            black_box=black_box,
-            input_format=subject.input_format,
-            removal=subject.removal,
-            groups=groups,
-            k=subject.k,
-            n_queries=plan if black_box.remaining is None else min(plan, black_box.remaining),
-            configs=self._configs(kind),
-            structured=self.structured,
-            shift_inputs=self.preset == "default" and kind != "images",
-            check=check,
-            describe=describe,
-            rng=rng,
-            generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-            history=History(self.verbose, n_asked=lambda: subject.black_box.n_queries - asked_before, n_planned=plan),
-        )
-        return task, plan
-
-    def _kind(self, subject: Subject) -> tuple[DataKind, Any]:
-        """What kind of data there is, and the data in the form that suits it."""
-        if subject.input_format.image is not None:
-            if not self.structured and self.preset == "default":
-                raise InputError(
-                    "structured=False has no effect on images: evidence is learned for each pixel of the mask on its "
-                    "own, whichever way it takes through others. Leave it out."
-                )
-            return "images", subject.data
-        data = compact(subject.data, subject.removal)
-        return ("sparse rows" if is_sparse(data) and subject.removal.keeps_zeros else "table"), data
-
-    def _settings(self, subject: Subject, targets: Any) -> dict[str, Any]:
-        """Everything but the data that decides what fit asks, by name."""
-        names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
-        settings = {name: getattr(self, name) for name in names} | {"targets": targets}
-        settings["method"] = subject.black_box.method
-        settings["probabilities of classes"] = subject.black_box.class_probabilities is not None
-        for config in self._configs(self._kind(subject)[0]):
-            settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}
-        return settings
 
     def _adopt_saved(self, kept: Checkpoint, subject: Subject) -> bool:
         """Become the explainer that was fitted with this checkpoint before; False if its files were damaged."""
@@ -268,23 +198,6 @@ class SOInter(Explainer):
         self.black_box_, self._interactions = subject.black_box, None
         self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
         return True
-
-    def _configs(self, data: DataKind) -> Configs:
-        return Configs(
-            (self.energy or EnergyConfig()).resolve(self.preset, data),
-            (self.interpreter or InterpreterConfig()).resolve(self.preset, data),
-            (self.training or TrainingConfig()).resolve(self.preset, data),
-        )
-
-    def _n_queries(self, n_units: int, data: DataKind) -> int:
-        fewest, most = N_AUTO_QUERIES
-        most = MOST_SPARSE_QUERIES if data == "sparse rows" and self.preset == "default" else most
-        planned = int(np.clip(AUTO_QUERIES_PER_FEATURE * n_units, fewest, most))
-        if data == "images" and self.preset == "default":
-            planned = N_IMAGE_QUERIES
-        if self.query_budget is None:
-            return planned
-        return check_positive_int(self.query_budget, "query_budget")
 
     def _adopt(self, trained: Trained, task: Task) -> None:
         self.shift_ = task.shift
@@ -304,45 +217,6 @@ class SOInter(Explainer):
         if self._interactions is None:
             self._interactions = output_interactions(self.energy_)
         return self._interactions
-
-    def _warn_about(self, task: Task, trained: Trained, plan: int) -> None:
-        agreement = f"{self.held_out_agreement_:.0%}"
-        if trained.interrupted:
-            warnings.warn(
-                f"fit was interrupted after {self.n_queries_ + self.n_queries_replayed_} of {task.n_queries} planned "
-                f"queries; the explainer is usable and agrees with the black box on {agreement} of the outputs it was "
-                "checked on. Fit again, without interrupting, for better explanations.",
-                InterruptedFitWarning,
-                stacklevel=3,
-            )
-        if task.budget_ran_out or task.n_queries < plan:
-            n_answers = self.n_queries_ + self.n_queries_replayed_
-            warnings.warn(
-                f"the black box's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
-                f"usable and agrees with the black box on {agreement} of the outputs it was checked on. "
-                "Raise the budget for better explanations.",
-                BudgetWarning,
-                stacklevel=3,
-            )
-        poor = [self.output_names_[t] for t in trained.quality.poor if t in set(trained.targets)]
-        skill = self.held_out_skill_
-        if self.preset == "default" and (skill < POOR_SKILL or poor):
-            learned = (
-                f"the energy has learned little of this black box: on held-out answers it avoids only "
-                f"{max(skill, 0):.0%} of the errors of always guessing the usual value (below {POOR_SKILL:.0%})"
-            )
-            if skill >= POOR_SKILL:
-                learned = (
-                    f"the energy has learned little of {len(poor)} of {len(trained.targets)} outputs: {some(poor)}; on "
-                    f"held-out answers it avoids less than {POOR_SKILL:.0%} of the errors of always guessing their "
-                    "usual value"
-                )
-            warnings.warn(
-                f"{learned}, so explanations may be wrong. Check them with explanation.verify(); raise "
-                "query_budget or give more data; explain with refine= where it matters.",
-                PoorFitWarning,
-                stacklevel=3,
-            )
 
     # --- explaining --------------------------------------------------------------------------------------
 

@@ -17,9 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
+from sointer.interpreter.splits import (
+    CLEARLY_ON,
+    MIN_REDRAWS,
+    MIN_SWITCHED_OFF,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Split,
+    best_threshold,
+    mean_by_unit,
+    split_gains,
+)
 
 MAX_DEPTH = 3
 MIN_LEAF = 0.05
@@ -27,21 +36,15 @@ MIN_GAIN, MIN_EXPLAINED, MIN_CLEARLY_EXPLAINED = 0.015, 0.1, 0.2
 """Of the summed variance of effect shares: what a split must explain, at the least, and of the node's as a share."""
 OUTPUT_PRICE = 1.15
 """A split on another output must explain this much more than one on a feature."""
-MIN_SWITCHED_OFF, MIN_BOTH_OFF = 0.2, 0.4
-"""Share of one side's effects that must belong to units that are off on the other side; the second where it is less
-sure: where the split explains little, and where labels, far from where they change, seem to need fewer units."""
 OFF_BY_QUERIES, OFF_BY_ENERGY = 0.1, 0.15
-LEAK_PRICE = 10.0
-"""Of splits, that is best which switches most off; units that are off but still change the target cost so much."""
-MIN_REDRAWS, MIN_CHANGES = 8, 4.0
+MIN_CHANGES = 4.0
 BAND, WIDE_BAND = 0.02, 0.15
 """Share of samples nearest to a threshold, which are not counted on either side of it: the threshold is estimated.
 
 The second, while it is not refined yet."""
 N_CANDIDATES, N_UNITS_COMPARED = 24, 24
-NOISE_WEIGHT, CLEARLY_ON, MIN_EFFECT = 2_000.0, 0.35, 0.05
-"""Of noisy black boxes: how many redraws the noise makes up for; the share of the largest effect on the energy at which
-a unit matters, and how large its effect must be at the least."""
+NOISE_WEIGHT, MIN_EFFECT = 2_000.0, 0.05
+"""Of noisy black boxes: how many redraws the noise makes up for, and how large the effect of a unit must be."""
 MIN_SIGNAL = 0.5
 """By how much redrawing everything must change the target, in units of its noise, for anything to decide it."""
 STILL_ON, LEAST_ON = 0.3, 0.05
@@ -51,9 +54,6 @@ STANDS_OUT = 4.0
 """How many times the score of all others units must have, to count as few that decide where few queries are left."""
 ENOUGH_EXPECTED = 3.0
 """Changes that would have been seen if a unit mattered as around it: of none at all, chance is then one in twenty."""
-PARENT_WEIGHT = 0.05
-CLEARLY_NEEDED = 0.2
-"""Share of the largest score at which the order of needed units is left to each sample."""
 MIN_TESTS, MIN_SHARE_TESTED, MAX_OTHERS_KEPT = (10, 24), 0.1, 0.75
 """Mixtures that it takes to know whether units suffice: that share of all, within these bounds."""
 
@@ -81,40 +81,6 @@ class Mixtures:
     kept: BoolArray
     """(mixtures, units)."""
     change: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """A condition and a threshold, and which units it switches off."""
-
-    condition: int
-    threshold: float
-    band: float
-    off_left: BoolArray
-    off_right: BoolArray
-    off: tuple[float, float]
-    """Share of the left side's effects that belongs to units off on the right, and the other way round."""
-    confirmed: tuple[float, float]
-    """The same, of units about which redraws tell."""
-    leak: float
-    """Mean squared change by units where they are off, against where they are on."""
-    left: float
-    """Share of the samples that are on the left."""
-
-    @property
-    def saved(self) -> float:
-        """Share of effects that is switched off, for a sample on average; the less, the less cleanly."""
-        saved = (1 - self.left) * self.off[0] + self.left * self.off[1]
-        return saved * max(0.0, 1 - LEAK_PRICE * self.leak)
-
-    def switches(self, *, clearly: bool) -> bool:
-        """Whether enough is switched off: on one side, or on both where the split explains less.
-
-        There redraws must tell it, or it must be more.
-        """
-        if clearly:
-            return max(self.off) >= MIN_SWITCHED_OFF
-        return min(self.confirmed) >= MIN_SWITCHED_OFF or min(self.off) >= MIN_BOTH_OFF
 
 
 @dataclass(eq=False)
@@ -376,47 +342,6 @@ class TargetData:
         return float(square.mean()) if len(square) else 0.0
 
 
-def split_gains(conditions: FloatArray, shares: FloatArray, n_least: int) -> tuple[FloatArray, FloatArray]:
-    """For every condition, the variance of shares that its best split explains, and the threshold of that split."""
-    n, n_conditions = conditions.shape
-    gains, thresholds = np.full(n_conditions, -np.inf), np.zeros(n_conditions)
-    n_left = np.arange(1, n)
-    usable = (n_left >= n_least) & (n - n_left >= n_least)
-    whole = float((shares.mean(axis=0) ** 2).sum())
-    for j in range(n_conditions):
-        order = np.argsort(conditions[:, j], kind="stable")
-        values = conditions[order, j]
-        possible = usable & (values[1:] > values[:-1])
-        if not possible.any():
-            continue
-        left = np.cumsum(shares[order], axis=0)[:-1]
-        right = left[-1] + shares[order[-1]] - left
-        explained = (left**2).sum(axis=1) / n_left + (right**2).sum(axis=1) / (n - n_left)
-        best = int(np.argmax(np.where(possible, explained, -np.inf)))
-        gains[j], thresholds[j] = explained[best] / n - whole, (values[best] + values[best + 1]) / 2
-    return gains, thresholds
-
-
-def best_threshold(at: FloatArray, belongs_right: BoolArray, threshold: float) -> float:
-    """Where to cut so that the fewest changes lie on the side on which their unit is off: the middle, if anywhere."""
-    order = np.argsort(at, kind="stable")
-    at, belongs_right = at[order], belongs_right[order]
-    # Cutting before place i leaves the first i on the left.
-    wrong = (
-        np.concatenate([[0], np.cumsum(belongs_right)]) + np.concatenate([[0], np.cumsum(~belongs_right[::-1])])[::-1]
-    )
-    cuts = np.concatenate([[-np.inf], (at[:-1] + at[1:]) / 2, [np.inf]])
-    best = np.flatnonzero(wrong == wrong.min())
-    nearest = cuts[best[np.argmin(np.abs(cuts[best] - threshold))]]
-    return float(nearest) if np.isfinite(nearest) else threshold
-
-
-def mean_by_unit(unit: IntArray, values: NDArray[Any], n_units: int) -> tuple[IntArray, FloatArray]:
-    """How many values each unit has, and their mean."""
-    count = np.bincount(unit, minlength=n_units)
-    return count, np.bincount(unit, weights=values, minlength=n_units) / np.maximum(count, 1)
-
-
 def complete_node(node: Node, least: float) -> Node | None:
     """The nearest node, from here to the root, whose active units suffice."""
     for here in reversed(node.path()):
@@ -458,32 +383,6 @@ def prune_unconfirmed(root: Node, least: float, *, least_off: float) -> None:
         return max(off) < (least_off if is_one_sided else MIN_SWITCHED_OFF)
 
     prune(root, alike)
-
-
-@dataclass(frozen=True, eq=False)
-class Order:
-    """For a leaf: what its units are ranked by, whose whole part counts first, and which are needed."""
-
-    key: FloatArray
-    open: BoolArray
-    """Needed units that clearly matter: among these, the evidence of the sample at hand decides the order."""
-    needed: BoolArray
-
-
-def leaf_order(node: Node, least: float) -> Order:
-    """Needed are the units that are active in the nearest complete node."""
-    path = node.path()
-    mix = np.asarray(sum(here.score * PARENT_WEIGHT**distance for distance, here in enumerate(reversed(path))))
-    relative = mix / max(float(np.max(mix)), 1e-12)
-    complete = complete_node(node, least)
-    level = np.zeros(len(node.active))
-    if complete is not None:
-        for depth, here in enumerate(complete.path()):
-            level = np.maximum(level, here.active * (depth + 1.0))
-    needed = node.active if complete is None else complete.active
-    clear = needed & (relative >= CLEARLY_NEEDED * relative[needed].max(initial=0.0))
-    # Units that are not open lie below those of the same level that are.
-    return Order(level + np.where(clear, 0.75, 0.499 * relative), clear, needed.copy())
 
 
 def leaves(root: Node) -> Sequence[Node]:

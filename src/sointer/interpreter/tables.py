@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,12 @@ from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import Effects
-from sointer.interpreter.localities import MAX_DEPTH, FloatArray, IntArray, Node, leaf_order
+from sointer.interpreter.localities import MAX_DEPTH, Node, complete_node
+from sointer.interpreter.splits import BoolArray, FloatArray, IntArray
 
+PARENT_WEIGHT = 0.05
+CLEARLY_NEEDED = 0.2
+"""Share of the largest score at which the order of needed units is left to each sample."""
 OPEN = 0.249
 """How far the evidence of a sample can move the key of a unit: not beyond its level."""
 
@@ -226,3 +231,29 @@ def conditions_of(columns: FloatArray, encoded_outputs: FloatArray) -> FloatArra
 def own_columns(column_output: Sequence[int], target: int, n_input_columns: int) -> IntArray:
     """The conditions that a target's own tree may not look at: its own columns."""
     return n_input_columns + np.flatnonzero(np.asarray(column_output) == target)
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """For a leaf: what its units are ranked by, whose whole part counts first, and which are needed."""
+
+    key: FloatArray
+    open: BoolArray
+    """Needed units that clearly matter: among these, the evidence of the sample at hand decides the order."""
+    needed: BoolArray
+
+
+def leaf_order(node: Node, least: float) -> Order:
+    """Needed are the units that are active in the nearest complete node."""
+    path = node.path()
+    mix = np.asarray(sum(here.score * PARENT_WEIGHT**distance for distance, here in enumerate(reversed(path))))
+    relative = mix / max(float(np.max(mix)), 1e-12)
+    complete = complete_node(node, least)
+    level = np.zeros(len(node.active))
+    if complete is not None:
+        for depth, here in enumerate(complete.path()):
+            level = np.maximum(level, here.active * (depth + 1.0))
+    needed = node.active if complete is None else complete.active
+    clear = needed & (relative >= CLEARLY_NEEDED * relative[needed].max(initial=0.0))
+    # Units that are not open lie below those of the same level that are.
+    return Order(level + np.where(clear, 0.75, 0.499 * relative), clear, needed.copy())

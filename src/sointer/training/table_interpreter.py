@@ -14,18 +14,11 @@ from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import Effects, OutputUnits, redraw_effects
-from sointer.interpreter.localities import (
-    CLEARLY_ON,
+from sointer.interpreter.localities import Mixtures, Node, Redraws, TargetData, leaves, prune_unconfirmed
+from sointer.interpreter.splits import (
     MIN_BOTH_OFF,
-    MIN_REDRAWS,
     MIN_SWITCHED_OFF,
-    Mixtures,
-    Node,
-    Redraws,
-    TargetData,
-    leaves,
-    mean_by_unit,
-    prune_unconfirmed,
+    noise_floor,
 )
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
 from sointer.training.context import Task, as_codes
@@ -41,7 +34,6 @@ LARGEST_SHARE = 0.65
 and no larger share of all; where there are few in all, the last number may be active, but not all."""
 MIN_RELATIVE = 0.03
 """Graded outputs change a little by nearly everything: a unit counts if its effect is this share of the largest."""
-MIN_NOISY_UNITS, N_NOISE_ROUNDS, MAX_QUIET = 3, 4, 2.0
 SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.7
 """What must stay as it is for the units of a locality to suffice, and for those of all localities together."""
 MOSTLY_SUFFICES = 0.85
@@ -387,28 +379,6 @@ def max_active(n_units: int) -> float:
     """How many units may be active, on average, for few to decide."""
     most = max(MAX_ACTIVE, min(MAX_ACTIVE_OF_MANY, MAX_ACTIVE_SHARE * n_units))
     return max(min(LARGEST_SHARE * n_units, most), min(n_units - 1, MAX_ACTIVE_OF_FEW))
-
-
-def noise_floor(unit: NDArray[np.int64], changes: NDArray[np.float64], effects: NDArray[np.float64]) -> float:
-    """How often labels change by noise alone: as often as by redraws of most units, if others stand out on the energy.
-
-    A model that is wrong in a way that looks random, but is always the same, gives the same label when queried again;
-    what redraws of irrelevant units change is noise. (If these units are not irrelevant but weak, redrawing all of them
-    together changes more than that, and the others will not be found to suffice.)
-    """
-    asked, rate = mean_by_unit(unit, changes, len(effects))
-    order = [i for i in np.argsort(rate, kind="stable").tolist() if asked[i] >= MIN_REDRAWS]
-    n_least = max(MIN_NOISY_UNITS, (len(order) + 1) // 2)
-    alike = np.array(order[:n_least], dtype=np.int64)
-    for _ in range(N_NOISE_ROUNDS if len(order) > n_least else 0):
-        share = float((rate * asked)[alike].sum() / asked[alike].sum())
-        high = share + 2.5 * np.sqrt(share * (1 - share) / np.maximum(asked, 1))
-        alike = np.array([i for i in order if rate[i] <= high[i]], dtype=np.int64)
-        quiet = (rate[alike] == 0) & (share * asked[alike] >= MAX_QUIET)  # noise would have changed something there too
-        if share == 0 or len(alike) < n_least or quiet.any():
-            return 0.0
-    rest = alike[effects[alike] < CLEARLY_ON * effects.max()]
-    return float((rate * asked)[rest].sum() / asked[rest].sum()) if len(rest) >= n_least else 0.0
 
 
 def strongest_weights(task: Task, energy: TrainableEnergy, n: int) -> Tensor:

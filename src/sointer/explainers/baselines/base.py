@@ -16,8 +16,9 @@ from sointer._support.hashing import row_keys
 from sointer.blackbox.replies import stack
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
-from sointer.explainers.base import Explainer, fitted_targets
+from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_outputs
+from sointer.explainers.reading import fitted_targets
 from sointer.masking.groups import Groups
 from sointer.masking.rows import Source, Subject
 

@@ -19,9 +19,9 @@ from sointer._support.validation import check_positive_int
 from sointer.blackbox.replies import stack
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
-from sointer.explainers.base import fitted_targets
 from sointer.explainers.baselines.base import N_FIRST, Answers, Baseline
 from sointer.explainers.baselines.row_by_row import RowByRow
+from sointer.explainers.reading import fitted_targets
 from sointer.explanation import Explanation
 from sointer.masking.groups import Groups
 from sointer.masking.rows import CHUNK_ROWS, Source, Subject

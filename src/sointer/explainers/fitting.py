@@ -1,0 +1,155 @@
+"""What fit of SOInter plans before it learns, and warns of afterwards."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sointer._support.containers import is_sparse
+from sointer._support.progress import History
+from sointer._support.validation import _some as some
+from sointer._support.validation import check_positive_int
+from sointer.blackbox.box import BlackBox
+from sointer.config import POOR_SKILL, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.data.outputs import Outputs
+from sointer.errors import (
+    BudgetWarning,
+    InputError,
+    InterruptedFitWarning,
+    PoorFitWarning,
+)
+from sointer.explainers.data_checks import warn_about_outputs
+from sointer.explainers.reading import fitted_targets
+from sointer.masking.rows import Subject
+from sointer.training.context import Configs, Task, Trained, compact
+
+if TYPE_CHECKING:
+    from sointer.explainers.sointer import SOInter
+
+N_AUTO_QUERIES = (5_000, 50_000)
+N_IMAGE_QUERIES = 16_000
+MAX_SPARSE_QUERIES = 500_000
+AUTO_QUERIES_PER_FEATURE = 250
+
+
+def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[Task, int]:
+    """What the recipe works on, and how many queries were planned for it."""
+    groups, rng = subject.groups, subject.rng
+    kind, data = kind_of_data(explainer, subject)
+    plan = n_planned(explainer, groups.n_units, kind)
+    asked_before = subject.black_box.n_queries
+
+    def check(raw: NDArray[Any]) -> None:
+        explainer._check_first(raw, black_box, targets)
+
+    def describe(raw: NDArray[Any]) -> tuple[Outputs, list[int]]:
+        outputs = explainer._outputs(raw, black_box)
+        warn_about_outputs(outputs, raw, stacklevel=4)
+        return outputs, fitted_targets(targets, outputs)
+
+    task = Task(
+        data=data,
+        black_box=black_box,
+        input_format=subject.input_format,
+        removal=subject.removal,
+        groups=groups,
+        k=subject.k,
+        n_queries=plan if black_box.remaining is None else min(plan, black_box.remaining),
+        configs=resolve_configs(explainer, kind),
+        structured=explainer.structured,
+        shift_inputs=explainer.preset == "default" and kind != "images",
+        check=check,
+        describe=describe,
+        rng=rng,
+        generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
+        history=History(explainer.verbose, n_asked=lambda: subject.black_box.n_queries - asked_before, n_planned=plan),
+    )
+    return task, plan
+
+
+def kind_of_data(explainer: SOInter, subject: Subject) -> tuple[DataKind, Any]:
+    """What kind of data there is, and the data in the form that suits it."""
+    if subject.input_format.image is not None:
+        if not explainer.structured and explainer.preset == "default":
+            raise InputError(
+                "structured=False has no effect on images: evidence is learned for each pixel of the mask on its "
+                "own, whichever way it takes through others. Leave it out."
+            )
+        return "images", subject.data
+    data = compact(subject.data, subject.removal)
+    return ("sparse rows" if is_sparse(data) and subject.removal.keeps_zeros else "table"), data
+
+
+def settings_of(explainer: SOInter, subject: Subject, targets: Any) -> dict[str, Any]:
+    """Everything but the data that decides what fit asks, by name."""
+    names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
+    settings = {name: getattr(explainer, name) for name in names} | {"targets": targets}
+    settings["method"] = subject.black_box.method
+    settings["probabilities of classes"] = subject.black_box.class_probabilities is not None
+    for config in resolve_configs(explainer, kind_of_data(explainer, subject)[0]):
+        settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}
+    return settings
+
+
+def resolve_configs(explainer: SOInter, data: DataKind) -> Configs:
+    return Configs(
+        (explainer.energy or EnergyConfig()).resolve(explainer.preset, data),
+        (explainer.interpreter or InterpreterConfig()).resolve(explainer.preset, data),
+        (explainer.training or TrainingConfig()).resolve(explainer.preset, data),
+    )
+
+
+def n_planned(explainer: SOInter, n_units: int, data: DataKind) -> int:
+    fewest, most = N_AUTO_QUERIES
+    most = MAX_SPARSE_QUERIES if data == "sparse rows" and explainer.preset == "default" else most
+    planned = int(np.clip(AUTO_QUERIES_PER_FEATURE * n_units, fewest, most))
+    if data == "images" and explainer.preset == "default":
+        planned = N_IMAGE_QUERIES
+    if explainer.query_budget is None:
+        return planned
+    return check_positive_int(explainer.query_budget, "query_budget")
+
+
+def warn_about_fit(explainer: SOInter, task: Task, trained: Trained, plan: int) -> None:
+    agreement = f"{explainer.held_out_agreement_:.0%}"
+    n_answers = explainer.n_queries_ + explainer.n_queries_replayed_
+    if trained.interrupted:
+        warnings.warn(
+            f"fit was interrupted after {n_answers} of {task.n_queries} planned queries; the explainer is usable and "
+            f"agrees with the black box on {agreement} of the outputs it was checked on. Fit again, without "
+            "interrupting, for better explanations.",
+            InterruptedFitWarning,
+            stacklevel=3,
+        )
+    if task.budget_ran_out or task.n_queries < plan:
+        warnings.warn(
+            f"the black box's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
+            f"usable and agrees with the black box on {agreement} of the outputs it was checked on. "
+            "Raise the budget for better explanations.",
+            BudgetWarning,
+            stacklevel=3,
+        )
+    poor = [explainer.output_names_[t] for t in trained.quality.poor if t in set(trained.targets)]
+    skill = explainer.held_out_skill_
+    if explainer.preset == "default" and (skill < POOR_SKILL or poor):
+        learned = (
+            f"the energy has learned little of this black box: on held-out answers it avoids only "
+            f"{max(skill, 0):.0%} of the errors of always guessing the usual value (below {POOR_SKILL:.0%})"
+        )
+        if skill >= POOR_SKILL:
+            learned = (
+                f"the energy has learned little of {len(poor)} of {len(trained.targets)} outputs: {some(poor)}; on "
+                f"held-out answers it avoids less than {POOR_SKILL:.0%} of the errors of always guessing their "
+                "usual value"
+            )
+        warnings.warn(
+            f"{learned}, so explanations may be wrong. Check them with explanation.verify(); raise "
+            "query_budget or give more data; explain with refine= where it matters.",
+            PoorFitWarning,
+            stacklevel=3,
+        )
