@@ -141,7 +141,7 @@ class Outputs:
         return codes
 
     def label_probabilities(self, classes: Sequence[Table], table: Table) -> npt.NDArray[np.float32] | None:
-        """From probabilities of all classes of a model to those of the labels known here; None if outputs are graded."""
+        """Probabilities of all classes of a model as those of the labels known here; None if outputs are graded."""
         if self.graded.any():
             return None
         parts, start = [], 0
