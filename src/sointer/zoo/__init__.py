@@ -10,7 +10,6 @@ from sointer.zoo.loaders import (
     load_ohsumed,
     load_scene,
     load_weizmann_horses,
-    load_wikimovies,
 )
 from sointer.zoo.model_cache import fit_or_load
 from sointer.zoo.planted_segmenters import (
@@ -122,7 +121,6 @@ __all__ = [
     "load_scene",
     "load_seven_segment_digits",
     "load_weizmann_horses",
-    "load_wikimovies",
     "logistic_regressions",
     "lspin",
     "mechanics",

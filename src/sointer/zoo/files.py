@@ -280,13 +280,3 @@ SCENE = MultiLabelSource(
     content_sha256="d968f71c2ccf93624c755b977333fadcf839b369c27eaf868f97a8caa315c57d",
     arff=(_mulan("scene"),),
 )
-
-WIKIMOVIES = MultiLabelSource(
-    "wikimovies",
-    "https://github.com/prust/wikipedia-movie-data",
-    "Extracts of English Wikipedia (CC BY-SA) as collected in prust/wikipedia-movie-data, commit "
-    "91ae721d3672e8ef4f15b213c763a634250ef61a.",
-    shape=(34131, 1001, 28),
-    npz_sha256="db368163c2b892892bae18a623d0c65bcedc0cab91646bbad851cf9b089b8e71",
-    content_sha256="038b52789b9f08dba083349cd2186bb4339d092ee1e17e03e969dcfa40d28e00",
-)

@@ -6,7 +6,6 @@ import hashlib
 import warnings
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,19 +52,6 @@ def load_imdb(data_home: PathLike | None = None, *, download: bool = True) -> Mu
     return load_multilabel(sources.IMDB, data_home, download)
 
 
-def load_wikimovies(data_home: PathLike | None = None, *, genre_words: bool = True) -> MultiLabelData:
-    """Films as Wikipedia introduces them: which of 1001 words occur, and 28 genres. This is not IMDB.
-
-    The texts often say the genre outright; `genre_words=False` leaves those words out of the features.
-    Read from a local copy only. No official split.
-    """
-    data = load_multilabel(sources.WIKIMOVIES, data_home, download=False)
-    if genre_words:
-        return data
-    kept = np.flatnonzero(~read_labelled_rows(Path(data.source))[1]["genre_word"])
-    return replace(data, X=data.X[:, kept], feature_names=tuple(data.feature_names[i] for i in kept))
-
-
 def load_ohsumed(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
     """Medical abstracts: which of 1002 words occur, and 23 categories of disease (MEKA's split 6965 / 6964).
 
@@ -90,7 +76,7 @@ def load_multilabel(source: MultiLabelSource, data_home: PathLike | None, downlo
     npz = files.find(places, source.name, f"{source.name}.npz")
     if npz is not None:
         files.check(npz, source.npz_sha256)
-        return _finished(source, read_labelled_rows(npz)[0], str(npz), must_match=False)
+        return _finished(source, read_labelled_rows(npz), str(npz), must_match=False)
     for arff in source.arff:
         paths = files.find_all(places, source.name, arff.files)
         if paths is not None:
@@ -194,9 +180,7 @@ def _not_found(source: MultiLabelSource, places: Sequence[Path], download: bool,
     wanted = [f"{source.name}.npz", *(" + ".join(file.name for file in arff.files) for arff in source.arff)]
     lines = [f"{source.name} was not found. Looked in {files.described(places)} for {', or '.join(wanted)}."]
     lines += [f"{failure}" for failure in failures]
-    if not source.arff:
-        lines.append(f"It cannot be downloaded in this form; its origin is {source.page}.")
-    elif not download:
+    if not download:
         lines.append("Nothing was downloaded, because download=False.")
     urls = [file.url for arff in source.arff[:1] for file in arff.files]
     if urls:
