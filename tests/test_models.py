@@ -20,7 +20,7 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError
-from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo import fit_or_load
 from sointer.zoo.model_networks import (
     Coupling,
     FrozenNetwork,

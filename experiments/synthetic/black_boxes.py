@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo import fit_or_load
 from sointer.zoo.problem import Problem
 from sointer.zoo.structured_models import SPEN
 from sointer.zoo.synthetic import ALL_PROBLEMS, shuffled

@@ -11,7 +11,7 @@ from sointer.zoo.loaders import (
     load_scene,
     load_weizmann_horses,
 )
-from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo.model_base import fit_or_load
 from sointer.zoo.planted_segmenters import (
     PLANTED_SEGMENTERS,
     ConvolutionalSegmenter,
