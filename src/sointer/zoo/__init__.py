@@ -21,7 +21,7 @@ from sointer.zoo.planted_segmenters import (
     OffsetSegmenter,
     WindowSegmenter,
 )
-from sointer.zoo.problem import Problem
+from sointer.zoo.problem import Problem, correlated, shuffled, with_decoys
 from sointer.zoo.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
 from sointer.zoo.records import (
     SEGMENTS,
@@ -54,7 +54,6 @@ from sointer.zoo.structural import (
 from sointer.zoo.structured_models import SPEN, DeepValueNetwork
 from sointer.zoo.synthetic import (
     ALL_PROBLEMS,
-    correlated,
     energy_e1,
     energy_e2,
     instancewise_switch,
@@ -67,8 +66,6 @@ from sointer.zoo.synthetic import (
     paper_e1,
     paper_e2,
     partly_mediated,
-    shuffled,
-    with_decoys,
 )
 from sointer.zoo.tetrominoes import TetrominoClassifier, Tetrominoes, tetrominoes
 from sointer.zoo.unet import UNet
