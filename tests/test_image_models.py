@@ -455,9 +455,9 @@ def test_a_saved_model_answers_bit_for_bit_alike(fitted, tmp_path):
 
 def edit(**changes):
     def change(directory):
-        facts = {**json.loads((directory / "model.json").read_text()), **changes}
-        del facts["content_sha256"]
-        (directory / "model.json").write_text(json.dumps({**facts, "content_sha256": content_digest(facts)}))
+        metadata = {**json.loads((directory / "model.json").read_text()), **changes}
+        del metadata["content_sha256"]
+        (directory / "model.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
 
     return change
 

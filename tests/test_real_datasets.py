@@ -78,7 +78,7 @@ def write_mulan(directory: Path, name: str, data, as_sparse: bool, label_names=N
 
 # --- the real data --------------------------------------------------------------------------------------------
 
-FACTS = {
+PUBLISHED = {
     "bibtex": ((7395, 1836, 159), 2.402, (4880, 2515), True, "games"),
     "enron": ((1702, 1001, 53), 3.378, (1123, 579), True, "C.C6"),
     "ohsumed": ((13929, 1002, 23), 1.663, (6965, 6964), True, "C04"),
@@ -92,9 +92,9 @@ def loader(name: str):
 
 
 @needs_data
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_real_copies_have_the_published_size(name):
-    shape, cardinality, split, official, label = FACTS[name]
+    shape, cardinality, split, official, label = PUBLISHED[name]
     data = loader(name)(data_home=DATA)
     assert (*data.X.shape, data.Y.shape[1]) == shape
     assert data.cardinality == pytest.approx(cardinality, abs=6e-4)
@@ -274,7 +274,7 @@ def test_places_are_tried_in_order_and_only_read(tmp_path, monkeypatch, surround
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("name", [*FACTS, "imdb"])
+@pytest.mark.parametrize("name", [*PUBLISHED, "imdb"])
 def test_nothing_found_says_where_and_what(name, tmp_path):
     with pytest.raises(LoadError) as caught:
         loader(name)(tmp_path / "absent", download=False)

@@ -95,7 +95,7 @@ def check_masks(masks: Any, n_images: int, image_format: ImageFormat, caller: st
 
 
 def _numbers(given: Any, caller: str, what: str) -> NDArray[Any]:
-    """A numpy array of numbers; booleans count as whole ones."""
+    """A numpy array of numbers; booleans count as integers."""
     array = containers.tensor_to_numpy(given) if containers.is_tensor(given) else np.asarray(given)
     if array.dtype == np.bool_:
         return array.astype(np.uint8)
