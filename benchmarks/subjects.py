@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from sointer.zoo import fit_or_load
 from sointer.zoo.loaders import load_bibtex, load_weizmann_horses
-from sointer.zoo.model_cache import fit_or_load
 from sointer.zoo.structured_models import DeepValueNetwork
 from sointer.zoo.synthetic import paper_e1
 from sointer.zoo.unet import UNet

@@ -16,8 +16,8 @@ from tables import sections, table
 from sointer import SOInter
 from sointer.explainers.baselines.base import Random
 from sointer.explanation import LEVEL, Explanation
+from sointer.zoo import fit_or_load
 from sointer.zoo.loaders import load_bibtex
-from sointer.zoo.model_cache import fit_or_load
 from sointer.zoo.structured_models import DeepValueNetwork
 from sointer.zoo.synthetic import ALL_PROBLEMS
 

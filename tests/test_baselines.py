@@ -19,7 +19,7 @@ from sointer.explainers.baselines.l2x import L2X, FeatureTable
 from sointer.explainers.baselines.lime import KERNEL_WIDTH, Lime, random_keeps
 from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.metrics.ground_truth import exact_match
-from sointer.zoo.synthetic import paper_e1, paper_e2, shuffled
+from sointer.zoo import paper_e1, paper_e2, shuffled
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

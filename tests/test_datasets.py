@@ -10,9 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from sointer.zoo.problem import Problem
-from sointer.zoo.records import SEGMENTS, load_seven_segment_digits
-from sointer.zoo.synthetic import (
+from sointer.zoo import (
     ALL_PROBLEMS,
     correlated,
     energy_e1,
@@ -26,6 +24,8 @@ from sointer.zoo.synthetic import (
     partly_mediated,
     with_decoys,
 )
+from sointer.zoo.problem import Problem
+from sointer.zoo.records import SEGMENTS, load_seven_segment_digits
 
 N_FEATURES = 12
 NAMES = sorted(ALL_PROBLEMS)

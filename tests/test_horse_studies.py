@@ -318,7 +318,7 @@ def test_logits_are_those_of_the_model(segmenter):
 
 def test_the_gradient_through_inference_is_zero(modules, cache):
     """The page says so of the deep value network, which therefore has no row of gradients."""
-    from sointer.zoo.unet import steepest, step_length
+    from sointer.zoo.image_value import steepest, step_length
 
     model = modules.black_boxes.load_segmenter("deep value network", quick=True).predict.__self__
     x = torch.rand(3, 3, model.crop, model.crop, generator=torch.Generator().manual_seed(0)).requires_grad_()

@@ -13,10 +13,19 @@ from sklearn.exceptions import NotFittedError
 from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError
 from sointer.metrics.segmentation import iou
+from sointer.zoo import fit_or_load
 from sointer.zoo.image_models import distorted, endless_batches, one_cycle, relaxed_iou
-from sointer.zoo.image_value import ImageDeepValueNetwork, Trajectories, adversarial, near_truth, value_loss
-from sointer.zoo.model_cache import fit_or_load
-from sointer.zoo.unet import StandardisingUNetwork, UNet, ValueNetwork, climb, pixel_loss, steepest
+from sointer.zoo.image_value import (
+    ImageDeepValueNetwork,
+    Trajectories,
+    ValueNetwork,
+    adversarial,
+    climb,
+    near_truth,
+    steepest,
+    value_loss,
+)
+from sointer.zoo.unet import StandardisingUNetwork, UNet, pixel_loss
 
 KINDS = [UNet, ImageDeepValueNetwork]
 
@@ -314,7 +323,7 @@ def test_numbers_in_any_container_get_the_same_answer(fitted):
 @pytest.mark.parametrize("kind", KINDS)
 def test_floats_up_to_1_are_as_good_as_bytes(kind):
     by_bytes, by_floats = small(kind).fit(IMAGES, MASKS), small(kind).fit(IMAGES / 255, torch.from_numpy(MASKS > 0))
-    assert (by_bytes.pictures_.brightest, by_floats.pictures_.brightest) == (255, 1)
+    assert (by_bytes.image_format_.brightest, by_floats.image_format_.brightest) == (255, 1)
     np.testing.assert_allclose(by_floats.predict_proba(IMAGES / 255), by_bytes.predict_proba(IMAGES), atol=1e-3)
 
 
@@ -327,7 +336,7 @@ def test_the_same_seed_gives_the_same_model(kind):
 
 
 def test_images_are_left_as_they_were(fitted):
-    images = IMAGES / 255 if fitted.pictures_.brightest == 1 else IMAGES.astype(np.float32)
+    images = IMAGES / 255 if fitted.image_format_.brightest == 1 else IMAGES.astype(np.float32)
     before = images.copy()
     fitted.predict(images)
     clone(fitted).fit(images / 255, MASKS)
@@ -435,8 +444,8 @@ def test_a_saved_model_answers_bit_for_bit_alike(fitted, tmp_path):
     loaded = type(fitted).load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.predict_proba(IMAGES), fitted.predict_proba(IMAGES))
     assert loaded.get_params() == fitted.get_params()
-    assert (loaded.pictures_, loaded.n_classes_, loaded.history_) == (
-        fitted.pictures_,
+    assert (loaded.image_format_, loaded.n_classes_, loaded.history_) == (
+        fitted.image_format_,
         fitted.n_classes_,
         fitted.history_,
     )
@@ -446,9 +455,9 @@ def test_a_saved_model_answers_bit_for_bit_alike(fitted, tmp_path):
 
 def edit(**changes):
     def change(directory):
-        facts = {**json.loads((directory / "model.json").read_text()), **changes}
-        del facts["content_sha256"]
-        (directory / "model.json").write_text(json.dumps({**facts, "content_sha256": content_digest(facts)}))
+        metadata = {**json.loads((directory / "model.json").read_text()), **changes}
+        del metadata["content_sha256"]
+        (directory / "model.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
 
     return change
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
+from sointer.zoo import correlated, shuffled
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
 from sointer.zoo.problem import Problem
 from sointer.zoo.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
 from sointer.zoo.regression import REGRESSION_PROBLEMS, friedman2, logistic_regressions, mechanics
-from sointer.zoo.synthetic import correlated, shuffled
 
 ALL: dict[str, Callable[[], Problem]] = {
     **{name: lambda make=make: make(12) for name, make in INSTANCEWISE_PROBLEMS.items()},

@@ -20,7 +20,7 @@ from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.l2x import L2X
 from sointer.explanation import Explanation
 from sointer.metrics.leakage import Leakage, leakage
-from sointer.zoo.synthetic import instancewise_switch, mediated_categorical, paper_e1, shuffled
+from sointer.zoo import instancewise_switch, mediated_categorical, paper_e1, shuffled
 
 Model = Callable[[Any], NDArray[Any]]
 

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from sointer.zoo import mediated_chain, mediated_xor, partly_mediated, shuffled
 from sointer.zoo.problem import Problem
-from sointer.zoo.synthetic import mediated_chain, mediated_xor, partly_mediated, shuffled
 
 VALUES = (-2.0, -0.5, 1.0)  # no two of them add up to zero: no input is on the border between two answers
 N_FEATURES = 8

@@ -20,7 +20,7 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError
-from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo import fit_or_load
 from sointer.zoo.model_networks import (
     Coupling,
     FrozenNetwork,
@@ -482,9 +482,9 @@ def damage_bytes(directory):
 
 def edit(**changes):
     def change(directory):
-        facts = {**json.loads((directory / "model.json").read_text()), **changes}
-        del facts["content_sha256"]
-        (directory / "model.json").write_text(json.dumps({**facts, "content_sha256": content_digest(facts)}))
+        metadata = {**json.loads((directory / "model.json").read_text()), **changes}
+        del metadata["content_sha256"]
+        (directory / "model.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
 
     return change
 

@@ -9,7 +9,7 @@ import pytest
 
 from sointer import SOInter, TrainingConfig
 from sointer.metrics.ground_truth import exact_match, median_rank
-from sointer.zoo.synthetic import ALL_PROBLEMS, shuffled
+from sointer.zoo import ALL_PROBLEMS, shuffled
 
 N_TEST_ROWS = 1000
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.io import savemat
 
-from sointer import datasets
+from sointer import zoo as datasets
 from sointer.errors import InputError, LoadError, MissingExtraError, SointerWarning
 from sointer.zoo.files import ArffSource, MultiLabelSource, RemoteFile
 from sointer.zoo.formats import read_arff, read_arrays, read_mulan_labels
@@ -78,10 +78,9 @@ def write_mulan(directory: Path, name: str, data, as_sparse: bool, label_names=N
 
 # --- the real data --------------------------------------------------------------------------------------------
 
-FACTS = {
+PUBLISHED = {
     "bibtex": ((7395, 1836, 159), 2.402, (4880, 2515), True, "games"),
     "enron": ((1702, 1001, 53), 3.378, (1123, 579), True, "C.C6"),
-    "wikimovies": ((34131, 1001, 28), 1.802, (22754, 11377), False, "Science Fiction"),
     "ohsumed": ((13929, 1002, 23), 1.663, (6965, 6964), True, "C04"),
     "emotions": ((593, 72, 6), 1.868, (391, 202), True, "sad-lonely"),
     "scene": ((2407, 294, 6), 1.074, (1211, 1196), True, "Sunset"),
@@ -93,9 +92,9 @@ def loader(name: str):
 
 
 @needs_data
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_real_copies_have_the_published_size(name):
-    shape, cardinality, split, official, label = FACTS[name]
+    shape, cardinality, split, official, label = PUBLISHED[name]
     data = loader(name)(data_home=DATA)
     assert (*data.X.shape, data.Y.shape[1]) == shape
     assert data.cardinality == pytest.approx(cardinality, abs=6e-4)
@@ -129,28 +128,6 @@ def test_codes_are_described(name):
     data = loader(name)(DATA)
     with np.load(Path(DATA) / f"{name}.npz", allow_pickle=False) as archive:
         assert data.label_descriptions == tuple(archive["label_descriptions"].tolist())
-
-
-@needs_data
-def test_wikimovies_without_the_words_that_name_a_genre():
-    whole, harder = datasets.load_wikimovies(DATA), datasets.load_wikimovies(DATA, genre_words=False)
-    assert "comedy" in whole.feature_names
-    assert "comedy" not in harder.feature_names
-    column = harder.feature_names.index("actor")
-    assert (harder.X[:, column] != whole.X[:, whole.feature_names.index("actor")]).nnz == 0
-    assert harder.X.shape[1] == len(harder.feature_names) < 1001
-    np.testing.assert_array_equal(harder.split, whole.split)
-
-
-@needs_data
-def test_wikimovies_never_stands_for_imdb(tmp_path):
-    (tmp_path / "wikimovies.npz").write_bytes((Path(DATA) / "wikimovies.npz").read_bytes())
-    with pytest.raises(LoadError, match="imdb was not found"):
-        datasets.load_imdb(tmp_path, download=False)
-    assert "imdb" not in datasets.load_wikimovies(tmp_path).citation.lower()
-    (tmp_path / "wikimovies.npz").rename(tmp_path / "imdb.npz")
-    with pytest.warns(SointerWarning, match="Do not report results on it as imdb"):
-        datasets.load_imdb(tmp_path)
 
 
 @needs_data
@@ -297,11 +274,10 @@ def test_places_are_tried_in_order_and_only_read(tmp_path, monkeypatch, surround
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("name", [*FACTS, "imdb"])
+@pytest.mark.parametrize("name", [*PUBLISHED, "imdb"])
 def test_nothing_found_says_where_and_what(name, tmp_path):
-    arguments = {} if name == "wikimovies" else {"download": False}
     with pytest.raises(LoadError) as caught:
-        loader(name)(tmp_path / "absent", **arguments)
+        loader(name)(tmp_path / "absent", download=False)
     message = str(caught.value)
     assert f"{name}.npz" in message
     assert "SOINTER_DATA" in message

@@ -12,9 +12,9 @@ from sklearn.neural_network import MLPClassifier
 
 from sointer import SOInter
 from sointer.metrics.ground_truth import false_discovery_rates, sign_accuracy, true_positive_rates
+from sointer.zoo import ALL_PROBLEMS, shuffled
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
 from sointer.zoo.regression import REGRESSION_PROBLEMS, logistic_regressions
-from sointer.zoo.synthetic import ALL_PROBLEMS, shuffled
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 N_TEST = 500

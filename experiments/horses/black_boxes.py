@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer.metrics.segmentation import iou
+from sointer.zoo import fit_or_load
 from sointer.zoo.image_value import ImageDeepValueNetwork
 from sointer.zoo.loaders import load_weizmann_horses
-from sointer.zoo.model_cache import fit_or_load
 from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
 from sointer.zoo.records import SegmentationData
 from sointer.zoo.segmenter import PlantedSegmenter, random_scenes

@@ -36,11 +36,11 @@ from sointer.metrics.ground_truth import (
     top_of_sizes,
     true_positive_rates,
 )
+from sointer.zoo import correlated, shuffled
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, syn_model
 from sointer.zoo.problem import Problem
 from sointer.zoo.published import PUBLISHED_PROBLEMS
 from sointer.zoo.regression import REGRESSION_PROBLEMS, LogisticProblem, logistic_regressions
-from sointer.zoo.synthetic import correlated, shuffled
 
 SEEDS = range(102, 107)
 """Seeds that took no part in development."""

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo import ALL_PROBLEMS, fit_or_load, shuffled
 from sointer.zoo.problem import Problem
 from sointer.zoo.structured_models import SPEN
-from sointer.zoo.synthetic import ALL_PROBLEMS, shuffled
 
 CACHE = Path(os.environ.get("SOINTER_CACHE", Path.home() / ".cache" / "sointer")) / "models"
 N_SPEN_ROWS = 50_000

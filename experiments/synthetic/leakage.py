@@ -16,8 +16,8 @@ from sointer.explainers.baselines.base import Random
 from sointer.explanation import Explanation
 from sointer.metrics.ground_truth import exact_match
 from sointer.metrics.leakage import leakage
+from sointer.zoo import ALL_PROBLEMS, shuffled
 from sointer.zoo.problem import Problem
-from sointer.zoo.synthetic import ALL_PROBLEMS, shuffled
 
 N_TRAINING_ROWS = 2000
 N_TEST_ROWS = 1000

@@ -16,8 +16,8 @@ from sointer.explainers.baselines.l2x import L2X
 from sointer.explainers.baselines.lime import Lime
 from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.metrics.ground_truth import exact_match, top_k
+from sointer.zoo import instancewise_switch, mediated_chain, mediated_xor, partly_mediated, shuffled
 from sointer.zoo.problem import Problem
-from sointer.zoo.synthetic import instancewise_switch, mediated_chain, mediated_xor, partly_mediated, shuffled
 
 N_FEATURES = 20
 N_DATA, N_EXPLAINED, N_HELD_OUT = 2000, 100, 200

@@ -16,8 +16,8 @@ from sointer.config import TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.masking.build import make_removal
 from sointer.metrics.ground_truth import exact_match
+from sointer.zoo import correlated, mediated_xor, paper_e1, shuffled, with_decoys
 from sointer.zoo.problem import Problem
-from sointer.zoo.synthetic import correlated, mediated_xor, paper_e1, shuffled, with_decoys
 
 REMOVALS = ("zero", "mean", "marginal", "conditional")
 PROBLEMS = {"e1": paper_e1, "mediated_xor": mediated_xor}

@@ -16,9 +16,9 @@ from study import Case, Study
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.metrics.faithfulness import keep_and_delete
 from sointer.metrics.ground_truth import exact_match, false_discovery_rates, true_positive_rates
+from sointer.zoo import mediated_and, mediated_chain, mediated_majority, mediated_xor, shuffled
 from sointer.zoo.instancewise import switching
 from sointer.zoo.problem import Problem
-from sointer.zoo.synthetic import mediated_and, mediated_chain, mediated_majority, mediated_xor, shuffled
 
 SEEDS = range(203, 208)
 """Seeds that took no part in development."""

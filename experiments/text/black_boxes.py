@@ -11,16 +11,25 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import ClassifierChain
 
-from sointer import datasets
-from sointer.zoo.model_cache import fit_or_load
-from sointer.zoo.records import MultiLabelData
-from sointer.zoo.structured_models import SPEN, DeepValueNetwork
+from sointer import zoo
+from sointer.zoo.files import MultiLabelSource
+from sointer.zoo.loaders import load_multilabel
 
+# Films in Wikipedia and their genres, of the same kind as IMDB-F; only a local .npz copy can be read.
+WIKIMOVIES = MultiLabelSource(
+    "wikimovies",
+    "https://github.com/prust/wikipedia-movie-data",
+    "Extracts of English Wikipedia (CC BY-SA) as collected in prust/wikipedia-movie-data, commit "
+    "91ae721d3672e8ef4f15b213c763a634250ef61a.",
+    shape=(34131, 1001, 28),
+    npz_sha256="db368163c2b892892bae18a623d0c65bcedc0cab91646bbad851cf9b089b8e71",
+    content_sha256="038b52789b9f08dba083349cd2186bb4339d092ee1e17e03e969dcfa40d28e00",
+)
 LOADERS = {
-    "bibtex": datasets.load_bibtex,
-    "enron": datasets.load_enron,
-    "imdb": datasets.load_imdb,
-    "wikimovies": datasets.load_wikimovies,
+    "bibtex": zoo.load_bibtex,
+    "enron": zoo.load_enron,
+    "imdb": zoo.load_imdb,
+    "wikimovies": lambda: load_multilabel(WIKIMOVIES, None, download=False),
 }
 CACHE = Path(os.environ.get("SOINTER_CACHE", Path.home() / ".cache" / "sointer")) / "models"
 
@@ -40,14 +49,14 @@ class Chain:
         return labels
 
 
-def load_data(name: str) -> MultiLabelData:
+def load_data(name: str) -> zoo.MultiLabelData:
     return LOADERS[name]()
 
 
-def trained(kind: str, data: MultiLabelData) -> Any:
+def trained(kind: str, data: zoo.MultiLabelData) -> Any:
     """A black box of the given kind, fitted to the training split."""
     X, Y = data.train
     if kind == "chain":
         return Chain(X, Y)
-    model = {"dvn": DeepValueNetwork, "spen": SPEN}[kind](random_state=0)
-    return fit_or_load(model, X, Y, CACHE)
+    model = {"dvn": zoo.DeepValueNetwork, "spen": zoo.SPEN}[kind](random_state=0)
+    return zoo.fit_or_load(model, X, Y, CACHE)

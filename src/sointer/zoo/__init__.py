@@ -10,9 +10,8 @@ from sointer.zoo.loaders import (
     load_ohsumed,
     load_scene,
     load_weizmann_horses,
-    load_wikimovies,
 )
-from sointer.zoo.model_cache import fit_or_load
+from sointer.zoo.model_base import fit_or_load
 from sointer.zoo.planted_segmenters import (
     PLANTED_SEGMENTERS,
     ConvolutionalSegmenter,
@@ -22,7 +21,7 @@ from sointer.zoo.planted_segmenters import (
     OffsetSegmenter,
     WindowSegmenter,
 )
-from sointer.zoo.problem import Problem
+from sointer.zoo.problem import Problem, correlated, shuffled, with_decoys
 from sointer.zoo.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
 from sointer.zoo.records import (
     SEGMENTS,
@@ -55,7 +54,6 @@ from sointer.zoo.structural import (
 from sointer.zoo.structured_models import SPEN, DeepValueNetwork
 from sointer.zoo.synthetic import (
     ALL_PROBLEMS,
-    correlated,
     energy_e1,
     energy_e2,
     instancewise_switch,
@@ -68,8 +66,6 @@ from sointer.zoo.synthetic import (
     paper_e1,
     paper_e2,
     partly_mediated,
-    shuffled,
-    with_decoys,
 )
 from sointer.zoo.tetrominoes import TetrominoClassifier, Tetrominoes, tetrominoes
 from sointer.zoo.unet import UNet
@@ -122,7 +118,6 @@ __all__ = [
     "load_scene",
     "load_seven_segment_digits",
     "load_weizmann_horses",
-    "load_wikimovies",
     "logistic_regressions",
     "lspin",
     "mechanics",

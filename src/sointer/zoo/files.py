@@ -6,35 +6,77 @@ import hashlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from sointer.errors import LoadError, require_extra
 from sointer.zoo.records import ENRON_LABELS, OHSUMED_LABELS
 
 DATA_VARIABLE = "SOINTER_DATA"
 CACHE_VARIABLE = "SOINTER_CACHE"
-SECONDS_WITHOUT_ANSWER = 30
+TIMEOUT_SECONDS = 30
 
 PathLike: TypeAlias = str | os.PathLike[str]
+Data = TypeVar("Data")
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file, where the public copy is, and its hash where that is known."""
+    """A file, the address of its public copy if there is one, and its hash if that is known."""
 
     name: str
-    url: str
+    url: str | None = None
     sha256: str | None = None
 
 
-def directories(data_home: PathLike | None) -> list[Path]:
-    """Where to look: `data_home` or else $SOINTER_DATA, if given, and then the cache."""
+@dataclass(frozen=True)
+class Copy(Generic[Data]):
+    """One form of a data set: its files, and a function of their paths and of whether they were just downloaded."""
+
+    files: tuple[RemoteFile, ...]
+    read: Callable[[list[Path], bool], Data]
+
+
+def load_copy(
+    name: str, copies: Sequence[Copy[Data]], data_home: PathLike | None, download: bool, page: str = ""
+) -> Data:
+    """Read the first copy that is in a local directory, else the first that can be downloaded.
+
+    Files are looked for in `data_home` or else $SOINTER_DATA, if given, and then in the cache, directly or in a folder
+    with the name of the data set.
+    """
     given = data_home if data_home is not None else os.environ.get(DATA_VARIABLE)
-    return [Path(given).expanduser(), cache()] if given else [cache()]
+    places = [Path(given).expanduser(), cache()] if given else [cache()]
+    for copy in copies:
+        for place in places:
+            paths = [_find(place, name, file) for file in copy.files]
+            found = [path for path in paths if path is not None]
+            if len(found) == len(paths):
+                for path, file in zip(found, copy.files, strict=True):
+                    check(path, file.sha256)
+                return copy.read(found, False)
+    public = [copy for copy in copies if all(file.url for file in copy.files)]
+    failures: list[str] = []
+    for copy in public if download else ():
+        try:
+            with _downloaded(copy.files, cache() / name) as found:
+                return copy.read(found, True)
+        except LoadError as failure:
+            failures.append(str(failure))
+    looked_in = " and ".join(str(place) if place.is_dir() else f"{place} (no such directory)" for place in places)
+    looked_for = ", or ".join(" + ".join(file.name for file in copy.files) for copy in copies)
+    lines = [f"{name} was not found. Looked in {looked_in} for {looked_for}.", *failures]
+    if not public:
+        lines.append("It cannot be downloaded in this form.")
+    else:
+        urls = " ".join(str(file.url) for file in public[0].files)
+        lines += [] if download else ["Nothing was downloaded, because download=False."]
+        lines.append(f"Without a network here, fetch elsewhere: {urls}{page and f' (see also {page})'}.")
+    lines.append(f"Then pass their directory as data_home=, or in the environment variable {DATA_VARIABLE}.")
+    raise LoadError("\n".join(lines))
 
 
 def cache() -> Path:
@@ -43,60 +85,14 @@ def cache() -> Path:
     return Path(given).expanduser() if given else Path.home() / ".cache" / "sointer"
 
 
-def find(places: Sequence[Path], folder: str, name: str) -> Path | None:
-    """The first such file, directly in one of the places or in the data set's own folder there."""
-    candidates = (path for place in places for path in (place / name, place / folder / name))
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def find_all(places: Sequence[Path], folder: str, files: Sequence[RemoteFile]) -> list[Path] | None:
-    """Copies of all the files in one of the places, checked; None where there are none."""
-    for place in places:
-        paths = [path for file in files if (path := find([place], folder, file.name)) is not None]
-        if len(paths) == len(files):
-            for path, file in zip(paths, files, strict=True):
-                check(path, file.sha256)
-            return paths
-    return None
-
-
-def described(places: Sequence[Path]) -> str:
-    """The places for a message, saying which do not exist."""
-    return " and ".join(str(place) if place.is_dir() else f"{place} (no such directory)" for place in places)
-
-
-@contextmanager
-def downloaded(files: Sequence[RemoteFile], folder: Path) -> Iterator[list[Path]]:
-    """Fetch the files that are not in the folder yet.
-
-    If the caller cannot use them (an error inside the `with`), what was fetched is deleted again; otherwise its hash
-    is recorded beside it, so that a later change is noticed even where the publisher gives no hash.
-    """
-    fetched: list[Path] = []
-    try:
-        for file in files:
-            path = folder / file.name
-            if not path.is_file():
-                fetched.append(path)
-                _fetch(file, folder)
-            check(path, file.sha256)
-        yield [folder / file.name for file in files]
-    except BaseException:
-        for path in fetched:
-            path.unlink(missing_ok=True)
-        raise
-    for path in fetched:
-        _record(path).write_text(f"{sha256_of(path)}  {path.name}\n", encoding="ascii")
-
-
 def check(path: Path, expected: str | None) -> None:
-    """Refuse a file whose hash is neither the known one nor, if none is known, the one recorded when it came."""
+    """Reject a file whose hash is neither the known one nor, if none is known, the one recorded at the download."""
     record = _record(path)
     if expected is None and record.is_file():
         expected = record.read_text(encoding="ascii", errors="replace").split(" ")[0].strip()
     if expected is None:
         return
-    got = sha256_of(path)
+    got = _sha256(path)
     if got != expected:
         raise LoadError(
             f"{path} is damaged or not the published file: its sha256 is {got}, expected {expected}. "
@@ -104,7 +100,11 @@ def check(path: Path, expected: str | None) -> None:
         )
 
 
-def sha256_of(path: Path) -> str:
+def _find(place: Path, folder: str, file: RemoteFile) -> Path | None:
+    return next((path for path in (place / file.name, place / folder / file.name) if path.is_file()), None)
+
+
+def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):
@@ -116,24 +116,42 @@ def _record(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
+@contextmanager
+def _downloaded(files: Sequence[RemoteFile], folder: Path) -> Iterator[list[Path]]:
+    """Download the files that are not in the folder yet.
+
+    If the caller cannot use them (an error inside the `with`), they are deleted again; otherwise their hashes are
+    recorded beside them, so that a later change is noticed even where the publisher gives no hash.
+    """
+    new: list[Path] = []
+    try:
+        for file in files:
+            path = folder / file.name
+            if not path.is_file():
+                new.append(path)
+                _fetch(file, folder)
+            check(path, file.sha256)
+        yield [folder / file.name for file in files]
+    except BaseException:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
+    for path in new:
+        _record(path).write_text(f"{_sha256(path)}  {path.name}\n", encoding="ascii")
+
+
 def _fetch(file: RemoteFile, folder: Path) -> None:
     pooch = require_extra("pooch", "datasets")
-    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=SECONDS_WITHOUT_ANSWER)
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT_SECONDS)
     known_hash = None if file.sha256 is None else f"sha256:{file.sha256}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _without_messages(pooch.get_logger()):
-            pooch.retrieve(file.url, known_hash, fname=file.name, path=folder, downloader=downloader)
-    except (OSError, ValueError) as exc:  # requests' errors are OSErrors; pooch reports a wrong hash as a ValueError
-        raise LoadError(f"{file.url} could not be downloaded into {folder}: {exc}") from exc
-
-
-@contextmanager
-def _without_messages(logger: logging.Logger) -> Iterator[None]:
+    logger = pooch.get_logger()
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        yield
+        folder.mkdir(parents=True, exist_ok=True)
+        pooch.retrieve(file.url, known_hash, fname=file.name, path=folder, downloader=downloader)
+    except (OSError, ValueError) as exc:  # requests' errors are OSErrors; pooch reports a wrong hash as a ValueError
+        raise LoadError(f"{file.url} could not be downloaded into {folder}: {exc}") from exc
     finally:
         logger.setLevel(level)
 
@@ -160,7 +178,7 @@ class ArffSource:
 
 @dataclass(frozen=True)
 class MultiLabelSource:
-    """A data set and every form that it can be had in."""
+    """A data set and all its public forms."""
 
     name: str
     page: str
@@ -279,14 +297,4 @@ SCENE = MultiLabelSource(
     npz_sha256="7e26844609247f84e8c3d8150500d6b97506591067db1ed3263bfa3f95183a2d",
     content_sha256="d968f71c2ccf93624c755b977333fadcf839b369c27eaf868f97a8caa315c57d",
     arff=(_mulan("scene"),),
-)
-
-WIKIMOVIES = MultiLabelSource(
-    "wikimovies",
-    "https://github.com/prust/wikipedia-movie-data",
-    "Extracts of English Wikipedia (CC BY-SA) as collected in prust/wikipedia-movie-data, commit "
-    "91ae721d3672e8ef4f15b213c763a634250ef61a.",
-    shape=(34131, 1001, 28),
-    npz_sha256="db368163c2b892892bae18a623d0c65bcedc0cab91646bbad851cf9b089b8e71",
-    content_sha256="038b52789b9f08dba083349cd2186bb4339d092ee1e17e03e969dcfa40d28e00",
 )

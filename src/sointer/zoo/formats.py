@@ -253,8 +253,8 @@ def read_arrays(path: Path, required: Sequence[str]) -> Arrays:
         raise LoadError(f"{path} cannot be read as a numpy archive: {exc}") from exc
 
 
-def read_labelled_rows(path: Path) -> tuple[LabelledRows, Arrays]:
-    """The rows in an archive of sparse X and Y with their names, and all its arrays as they are."""
+def read_labelled_rows(path: Path) -> LabelledRows:
+    """The rows in an archive of sparse X and Y with their names."""
     parts = ("data", "indices", "indptr", "shape")
     arrays = read_arrays(path, [*(f"{m}_{p}" for m in "XY" for p in parts), "feature_names", "label_names"])
     try:
@@ -267,10 +267,9 @@ def read_labelled_rows(path: Path) -> tuple[LabelledRows, Arrays]:
             raise ValueError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}")
         if split is not None and not set(_strings(split, X.shape[0])) <= {"train", "test"}:
             raise ValueError("the split has other names than train and test")
-        rows = LabelledRows(X, binary(Y), names["feature_names"], names["label_names"], split)
+        return LabelledRows(X, binary(Y), names["feature_names"], names["label_names"], split)
     except (ValueError, TypeError, OverflowError) as exc:
         raise LoadError(f"{path} does not hold multi-label data: {exc}") from exc
-    return rows, arrays
 
 
 def binary(labels: CsrMatrix) -> ByteArray:

@@ -1,10 +1,11 @@
-"""What models that segment images have in common: fitting, answers in blocks, saving."""
+"""What models that segment images share: the image format, augmentation, training and predictions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,24 +17,22 @@ from torch import Tensor, nn
 
 from sointer._support import containers
 from sointer._support.progress import History
-from sointer._support.validation import check_positive_int, check_random_state
+from sointer._support.validation import check_positive_int
+from sointer.data.images import ImageShape
 from sointer.errors import InputError
-from sointer.zoo.model_base import SavedModel, check_number
+from sointer.zoo.model_base import TrainedModel, check_number, descend
 
 BYTE = 255
 
 
 @dataclass(frozen=True)
-class PictureFormat:
-    """Size of the images, and the value of a pixel at its brightest: 255 for whole numbers, 1 for others."""
+class ImageFormat(ImageShape):
+    """Shape of the images, and the largest value of a pixel: 255 for whole numbers, 1 for others."""
 
-    channels: int
-    height: int
-    width: int
     brightest: int
 
     @classmethod
-    def infer(cls, images: Any, caller: str) -> PictureFormat:
+    def infer(cls, images: Any, caller: str) -> ImageFormat:
         """The format of the images a model is fitted to."""
         pixels = _numbers(images, caller, "images")
         if pixels.ndim != 4 or not all(pixels.shape):
@@ -77,10 +76,10 @@ class PictureFormat:
         return asdict(self)
 
 
-def check_masks(masks: Any, n_images: int, pictures: PictureFormat, caller: str) -> NDArray[np.int64]:
+def check_masks(masks: Any, n_images: int, image_format: ImageFormat, caller: str) -> NDArray[np.int64]:
     """Masks as classes 0, 1, ...: (images, height, width)."""
     table = _numbers(masks, caller, "masks")
-    expected = (n_images, pictures.height, pictures.width)
+    expected = (n_images, image_format.height, image_format.width)
     if table.shape != expected:
         raise InputError(
             f"{caller}: masks has shape {table.shape}, expected {expected}. "
@@ -96,7 +95,7 @@ def check_masks(masks: Any, n_images: int, pictures: PictureFormat, caller: str)
 
 
 def _numbers(given: Any, caller: str, what: str) -> NDArray[Any]:
-    """A numpy array of numbers; booleans count as whole ones."""
+    """A numpy array of numbers; booleans count as integers."""
     array = containers.tensor_to_numpy(given) if containers.is_tensor(given) else np.asarray(given)
     if array.dtype == np.bool_:
         return array.astype(np.uint8)
@@ -145,37 +144,8 @@ def distorted(images: Tensor, masks: Tensor, n_classes: int, generator: torch.Ge
     return images.clamp(0, 1), moved[:, n_channels:].argmax(1)
 
 
-REPORTS = 25  # rows of history for each stage
 FIRST_SHARE = 0.04
 RISING_SHARE = 0.3
-
-
-def descend(
-    stage: str,
-    network: nn.Module,
-    loss_of_batch: Callable[[], Tensor],
-    n_steps: int,
-    learning_rate: float,
-    weight_decay: float,
-    history: History,
-) -> None:
-    """Lower the loss, of a new batch at each step, in the weights of the network."""
-    weights = list(network.parameters())
-    descent = torch.optim.AdamW(weights, learning_rate, weight_decay=weight_decay, fused=True)
-    rate = torch.optim.lr_scheduler.LambdaLR(descent, lambda step: one_cycle(step, n_steps))
-    report_every, losses = math.ceil(n_steps / REPORTS), []
-    history.stage(stage, n_steps)
-    for step in range(1, n_steps + 1):
-        loss = loss_of_batch()
-        descent.zero_grad()
-        loss.backward()
-        descent.step()
-        rate.step()
-        losses.append(float(loss.detach()))
-        history.step(loss=losses[-1])
-        if step % report_every == 0 or step == n_steps:
-            history.record(stage=stage, step=step, loss=sum(losses) / len(losses))
-            losses = []
 
 
 def one_cycle(step: int, n_steps: int) -> float:
@@ -206,63 +176,61 @@ def class_iou(predicted: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.float6
 
 
 BLOCK_PIXELS = 32 * 32 * 32
-"""So many pixels are answered at once, no more (they fit a cache) and no fewer (an image gets the same bits alone)."""
+"""Pixels per block: no more, as they fit a cache, and no fewer, as an image then gets the same bits alone."""
 
 Model = TypeVar("Model", bound="ImageModel")
 
 
-class ImageModel(SavedModel):
+@dataclass(kw_only=True, eq=False, repr=False)
+class ImageModel(TrainedModel):
     """A model from images (n, channels, height, width) to masks (n, height, width).
 
-    Subclasses say what network they have (`_network`), how to train it (`_train`), how to make it ready for
-    answering (`_adopt`), and what it answers to a block of images (`_answer`).
+    Subclasses define the network (`_network`), its training (`_train`) and its outputs for a block of images
+    (`_probabilities`).
     """
 
     n_steps: int
     batch_size: int
     learning_rate: float
-    weight_decay: float
-    random_state: Any
-    verbose: bool | None
+    weight_decay: float = 1e-2
+    augment: bool = True
+    random_state: Any = None
+    verbose: bool | None = None
 
     def fit(self: Model, images: Any, masks: Any) -> Model:
         """Learn from images (n, channels, height, width) and their masks (n, height, width).
 
         Images hold whole numbers from 0 to 255 or floats from 0 to 1; masks hold classes: 0 for the background, 1
-        (and 2, ...) for what is to be found.
+        (and 2, ...) for the objects.
         """
-        self._check_parameters()
-        generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).integers(2**63)))
-        self.pictures_ = PictureFormat.infer(images, "fit")
-        pixels = self.pictures_.pixels(images, "fit")
-        truth = check_masks(masks, len(pixels), self.pictures_, "fit")
+        return self._fit(images, masks)
+
+    def _prepare(self, X: Any, Y: Any) -> tuple[Tensor, Tensor]:
+        self.image_format_ = ImageFormat.infer(X, "fit")
+        pixels = self.image_format_.pixels(X, "fit")
+        truth = check_masks(Y, len(pixels), self.image_format_, "fit")
         self.n_classes_ = max(int(truth.max()) + 1, 2)
         self._check_images()
-        network = self._network(generator)
-        history = History(self.verbose)
-        try:
-            self._train(network, self._scaled(pixels), torch.from_numpy(truth), generator, history)
-        finally:
-            history.close()
-        if not all(bool(weights.isfinite().all()) for weights in network.parameters()):
-            raise InputError(f"Training diverged with learning_rate={self.learning_rate}. Choose a smaller one.")
-        self.history_ = history.rows
-        self._adopt(network)
-        return self
+        return self._scaled(pixels), torch.from_numpy(truth)
 
-    def _network(self, generator: torch.Generator | None) -> nn.Module:
-        """A network for the images seen; its weights are drawn if there is a generator, else still to be loaded."""
-        raise NotImplementedError
-
-    def _train(self, network: Any, images: Tensor, masks: Tensor, generator: torch.Generator, history: History) -> None:
-        """Train on images in [0, 1] and masks of classes."""
-        raise NotImplementedError
+    def _descend(
+        self,
+        stage: str,
+        network: nn.Module,
+        loss_of_batch: Callable[[], Tensor],
+        n_steps: int,
+        learning_rate: float,
+        history: History,
+    ) -> None:
+        """AdamW with a one-cycle learning rate."""
+        adamw = torch.optim.AdamW(list(network.parameters()), learning_rate, weight_decay=self.weight_decay, fused=True)
+        descend(stage, network, adamw, partial(one_cycle, n_steps=n_steps), loss_of_batch, n_steps, history)
 
     def _adopt(self, network: Any) -> None:
-        """Make a trained network the one that answers."""
         self.network_ = network.eval().requires_grad_(False)
+        self.folded_ = network.folded()
 
-    def _answer(self, images: Tensor) -> Tensor:
+    def _probabilities(self, images: Tensor) -> Tensor:
         """Probabilities for a block of images in [0, 1]: (n, height, width), or (n, classes, height, width)."""
         raise NotImplementedError
 
@@ -273,9 +241,9 @@ class ImageModel(SavedModel):
         check_number(self.weight_decay, "weight_decay", zero=True)
 
     def _check_images(self) -> None:
-        """Raise if images of this size, or masks of so many classes, cannot be had."""
+        """Raise if images of this size, or masks of so many classes, are not supported."""
 
-    # --- answers -----------------------------------------------------------------------------------------
+    # --- relaxed -----------------------------------------------------------------------------------------
 
     def predict(self, images: Any) -> NDArray[np.int64]:
         """The class of every pixel: (n, height, width)."""
@@ -285,22 +253,24 @@ class ImageModel(SavedModel):
         return np.asarray(relaxed.argmax(axis=1), dtype=np.int64)
 
     def predict_proba(self, images: Any) -> NDArray[np.float32]:
-        """How sure the model is that a pixel is of class 1: (n, height, width).
+        """The probability that a pixel is of class 1: (n, height, width).
 
-        With more than two classes, that it is of each: (n, classes, height, width).
+        With more than two classes, the probability of each: (n, classes, height, width).
         """
         check_is_fitted(self)
-        pixels = self.pictures_.pixels(images, "predict")
+        pixels = self.image_format_.pixels(images, "predict")
         classes = () if self.n_classes_ == 2 else (self.n_classes_,)
-        answers = np.empty((len(pixels), *classes, self.pictures_.height, self.pictures_.width), dtype=np.float32)
-        for block, some in self._blocks(pixels):
-            answers[block] = self._answer(some)[: len(answers[block])].numpy()
-        return answers
+        relaxed = np.empty(
+            (len(pixels), *classes, self.image_format_.height, self.image_format_.width), dtype=np.float32
+        )
+        for block, chunk in self._blocks(pixels):
+            relaxed[block] = self._probabilities(chunk)[: len(relaxed[block])].numpy()
+        return relaxed
 
     def score(self, images: Any, masks: Any, sample_weight: Any = None) -> float:
         """Mean intersection over union of the predicted masks with the true ones, as in `sointer.metrics.iou`."""
         predicted = self.predict(images)
-        truth = check_masks(masks, len(predicted), self.pictures_, "score")
+        truth = check_masks(masks, len(predicted), self.image_format_, "score")
         return float(np.average(class_iou(predicted, truth), weights=sample_weight))
 
     def _blocks(self, pixels: NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
@@ -308,30 +278,28 @@ class ImageModel(SavedModel):
         size = self._block_size()
         for start in range(0, len(pixels), size):
             block = slice(start, start + size)
-            images = torch.zeros(size, *self.pictures_.shape).contiguous(memory_format=torch.channels_last)
+            images = torch.zeros(size, *self.image_format_.shape).contiguous(memory_format=torch.channels_last)
             images[: len(pixels[block])] = self._scaled(pixels[block])
             yield block, images
 
     def _block_size(self) -> int:
-        return min(max(BLOCK_PIXELS // (self.pictures_.height * self.pictures_.width), 2), 64)
+        return min(max(BLOCK_PIXELS // (self.image_format_.height * self.image_format_.width), 2), 64)
 
     def _scaled(self, pixels: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32)).div(self.pictures_.brightest)
+        return torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32)).div(self.image_format_.brightest)
 
     # --- saving ------------------------------------------------------------------------------------------
 
-    def _facts(self) -> dict[str, Any]:
-        return {"pictures": self.pictures_.to_json(), "n_classes": self.n_classes_}
+    def _metadata(self) -> dict[str, Any]:
+        return {"pictures": self.image_format_.to_json(), "n_classes": self.n_classes_}
 
-    def _restore(self, facts: dict[str, Any]) -> nn.Module:
-        self.pictures_ = PictureFormat(**facts["pictures"])
-        self.n_classes_ = int(facts["n_classes"])
+    def _restore(self, metadata: dict[str, Any]) -> None:
+        self.image_format_ = ImageFormat(**metadata["pictures"])
+        self.n_classes_ = int(metadata["n_classes"])
         self._check_images()
-        return self._network(None)
 
-    def _fingerprint(self, images: Any, masks: Any) -> tuple[list[Any], list[NDArray[Any]]]:
-        """What a trained model depends on besides its parameters: facts, and arrays."""
-        pictures = PictureFormat.infer(images, "fit_or_load")
-        pixels = pictures.pixels(images, "fit_or_load")
-        truth = check_masks(masks, len(pixels), pictures, "fit_or_load")
-        return [pictures.to_json(), len(pixels), str(pixels.dtype)], [pixels, truth.astype(np.uint8)]
+    def _fingerprint(self, X: Any, Y: Any) -> tuple[list[Any], list[NDArray[Any]]]:
+        image_format = ImageFormat.infer(X, "fit_or_load")
+        pixels = image_format.pixels(X, "fit_or_load")
+        truth = check_masks(Y, len(pixels), image_format, "fit_or_load")
+        return [image_format.to_json(), len(pixels), str(pixels.dtype)], [pixels, truth.astype(np.uint8)]

@@ -2,21 +2,113 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sointer._support.progress import History
+from sointer._support.unet import convolution, draw_weights
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
-from sointer.zoo.image_models import ImageModel, descend, distorted, endless_batches, relaxed_iou
-from sointer.zoo.model_base import check_number
-from sointer.zoo.unet import EVIDENCE_DEPTH, ValueNetwork, climb, pixel_loss, steepest, step_length
+from sointer.zoo.image_models import ImageModel, distorted, endless_batches, relaxed_iou
+from sointer.zoo.model_base import check_number, check_sizes
+from sointer.zoo.unet import ChannelScaling, StandardisingUNetwork, pixel_loss
 
-LARGEST_SHIFT = 5
+MAX_SHIFT = 5
+BLOCK_CROPS = 32
+KERNEL = 5
+EVIDENCE_DEPTH = 3
+
+
+class ValueNetwork(ChannelScaling):
+    """Image and relaxed mask, both (n, channels, size, size), through three convolutions and three layers to a score.
+
+    The image may first go through a U-Net, whose channels, as numbers in (0, 1), then stand beside the mask; the
+    first of them can be trained to classify pixels. What is made of the image does not depend on the mask and
+    is computed once (`seen`); the value is sigmoid(score).
+    """
+
+    def __init__(
+        self,
+        n_channels: int,
+        size: int,
+        filters: tuple[int, ...],
+        strides: tuple[int, ...],
+        hidden: tuple[int, ...],
+        image_width: int,
+    ) -> None:
+        super().__init__()
+        self.add_scaling(n_channels)
+        self.evidence = (
+            StandardisingUNetwork(n_channels, image_width, image_width, EVIDENCE_DEPTH) if image_width else None
+        )
+        self.look = convolution(image_width or n_channels, filters[0], KERNEL, stride=strides[0])
+        self.mark = convolution(1, filters[0], KERNEL, stride=strides[0], bias=False)
+        shapes = zip(pairwise(filters), strides[1:], strict=True)
+        self.convolutions = nn.ModuleList(convolution(a, b, KERNEL, stride=stride) for (a, b), stride in shapes)
+        for stride in strides:
+            size = -(-size // stride)
+        widths = [filters[-1] * size * size, *hidden, 1]
+        self.layers = nn.ModuleList(nn.utils.skip_init(nn.Linear, a, b) for a, b in pairwise(widths))
+
+    def initialise(self, generator: torch.Generator) -> ValueNetwork:
+        """Draw all weights: normal, with the variance 2 / number of inputs; the last ones small."""
+        draw_weights(self, generator)
+        with torch.no_grad():
+            self.layers[-1].weight.mul_(0.1)  # type: ignore[operator]
+        return self
+
+    def standardise(self, images: Tensor) -> None:
+        super().standardise(images)
+        if self.evidence is not None:
+            self.evidence.standardise(images)
+
+    def seen(self, images: Tensor) -> Tensor:
+        """What the first convolution makes of images in [0, 1]."""
+        evidence = self.scaled(images) if self.evidence is None else 2 * self.evidence(images).sigmoid() - 1
+        return self.look(evidence)  # type: ignore[no-any-return]
+
+    def forward(self, seen: Tensor, y: Tensor) -> Tensor:
+        """Scores of masks y (n, size, size): (n,)."""
+        x = F.relu(seen + self.mark(2 * y[:, None] - 1))
+        for layer in self.convolutions:
+            x = F.relu(layer(x))
+        x = x.flatten(1)
+        for i, layer in enumerate(self.layers):
+            x = layer(F.relu(x) if i else x)
+        return x[:, 0]
+
+    def folded(self) -> ValueNetwork:
+        """The same function, for predictions only."""
+        twin = copy.deepcopy(self).eval()
+        if twin.evidence is not None:
+            twin.evidence = twin.evidence.folded()
+        return twin.requires_grad_(False)
+
+
+def steepest(gradient: Tensor) -> Tensor:
+    """Gradients of masks (n, size, size) scaled to a mean square of 1 for each mask."""
+    return gradient / gradient.square().mean((1, 2), keepdim=True).sqrt().clamp_min(1e-12)
+
+
+def climb(network: ValueNetwork, seen: Tensor, y: Tensor, n_steps: int, step_size: float) -> Tensor:
+    """Gradient ascent of the score on masks kept in [0, 1]; steps shrink to nothing."""
+    for step in range(n_steps):
+        with torch.enable_grad():
+            y = y.detach().requires_grad_()
+            gradient = torch.autograd.grad(network(seen, y).sum(), y)[0]
+        y = (y.detach() + step_length(step, n_steps, step_size) * steepest(gradient)).clamp_(0, 1)
+    return y
+
+
+def step_length(step: int, n_steps: int, step_size: float) -> float:
+    return step_size * (1 - step / n_steps)
 
 
 def near_truth(truth: Tensor, generator: torch.Generator) -> Tensor:
@@ -25,7 +117,7 @@ def near_truth(truth: Tensor, generator: torch.Generator) -> Tensor:
     kind = torch.randint(4, (n, 1, 1), generator=generator)
     share, amount, blurred = torch.rand(3, n, 1, 1, generator=generator)
     turned = (torch.rand(truth.shape, generator=generator) < share**2 / 2).to(truth.dtype)
-    down, right = torch.randint(-LARGEST_SHIFT, LARGEST_SHIFT + 1, (2,), generator=generator).tolist()
+    down, right = torch.randint(-MAX_SHIFT, MAX_SHIFT + 1, (2,), generator=generator).tolist()
     y = torch.where(kind == 1, (truth - turned).abs(), truth)
     y = torch.where(kind == 2, truth.roll((down, right), (1, 2)), y)
     y = torch.where(kind == 3, truth.roll(1, 0), y)
@@ -73,42 +165,59 @@ class Trajectories:
         self.y[ended], self.age[ended] = 0.0, 0
 
 
-BLOCK_CROPS = 32
-
 Draw = Callable[[int], tuple[Tensor, Tensor]]
 """So many crops of images in [0, 1], and of their masks of 0 and 1."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ImageDeepValueNetwork(ImageModel):
     """A segmenter: a network that predicts the IoU of a mask with the truth, and climbs it from an empty mask.
 
-    It judges square crops of image and mask; the answer is the mean of the masks found for several crops. It
-    learns from masks that inference passes through (half of them), from adversarial ones (steps that raise the
-    loss; a quarter), and from masks near the truth.
+    It evaluates square crops of image and mask; the prediction is the mean of the masks found for several crops.
+    Half of the masks it learns from are steps of inference, a quarter are adversarial (steps that raise the loss), and
+    a quarter are near the truth.
 
     The defaults are made for CPUs. The published network sees the image as it is, and the mask beside it:
     filters=(64, 128, 128), strides=(1, 2, 2), hidden=(384, 192), image_width=0, n_pretraining_steps=0,
-    n_inference_steps=30, n_offsets=6. Here the image first goes through a small U-Net, taught by itself to find
-    single pixels, so that what judges masks can be small and soon learns. Masks on their way by inference are
-    kept from one step of training to the next and all go one step on; published, each is inferred anew. Steps
-    of inference are of equal size whatever the size of the gradient, and shrink.
+    n_inference_steps=30, n_offsets=6. Here the image first goes through a small U-Net, trained by itself
+    to classify pixels, so that the network that evaluates masks can be small and learns fast. Masks under inference are
+    kept from one step of training to the next and all advance by one step; in the publication each is inferred anew.
+    Steps of inference have the same size whatever the size of the gradient, and shrink.
 
     Parameters
     ----------
-    crop : height and width of what is judged.
-    n_offsets : crops in each direction: 3 makes 9 of an image.
-    filters, strides : of the three convolutions, 5 by 5 each.
-    hidden : widths of the layers after them.
-    image_width : width of the U-Net (depth 3) that the image goes through first; 0 leaves it out.
-    n_pretraining_steps, pretraining_rate : steps and learning rate of that U-Net by itself.
-    n_steps, batch_size, learning_rate, weight_decay : AdamW, one-cycle learning rate; batches of masks.
-    n_inference_steps, step_size : gradient ascent on masks in [0, 1], a pixel moving by `step_size` at first.
-    n_adversarial_steps : steps that raise the loss.
-    augment : also learn from images mirrored left to right, turned, zoomed, shifted and coloured anew.
-    random_state : a number gives the same model every time.
-    verbose : show progress; None shows it on a terminal only.
+    crop : int
+        Height and width of the crops.
+    n_offsets : int
+        Crops in each direction: 3 makes 9 of an image.
+    filters, strides : tuple of int
+        Channels and strides of the convolutions, 5 by 5 each.
+    hidden : tuple of int
+        Widths of the layers after them.
+    image_width : int
+        Width of the U-Net (depth 3) that the image goes through first; 0 leaves it out.
+    n_pretraining_steps, pretraining_rate : numbers
+        Steps and learning rate of that U-Net by itself.
+    n_steps, batch_size, learning_rate, weight_decay : numbers
+        Training by AdamW with a one-cycle learning rate, on batches of masks.
+    n_inference_steps, step_size : numbers
+        Gradient ascent on masks in [0, 1]; a pixel moves by `step_size` at first.
+    n_adversarial_steps : int
+        Steps that raise the loss.
+    augment : bool
+        Also learn from images mirrored left to right, rotated, zoomed, shifted and recoloured.
+    random_state : int, Generator or None
+        An int gives the same model every time.
+    verbose : bool, optional
+        Show progress; by default on a terminal only.
 
-    Fitted: `pictures_` (the format of the images), `n_classes_`, `history_`.
+    Attributes
+    ----------
+    image_format_ : ImageFormat
+        Shape and range of the images.
+    n_classes_ : int
+    history_ : list of dict
+        Loss and time of each stage of training.
 
     Examples
     --------
@@ -120,46 +229,20 @@ class ImageDeepValueNetwork(ImageModel):
     (20, 10, 10)
     """
 
-    def __init__(
-        self,
-        *,
-        crop: int = 24,
-        n_offsets: int = 2,
-        filters: tuple[int, ...] = (16, 32, 64),
-        strides: tuple[int, ...] = (2, 2, 1),
-        hidden: tuple[int, ...] = (128, 64),
-        image_width: int = 12,
-        n_pretraining_steps: int = 800,
-        pretraining_rate: float = 4e-3,
-        n_steps: int = 2500,
-        batch_size: int = 48,
-        learning_rate: float = 3e-3,
-        weight_decay: float = 1e-2,
-        n_inference_steps: int = 15,
-        step_size: float = 0.2,
-        n_adversarial_steps: int = 1,
-        augment: bool = True,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        self.crop = crop
-        self.n_offsets = n_offsets
-        self.filters = filters
-        self.strides = strides
-        self.hidden = hidden
-        self.image_width = image_width
-        self.n_pretraining_steps = n_pretraining_steps
-        self.pretraining_rate = pretraining_rate
-        self.n_steps = n_steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.n_inference_steps = n_inference_steps
-        self.step_size = step_size
-        self.n_adversarial_steps = n_adversarial_steps
-        self.augment = augment
-        self.random_state = random_state
-        self.verbose = verbose
+    crop: int = 24
+    n_offsets: int = 2
+    filters: tuple[int, ...] = (16, 32, 64)
+    strides: tuple[int, ...] = (2, 2, 1)
+    hidden: tuple[int, ...] = (128, 64)
+    image_width: int = 12
+    n_pretraining_steps: int = 800
+    pretraining_rate: float = 4e-3
+    n_steps: int = 2500
+    batch_size: int = 48
+    learning_rate: float = 3e-3
+    n_inference_steps: int = 15
+    step_size: float = 0.2
+    n_adversarial_steps: int = 1
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -169,15 +252,11 @@ class ImageDeepValueNetwork(ImageModel):
         for name in ("image_width", "n_pretraining_steps", "n_adversarial_steps"):
             check_positive_int(getattr(self, name), name, minimum=0)
         for name in ("filters", "strides", "hidden"):
-            sizes = getattr(self, name)
-            if not isinstance(sizes, (tuple, list)) or not sizes:
-                raise InputError(f"{name} must be a tuple of ints such as (2, 2, 1), got {sizes!r}.")
-            for size in sizes:
-                check_positive_int(size, name)
+            check_sizes(getattr(self, name), name, "(2, 2, 1)")
         if len(self.filters) != len(self.strides):
             raise InputError(
-                f"filters and strides must be equally many, got {self.filters} and {self.strides}. Give one stride for "
-                "each convolution."
+                f"filters and strides must have the same length, got {self.filters} and {self.strides}. "
+                "Give one stride for each convolution."
             )
         if self.image_width and self.crop % 2**EVIDENCE_DEPTH:
             raise InputError(
@@ -187,7 +266,7 @@ class ImageDeepValueNetwork(ImageModel):
         check_number(self.step_size, "step_size")
 
     def _check_images(self) -> None:
-        _, height, width = self.pictures_.shape
+        _, height, width = self.image_format_.shape
         for size in (height, width):
             if not self.crop <= size <= self.crop * self.n_offsets:
                 raise InputError(
@@ -203,7 +282,7 @@ class ImageDeepValueNetwork(ImageModel):
 
     def _network(self, generator: torch.Generator | None) -> ValueNetwork:
         shape = (tuple(self.filters), tuple(self.strides), tuple(self.hidden), self.image_width)
-        network = ValueNetwork(self.pictures_.channels, self.crop, *shape)
+        network = ValueNetwork(self.image_format_.channels, self.crop, *shape)
         return network if generator is None else network.initialise(generator)
 
     # --- training ----------------------------------------------------------------------------------------
@@ -218,16 +297,15 @@ class ImageDeepValueNetwork(ImageModel):
                 x, truth = draw(self.batch_size)
                 return pixel_loss(network.evidence(x)[:, :1], truth)
 
-            how = (self.n_pretraining_steps, self.pretraining_rate, self.weight_decay, history)
-            descend("pixel by pixel", network.evidence, loss_of_pixels, *how)
+            how = (self.n_pretraining_steps, self.pretraining_rate, history)
+            self._descend("pixel by pixel", network.evidence, loss_of_pixels, *how)
         n_underway = self.batch_size // 2
         underway = Trajectories(*draw(n_underway), self.n_inference_steps, self.step_size)
 
         def loss_of_values() -> Tensor:
             return self._loss_of_values(network, underway, draw, generator)
 
-        how = (self.n_steps, self.learning_rate, self.weight_decay, history)
-        descend("value network", network, loss_of_values, *how)
+        self._descend("value network", network, loss_of_values, self.n_steps, self.learning_rate, history)
 
     def _loss_of_values(
         self, network: ValueNetwork, underway: Trajectories, draw: Draw, generator: torch.Generator
@@ -259,30 +337,26 @@ class ImageDeepValueNetwork(ImageModel):
             x, truth = images[chosen], masks[chosen]
             if self.augment:
                 x, truth = distorted(x, truth, 2, generator)
-            limits = (self.pictures_.height - self.crop + 1, self.pictures_.width - self.crop + 1)
+            limits = (self.image_format_.height - self.crop + 1, self.image_format_.width - self.crop + 1)
             top, left = (int(torch.randint(limit, (), generator=generator)) for limit in limits)
             window = (..., slice(top, top + self.crop), slice(left, left + self.crop))
             return x[window].clone(), truth[window].to(x.dtype)
 
         return draw
 
-    # --- answers -----------------------------------------------------------------------------------------
-
-    def _adopt(self, network: Any) -> None:
-        super()._adopt(network)
-        self.folded_ = network.folded()
+    # --- predictions ---------------------------------------------------------------------------------------
 
     def _block_size(self) -> int:
         return max(BLOCK_CROPS // self.n_offsets**2, 1)
 
     @torch.no_grad()
-    def _answer(self, images: Tensor) -> Tensor:
+    def _probabilities(self, images: Tensor) -> Tensor:
         windows = list(self._windows())
         crops = torch.cat([images[window] for window in windows])
         seen = self.folded_.seen(crops)
         empty = torch.zeros(len(crops), self.crop, self.crop)
         found = climb(self.folded_, seen, empty, self.n_inference_steps, self.step_size)
-        total, n_times = torch.zeros(2, len(images), self.pictures_.height, self.pictures_.width)
+        total, n_times = torch.zeros(2, len(images), self.image_format_.height, self.image_format_.width)
         for window, y in zip(windows, found.chunk(len(windows)), strict=True):
             total[window] += y
             n_times[window] += 1
@@ -291,7 +365,7 @@ class ImageDeepValueNetwork(ImageModel):
 
     def _windows(self) -> Any:
         """Where the crops are: spread evenly over the image, from edge to edge."""
-        height, width = self.pictures_.height - self.crop, self.pictures_.width - self.crop
+        height, width = self.image_format_.height - self.crop, self.image_format_.width - self.crop
         for top in torch.linspace(0, height, self.n_offsets).round().int().tolist():
             for left in torch.linspace(0, width, self.n_offsets).round().int().tolist():
                 yield (..., slice(top, top + self.crop), slice(left, left + self.crop))

@@ -15,8 +15,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from sointer.zoo.problem import BoolArray, FloatArray, Problem, Sampler, standard_normal
-from sointer.zoo.synthetic import correlated
+from sointer.zoo.problem import (
+    BoolArray,
+    FloatArray,
+    Problem,
+    Sampler,
+    correlated,
+    product,
+    require_features,
+    standard_normal,
+    total,
+)
 
 Score: TypeAlias = Callable[[FloatArray], FloatArray]
 """From the features (rows, features) to one number per row."""
@@ -62,7 +71,7 @@ class RegionalOutput:
 
     @property
     def relevant(self) -> tuple[int, ...]:
-        """The features that matter in some region."""
+        """The features that matter in any region."""
         return tuple(sorted({feature for branch in self.branches for feature in branch.features}))
 
 
@@ -83,9 +92,7 @@ def regional_problem(
     """
     if output_kind not in ("probability", "binary", "continuous"):
         raise ValueError(f'output_kind must be "probability" or "binary", got {output_kind!r}')
-    needed = 1 + max(feature for output in outputs for feature in output.relevant)
-    if n_features < needed:
-        raise ValueError(f"{name} needs at least {needed} features, got n_features={n_features}")
+    require_features(name, n_features, 1 + max(feature for output in outputs for feature in output.relevant))
     chosen = tuple(range(len(outputs))) if targets is None else tuple(targets)
     has_regions = any(outputs[target].region is not None for target in chosen)
     return Problem(
@@ -128,24 +135,21 @@ _FIRST, _SECOND = 10, 9  # the features that switches look at: x10 and, where th
 # --- INVASE's functions ----------------------------------------------------------------------------------
 
 
-def _syn1(X: FloatArray) -> FloatArray:
-    return np.asarray(X[:, 0] * X[:, 1])
+def squares(X: FloatArray, first: int) -> FloatArray:
+    """The sum of the squares of four features, minus 4."""
+    return np.asarray((X[:, first : first + 4] ** 2).sum(axis=1) - 4)
 
 
-def _syn2(X: FloatArray) -> FloatArray:
-    return np.asarray((X[:, 2:6] ** 2).sum(axis=1) - 4)
+def additive(X: FloatArray, first: int, scale: float) -> FloatArray:
+    """-scale sin(0.2 a) + |b| + c + e^(-d) - 2.4 of four features a, b, c, d."""
+    a, b, c, d = (X[:, first + i] for i in range(4))
+    return np.asarray(-scale * np.sin(0.2 * a) + np.abs(b) + c + np.exp(-d) - 2.4)
 
 
-def _syn3(X: FloatArray) -> FloatArray:
-    return np.asarray(-10 * np.sin(0.2 * X[:, 6]) + np.abs(X[:, 7]) + X[:, 8] + np.exp(-X[:, 9]) - 2.4)
-
-
-def _sum_of_two(X: FloatArray) -> FloatArray:
-    return np.asarray(X[:, 4] + X[:, 7])
-
-
-SYN1, SYN2, SYN3 = Branch(_syn1, (0, 1)), Branch(_syn2, (2, 3, 4, 5)), Branch(_syn3, (6, 7, 8, 9))
-_SUM = Branch(_sum_of_two, (4, 7))
+SYN1 = Branch(product(0, 1), (0, 1))
+SYN2 = Branch(partial(squares, first=2), (2, 3, 4, 5))
+SYN3 = Branch(partial(additive, first=6, scale=10), (6, 7, 8, 9))
+_SUM = Branch(total(4, 7), (4, 7))
 _SWITCHED = {4: (SYN1, SYN2), 5: (SYN1, SYN3), 6: (SYN2, SYN3)}
 
 
@@ -179,16 +183,23 @@ def syn(number: int, n_features: int = 11, output_kind: OutputKind = "probabilit
 
 
 def syn_model(n_features: int = 11, output_kind: OutputKind = "probability") -> Problem:
-    """One model with seven outputs: Syn1, Syn2 and Syn3, the switch [x10 < 0], and Syn4, Syn5 and Syn6."""
-    switch = RegionalOutput("switch", (Branch(_axis_on, (_FIRST,)),))
-    outputs = [*map(_syn_output, (1, 2, 3)), switch, *map(_syn_output, (4, 5, 6))]
+    """One model with seven outputs: Syn1, Syn2 and Syn3, the switch [x10 < 0], and Syn4, Syn5 and Syn6.
+
+    Parameters
+    ----------
+    n_features : int
+        At least 11.
+    output_kind : "probability" or "binary"
+        What the model returns.
+    """
+    outputs = [*_SYN, *_SWITCHES["axis"][1], *map(_syn_output, (4, 5, 6))]
     return regional_problem("syn_model", n_features, outputs, output_kind)
 
 
 def _syn_output(number: int) -> RegionalOutput:
     if number <= 3:
-        return RegionalOutput(f"syn{number}", ((SYN1, SYN2, SYN3)[number - 1],))
-    return _switched(f"syn{number}", _SWITCHED[number], _axis)
+        return _SYN[number - 1]
+    return _switched(f"syn{number}", _SWITCHED[number], partial(not_negative, score=total(_FIRST)))
 
 
 # --- harder switches -------------------------------------------------------------------------------------
@@ -232,10 +243,7 @@ def switching(
 
 
 def _switched(
-    name: str,
-    branches: tuple[Branch, ...],
-    region: Callable[[FloatArray], npt.NDArray[np.int64]],
-    switches: tuple[tuple[int, ...], ...] = ((_FIRST,),),
+    name: str, branches: tuple[Branch, ...], region: Region, switches: tuple[tuple[int, ...], ...] = ((_FIRST,),)
 ) -> RegionalOutput:
     """An output that is one of the branches; `switches` are the deciding features, of all regions or of each."""
     deciding = switches if len(switches) > 1 else switches * len(branches)
@@ -246,16 +254,9 @@ def _switched(
     return RegionalOutput(name, with_switch, region, tuple(sorted({f for features in switches for f in features})))
 
 
-def _axis(X: FloatArray) -> npt.NDArray[np.int64]:
-    return (X[:, _FIRST] >= 0).astype(np.int64)
-
-
-def _oblique(X: FloatArray) -> npt.NDArray[np.int64]:
-    return (X[:, _SECOND] + X[:, _FIRST] >= 0).astype(np.int64)
-
-
-def _parity(X: FloatArray) -> npt.NDArray[np.int64]:
-    return (X[:, _SECOND] * X[:, _FIRST] >= 0).astype(np.int64)
+def not_negative(X: FloatArray, score: Score) -> npt.NDArray[np.int64]:
+    """Region 0 where the score is below 0, else region 1."""
+    return (score(X) >= 0).astype(np.int64)
 
 
 def _nested(X: FloatArray) -> npt.NDArray[np.int64]:
@@ -266,20 +267,8 @@ def _category(X: FloatArray) -> npt.NDArray[np.int64]:
     return np.clip(np.rint(X[:, _FIRST]), 0, N_CATEGORIES - 1).astype(np.int64)
 
 
-def _axis_on(X: FloatArray) -> FloatArray:
-    return certain(_axis(X) == 0)
-
-
-def _oblique_on(X: FloatArray) -> FloatArray:
-    return certain(_oblique(X) == 0)
-
-
-def _parity_on(X: FloatArray) -> FloatArray:
-    return certain(_parity(X) == 0)
-
-
-def _second_on(X: FloatArray) -> FloatArray:
-    return certain(X[:, _SECOND] < 0)
+def _negative(X: FloatArray, score: Score) -> FloatArray:
+    return certain(score(X) < 0)
 
 
 def _is_category(X: FloatArray, number: int) -> FloatArray:
@@ -292,37 +281,36 @@ def _with_category(n_rows: int, n_features: int, rng: np.random.Generator) -> Fl
     return inputs
 
 
-def _plain(name: str, branch: Branch) -> RegionalOutput:
-    return RegionalOutput(name, (branch,))
+def _plain(name: str, score: Score, features: tuple[int, ...]) -> RegionalOutput:
+    return RegionalOutput(name, (Branch(score, features),))
 
 
-_TWO = (_plain("syn1", SYN1), _plain("syn2", SYN2))
-_BOTH = ((_SECOND, _FIRST),)
-_SWITCHES: Mapping[str, tuple[tuple[RegionalOutput, ...], tuple[RegionalOutput, ...], RegionalOutput]] = {
-    "axis": (
-        _TWO,
-        (_plain("switch", Branch(_axis_on, (_FIRST,))),),
-        _switched("target", (SYN1, SYN2), _axis),
-    ),
-    "oblique": (
-        _TWO,
-        (_plain("switch", Branch(_oblique_on, (_SECOND, _FIRST))),),
-        _switched("target", (SYN1, SYN2), _oblique, _BOTH),
-    ),
-    "parity": (
-        _TWO,
-        (_plain("switch", Branch(_parity_on, (_SECOND, _FIRST))),),
-        _switched("target", (SYN1, SYN2), _parity, _BOTH),
-    ),
+_Switch: TypeAlias = tuple[tuple[RegionalOutput, ...], tuple[RegionalOutput, ...], RegionalOutput]
+
+
+def _two_way(score: Score, features: tuple[int, ...]) -> _Switch:
+    """Syn1 where the score is below 0, else Syn2."""
+    condition = _plain("switch", partial(_negative, score=score), features)
+    return _SYN[:2], (condition,), _switched("target", (SYN1, SYN2), partial(not_negative, score=score), (features,))
+
+
+_SYN = tuple(RegionalOutput(f"syn{number}", (branch,)) for number, branch in enumerate((SYN1, SYN2, SYN3), start=1))
+_SWITCHES: Mapping[str, _Switch] = {
+    "axis": _two_way(total(_FIRST), (_FIRST,)),
+    "oblique": _two_way(total(_SECOND, _FIRST), (_SECOND, _FIRST)),
+    "parity": _two_way(product(_SECOND, _FIRST), (_SECOND, _FIRST)),
     "nested": (
-        (*_TWO, _plain("syn3", SYN3)),
-        (_plain("outer", Branch(_axis_on, (_FIRST,))), _plain("inner", Branch(_second_on, (_SECOND,)))),
+        _SYN,
+        (
+            _plain("outer", partial(_negative, score=total(_FIRST)), (_FIRST,)),
+            _plain("inner", partial(_negative, score=total(_SECOND)), (_SECOND,)),
+        ),
         _switched("target", (SYN1, SYN2, SYN3), _nested, ((_FIRST,), (_SECOND, _FIRST), (_SECOND, _FIRST))),
     ),
     "category": (
-        (*_TWO, _plain("syn3", SYN3), _plain("sum", _SUM)),
+        (*_SYN, RegionalOutput("sum", (_SUM,))),
         tuple(
-            _plain(f"category_{number}", Branch(partial(_is_category, number=number), (_FIRST,)))
+            _plain(f"category_{number}", partial(_is_category, number=number), (_FIRST,))
             for number in range(N_CATEGORIES)
         ),
         _switched("target", (SYN1, SYN2, SYN3, _SUM), _category),

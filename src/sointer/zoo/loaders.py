@@ -6,7 +6,7 @@ import hashlib
 import warnings
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
 from sointer.errors import InputError, LoadError, SointerWarning
-from sointer.zoo import files
 from sointer.zoo import files as sources
-from sointer.zoo.files import ArffSource, MultiLabelSource, PathLike, RemoteFile
+from sointer.zoo.files import ArffSource, Copy, MultiLabelSource, PathLike, RemoteFile, load_copy
 from sointer.zoo.formats import (
     ArffTable,
     LabelledRows,
@@ -36,6 +35,13 @@ def load_bibtex(data_home: PathLike | None = None, *, download: bool = True) -> 
     """BibTeX entries: which of 1836 words occur, and the 159 tags that users gave (official split 4880 / 2515).
 
     The files call the tags "TAG_games" and so on; here they are "games".
+
+    Parameters
+    ----------
+    data_home : path, optional
+        A directory with the files; by default $SOINTER_DATA, then the cache.
+    download : bool
+        Whether to download files that are not there.
     """
     return load_multilabel(sources.BIBTEX, data_home, download)
 
@@ -44,65 +50,66 @@ def load_enron(data_home: PathLike | None = None, *, download: bool = True) -> M
     """E-mails: which of 1001 words occur, and 53 labels on genre, topic and tone (official split 1123 / 579).
 
     Labels are codes such as "C.C6"; `label_descriptions` says what they mean.
+
+    Parameters
+    ----------
+    data_home, download : as for `load_bibtex`
     """
     return load_multilabel(sources.ENRON, data_home, download)
 
 
 def load_imdb(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
-    """Plots of films (MEKA's IMDB-F): which of 1001 words occur in 120919 plots, and their 28 genres."""
-    return load_multilabel(sources.IMDB, data_home, download)
+    """Plots of films (MEKA's IMDB-F): which of 1001 words occur in 120919 plots, and their 28 genres.
 
-
-def load_wikimovies(data_home: PathLike | None = None, *, genre_words: bool = True) -> MultiLabelData:
-    """Films as Wikipedia introduces them: which of 1001 words occur, and 28 genres. This is not IMDB.
-
-    The texts often say the genre outright; `genre_words=False` leaves those words out of the features.
-    Read from a local copy only. No official split.
+    Parameters
+    ----------
+    data_home, download : as for `load_bibtex`
     """
-    data = load_multilabel(sources.WIKIMOVIES, data_home, download=False)
-    if genre_words:
-        return data
-    kept = np.flatnonzero(~read_labelled_rows(Path(data.source))[1]["genre_word"])
-    return replace(data, X=data.X[:, kept], feature_names=tuple(data.feature_names[i] for i in kept))
+    return load_multilabel(sources.IMDB, data_home, download)
 
 
 def load_ohsumed(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
     """Medical abstracts: which of 1002 words occur, and 23 categories of disease (MEKA's split 6965 / 6964).
 
     Labels are codes such as "C04"; `label_descriptions` says what they mean.
+
+    Parameters
+    ----------
+    data_home, download : as for `load_bibtex`
     """
     return load_multilabel(sources.OHSUMED, data_home, download)
 
 
 def load_emotions(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
-    """Pieces of music: 72 measures of their sound, and 6 emotions (official split 391 / 202)."""
+    """Pieces of music: 72 measures of their sound, and 6 emotions (official split 391 / 202).
+
+    Parameters
+    ----------
+    data_home, download : as for `load_bibtex`
+    """
     return load_multilabel(sources.EMOTIONS, data_home, download)
 
 
 def load_scene(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
-    """Photographs: 294 measures of their colours, and 6 kinds of scene (official split 1211 / 1196)."""
+    """Photographs: 294 measures of their colours, and 6 kinds of scene (official split 1211 / 1196).
+
+    Parameters
+    ----------
+    data_home, download : as for `load_bibtex`
+    """
     return load_multilabel(sources.SCENE, data_home, download)
 
 
 def load_multilabel(source: MultiLabelSource, data_home: PathLike | None, download: bool) -> MultiLabelData:
-    """Any of them: the `.npz` copy, else local ARFF files, else the public ones."""
-    places = files.directories(data_home)
-    npz = files.find(places, source.name, f"{source.name}.npz")
-    if npz is not None:
-        files.check(npz, source.npz_sha256)
-        return _finished(source, read_labelled_rows(npz)[0], str(npz), must_match=False)
-    for arff in source.arff:
-        paths = files.find_all(places, source.name, arff.files)
-        if paths is not None:
-            return _finished(source, _read(arff, paths), _listed(paths), must_match=False)
-    failures: list[LoadError] = []
-    for arff in source.arff if download else ():
-        try:
-            with files.downloaded(arff.files, files.cache() / source.name) as paths:
-                return _finished(source, _read(arff, paths), _listed(paths), must_match=True)
-        except LoadError as failure:
-            failures.append(failure)
-    raise LoadError(_not_found(source, places, download, failures))
+    """Load any of these data sets: the `.npz` copy, else local ARFF files, else the public ones."""
+
+    def read(paths: list[Path], is_new: bool, arff: ArffSource | None = None) -> MultiLabelData:
+        rows = read_labelled_rows(paths[0]) if arff is None else _read(arff, paths)
+        return _finished(source, rows, _listed(paths), must_match=is_new)
+
+    npz = RemoteFile(f"{source.name}.npz", sha256=source.npz_sha256)
+    copies = [Copy((npz,), read), *(Copy(arff.files, partial(read, arff=arff)) for arff in source.arff)]
+    return load_copy(source.name, copies, data_home, download, source.page)
 
 
 def content_hash(rows: LabelledRows) -> str:
@@ -144,11 +151,11 @@ def _compare_with_published(source: MultiLabelSource, rows: LabelledRows, origin
             f"{source.name} as published has {source.shape[0]}, {source.shape[1]}, {source.shape[2]}."
         )
         if must_match:
-            raise LoadError(f"{message} The public file has changed, or did not arrive whole.")
-        warnings.warn(f"{message} Do not report results on it as {source.name}.", SointerWarning, stacklevel=5)
+            raise LoadError(f"{message} The public file has changed, or is incomplete.")
+        warnings.warn(f"{message} Do not report results on it as {source.name}.", SointerWarning, stacklevel=7)
     elif source.content_sha256 is not None and content_hash(rows) != source.content_sha256:
         message = f"{origin} has the size of {source.name} as published, but other values or names than we tested with."
-        warnings.warn(message, SointerWarning, stacklevel=5)
+        warnings.warn(message, SointerWarning, stacklevel=7)
 
 
 def _read(arff: ArffSource, paths: Sequence[Path]) -> LabelledRows:
@@ -190,22 +197,6 @@ def _listed(paths: Sequence[Path]) -> str:
     return ", ".join(str(path) for path in paths)
 
 
-def _not_found(source: MultiLabelSource, places: Sequence[Path], download: bool, failures: Sequence[LoadError]) -> str:
-    wanted = [f"{source.name}.npz", *(" + ".join(file.name for file in arff.files) for arff in source.arff)]
-    lines = [f"{source.name} was not found. Looked in {files.described(places)} for {', or '.join(wanted)}."]
-    lines += [f"{failure}" for failure in failures]
-    if not source.arff:
-        lines.append(f"It cannot be downloaded in this form; its origin is {source.page}.")
-    elif not download:
-        lines.append("Nothing was downloaded, because download=False.")
-    urls = [file.url for arff in source.arff[:1] for file in arff.files]
-    if urls:
-        lines.append(f"Without a network here, fetch elsewhere: {' '.join(urls)} (see also {source.page}).")
-    lines.append(f"Then give their directory as data_home=, or in the environment variable {files.DATA_VARIABLE}.")
-    return "\n".join(lines)
-
-
-FOLDER = "weizmann_horses"
 N_HORSES = 328
 
 NPZ_SHA256 = {
@@ -240,8 +231,14 @@ def load_weizmann_horses(
 ) -> SegmentationData:
     """328 horses and their masks, 32 by 32 or 128 by 128 pixels (split 160 train, 40 val, 128 test).
 
-    The 32 by 32 pictures and the split are those of Li et al. 2013 and Gygli et al. 2017, who train on "train" and
+    The 32 by 32 images and the split are those of Li et al. 2013 and Gygli et al. 2017, who train on "train" and
     "val" together. The larger ones are read from a local copy only.
+
+    Parameters
+    ----------
+    data_home, download : as for `load_bibtex`
+    size : int
+        Height and width, 32 or 128.
     """
     if size not in NPZ_SHA256:
         raise InputError(f"size must be 32 or 128, got {size!r}")
@@ -250,40 +247,24 @@ def load_weizmann_horses(
 
 def load_horses(size: int, mat_file: RemoteFile, data_home: PathLike | None, download: bool) -> SegmentationData:
     """The `.npz` copy, else, for the small ones, a local or the public MATLAB file."""
-    places = files.directories(data_home)
-    npz_name = f"weizmann_horses_{size}.npz"
-    npz = files.find(places, FOLDER, npz_name)
-    if npz is not None:
-        files.check(npz, NPZ_SHA256[size])
-        return _from_npz(npz, size)
-    looked_for = f"the horses of size {size} were not found. Looked in {files.described(places)} for {npz_name}"
-    advice = f"Give the directory of a local copy as data_home=, or in {files.DATA_VARIABLE}."
-    if size != 32:
-        raise LoadError(f"{looked_for}. They cannot be downloaded in this form. {advice}")
-    local = files.find_all(places, FOLDER, [mat_file])
-    if local is not None:
-        return _from_mat(local[0])
-    looked_for += f" or {mat_file.name}"
-    if not download:
-        raise LoadError(f"{looked_for}; nothing was downloaded, because download=False. {advice}")
-    try:
-        with files.downloaded([mat_file], files.cache() / FOLDER) as paths:
-            return _from_mat(paths[0])
-    except LoadError as exc:
-        raise LoadError(f"{looked_for}.\n{exc}\n{advice}") from exc
+    npz = RemoteFile(f"weizmann_horses_{size}.npz", sha256=NPZ_SHA256[size])
+    copies = [Copy((npz,), partial(_from_npz, size=size)), Copy((mat_file,), _from_mat)]
+    return load_copy("weizmann_horses", copies if size == 32 else copies[:1], data_home, download)
 
 
-def _from_npz(path: Path, size: int) -> SegmentationData:
+def _from_npz(paths: list[Path], is_new: bool, size: int) -> SegmentationData:
+    (path,) = paths
     arrays = read_arrays(path, ["images", "masks", "split", "file_names"])
     images = np.ascontiguousarray(arrays["images"].transpose(0, 3, 1, 2))
     return _checked(path, images, arrays["masks"], arrays["split"], tuple(arrays["file_names"].tolist()), size)
 
 
-def _from_mat(path: Path) -> SegmentationData:
-    """The file of Li et al.: `imgs` a list of pictures, `segs` one row of pixels, column by column, per mask."""
+def _from_mat(paths: list[Path], is_new: bool) -> SegmentationData:
+    """The file of Li et al.: `imgs` a list of images, `segs` one row of pixels, column by column, per mask."""
+    (path,) = paths
     try:
         content = loadmat(str(path), variable_names=["imgs", "segs"])
-        images = np.stack([_picture(image) for image in np.ravel(content["imgs"])])
+        images = np.stack([_image(image) for image in np.ravel(content["imgs"])])
         masks = np.asarray(content["segs"], dtype=np.uint8).reshape(-1, 32, 32).transpose(0, 2, 1)
     except (OSError, ValueError, TypeError, LookupError, NameError, RuntimeError, MatReadError, zlib.error) as exc:
         raise LoadError(f"{path} cannot be read as the MATLAB file of the horses: {exc}") from exc
@@ -291,7 +272,7 @@ def _from_mat(path: Path) -> SegmentationData:
     file_names = tuple(f"horse{number:03d}.jpg" for number in range(1, N_HORSES + 1))
     data = _checked(path, images.transpose(0, 3, 1, 2), np.ascontiguousarray(masks), split, file_names, 32)
     if pixel_hash(data) != PIXELS_SHA256_32:
-        warnings.warn(f"{path} has other pixels than we tested with; look at some.", SointerWarning, stacklevel=4)
+        warnings.warn(f"{path} has other pixels than we tested with; look at a few.", SointerWarning, stacklevel=5)
     return data
 
 
@@ -301,11 +282,11 @@ def pixel_hash(data: SegmentationData) -> str:
     return digest.hexdigest()
 
 
-def _picture(image: Any) -> ByteArray:
-    picture = np.asarray(image)
-    if picture.shape != (32, 32, 3) or picture.dtype != np.uint8:
-        raise ValueError(f"expected pictures of 32 by 32 by 3 bytes, got shape {picture.shape} of {picture.dtype}")
-    return picture
+def _image(given: Any) -> ByteArray:
+    image = np.asarray(given)
+    if image.shape != (32, 32, 3) or image.dtype != np.uint8:
+        raise ValueError(f"expected images of 32 by 32 by 3 bytes, got shape {image.shape} of {image.dtype}")
+    return image
 
 
 def _checked(

@@ -28,7 +28,8 @@ AMBIGUOUS = "ambiguous"
 class WindowSegmenter(PlantedSegmenter):
     """A pixel is 1 if the mean red of the 5 x 5 window around it is above the median.
 
-    Truth: the window (case "window"). The other parameters and methods are those of `PlantedSegmenter`.
+    Truth: the window (case "window"). Parameters and methods of this and the following classes are those of
+    `PlantedSegmenter`.
     """
 
     name = "window"

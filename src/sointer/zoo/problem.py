@@ -1,10 +1,11 @@
-"""A problem whose truth is planted: how inputs are drawn, the exact black box, and which features matter."""
+"""A problem whose truth is planted, how to make one from equations, and variations of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,9 @@ RandomState: TypeAlias = int | np.random.Generator | None
 BlackBoxFunction: TypeAlias = Callable[[FloatArray], npt.NDArray[Any]]
 Sampler: TypeAlias = Callable[[int, int, np.random.Generator], FloatArray]
 RowRelevance: TypeAlias = Callable[[FloatArray, int], BoolArray]
+Column: TypeAlias = npt.NDArray[Any]
+Equation: TypeAlias = Callable[[FloatArray, Sequence[Column]], Column]
+"""From the features (rows, features) and the outputs before it, to one output (rows,)."""
 
 
 def standard_normal(n_rows: int, n_features: int, rng: np.random.Generator) -> FloatArray:
@@ -28,11 +32,43 @@ def standard_normal(n_rows: int, n_features: int, rng: np.random.Generator) -> F
     return rng.standard_normal((n_rows, n_features))
 
 
+def equicorrelated(n_rows: int, n_features: int, rng: np.random.Generator, rho: float) -> FloatArray:
+    """Normal inputs of which every pair has the correlation rho."""
+    own = rng.standard_normal((n_rows, n_features))
+    shared = rng.standard_normal((n_rows, 1))
+    inputs: FloatArray = np.sqrt(rho) * shared + np.sqrt(1 - rho) * own
+    return inputs
+
+
+def autoregressive(n_rows: int, n_features: int, rng: np.random.Generator, rho: float) -> FloatArray:
+    """Normal inputs of which features i and j have the correlation rho ** |i - j|."""
+    inputs = rng.standard_normal((n_rows, n_features))
+    for i in range(1, n_features):
+        inputs[:, i] = rho * inputs[:, i - 1] + np.sqrt(1 - rho**2) * inputs[:, i]
+    return inputs
+
+
+def with_copies(
+    n_rows: int,
+    n_features: int,
+    rng: np.random.Generator,
+    sampler: Sampler,
+    originals: Mapping[int, int],
+    rho: float,
+) -> FloatArray:
+    """Inputs of another sampler, in which `originals` maps features to those that they copy with noise."""
+    inputs: FloatArray = sampler(n_rows, n_features, rng).copy()
+    noise = rng.standard_normal((n_rows, len(originals)))
+    for column, (decoy, original) in enumerate(originals.items()):
+        inputs[:, decoy] = rho * inputs[:, original] + np.sqrt(1 - rho**2) * noise[:, column]
+    return inputs
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A black box with many outputs, of which some have a known set of relevant features.
+    """A model with many outputs; those in `targets` have a known set of relevant features.
 
-    Calling the problem is calling its black box, so it can be given wherever a model is expected.
+    Calling the problem calls its model, so it can be passed wherever a model is expected.
     """
 
     name: str
@@ -52,7 +88,7 @@ class Problem:
     row_relevance: RowRelevance | None = field(default=None, kw_only=True, repr=False)
     """Set only where the relevant features differ from row to row."""
     order: tuple[int, ...] | None = field(default=None, kw_only=True, repr=False)
-    """Where the features were shuffled: the number that each column had before."""
+    """Where the features were shuffled: the index that each column had before."""
     switches: Mapping[int, tuple[int, ...]] = field(default_factory=dict, kw_only=True, repr=False)
     """For each target whose relevant features differ from row to row: the features that decide which ones they are."""
     categorical: tuple[int, ...] = field(default=(), kw_only=True, repr=False)
@@ -74,7 +110,7 @@ class Problem:
         return frame
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The black box: one row of outputs for each row of inputs."""
+        """The model: one row of outputs for each row of inputs."""
         return self.black_box(self._as_inputs(X))
 
     __call__ = predict
@@ -95,3 +131,213 @@ class Problem:
         if inputs.ndim != 2 or inputs.shape[1] != self.n_features:
             raise ValueError(f"{self.name} takes {self.n_features} features per row, not shape {inputs.shape}")
         return inputs
+
+
+# --- problems made from equations; those are `partial`s of module-level functions, so that they can be pickled ----
+
+
+@dataclass(frozen=True)
+class Equations:
+    """A model that solves equations, one for each output, in their order."""
+
+    equations: tuple[Equation, ...]
+
+    def __call__(self, X: FloatArray, held: Mapping[int, Column] | None = None) -> npt.NDArray[Any]:
+        """All outputs, those in `held` fixed at given values: (rows, outputs)."""
+        held = held or {}
+        outputs: list[Column] = []
+        for number, equation in enumerate(self.equations):
+            outputs.append(held[number] if number in held else equation(X, outputs))
+        return np.column_stack(outputs)
+
+
+def equations_problem(
+    name: str,
+    n_features: int,
+    n_relevant: int,
+    output_names: Sequence[str],
+    equations: Sequence[Equation],
+    output_kind: str = "binary",
+    *,
+    min_features: int = 0,
+    row_relevance: RowRelevance | None = None,
+) -> Problem:
+    """A problem whose target is its last output and whose relevant features come first."""
+    require_features(name, n_features, max(min_features, n_relevant))
+    target = len(output_names) - 1
+    return Problem(
+        name=name,
+        n_features=n_features,
+        n_outputs=len(output_names),
+        targets=(target,),
+        relevant={target: tuple(range(n_relevant))},
+        output_names=tuple(output_names),
+        output_kind=output_kind,
+        black_box=Equations(tuple(equations)),
+        row_relevance=row_relevance,
+    )
+
+
+def require_features(name: str, n_features: int, at_least: int) -> None:
+    if n_features < at_least:
+        raise ValueError(f"{name} needs at least {at_least} features, got n_features={n_features}")
+
+
+# --- parts of equations; those of features alone also work as functions of X --------------------------------
+
+
+def total(*features: int) -> Callable[..., FloatArray]:
+    """The sum of features."""
+    return partial(_total, features=features)
+
+
+def difference(i: int, j: int) -> Callable[..., FloatArray]:
+    """x_i - x_j."""
+    return partial(_difference, i=i, j=j)
+
+
+def product(i: int, j: int) -> Callable[..., FloatArray]:
+    """x_i * x_j."""
+    return partial(_product, i=i, j=j)
+
+
+def sign(score: Callable[..., FloatArray]) -> Equation:
+    """1 where the score is positive, else 0."""
+    return partial(_sign, score=score)
+
+
+def xor(i: int, j: int) -> Equation:
+    """The exclusive or of outputs i and j."""
+    return partial(_xor, i=i, j=j)
+
+
+def xor_feature(i: int, feature: int) -> Equation:
+    """The exclusive or of output i and the sign of a feature."""
+    return partial(_xor_feature, i=i, feature=feature)
+
+
+def classes(score: Callable[..., FloatArray], cuts: Sequence[float], names: Sequence[str]) -> Equation:
+    """The name of the interval between cuts that the score is in."""
+    return partial(_classes, score=score, cuts=cuts, names=names)
+
+
+def _total(X: FloatArray, Y: Sequence[Column] = (), *, features: tuple[int, ...]) -> FloatArray:
+    result: FloatArray = X[:, features[0]]
+    for feature in features[1:]:
+        result = result + X[:, feature]
+    return result
+
+
+def _difference(X: FloatArray, Y: Sequence[Column] = (), *, i: int, j: int) -> FloatArray:
+    return np.asarray(X[:, i] - X[:, j])
+
+
+def _product(X: FloatArray, Y: Sequence[Column] = (), *, i: int, j: int) -> FloatArray:
+    return np.asarray(X[:, i] * X[:, j])
+
+
+def _sign(X: FloatArray, Y: Sequence[Column], *, score: Callable[..., FloatArray]) -> Column:
+    return (score(X) > 0).astype(np.int64)
+
+
+def _xor(X: FloatArray, Y: Sequence[Column], *, i: int, j: int) -> Column:
+    return np.asarray(Y[i] ^ Y[j])
+
+
+def _xor_feature(X: FloatArray, Y: Sequence[Column], *, i: int, feature: int) -> Column:
+    return np.asarray(Y[i] ^ (X[:, feature] > 0))
+
+
+def _classes(
+    X: FloatArray, Y: Sequence[Column], *, score: Callable[..., FloatArray], cuts: Sequence[float], names: Sequence[str]
+) -> Column:
+    return np.asarray(np.array(names)[np.digitize(score(X), cuts)])
+
+
+# --- the same model on other inputs --------------------------------------------------------------------
+
+
+def correlated(problem: Problem, rho: float = 0.7, kind: Literal["equal", "ar1"] = "equal") -> Problem:
+    """The same model on Gaussian inputs of unit variance that are correlated among all features.
+
+    Replaces the way the inputs of the problem were drawn.
+
+    Parameters
+    ----------
+    problem : Problem
+        Without categorical features.
+    rho : float
+        At least 0 and below 1.
+    kind : "equal" or "ar1"
+        The correlation of features i and j: rho for every pair, or rho ** |i - j|.
+    """
+    if not 0 <= rho < 1:
+        raise ValueError(f"rho must be at least 0 and below 1, got {rho}")
+    if kind not in ("equal", "ar1"):
+        raise ValueError(f'kind must be "equal" or "ar1", got {kind!r}')
+    if problem.categorical:
+        raise ValueError(f"{problem.name} has categorical features, which cannot be drawn as correlated numbers")
+    draw = equicorrelated if kind == "equal" else autoregressive
+    return replace(problem, name=f"{problem.name}_correlated", sampler=partial(draw, rho=rho))
+
+
+def with_decoys(problem: Problem, n_decoys: int = 4, rho: float = 0.9) -> Problem:
+    """The same model with the last features drawn as noisy copies, of correlation rho, of relevant ones.
+
+    The copied features are the relevant ones in order, again from the first if there are more decoys.
+
+    Parameters
+    ----------
+    problem : Problem
+    n_decoys : int
+        How many of the last features, none of which may be relevant.
+    rho : float
+        From -1 to 1.
+    """
+    if not -1 <= rho <= 1:
+        raise ValueError(f"rho must be between -1 and 1, got {rho}")
+    if not 1 <= n_decoys <= problem.n_features:
+        raise ValueError(f"n_decoys must be between 1 and {problem.n_features}, got {n_decoys}")
+    relevant = sorted({feature for features in problem.relevant.values() for feature in features})
+    decoys = range(problem.n_features - n_decoys, problem.n_features)
+    clash = sorted(set(decoys) & set(relevant))
+    if clash:
+        raise ValueError(f"features {clash} are relevant and cannot be decoys; give more features or fewer decoys")
+    originals = {decoy: relevant[i % len(relevant)] for i, decoy in enumerate(decoys)}
+    sampler = partial(with_copies, sampler=problem.sampler, originals=originals, rho=rho)
+    return replace(problem, name=f"{problem.name}_decoys", sampler=sampler)
+
+
+def shuffled(problem: Problem, random_state: int) -> Problem:
+    """The same problem with its features in another order, so that no explainer is right by preferring low indices.
+
+    Column j of the new problem is feature `order[j]` of the old one.
+
+    Parameters
+    ----------
+    problem : Problem
+    random_state : int
+        Seed of the order.
+    """
+    order = np.random.default_rng(random_state).permutation(problem.n_features)
+    place = np.argsort(order)
+    row_relevance = problem.row_relevance
+
+    def relevance(X: FloatArray, target: int) -> BoolArray:
+        assert row_relevance is not None
+        return np.asarray(row_relevance(X[:, place], target)[:, order])
+
+    def moved(sets: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+        return {target: tuple(sorted(place[list(features)].tolist())) for target, features in sets.items()}
+
+    return replace(
+        problem,
+        relevant=moved(problem.relevant),
+        paper_relevant=None if problem.paper_relevant is None else moved(problem.paper_relevant),
+        black_box=lambda X: problem.black_box(X[:, place]),
+        sampler=lambda n_rows, n_features, rng: problem.sampler(n_rows, n_features, rng)[:, order],
+        row_relevance=None if row_relevance is None else relevance,
+        order=tuple(order.tolist()),
+        switches=moved(problem.switches),
+        categorical=tuple(sorted(place[list(problem.categorical)].tolist())),
+    )

@@ -1,7 +1,7 @@
 """Instance-wise problems of other publications: L2X's four, LSPIN's two groups and OpenXAI's clusters.
 
 Features are counted from 0. Where a publication says which group a row was drawn from, a model can only read it off
-the features; each docstring says which feature tells it here, so that the relevant set of every row is exact.
+the features; each docstring names the feature that decides it here, so that the relevant set of every row is exact.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sointer.zoo.instancewise import Branch, OutputKind, RegionalOutput, regional_problem
-from sointer.zoo.problem import FloatArray, Problem, standard_normal
+from sointer.zoo.instancewise import Branch, OutputKind, RegionalOutput, additive, regional_problem, squares
+from sointer.zoo.problem import FloatArray, Problem, product, standard_normal
 
 L2XName = Literal["xor", "orange_skin", "additive", "switch"]
 _L2X_SWITCH = 9
@@ -27,21 +27,9 @@ _N_WEIGHTS = 20
 # --- L2X -------------------------------------------------------------------------------------------------
 
 
-def _xor(X: FloatArray) -> FloatArray:
-    return np.asarray(X[:, 0] * X[:, 1])
-
-
-def _orange_skin(X: FloatArray) -> FloatArray:
-    return np.asarray((X[:, :4] ** 2).sum(axis=1) - 4)
-
-
-def _additive(X: FloatArray, first: int) -> FloatArray:
-    a, b, c, d = (X[:, first + i] for i in range(4))
-    return np.asarray(-100 * np.sin(0.2 * a) + np.abs(b) + c + np.exp(-d) - 2.4)
-
-
-def _side(X: FloatArray) -> npt.NDArray[np.int64]:
-    return (X[:, _L2X_SWITCH] < 0).astype(np.int64)
+def _negative(X: FloatArray, feature: int) -> npt.NDArray[np.int64]:
+    """Region 1 where the feature is negative, else region 0."""
+    return (X[:, feature] < 0).astype(np.int64)
 
 
 def _two_sided(n_rows: int, n_features: int, rng: np.random.Generator) -> FloatArray:
@@ -65,17 +53,18 @@ def l2x(name: L2XName, n_features: int = 10, output_kind: OutputKind = "probabil
         What the model returns.
     """
     switch = (_L2X_SWITCH,)
+    orange_skin = partial(squares, first=0)
     outputs = {
-        "xor": RegionalOutput("y", (Branch(_xor, (0, 1)),)),
-        "orange_skin": RegionalOutput("y", (Branch(_orange_skin, (0, 1, 2, 3)),)),
-        "additive": RegionalOutput("y", (Branch(partial(_additive, first=0), (0, 1, 2, 3)),)),
+        "xor": RegionalOutput("y", (Branch(product(0, 1), (0, 1)),)),
+        "orange_skin": RegionalOutput("y", (Branch(orange_skin, (0, 1, 2, 3)),)),
+        "additive": RegionalOutput("y", (Branch(partial(additive, first=0, scale=100), (0, 1, 2, 3)),)),
         "switch": RegionalOutput(
             "y",
             (
-                Branch(_orange_skin, (0, 1, 2, 3, *switch)),
-                Branch(partial(_additive, first=4), (4, 5, 6, 7, *switch)),
+                Branch(orange_skin, (0, 1, 2, 3, *switch)),
+                Branch(partial(additive, first=4, scale=100), (4, 5, 6, 7, *switch)),
             ),
-            _side,
+            partial(_negative, feature=_L2X_SWITCH),
             switch,
         ),
     }
@@ -96,10 +85,6 @@ def _second_group(X: FloatArray) -> FloatArray:
     return np.asarray(-0.5 * X[:, 2] + X[:, 3] - 2 * X[:, 4])
 
 
-def _group(X: FloatArray) -> npt.NDArray[np.int64]:
-    return (X[:, _LSPIN_SWITCH] < 0).astype(np.int64)
-
-
 def _two_groups(n_rows: int, n_features: int, rng: np.random.Generator) -> FloatArray:
     inputs = rng.standard_normal((n_rows, n_features))
     centres = np.where(rng.random(n_rows) < 0.5, 1.0, -1.0)
@@ -111,11 +96,15 @@ def lspin(n_features: int = 10) -> Problem:
     """Regression on two groups of rows with different relevant features, after LSPIN (Yang et al. 2022).
 
     x0 to x4 are drawn around 1 or around -1. Where x2 >= 0 the number is -2 x0 + x1 - 0.5 x2, else -0.5 x2 + x3 - 2 x4:
-    x2 is relevant in both groups and tells them apart. The other features are noise.
+    x2 is relevant in both groups and separates them. The other features are noise.
+
+    Parameters
+    ----------
+    n_features : int
+        At least 5.
     """
-    output = RegionalOutput(
-        "y", (Branch(_first_group, (0, 1, 2)), Branch(_second_group, (2, 3, 4))), _group, (_LSPIN_SWITCH,)
-    )
+    branches = (Branch(_first_group, (0, 1, 2)), Branch(_second_group, (2, 3, 4)))
+    output = RegionalOutput("y", branches, partial(_negative, feature=_LSPIN_SWITCH), (_LSPIN_SWITCH,))
     return regional_problem("lspin", n_features, [output], "continuous", sampler=_two_groups)
 
 
@@ -141,8 +130,8 @@ def clusters(n_features: int = 21, output_kind: OutputKind = "probability", *, r
     """Four clusters with their own logistic regressions, after OpenXAI's synthetic data (Agarwal et al. 2022).
 
     For each cluster, weights of x0 to x19 are 0.1 to 1 in size and of either sign (published: uniform between -1 and
-    1, which makes some of them too small to matter), and each is kept with probability one half.
-    Centres are 5 apart along x20, which tells the clusters apart; relevant are x20 and the features whose weights
+    1, which makes a few too small to matter), and each is kept with probability one half.
+    Centres are 5 apart along x20, which separates the clusters; relevant are x20 and the features whose weights
     were kept. Published versions spread centres over all features, so that every feature decides a little.
 
     Parameters

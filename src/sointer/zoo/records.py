@@ -20,14 +20,14 @@ CsrMatrix: TypeAlias = "sparse.csr_matrix[np.float32]"
 
 
 class Rows(NamedTuple):
-    """Some rows of a multi-label data set."""
+    """Rows of a multi-label data set."""
 
     X: CsrMatrix
     Y: ByteArray
 
 
 class Images(NamedTuple):
-    """Some images of a segmentation data set, and their masks."""
+    """Images of a segmentation data set, and their masks."""
 
     images: ByteArray
     masks: ByteArray
@@ -35,7 +35,7 @@ class Images(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MultiLabelData:
-    """Documents, songs or pictures as rows of features, each with any number of labels."""
+    """Documents, songs or photographs as rows of features, each with any number of labels."""
 
     name: str
     X: CsrMatrix = field(repr=False)
@@ -249,8 +249,22 @@ class SevenSegmentDigits:
 def load_seven_segment_digits(random_state: int = 0, test_size: float = 0.25) -> SevenSegmentDigits:
     """The 8 by 8 digits that come with scikit-learn (pixels 0 to 16), with segments a to g as outputs.
 
-    Only 10 of the 128 patterns of segments are valid, so each output tells about the others.
-    The split keeps the share of every digit; nothing is downloaded.
+    Only 10 of the 128 patterns of segments are valid, so the outputs are correlated. The split keeps the share of every
+    digit; nothing is downloaded.
+
+    Parameters
+    ----------
+    random_state : int
+        Seed of the split.
+    test_size : float
+        Share of the test images.
+
+    Examples
+    --------
+    >>> from sointer.zoo import load_seven_segment_digits
+    >>> data = load_seven_segment_digits()
+    >>> data.X_train.shape, data.Y_test.shape, data.output_names[0]
+    ((1347, 64), (450, 7), 'a (top)')
     """
     images, labels = load_digits(return_X_y=True)
     X = np.asarray(images, dtype=np.float64)

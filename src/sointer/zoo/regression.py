@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from sointer.zoo.instancewise import Branch, OutputKind, RegionalOutput, Score, regional_problem
-from sointer.zoo.problem import FloatArray, Problem
+from sointer.zoo.problem import FloatArray, Problem, product
 
 GRAVITY = 9.81
 
@@ -66,6 +66,11 @@ def friedman1(n_features: int = 10) -> Problem:
 
     wave = 10 sin(pi x0 x1), bowl = 20 (x2 - 0.5)^2, line = 10 x3 + 5 x4, and their sum. Inputs are uniform between
     0 and 1.
+
+    Parameters
+    ----------
+    n_features : int
+        At least 5.
     """
     terms = (("wave", _wave, (0, 1)), ("bowl", _bowl, (2,)), ("line", _line, (3, 4)))
     return _numbers("friedman1", n_features, (*terms, ("sum", _friedman_sum, (0, 1, 2, 3, 4))))
@@ -89,6 +94,11 @@ def friedman2(n_features: int = 10) -> Problem:
     x0 is the resistance (0 to 100 ohms), x1 the angular frequency (40 pi to 560 pi per second), x2 the inductance
     (0 to 1 henry) and x3 the capacitance (1 to 11 microfarads). The reactance is x1 x2 - 10^6 / (x1 x3). Versions
     without the factor 10^6 make the capacitance all but irrelevant.
+
+    Parameters
+    ----------
+    n_features : int
+        At least 4.
     """
     ranges = ((0.0, 100.0), (40 * np.pi, 560 * np.pi), (0.0, 1.0), (1.0, 11.0))
     outputs = (
@@ -102,8 +112,7 @@ def friedman2(n_features: int = 10) -> Problem:
 # --- mechanics -------------------------------------------------------------------------------------------
 
 
-def _momentum(X: FloatArray) -> FloatArray:
-    return np.asarray(X[:, 0] * X[:, 1])
+_momentum = product(0, 1)
 
 
 def _kinetic(X: FloatArray) -> FloatArray:
@@ -128,6 +137,11 @@ def mechanics(n_features: int = 10) -> Problem:
     x0 is its mass (1 to 5 kg), x1 its speed (0 to 10 m/s), x2 its height (0 to 5 m), x3 the time (1 to 4 s). Kinetic
     energy is half of momentum times speed; total energy and power depend on mass, speed and height through other
     outputs only.
+
+    Parameters
+    ----------
+    n_features : int
+        At least 4.
     """
     outputs = (
         ("momentum", _momentum, (0, 1)),

@@ -1,4 +1,4 @@
-"""What planted segmenters share: a mask for every image, and the pixels that decided each pixel of it."""
+"""The base of planted segmenters: a mask for every image, and the pixels that decided each pixel of it."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ class PlantedSegmenter(ABC):
         out = np.empty((len(pixels), *self.image_shape[1:]), dtype=np.float32)
         with torch.no_grad():
             for start in range(0, len(pixels), CHUNK):
-                some = slice(start, start + CHUNK)
-                out[some] = self._margins(self._scaled(pixels[some])).numpy()
+                chunk = slice(start, start + CHUNK)
+                out[chunk] = self._margins(self._scaled(pixels[chunk])).numpy()
         return out
 
     def as_module(self) -> nn.Module:

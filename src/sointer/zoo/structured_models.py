@@ -1,7 +1,8 @@
-"""Deep value network (Gygli, Norouzi & Angelova 2017): learn how good an answer is, then improve the answer."""
+"""Two multi-label classifiers: a deep value network and a structured prediction energy network (SPEN)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,23 +11,29 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.progress import History
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
-from sointer.zoo.model_base import StructuredModel, check_number, check_share
+from sointer.zoo.model_base import check_number, check_share
 from sointer.zoo.model_networks import (
     Coupling,
-    Fitting,
     FrozenNetwork,
     LabelNetwork,
     climb_loss,
     climb_value,
+    column_moments,
     descend_energy,
     relaxed_f1,
+    row_batches,
     structured_hinge,
     value_loss,
 )
+from sointer.zoo.structured_base import StructuredModel
+
+THRESHOLDS = np.arange(0.02, 0.99, 0.02)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DeepValueNetwork(StructuredModel):
     """A multi-label classifier: a network that predicts the example-F1 of a label set, and climbs it.
 
@@ -36,18 +43,35 @@ class DeepValueNetwork(StructuredModel):
 
     Parameters
     ----------
-    hidden : widths of the hidden layers of F.
-    label_units : rows of B, which couple the labels.
-    n_steps, batch_size, learning_rate, weight_decay : gradient descent with momentum, cosine learning rate.
-    n_inference_steps, step_size : gradient ascent of the value on labels in [0, 1], from zeros.
-    adversarial_share, truth_share : shares of the training label sets; half of the rest are where inference
-        ends, half where its first step leads.
-    adversarial_step_size : length of the steps that raise the loss.
-    random_state : a number gives the same model every time.
-    verbose : show progress; None shows it on a terminal only.
+    hidden : tuple of int
+        Widths of the hidden layers of F.
+    label_units : int
+        Rows of B, which couple the labels.
+    n_steps, batch_size, learning_rate, weight_decay : numbers
+        Gradient descent with momentum and a cosine learning rate.
+    n_inference_steps, step_size : numbers
+        Gradient ascent of the value on labels in [0, 1], from zeros.
+    adversarial_share, truth_share : float
+        Shares of the training label sets; half of the others are the results of inference, half those of its first
+        step.
+    adversarial_step_size : float
+        Length of the steps that raise the loss.
+    random_state : int, Generator or None
+        An int gives the same model every time.
+    verbose : bool, optional
+        Show progress; by default on a terminal only.
 
-    Fitted: `threshold_`, `n_features_in_`, `feature_names_in_` (if X has names), `n_outputs_`, `label_names_`,
-    `classes_`, `history_`.
+    Attributes
+    ----------
+    threshold_ : float
+        The relaxed label from which on a label is predicted.
+    n_features_in_, n_outputs_ : int
+    feature_names_in_ : array of str
+        If X has column names.
+    label_names_ : list of str
+    classes_ : array of int
+    history_ : list of dict
+        Loss and time of each stage of training.
 
     Examples
     --------
@@ -61,36 +85,14 @@ class DeepValueNetwork(StructuredModel):
 
     energy_sign = -1.0
 
-    def __init__(
-        self,
-        *,
-        hidden: tuple[int, ...] = (150,),
-        label_units: int = 16,
-        n_steps: int = 10_000,
-        batch_size: int = 50,
-        learning_rate: float = 0.05,
-        weight_decay: float = 1e-3,
-        n_inference_steps: int = 20,
-        step_size: float = 0.5,
-        adversarial_share: float = 0.1,
-        truth_share: float = 0.1,
-        adversarial_step_size: float = 0.05,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        self.hidden = hidden
-        self.label_units = label_units
-        self.n_steps = n_steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.n_inference_steps = n_inference_steps
-        self.step_size = step_size
-        self.adversarial_share = adversarial_share
-        self.truth_share = truth_share
-        self.adversarial_step_size = adversarial_step_size
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden: tuple[int, ...] = (150,)
+    n_steps: int = 10_000
+    learning_rate: float = 0.05
+    weight_decay: float = 1e-3
+    step_size: float = 0.5
+    adversarial_share: float = 0.1
+    truth_share: float = 0.1
+    adversarial_step_size: float = 0.05
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -103,16 +105,21 @@ class DeepValueNetwork(StructuredModel):
                 "what is left is learned from inference. Lower one of them."
             )
 
-    def _train(self, network: LabelNetwork, X: Any, Y: NDArray[np.float32], fitting: Fitting) -> None:
-        def loss_of(unary: Tensor, truth: Tensor) -> Tensor:
-            y = self._proposals(unary.detach(), network.coupling, truth, fitting.generator)
+    def _train(
+        self, network: LabelNetwork, X: Any, Y: NDArray[np.float32], generator: torch.Generator, history: History
+    ) -> None:
+        network.standardise(*column_moments(X))
+
+        def loss(unary: Tensor, truth: Tensor) -> Tensor:
+            y = self._proposals(unary.detach(), network.coupling, truth, generator)
             return value_loss(unary, network.coupling, y, truth).mean()
 
-        fitting.run("value network", network, X, Y, loss_of, self.n_steps, self.learning_rate)
+        batches = row_batches(X, Y, self.batch_size, generator)
+        self._train_stage("value network", network, batches, loss, self.n_steps, self.learning_rate, history)
 
     @torch.no_grad()
     def _proposals(self, unary: Tensor, coupling: Coupling, truth: Tensor, generator: torch.Generator) -> Tensor:
-        """Label sets to learn the value of, each row's of a kind drawn by chance."""
+        """Label sets to learn the value of, of a kind drawn at random for each row."""
         draw, side = torch.rand(2, len(truth), generator=generator)
         n_adversarial, n_true = self.adversarial_share, self.adversarial_share + self.truth_share
         adversarial, true = draw < n_adversarial, (draw >= n_adversarial) & (draw < n_true)
@@ -130,9 +137,7 @@ class DeepValueNetwork(StructuredModel):
         return climb_value(unary, network.coupling, self.n_inference_steps, self.step_size)
 
 
-THRESHOLDS = np.arange(0.02, 0.99, 0.02)
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class SPEN(StructuredModel):
     """A multi-label classifier: labels of least energy sum_i y_i a_i' F(x) + b' softplus(B y), by gradient steps.
 
@@ -142,19 +147,38 @@ class SPEN(StructuredModel):
 
     Parameters
     ----------
-    hidden : widths of the layers of F.
-    label_units : rows of B, which couple the labels.
-    n_pretraining_steps, pretraining_rate : steps and learning rate with the logistic loss.
-    n_steps, learning_rate : those with the structured hinge.
-    batch_size, weight_decay : of both.
-    margin : by how much the energy of labels without any hit must exceed that of the truth.
-    n_inference_steps, step_size : mirror descent on the labels, from one half.
-    validation_share : share of the rows held out; 0 keeps the last weights and a threshold of one half.
-    random_state : a number gives the same model every time.
-    verbose : show progress; None shows it on a terminal only.
+    hidden : tuple of int
+        Widths of the layers of F.
+    label_units : int
+        Rows of B, which couple the labels.
+    n_pretraining_steps, pretraining_rate : numbers
+        Steps and learning rate with the logistic loss.
+    n_steps, learning_rate : numbers
+        Steps and learning rate with the structured hinge.
+    batch_size, weight_decay : numbers
+        For both.
+    margin : float
+        By how much the energy of labels without any hit must exceed that of the truth.
+    n_inference_steps, step_size : numbers
+        Mirror descent on the labels, from one half.
+    validation_share : float
+        Share of the rows held out; 0 keeps the last weights and a threshold of one half.
+    random_state : int, Generator or None
+        An int gives the same model every time.
+    verbose : bool, optional
+        Show progress; by default on a terminal only.
 
-    Fitted: `threshold_`, `n_features_in_`, `feature_names_in_` (if X has names), `n_outputs_`, `label_names_`,
-    `classes_`, `history_`.
+    Attributes
+    ----------
+    threshold_ : float
+        The relaxed label from which on a label is predicted.
+    n_features_in_, n_outputs_ : int
+    feature_names_in_ : array of str
+        If X has column names.
+    label_names_ : list of str
+    classes_ : array of int
+    history_ : list of dict
+        Loss and time of each stage of training.
 
     Examples
     --------
@@ -168,38 +192,15 @@ class SPEN(StructuredModel):
 
     energy_sign = 1.0
 
-    def __init__(
-        self,
-        *,
-        hidden: tuple[int, ...] = (150, 150),
-        label_units: int = 16,
-        n_pretraining_steps: int = 3000,
-        pretraining_rate: float = 0.01,
-        n_steps: int = 2000,
-        learning_rate: float = 0.02,
-        batch_size: int = 50,
-        weight_decay: float = 2e-2,
-        margin: float = 20.0,
-        n_inference_steps: int = 20,
-        step_size: float = 0.1,
-        validation_share: float = 0.1,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        self.hidden = hidden
-        self.label_units = label_units
-        self.n_pretraining_steps = n_pretraining_steps
-        self.pretraining_rate = pretraining_rate
-        self.n_steps = n_steps
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.margin = margin
-        self.n_inference_steps = n_inference_steps
-        self.step_size = step_size
-        self.validation_share = validation_share
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden: tuple[int, ...] = (150, 150)
+    n_pretraining_steps: int = 3000
+    pretraining_rate: float = 0.01
+    n_steps: int = 2000
+    learning_rate: float = 0.02
+    weight_decay: float = 2e-2
+    margin: float = 20.0
+    step_size: float = 0.1
+    validation_share: float = 0.1
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -208,9 +209,13 @@ class SPEN(StructuredModel):
         check_number(self.margin, "margin")
         check_share(self.validation_share, "validation_share")
 
-    def _train(self, network: LabelNetwork, X: Any, Y: NDArray[np.float32], fitting: Fitting) -> None:
+    def _train(
+        self, network: LabelNetwork, X: Any, Y: NDArray[np.float32], generator: torch.Generator, history: History
+    ) -> None:
+        network.standardise(*column_moments(X))
+
         n_held_out = int(self.validation_share * len(Y))
-        order = torch.randperm(len(Y), generator=fitting.generator).numpy()
+        order = torch.randperm(len(Y), generator=generator).numpy()
         held_out, used = order[:n_held_out], order[n_held_out:]
         with torch.no_grad():
             network.b.mul_(0.1)  # what couples labels starts weak: pre-training does not know of it
@@ -222,9 +227,14 @@ class SPEN(StructuredModel):
         def held_out_f1() -> float:
             return self._best_threshold(network, X[held_out], Y[held_out])[1]
 
-        data, judge = (network, X[used], Y[used]), held_out_f1 if n_held_out else None
-        fitting.run("label by label", *data, _logistic_loss, self.n_pretraining_steps, self.pretraining_rate, judge)
-        fitting.run("all labels", *data, hinge, self.n_steps, self.learning_rate, judge)
+        X_used, Y_used = X[used], Y[used]
+        for stage, loss, n_steps, learning_rate in (
+            ("label by label", _logistic_loss, self.n_pretraining_steps, self.pretraining_rate),
+            ("all labels", hinge, self.n_steps, self.learning_rate),
+        ):
+            batches = row_batches(X_used, Y_used, self.batch_size, generator)
+            judge = held_out_f1 if n_held_out else None
+            self._train_stage(stage, network, batches, loss, n_steps, learning_rate, history, judge)
         if n_held_out:
             self.threshold_ = self._best_threshold(network, X[held_out], Y[held_out])[0]
 

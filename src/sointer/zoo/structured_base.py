@@ -1,0 +1,243 @@
+"""The base of multi-label classifiers that predict label sets by gradient steps on a score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sointer._support import containers
+from sointer._support.progress import History
+from sointer._support.validation import check_positive_int
+from sointer.data.inputs import InputFormat
+from sointer.errors import InputError
+from sointer.zoo.model_base import TrainedModel, check_number, check_sizes, descend
+from sointer.zoo.model_networks import FrozenNetwork, LabelNetwork, relaxed_f1, score_of
+
+BLOCK_ROWS = 512
+PADDING = 64  # matrix products of so many rows give a row the same bits whatever stands in the others
+MOMENTUM = 0.9
+MAX_GRADIENT = 10.0  # rarely reached; keeps a bad batch from ruining the weights
+
+Model = TypeVar("Model", bound="StructuredModel")
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Mean loss of a batch, from a_i' F(x) and the true labels, both (rows, labels)."""
+
+
+def check_labels(
+    Y: Any, n_rows: int, caller: str, *, n_labels: int | None = None, relaxed: bool = False
+) -> NDArray[np.float32]:
+    """Y as float32 (rows, labels), of 0 and 1 or, relaxed, of numbers between."""
+    given = containers.describe(Y)
+    if containers.is_sparse(Y):
+        Y = Y.toarray()
+    elif containers.is_tensor(Y):
+        Y = containers.tensor_to_numpy(Y)
+    try:
+        table = np.asarray(Y).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{caller}: Y is {given} that cannot be read as numbers ({error}), expected a table of 0 and 1. "
+            "Encode labels with sklearn.preprocessing.MultiLabelBinarizer."
+        ) from error
+    if table.ndim != 2 or table.shape[0] != n_rows or not table.shape[1] or n_labels not in (None, table.shape[1]):
+        raise InputError(
+            f"{caller}: Y has shape {table.shape}, expected ({n_rows}, {n_labels or 'one or more'}). "
+            "Give one row of labels for each row of X."
+        )
+    fits = (table >= 0) & (table <= 1) if relaxed else (table == 0) | (table == 1)
+    if not fits.all():
+        wanted = "numbers from 0 to 1" if relaxed else "only 0 and 1"
+        raise InputError(
+            f"{caller}: Y holds {float(table[~fits][0])!r}, expected {wanted}. "
+            "Encode labels with sklearn.preprocessing.MultiLabelBinarizer."
+        )
+    return table.astype(np.float32)
+
+
+def label_names(Y: Any, n_labels: int) -> list[str]:
+    """The column names of a DataFrame; y0, y1, ... otherwise."""
+    return [str(name) for name in Y.columns] if containers.is_frame(Y) else [f"y{i}" for i in range(n_labels)]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class StructuredModel(ClassifierMixin, TrainedModel):
+    """A multi-label classifier that scores label sets by eq. 17-3 and finds the best by gradient steps.
+
+    Subclasses define how to train (`_train`), how to infer (`_infer`), and the sign that makes the score an energy.
+    """
+
+    energy_sign: ClassVar[float]
+    hidden: tuple[int, ...]
+    label_units: int = 16
+    n_steps: int
+    batch_size: int = 50
+    learning_rate: float
+    weight_decay: float
+    n_inference_steps: int = 20
+    step_size: float
+    random_state: Any = None
+    verbose: bool | None = None
+
+    def fit(self: Model, X: Any, Y: Any) -> Model:
+        """Learn from inputs X (rows, features) and 0/1 labels Y (rows, labels)."""
+        return self._fit(X, Y)
+
+    def _prepare(self, X: Any, Y: Any) -> tuple[Any, NDArray[np.float32]]:
+        self.input_format_ = sparse_format(X)
+        rows = self._rows(X, "fit")
+        labels = check_labels(Y, rows.shape[0], "fit")
+        self.label_names_ = label_names(Y, labels.shape[1])
+        self.threshold_ = 0.5
+        return rows, labels
+
+    def _network(self, generator: torch.Generator | None) -> LabelNetwork:
+        n_columns = self.input_format_.n_columns
+        network = LabelNetwork(n_columns, len(self.label_names_), tuple(self.hidden), self.label_units)
+        return network if generator is None else network.initialise(generator)
+
+    def _train_stage(
+        self,
+        stage: str,
+        network: LabelNetwork,
+        batches: Iterator[tuple[Tensor, Tensor]],
+        loss: Loss,
+        n_steps: int,
+        learning_rate: float,
+        history: History,
+        held_out_f1: Callable[[], float] | None = None,
+    ) -> None:
+        """Gradient descent with momentum and a cosine learning rate."""
+
+        def loss_of_batch() -> Tensor:
+            x, truth = next(batches)
+            return loss(network.unary(x), truth)
+
+        def cosine(step: int) -> float:
+            return (1 + math.cos(math.pi * step / n_steps)) / 2
+
+        groups: list[dict[str, Any]] = [{"params": network.weights}, {"params": network.offsets, "weight_decay": 0.0}]
+        sgd = torch.optim.SGD(groups, lr=learning_rate, momentum=MOMENTUM, weight_decay=self.weight_decay)
+        limits: dict[str, Any] = {"max_gradient": MAX_GRADIENT, "held_out_f1": held_out_f1}
+        descend(stage, network, sgd, cosine, loss_of_batch, n_steps, history, **limits)
+
+    def _infer(self, unary: Tensor, network: FrozenNetwork) -> Tensor:
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        check_sizes(self.hidden, "hidden", "(150,)")
+        for name in ("label_units", "n_steps", "batch_size", "n_inference_steps"):
+            check_positive_int(getattr(self, name), name)
+        for name in ("learning_rate", "step_size"):
+            check_number(getattr(self, name), name)
+        check_number(self.weight_decay, "weight_decay", zero=True)
+
+    def _adopt(self, network: LabelNetwork) -> None:
+        self.network_ = network.requires_grad_(False)
+        self.frozen_ = FrozenNetwork(network)
+        self.n_features_in_ = self.input_format_.n_features
+        if self.input_format_.columns:
+            self.feature_names_in_ = np.array(self.input_format_.feature_names, dtype=object)
+        self.n_outputs_ = len(self.label_names_)
+        self.classes_ = np.arange(self.n_outputs_)
+
+    # --- predictions ---------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """0/1 labels: (rows, labels)."""
+        return (self.predict_proba(X) >= self.threshold_).astype(np.int64)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """Relaxed labels after inference, in [0, 1]: (rows, labels)."""
+        check_is_fitted(self)
+        return self._relaxed_labels(self.frozen_, self._rows(X, "predict"))
+
+    def energy(self, X: Any, Y: Any) -> NDArray[np.float32]:
+        """How badly each row of labels (0/1 or relaxed) fits its input, the lower the better: (rows,)."""
+        check_is_fitted(self)
+        rows = self._rows(X, "energy")
+        labels = check_labels(Y, rows.shape[0], "energy", n_labels=self.n_outputs_, relaxed=True)
+        predictions = np.empty(rows.shape[0], dtype=np.float32)
+        with torch.inference_mode():
+            for block, unary in _unary_blocks(self.frozen_, rows):
+                y = torch.zeros_like(unary)
+                n_real = len(predictions[block])
+                y[:n_real] = torch.from_numpy(labels[block])
+                predictions[block] = self.energy_sign * score_of(unary, y, self.frozen_.coupling)[:n_real].numpy()
+        return predictions
+
+    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+        """Mean example-F1 of the predictions (1 for a row without labels, rightly predicted so)."""
+        predicted = torch.from_numpy(self.predict(X)).double()
+        truth = check_labels(Y, len(predicted), "score", n_labels=self.n_outputs_)
+        each = relaxed_f1(predicted, torch.from_numpy(truth).double()).numpy()
+        return float(np.average(each, weights=sample_weight))
+
+    def _relaxed_labels(self, network: FrozenNetwork, rows: Any) -> NDArray[np.float32]:
+        predictions = np.empty((rows.shape[0], network.n_labels), dtype=np.float32)
+        with torch.inference_mode():
+            for block, unary in _unary_blocks(network, rows):
+                predictions[block] = self._infer(unary, network)[: len(predictions[block])].numpy()
+        return predictions
+
+    def _rows(self, X: Any, caller: str) -> Any:
+        """X as a float32 CSR matrix, whatever it came in."""
+        rows = self.input_format_.encode(X, caller)
+        with np.errstate(over="ignore"):
+            entries = rows.data.astype(np.float32)
+        if not np.isfinite(entries).all():
+            raise InputError(
+                f"{caller}: X holds {rows.data[~np.isfinite(entries)][0]}, expected numbers below 3e38 in size. "
+                "Rescale that column, or remove the value."
+            )
+        return containers.csr_array((entries, rows.indices, rows.indptr), shape=rows.shape)
+
+    # --- saving ------------------------------------------------------------------------------------------
+
+    def _metadata(self) -> dict[str, Any]:
+        return {
+            "input_format": self.input_format_.to_json(),
+            "labels": self.label_names_,
+            "threshold": self.threshold_,
+        }
+
+    def _restore(self, metadata: dict[str, Any]) -> None:
+        self.input_format_ = InputFormat.from_json(metadata["input_format"])
+        self.label_names_ = [str(name) for name in metadata["labels"]]
+        self.threshold_ = float(metadata["threshold"])
+
+    def _fingerprint(self, X: Any, Y: Any) -> tuple[list[Any], list[NDArray[Any]]]:
+        input_format = sparse_format(X)
+        rows = input_format.encode(X, "fit_or_load")
+        labels = check_labels(Y, rows.shape[0], "fit_or_load")
+        values = [input_format.to_json(), label_names(Y, labels.shape[1]), rows.shape, labels.shape]
+        return values, [rows.indptr, rows.indices, rows.data, np.packbits(labels > 0)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _unary_blocks(network: FrozenNetwork, rows: Any) -> Iterator[tuple[slice, Tensor]]:
+    """a_i' F(x) a block of rows at a time, padded with rows to be dropped."""
+    for start in range(0, rows.shape[0], BLOCK_ROWS):
+        block = slice(start, min(start + BLOCK_ROWS, rows.shape[0]))
+        n_padded = -(-(block.stop - start) // PADDING) * PADDING
+        yield block, network.unary(rows[block], n_padded)
+
+
+def sparse_format(X: Any) -> InputFormat:
+    """The format of X, changed to give sparse rows whatever X comes in."""
+    return replace(InputFormat.infer(X), kind="csr")
