@@ -24,11 +24,11 @@ def create_app(
     examples: Any = None,
     hosts: tuple[str, ...] | None = None,
 ) -> FastAPI:
-    """The web application that answers for a fitted explainer; run it with any ASGI server, in one process.
+    """The web application that serves a fitted explainer; run it with any ASGI server, in one process.
 
     Parameters
     ----------
-    limits : how much may be asked at once; see `Limits`.
+    limits : how much one request, and all at once, may take; see `Limits`.
     name : what the model is called in the paths of the Open Inference Protocol.
     examples : rows to choose from on the page, as for explain; whoever sees the page sees them.
     hosts : the names by which it may be addressed, against pages elsewhere that pretend to be it; None for any.
@@ -50,11 +50,11 @@ def run(
     limits: Limits | None = None,
     quiet: bool = False,
 ) -> None:
-    """Answer until the process is told to stop (Ctrl-C or SIGTERM); requests accepted by then are answered first.
+    """Serve until the process is stopped (Ctrl-C or SIGTERM); requests accepted by then are answered first.
 
     `explainer` is one, or the folder of a saved one; then `model` is what was explained. With it, every row that comes
     in is also sent to the model, so that what it predicts is what is explained; verifying and raw texts need
-    it too. Without it, what is expected of the model is explained. `name` is the folder's unless told.
+    it too. Without it, what is expected of the model is explained. `name` is the folder's by default.
     """
     for module in ("fastapi", "uvicorn", "jinja2"):
         require_extra(module, "serve")

@@ -1,4 +1,4 @@
-"""How much may be asked of the server at once."""
+"""How much the server accepts at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 
 
-def usual_concurrency() -> int:
+def default_concurrency() -> int:
     """One thread for each processor, up to four: the threads share Python's one lock."""
     return max(1, min(4, os.cpu_count() or 1))
 
@@ -23,7 +23,7 @@ class Limits:
 
     max_body_bytes: int = 2**22
     max_rows: int = 1000
-    concurrency: int = field(default_factory=usual_concurrency)
+    concurrency: int = field(default_factory=default_concurrency)
     """Threads that explain."""
     queue: int = 64
     """Requests that may wait beside those; more get 429."""

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol v2: questions and answers as named tensors."""
+"""The Open Inference Protocol v2: requests and responses as named tensors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer._support.validation import _some as some
 from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.request import Question, make_question
-from sointer.apps.serve.response import Answer, Writer, to_bytes
+from sointer.apps.serve.request import ExplainRequest, make_request
+from sointer.apps.serve.response import ExplainResponse, Writer, to_bytes
 from sointer.apps.serve.rows import as_frame, names_in_fit, numbers
 from sointer.blackbox.adapters.protocols import DTYPES
 from sointer.blackbox.adapters.torch import cast
@@ -35,7 +35,7 @@ OUTPUTS = (
 WORDS, REAL = "BYTES", "FP64"
 
 
-def metadata(explainer: Explainer, name: str) -> dict[str, Any]:
+def model_metadata(explainer: Explainer, name: str) -> dict[str, Any]:
     """What a model says of itself."""
     outputs = [
         _described("selected", "INT64", [-1, -1]),
@@ -71,8 +71,8 @@ def input_tensors(explainer: Explainer) -> list[dict[str, Any]]:
     return [_described("rows", REAL, [-1, input_format.n_features])]
 
 
-def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) -> Question:
-    """The question that an inference request asks: tensors of rows, perhaps of predictions; the rest as parameters."""
+def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) -> ExplainRequest:
+    """Read an inference request: tensors of rows, perhaps of predictions; the rest as parameters."""
     parameters = content.get("parameters") or {}
     inputs = content.get("inputs")
     if not isinstance(parameters, dict):
@@ -97,36 +97,41 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
     if containers.n_rows(X) > limits.max_rows:
         raise InputError(f"inputs hold {containers.n_rows(X):,} rows, expected at most {limits.max_rows:,}.")
     query = parameters.get("query", True)
-    return make_question(explainer, X, target, parameters.get("k"), verify, predicted=predicted, query=query)
+    return make_request(explainer, X, target, parameters.get("k"), verify, predicted=predicted, query=query)
 
 
 def write_infer(
-    explainer: Explainer, writer: Writer, name: str, content: dict[str, Any], question: Question, answer: Answer
+    explainer: Explainer,
+    writer: Writer,
+    name: str,
+    content: dict[str, Any],
+    request: ExplainRequest,
+    response: ExplainResponse,
 ) -> bytes:
-    """The reply: the tensors that were asked for, or all."""
-    n_rows = question.n_rows
-    names = [[writer.unit_names[unit] if unit >= 0 else "" for unit in row] for row in answer.selected]
-    width = answer.selected.shape[1]
-    words = _has_words(explainer) or any(isinstance(value, str) for value in answer.value)
-    values = [str(value) if words else float(value) for value in answer.value]
+    """The reply: the tensors that the request names, or all."""
+    n_rows = request.n_rows
+    names = [[writer.unit_names[unit] if unit >= 0 else "" for unit in row] for row in response.selected]
+    width = response.selected.shape[1]
+    words = _has_words(explainer) or any(isinstance(value, str) for value in response.value)
+    values = [str(value) if words else float(value) for value in response.value]
     tensors = [
-        _tensor("selected", "INT64", [n_rows, width], answer.selected.ravel().tolist()),
+        _tensor("selected", "INT64", [n_rows, width], response.selected.ravel().tolist()),
         _tensor("features", WORDS, [n_rows, width], [name for row in names for name in row]),
-        _tensor("scores", "FP32", [n_rows, width], answer.scores.ravel().tolist()),
+        _tensor("scores", "FP32", [n_rows, width], response.scores.ravel().tolist()),
         _tensor("value", WORDS if words else REAL, [n_rows], values),
-        _tensor("value_source", WORDS, [n_rows], [answer.value_source] * n_rows),
-        _tensor("target", WORDS, [n_rows], answer.targets),
-        _tensor("far", "BOOL", [n_rows], answer.far.tolist()),
+        _tensor("value_source", WORDS, [n_rows], [response.value_source] * n_rows),
+        _tensor("target", WORDS, [n_rows], response.targets),
+        _tensor("far", "BOOL", [n_rows], response.far.tolist()),
     ]
-    if answer.agreement is not None:
-        tensors.append(_tensor("agreement", REAL, [n_rows], answer.agreement.tolist()))
-    if answer.needed is not None:
-        tensors.append(_tensor("needed", "BOOL", [n_rows, width], answer.needed.ravel().tolist()))
-    if answer.effects is not None and answer.base is not None:
-        tensors.append(_tensor("effects", "FP32", [n_rows, width], answer.effects.ravel().tolist()))
-        tensors.append(_tensor("base_value", "FP32", [n_rows], answer.base.tolist()))
-    if answer.locality is not None:
-        tensors.append(_tensor("locality", "INT64", [n_rows], answer.locality.tolist()))
+    if response.agreement is not None:
+        tensors.append(_tensor("agreement", REAL, [n_rows], response.agreement.tolist()))
+    if response.needed is not None:
+        tensors.append(_tensor("needed", "BOOL", [n_rows, width], response.needed.ravel().tolist()))
+    if response.effects is not None and response.base is not None:
+        tensors.append(_tensor("effects", "FP32", [n_rows, width], response.effects.ravel().tolist()))
+        tensors.append(_tensor("base_value", "FP32", [n_rows], response.base.tolist()))
+    if response.locality is not None:
+        tensors.append(_tensor("locality", "INT64", [n_rows], response.locality.tolist()))
     wanted = wanted_outputs(content)
     reply: dict[str, Any] = {"model_name": name}
     if content.get("id") is not None:

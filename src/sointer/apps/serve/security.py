@@ -37,7 +37,7 @@ def host_name(header: str) -> str:
     return header.partition(":")[0].lower()
 
 
-class Guard:
+class SecurityMiddleware:
     """Refuses requests for other hosts, adds headers to every reply, and counts replies by status."""
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None, replies: Counter[int]) -> None:
@@ -53,19 +53,19 @@ class Guard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self.replies[message["status"]] += 1
-                given = {name.lower() for name, _ in message["headers"]}
+                present = {name.lower() for name, _ in message["headers"]}
                 more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *(one for one in more if one[0] not in given)]}
+                message = {**message, "headers": [*message["headers"], *(one for one in more if one[0] not in present)]}
             await send(message)
 
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         if self.hosts is not None and [host_name(host) in self.hosts for host in hosts] != [True]:
-            await _refuse(send_with_headers)
+            await _refuse_host(send_with_headers)
         else:
             await self.app(scope, receive, send_with_headers)
 
 
-async def _refuse(send: Any) -> None:
+async def _refuse_host(send: Any) -> None:
     # A page elsewhere can point its own name at this machine, and would then be let in by the browser.
     body = to_bytes({"error": "This server does not answer to that host name; use 127.0.0.1 or localhost."})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
