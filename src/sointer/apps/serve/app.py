@@ -17,53 +17,13 @@ from sointer._version import __version__
 from sointer.apps.serve import open_inference
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.page import render_page
-from sointer.apps.serve.request import ExplainRequest, RequestError, read_request, request_error
-from sointer.apps.serve.response import Writer, to_bytes
+from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_error, one_line, read_request
+from sointer.apps.serve.response import Writer, as_json
 from sointer.apps.serve.rows import names_in_fit
 from sointer.apps.serve.security import SecurityMiddleware
 from sointer.apps.serve.worker import RequestQueue, Write
 from sointer.explainers.base import Explainer
 
-ROWS_SCHEMA = {
-    "description": "Records, columns with data, lists in the order of the features, or texts.",
-    "oneOf": [
-        {"type": "array", "items": {"type": "object"}},
-        {"type": "array", "items": {"type": "array"}},
-        {"type": "array", "items": {"type": "string"}},
-        {
-            "type": "object",
-            "required": ["columns", "data"],
-            "properties": {
-                "columns": {"type": "array", "items": {"type": "string"}},
-                "data": {"type": "array", "items": {"type": "array"}},
-            },
-        },
-    ],
-}
-EXPLAIN_SCHEMA = {
-    "type": "object",
-    "required": ["rows"],
-    "additionalProperties": False,
-    "properties": {
-        "rows": ROWS_SCHEMA,
-        "target": {"description": "The name or number of an output; or a list, one for each row."},
-        "k": {"description": 'How many features to select, or "auto".'},
-        "predicted": {"type": "array", "description": "The model's outputs for each row, if they are known."},
-        "query": {"type": "boolean", "description": "Query the model, if there is one, for what it predicts (true)."},
-        "verify": {"type": "boolean", "description": "Query the model whether it predicts the same from these alone."},
-        "format": {"enum": ["rows", "table"], "description": "One entry per row, or per row and feature."},
-    },
-}
-INFER_SCHEMA = {
-    "type": "object",
-    "required": ["inputs"],
-    "properties": {
-        "id": {"type": "string"},
-        "inputs": {"type": "array", "items": {"type": "object", "required": ["name", "shape", "datatype", "data"]}},
-        "outputs": {"type": "array", "items": {"type": "object", "required": ["name"]}},
-        "parameters": {"type": "object", "description": "target, k, query, verify"},
-    },
-}
 ERRORS = {
     400: "The body is not JSON.",
     408: "The body did not arrive in time.",
@@ -145,7 +105,7 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
     app = FastAPI(title="sointer", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.add_middleware(SecurityMiddleware, hosts=hosts, replies=replies)
     app.state.queue, app.state.replies = queue, replies
-    for kind in (RequestError, HTTPException, Exception):
+    for kind in (HTTPException, Exception):
         app.add_exception_handler(kind, handle_error)
 
     def read_explain(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
@@ -164,7 +124,7 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
     async def icon() -> Response:
         return Response(status_code=204)
 
-    @app.post("/explain", openapi_extra=with_body(EXPLAIN_SCHEMA), responses=error_responses())
+    @app.post("/explain", openapi_extra=with_body(ExplainBody.model_json_schema()), responses=error_responses())
     async def explain(request: Request) -> Response:
         """Which features decided an output, for each row."""
         return await answer(queue, request, read_explain)
@@ -208,7 +168,9 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
         check_name(model)
         return ready()
 
-    @app.post("/v2/models/{model}/infer", openapi_extra=with_body(INFER_SCHEMA), responses=error_responses())
+    @app.post(
+        "/v2/models/{model}/infer", openapi_extra=with_body(open_inference.INFER_SCHEMA), responses=error_responses()
+    )
     async def infer(model: str, request: Request) -> Response:
         """Open Inference Protocol: explain rows given as tensors."""
         check_name(model)
@@ -216,7 +178,7 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
 
     def check_name(model: str) -> None:
         if model != name:
-            raise RequestError(404, f"There is no model {model!r:.60}; this server has {name!r}.")
+            raise HTTPException(404, f"There is no model {model!r:.60}; this server has {name!r}.")
 
     def ready() -> Response:
         return as_json({"ready": not queue.closing}, 503 if queue.closing else 200)
@@ -229,21 +191,15 @@ async def answer(queue: RequestQueue, request: Request, read: Any) -> Response:
     try:
         return await queue.answer(request, read)
     except Exception as error:
-        return error_response(request_error(error))
+        return await handle_error(request, error)
 
 
 async def handle_error(request: Request, error: Exception) -> Response:
-    """The reply to requests that reach no address, or fail on their way."""
-    if isinstance(error, HTTPException):
-        why = {404: "There is nothing at this address.", 405: "This address does not take that method."}
-        message = why.get(error.status_code, str(error.detail))
-        return as_json({"error": message}, error.status_code, dict(error.headers or {}))
-    return error_response(request_error(error))
-
-
-def error_response(error: RequestError) -> Response:
-    return as_json({"error": error.why}, error.status, error.headers)
-
-
-def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(to_bytes(content), status, headers, media_type="application/json")
+    """The reply to a request that failed, or that reaches no address."""
+    known = as_http_error(error)
+    why = {
+        "Not Found": "There is nothing at this address.",
+        "Method Not Allowed": "This address does not take that method.",
+    }
+    message = one_line(why.get(known.detail, known.detail))
+    return as_json({"error": message}, known.status_code, dict(known.headers or {}))

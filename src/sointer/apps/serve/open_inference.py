@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer._support.validation import _some as some
 from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.request import ExplainRequest, make_request
+from sointer.apps.serve.request import ExplainRequest, Options, make_request, validate
 from sointer.apps.serve.response import ExplainResponse, Writer, to_bytes
 from sointer.apps.serve.rows import as_frame, names_in_fit, numbers
 from sointer.blackbox.adapters.protocols import DTYPES
@@ -33,6 +33,16 @@ OUTPUTS = (
     "locality",
 )
 WORDS, REAL = "BYTES", "FP64"
+INFER_SCHEMA = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {
+        "id": {"type": "string"},
+        "inputs": {"type": "array", "items": {"type": "object", "required": ["name", "shape", "datatype", "data"]}},
+        "outputs": {"type": "array", "items": {"type": "object", "required": ["name"]}},
+        "parameters": Options.model_json_schema(),
+    },
+}
 
 
 def model_metadata(explainer: Explainer, name: str) -> dict[str, Any]:
@@ -82,13 +92,15 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
     tensors = dict(_read(tensor) for tensor in inputs)
     if len(tensors) < len(inputs):
         raise InputError("inputs holds two tensors of the same name.")
-    target = parameters.get("target")
-    if target is None and "target" in tensors and "target" not in names_in_fit(explainer.input_format_):
+    if (
+        parameters.get("target") is None
+        and "target" in tensors
+        and "target" not in names_in_fit(explainer.input_format_)
+    ):
         array = tensors.pop("target").ravel()
         target = array.tolist() if len(array) > 1 else array.tolist()[0] if len(array) else None
-    verify = parameters.get("verify", False)
-    if not isinstance(verify, bool):
-        raise InputError(f"the parameter verify must be true or false, got {verify!r:.60}.")
+        parameters = {**parameters, "target": target}
+    options = validate(Options, parameters)
     predicted = None
     if "predicted" in tensors and "predicted" not in names_in_fit(explainer.input_format_):
         predicted = tensors.pop("predicted")
@@ -96,8 +108,7 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
     X = _rows(explainer, tensors)
     if containers.n_rows(X) > limits.max_rows:
         raise InputError(f"inputs hold {containers.n_rows(X):,} rows, expected at most {limits.max_rows:,}.")
-    query = parameters.get("query", True)
-    return make_request(explainer, X, target, parameters.get("k"), verify, predicted=predicted, query=query)
+    return make_request(explainer, X, options, predicted)
 
 
 def write_infer(

@@ -7,10 +7,12 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from sointer._support import containers
@@ -22,8 +24,46 @@ from sointer.apps.serve.rows import MAX_NAME_LENGTH, hint, read_rows
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 from sointer.explainers.base import Explainer
 
-KEYS = ("rows", "target", "k", "predicted", "query", "verify", "format")
-FORMATS = ("rows", "table")
+ROWS_SCHEMA = {
+    "description": "Records, columns with data, lists in the order of the features, or texts.",
+    "oneOf": [
+        {"type": "array", "items": {"type": "object"}},
+        {"type": "array", "items": {"type": "array"}},
+        {"type": "array", "items": {"type": "string"}},
+        {
+            "type": "object",
+            "required": ["columns", "data"],
+            "properties": {
+                "columns": {"type": "array", "items": {"type": "string"}},
+                "data": {"type": "array", "items": {"type": "array"}},
+            },
+        },
+    ],
+}
+
+
+class Options(BaseModel):
+    """How to explain, in both protocols."""
+
+    target: Any = Field(None, description="The name or number of an output; or a list, one for each row.")
+    k: Any = Field(None, description='How many features to select, or "auto".')
+    query: bool = Field(True, description="Query the model, if there is one, for what it predicts.")
+    verify: bool = Field(False, description="Query the model whether it predicts the same from these alone.")
+
+
+class ExplainBody(Options):
+    """The body of a request to /explain."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rows: Annotated[Any, WithJsonSchema(ROWS_SCHEMA)]
+    predicted: Any = Field(
+        None, description="The model's outputs for each row, if they are known.", json_schema_extra={"type": "array"}
+    )
+    format: Literal["rows", "table"] = Field("rows", description="One entry per row, or per row and feature.")
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,59 +105,48 @@ class ExplainRequest:
         return not any(one.queries_masked or one.predicted is not None for one in (self, other))
 
 
+def validate(model: type[AnyOptions], content: dict[str, Any]) -> AnyOptions:
+    """The options in a JSON object; InputError says which of them is wrong."""
+    try:
+        return model.model_validate(content, strict=True)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        expected = wrong.get("ctx", {}).get("expected", "true or false")
+        raise InputError(f"{wrong['loc'][0]} must be {expected}, got {wrong['input']!r:.60}.") from None
+
+
 def read_request(explainer: Explainer, content: dict[str, Any], limits: Limits) -> ExplainRequest:
     """Read the body of a request to explain."""
-    unknown = sorted(set(content) - set(KEYS))
+    # Not left to pydantic, which would note every unknown field of a hostile body.
+    keys = list(ExplainBody.model_fields)
+    unknown = sorted(set(content) - set(keys))
     if unknown:
-        raise InputError(f"the body has {unknown[0]!r:.60}, which is not known. {hint(unknown[0], KEYS)}")
+        raise InputError(f"the body has {unknown[0]!r:.60}, which is not known. {hint(unknown[0], keys)}")
     if "rows" not in content:
         raise InputError('the body lacks "rows": what is to be explained, such as [{"name": value, ...}].')
-    verify, format = content.get("verify", False), content.get("format", "rows")
-    if not isinstance(verify, bool):
-        raise InputError(f"verify must be true or false, got {verify!r:.60}.")
-    if format not in FORMATS:
-        raise InputError(f"format must be {' or '.join(map(repr, FORMATS))}, got {format!r:.60}.")
-    X = read_rows(explainer, content["rows"], limits.max_rows)
-    return make_request(
-        explainer,
-        X,
-        content.get("target"),
-        content.get("k"),
-        verify,
-        format,
-        predicted=content.get("predicted"),
-        query=content.get("query", True),
-    )
+    body = validate(ExplainBody, content)
+    X = read_rows(explainer, body.rows, limits.max_rows)
+    return make_request(explainer, X, body, body.predicted, body.format)
 
 
 def make_request(
-    explainer: Explainer,
-    X: Any,
-    target: Any,
-    k: Any,
-    verify: bool = False,
-    format: str = "rows",
-    *,
-    predicted: Any = None,
-    query: Any = True,
+    explainer: Explainer, X: Any, options: Options, predicted: Any = None, format: str = "rows"
 ) -> ExplainRequest:
     """A request about rows of any container; whatever explain would refuse is refused here."""
-    k = check_k(explainer.k if k is None else k, explainer.groups_.n_units)
+    k = check_k(explainer.k if options.k is None else options.k, explainer.groups_.n_units)
     queries_for_size = k == "auto" and explainer.asks_for_sizes
-    if (queries_for_size or verify) and explainer.black_box_ is None:
-        what = "verify" if verify else 'k="auto"'
+    if (queries_for_size or options.verify) and explainer.black_box_ is None:
+        what = "verify" if options.verify else 'k="auto"'
         raise InputError(f"{what} needs the model, and this server has none; it was started without --model.")
-    if not isinstance(query, bool):
-        raise InputError(f"query must be true or false, got {query!r:.60}.")
-    if explainer.asks_to_explain and not query and predicted is None:
+    if explainer.asks_to_explain and not options.query and predicted is None:
         raise InputError(f"query is false, but {type(explainer).__name__} cannot explain without the model.")
     n_rows = containers.n_rows(X)
     if not isinstance(X, list):  # of texts, nothing can be wrong
         explainer.input_format_.encode(X, caller="explain")
-    targets, has_model = _targets(explainer, target, n_rows), explainer.black_box_ is not None
+    targets, has_model = _targets(explainer, options.target, n_rows), explainer.black_box_ is not None
     if predicted is not None:
         predicted = _read_predicted(explainer, predicted, n_rows)
-    return ExplainRequest(X, targets, k, verify, format, predicted, query, has_model, queries_for_size)
+    return ExplainRequest(X, targets, k, options.verify, format, predicted, options.query, has_model, queries_for_size)
 
 
 def _read_predicted(explainer: Explainer, predicted: Any, n_rows: int) -> Any:
@@ -191,60 +220,31 @@ log = logging.getLogger("sointer.apps.serve")
 MAX_MESSAGE_LENGTH = 500
 
 
-class RequestError(Exception):
-    """A request that is not answered, and why."""
-
-    def __init__(self, status: int, why: str, **headers: str) -> None:
-        super().__init__(why)
-        self.status = status
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-
-    @property
-    def why(self) -> str:
-        return one_line(str(self))
-
-
 def one_line(text: str) -> str:
     """A message without line breaks and control characters, and not too long."""
     words = "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
     return words if len(words) <= MAX_MESSAGE_LENGTH else f"{words[: MAX_MESSAGE_LENGTH - 1]}…"
 
 
-def too_busy() -> RequestError:
-    return RequestError(
-        429, "Too many requests are waiting already; this one was not read. Try again.", Retry_After="1"
-    )
-
-
-def shutting_down() -> RequestError:
-    return RequestError(503, "The server is shutting down. Try again when it is back.", Retry_After="5")
-
-
-def too_slow(seconds: float) -> RequestError:
-    return RequestError(
-        503, f"No answer within {seconds:g} s; nothing was kept. Try again with fewer rows.", Retry_After="1"
-    )
-
-
-def request_error(error: BaseException) -> RequestError:
+def as_http_error(error: BaseException) -> HTTPException:
     """What to say about an error; what went wrong on our side goes to the log only."""
-    if isinstance(error, RequestError):
+    if isinstance(error, HTTPException):
         return error
     if isinstance(error, InputError):
-        return RequestError(422, str(error).removeprefix("explain: "))
+        return HTTPException(422, str(error).removeprefix("explain: "))
     if isinstance(error, QueryBudgetExceeded):
-        return RequestError(
+        return HTTPException(
             503,
             "The model may not be queried any more: its query budget is used up. Send its outputs as predicted, or "
             "query: false to explain what is expected of it.",
         )
     if isinstance(error, BlackBoxError):
         log.warning("the model failed: %s", one_line(str(error)))
-        return RequestError(
+        return HTTPException(
             502, "The model that is explained failed or gave no usable answer; the server's log says more."
         )
     log.error("a request failed unexpectedly", exc_info=error)
-    return RequestError(500, "Something went wrong in the server; its log says what.")
+    return HTTPException(500, "Something went wrong in the server; its log says what.")
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -252,7 +252,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         # Browsers ask before they send this type to another site, so pages elsewhere cannot use this server.
-        raise RequestError(
+        raise HTTPException(
             415, f"The content type is {kind or 'missing'!r}, expected JSON: send 'Content-Type: application/json'."
         )
     declared = request.headers.get("content-length", "")
@@ -262,9 +262,9 @@ async def read_body(request: Request, limits: Limits) -> bytes:
         return await asyncio.wait_for(_read(request, limits), limits.timeout)
     except asyncio.TimeoutError:
         why = f"The body did not arrive within {limits.timeout:g} s."
-        raise RequestError(408, why, Connection="close") from None
+        raise HTTPException(408, why, {"Connection": "close"}) from None
     except ClientDisconnect:
-        raise RequestError(400, "The client went away.") from None
+        raise HTTPException(400, "The client went away.") from None
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
@@ -282,9 +282,9 @@ async def _read(request: Request, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-def _too_large(limits: Limits) -> RequestError:
+def _too_large(limits: Limits) -> HTTPException:
     why = f"The body is larger than {limits.max_body_bytes:,} bytes. Send fewer rows at a time."
-    return RequestError(413, why, Connection="close")
+    return HTTPException(413, why, {"Connection": "close"})
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
@@ -294,17 +294,17 @@ def parse_json(body: bytes) -> dict[str, Any]:
         if b"\\u" in body:
             json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise RequestError(400, "The JSON holds half of a character, an unpaired surrogate.") from None
+        raise HTTPException(400, "The JSON holds half of a character, an unpaired surrogate.") from None
     except UnicodeDecodeError:
-        raise RequestError(400, "The body is not UTF-8, expected JSON.") from None
+        raise HTTPException(400, "The body is not UTF-8, expected JSON.") from None
     except RecursionError:
-        raise RequestError(400, "The JSON is nested too deeply.") from None
+        raise HTTPException(400, "The JSON is nested too deeply.") from None
     except ValueError as error:
-        raise RequestError(400, f"The body is not JSON: {error}.") from None
+        raise HTTPException(400, f"The body is not JSON: {error}.") from None
     if not isinstance(content, dict):
-        raise RequestError(422, f'The body is a JSON {_kind(content)}, expected an object such as {{"rows": [...]}}.')
+        raise HTTPException(422, f'The body is a JSON {_kind(content)}, expected an object such as {{"rows": [...]}}.')
     if not all_finite:
-        raise RequestError(422, "The body holds NaN or infinite numbers, expected finite ones.")
+        raise HTTPException(422, "The body holds NaN or infinite numbers, expected finite ones.")
     return content
 
 

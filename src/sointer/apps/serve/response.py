@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from fastapi import Response
 from numpy.typing import NDArray
 
 from sointer._support import containers
@@ -257,3 +258,8 @@ def to_bytes(content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
     except ValueError:
         return json.dumps(as_finite(content), separators=(",", ":"), allow_nan=False).encode()
+
+
+def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A reply in JSON."""
+    return Response(to_bytes(content), status, headers, media_type="application/json")

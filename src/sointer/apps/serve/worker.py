@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Request, Response
+from starlette.exceptions import HTTPException
 
 from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.request import ExplainRequest, parse_json, read_body, shutting_down, too_busy, too_slow
+from sointer.apps.serve.request import ExplainRequest, parse_json, read_body
 from sointer.apps.serve.response import ExplainResponse, explain_batch
 from sointer.explainers.base import Explainer
 
@@ -136,7 +137,8 @@ class RequestQueue:
         try:
             content = await asyncio.wait_for(asyncio.wrap_future(future), self.limits.timeout)
         except asyncio.TimeoutError:
-            raise too_slow(self.limits.timeout) from None
+            why = f"No answer within {self.limits.timeout:g} s; nothing was kept. Try again with fewer rows."
+            raise HTTPException(503, why, {"Retry-After": "1"}) from None
         return Response(content, media_type="application/json")
 
     def _explain(self, requests: Sequence[ExplainRequest]) -> list[ExplainResponse]:
@@ -146,9 +148,11 @@ class RequestQueue:
 
     def _enter(self) -> None:
         if self.closing:
-            raise shutting_down()
+            raise HTTPException(503, "The server is shutting down. Try again when it is back.", {"Retry-After": "5"})
         if self.n_inside >= self.limits.n_places:
-            raise too_busy()
+            raise HTTPException(
+                429, "Too many requests are waiting already; this one was not read. Try again.", {"Retry-After": "1"}
+            )
         self.n_inside += 1
 
     def _leave(self) -> None:
