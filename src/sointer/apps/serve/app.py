@@ -24,28 +24,25 @@ from sointer.apps.serve.security import SecurityMiddleware
 from sointer.apps.serve.worker import RequestQueue, Write
 from sointer.explainers.base import Explainer
 
-ERRORS = {
-    400: "The body is not JSON.",
-    408: "The body did not arrive in time.",
-    413: "The body is too large.",
-    415: "The body is not said to be JSON.",
-    422: "The request cannot be answered; the reply says why.",
-    429: "Too many requests are waiting; try again after the seconds in Retry-After.",
-    502: "The model that is explained failed.",
-    503: "No answer in time, or the server is shutting down; try again.",
-}
 ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": why, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
+    for status, why in (
+        (400, "The body is not JSON."),
+        (408, "The body did not arrive in time."),
+        (413, "The body is too large."),
+        (415, "The content type is not JSON."),
+        (422, "The request cannot be answered; the reply says why."),
+        (429, "Too many requests are waiting; try again after the seconds in Retry-After."),
+        (502, "The model that is explained failed."),
+        (503, "No answer in time, or the server is shutting down; try again."),
+    )
+}
 
 
 def with_body(schema: dict[str, Any]) -> dict[str, Any]:
     """The part of OpenAPI about a request's body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def error_responses() -> dict[int | str, dict[str, Any]]:
-    """The part of OpenAPI about errors."""
-    content = {"application/json": {"schema": ERROR_SCHEMA}}
-    return {status: {"description": why, "content": content} for status, why in ERRORS.items()}
 
 
 def info(explainer: Explainer, name: str, limits: Limits) -> dict[str, Any]:
@@ -112,9 +109,11 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
         return read_request(explainer, content, limits), writer.write
 
     def read_infer(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
-        open_inference.wanted_outputs(content)
+        outputs, reply = open_inference.wanted_outputs(content), {"model_name": name}
+        if content.get("id") is not None:
+            reply["id"] = content["id"]
         request = open_inference.read_infer(explainer, content, limits)
-        return request, partial(open_inference.write_infer, explainer, writer, name, content)
+        return request, partial(open_inference.write_infer, explainer, writer, outputs, reply)
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
@@ -124,7 +123,7 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
     async def icon() -> Response:
         return Response(status_code=204)
 
-    @app.post("/explain", openapi_extra=with_body(ExplainBody.model_json_schema()), responses=error_responses())
+    @app.post("/explain", openapi_extra=with_body(ExplainBody.model_json_schema()), responses=ERRORS)
     async def explain(request: Request) -> Response:
         """Which features decided an output, for each row."""
         return await answer(queue, request, read_explain)
@@ -168,9 +167,7 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
         check_name(model)
         return ready()
 
-    @app.post(
-        "/v2/models/{model}/infer", openapi_extra=with_body(open_inference.INFER_SCHEMA), responses=error_responses()
-    )
+    @app.post("/v2/models/{model}/infer", openapi_extra=with_body(open_inference.INFER_SCHEMA), responses=ERRORS)
     async def infer(model: str, request: Request) -> Response:
         """Open Inference Protocol: explain rows given as tensors."""
         check_name(model)

@@ -71,9 +71,5 @@ def _typical(explainer: Explainer, names: list[str]) -> Any:
     if explainer.input_format_.kind == "csr":
         largest = np.argsort(-mean[0], kind="stable")[:5]
         return {names[place]: 1 for place in sorted(largest.tolist())}
-    X = explainer.input_format_.decode(mean)
-    return {name: _rounded(value) for name, value in row_as_json(X, 0, names).items()}
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.3g}") if isinstance(value, float) else value
+    row = row_as_json(explainer.input_format_.decode(mean), 0, names)
+    return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in row.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -197,23 +196,6 @@ def _place(target: Any) -> Any:
             return tuple(slice(*span) for span in spans if span is not None)
         raise InputError('target: a box is {"rows": [from, to], "columns": [from, to]}, in whole numbers.')
     return target
-
-
-def joined(parts: Sequence[Any]) -> Any:
-    """The rows of several requests of one kind, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    if isinstance(parts[0], list):
-        return [text for part in parts for text in part]
-    if containers.is_frame(parts[0]):
-        import pandas as pd
-
-        return pd.concat(parts, ignore_index=True)
-    if any(containers.is_sparse(part) for part in parts):
-        from scipy import sparse
-
-        return sparse.vstack([containers.csr_array(part) for part in parts], format="csr")
-    return np.concatenate(parts)
 
 
 log = logging.getLogger("sointer.apps.serve")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from sointer._support import containers
 from sointer._support.strict_json import as_finite
-from sointer.apps.serve.request import ExplainRequest, joined
+from sointer.apps.serve.request import ExplainRequest
 from sointer.apps.serve.rows import cells_of, names_in_fit, plain
 from sointer.data.values import effects_from, effects_on
 from sointer.explainers.base import Explainer
@@ -22,6 +23,7 @@ from sointer.explanation import Explanation
 from sointer.masking.groups import FixedGroups
 
 MAX_SCORES = 2**24  # numbers that are held at a time while explaining
+PER_UNIT = ("selected", "scores", "needed", "effects")
 COLUMNS = ("sample", "target", "value", "value_source", "rank", "feature")
 
 
@@ -45,7 +47,7 @@ class ExplainResponse:
     """(rows, k) which of the selected units matter, where that is known."""
     effects: NDArray[np.float32] | None = None
     """(rows, k) signed, in the unit of the output, where they are known."""
-    base: NDArray[np.float32] | None = None
+    base_value: NDArray[np.float32] | None = None
     """(rows,) what the output is on average, from which effects lead away."""
     others: NDArray[np.float32] | None = None
     """(rows,) the sum of the effects of all units that are not selected."""
@@ -53,48 +55,51 @@ class ExplainResponse:
 
     def part(self, rows: slice, k: int | Literal["auto"]) -> ExplainResponse:
         """The response for a subset of the rows: the best k are the first k of a longer list."""
-        best = slice(None) if k == "auto" else slice(k)
-        others = None if self.others is None else self.others[rows]
-        if self.effects is not None and others is not None and k != "auto":
-            others = others + self.effects[rows, k:].sum(axis=1)
-        return ExplainResponse(
-            self.selected[rows, best],
-            self.scores[rows, best],
-            self.value[rows],
-            self.targets[rows],
-            None if self.agreement is None else self.agreement[rows],
-            self.far[rows],
-            self.value_source,
-            None if self.needed is None else self.needed[rows, best],
-            None if self.effects is None else self.effects[rows, best],
-            None if self.base is None else self.base[rows],
-            others,
-            None if self.locality is None else self.locality[rows],
-        )
+        fields: dict[str, Any] = {
+            name: value[rows] for name, value in vars(self).items() if value is not None and name != "value_source"
+        }
+        if k != "auto":
+            if "effects" in fields:
+                fields["others"] = fields["others"] + fields["effects"][:, k:].sum(axis=1)
+            fields |= {name: fields[name][:, :k] for name in PER_UNIT if name in fields}
+        return replace(self, **fields)
 
 
 def explain_batch(explainer: Explainer, requests: Sequence[ExplainRequest]) -> list[ExplainResponse]:
     """The responses to requests that can be joined: the same as for each alone, since rows never mix."""
     first = requests[0]
-    X = joined([request.X for request in requests])
+    X = _concatenate_rows([request.X for request in requests])
     targets = [target for request in requests for target in request.targets]
     k = first.k if first.k == "auto" else max(request.k for request in requests if request.k != "auto")
     step = max(1, MAX_SCORES // explainer.groups_.n_units)
     parts = []
     for start in range(0, len(targets), step):
         chunk = slice(start, start + step)
-        rows = X if step >= len(targets) else _rows(X, chunk)
+        rows = X.iloc[chunk] if containers.is_frame(X) else X[chunk]
         predicted = None if first.predicted is None else first.predicted[chunk]  # then it is the only request
         with unwarned():  # each row says it of itself
             found = explainer.explain(rows, targets[chunk], k=k, predicted=predicted, query=first.query)
         parts.append(_to_response(found, first.verify))
-    whole = parts[0] if len(parts) == 1 else _stacked(parts)
+    whole = _concatenate(parts)
     ends = np.cumsum([request.n_rows for request in requests]).tolist()
-    return [whole.part(slice(end - q.n_rows, end), q.k) for q, end in zip(requests, ends, strict=True)]
+    return [whole.part(slice(end - one.n_rows, end), one.k) for one, end in zip(requests, ends, strict=True)]
 
 
-def _rows(X: Any, span: slice) -> Any:
-    return X.iloc[span] if containers.is_frame(X) else X[span]
+def _concatenate_rows(parts: Sequence[Any]) -> Any:
+    """The rows of several requests of one kind, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], list):
+        return list(chain.from_iterable(parts))
+    if containers.is_frame(parts[0]):
+        import pandas as pd
+
+        return pd.concat(parts, ignore_index=True)
+    if any(containers.is_sparse(part) for part in parts):
+        from scipy import sparse
+
+        return sparse.vstack([containers.csr_array(part) for part in parts], format="csr")
+    return np.concatenate(parts)
 
 
 def _to_response(explanation: Explanation, verify: bool) -> ExplainResponse:
@@ -105,47 +110,39 @@ def _to_response(explanation: Explanation, verify: bool) -> ExplainResponse:
 
     shown = None if effects is None else of_selected(effects)
     return ExplainResponse(
-        selected,
-        np.take_along_axis(explanation.scores, np.maximum(selected, 0), axis=1),
-        [plain(value) for value in explanation.value],
-        [explanation.output_names[target] for target in explanation.target],
-        explanation.verify().agreement if verify else None,
-        explanation.far,
-        explanation.value_source,
-        None if explanation.needed is None else of_selected(explanation.needed),
-        shown,
-        explanation.base_value,
-        None if effects is None or shown is None else effects.sum(axis=1) - shown.sum(axis=1),
-        explanation.locality,
+        selected=selected,
+        scores=np.take_along_axis(explanation.scores, np.maximum(selected, 0), axis=1),
+        value=[plain(value) for value in explanation.value],
+        targets=[explanation.output_names[target] for target in explanation.target],
+        agreement=explanation.verify().agreement if verify else None,
+        far=explanation.far,
+        value_source=explanation.value_source,
+        needed=None if explanation.needed is None else of_selected(explanation.needed),
+        effects=shown,
+        base_value=explanation.base_value,
+        others=None if effects is None or shown is None else effects.sum(axis=1) - shown.sum(axis=1),
+        locality=explanation.locality,
     )
 
 
-def _stacked(parts: Sequence[ExplainResponse]) -> ExplainResponse:
-    width = max(part.selected.shape[1] for part in parts)  # k="auto" may select fewer in one
-
-    def wide(array: NDArray[Any], fill: Any) -> NDArray[Any]:
-        return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=fill)
-
-    def joined(name: str, *, is_wide: bool) -> NDArray[Any] | None:
-        arrays = [getattr(part, name) for part in parts]
-        if any(array is None for array in arrays):
-            return None
-        return np.concatenate([wide(array, 0) if is_wide else array for array in arrays])
-
-    return ExplainResponse(
-        np.concatenate([wide(part.selected, -1) for part in parts]),
-        np.concatenate([wide(part.scores, 0) for part in parts]),
-        [value for part in parts for value in part.value],
-        [target for part in parts for target in part.targets],
-        joined("agreement", is_wide=False),
-        np.concatenate([part.far for part in parts]),
-        parts[0].value_source,
-        joined("needed", is_wide=True),
-        joined("effects", is_wide=True),
-        joined("base", is_wide=False),
-        joined("others", is_wide=False),
-        joined("locality", is_wide=False),
-    )
+def _concatenate(parts: Sequence[ExplainResponse]) -> ExplainResponse:
+    """The responses to consecutive chunks of rows as one; k="auto" may select fewer units in one of them."""
+    width = max(part.selected.shape[1] for part in parts)
+    fields: dict[str, Any] = {}
+    for name in vars(parts[0]):
+        values = [getattr(part, name) for part in parts]
+        if any(value is None for value in values):
+            fields[name] = None
+        elif isinstance(values[0], list):
+            fields[name] = list(chain.from_iterable(values))
+        elif name in PER_UNIT:
+            fill = -1 if name == "selected" else 0
+            missing = [((0, 0), (0, width - value.shape[1])) for value in values]
+            wide = [np.pad(value, pad, constant_values=fill) for value, pad in zip(values, missing, strict=True)]
+            fields[name] = np.concatenate(wide)
+        elif name != "value_source":
+            fields[name] = np.concatenate(values)
+    return replace(parts[0], **fields)
 
 
 class Writer:
@@ -204,26 +201,22 @@ class Writer:
                     for rank, unit in enumerate(units)
                 ],
             }
-            if response.effects is not None and response.base is not None and response.others is not None:
-                value = response.value[sample]
+            if response.effects is not None and response.base_value is not None and response.others is not None:
+                # A region has no number of its own.
+                number = self._outputs.names.index(row["target"]) if self._outputs.shape is None else 0
                 row["effects"] = {
-                    "on": effects_on(self._outputs, self._number(response.targets[sample]), value),
+                    "on": effects_on(self._outputs, number, row["value"]),
                     "from": self._start,
-                    "base_value": float(response.base[sample]),
+                    "base_value": float(response.base_value[sample]),
                     "of_others": float(response.others[sample]),
                 }
             if response.locality is not None:
                 row["locality"] = int(response.locality[sample])
-                row["where"] = self._where(response.targets[sample])[row["locality"]]
+                row["where"] = self._where(row["target"])[row["locality"]]
             if response.agreement is not None:
                 row["agreement"] = float(response.agreement[sample])
             rows.append(row)
         return rows
-
-    def _number(self, target: str) -> int:
-        """An output's number; a region has none of its own."""
-        names = self._outputs.names
-        return names.index(target) if self._outputs.shape is None else 0
 
     def _where(self, target: str) -> dict[int, str]:
         """The conditions of each locality of a target, in words."""

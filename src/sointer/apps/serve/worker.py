@@ -122,11 +122,17 @@ class RequestQueue:
 
     async def answer(self, request: Request, read: Read) -> Response:
         """Read a request, wait for its turn and reply; only the event loop's own thread counts places."""
-        self._enter()
+        if self.closing:
+            raise HTTPException(503, "The server is shutting down. Try again when it is back.", {"Retry-After": "5"})
+        if self.n_inside >= self.limits.n_places:
+            raise HTTPException(
+                429, "Too many requests are waiting already; this one was not read. Try again.", {"Retry-After": "1"}
+            )
+        self.n_inside += 1
         future: Future[bytes] | None = None
         try:
             body = await read_body(request, self.limits)
-            explain_request, write = await asyncio.to_thread(_read, read, body)
+            explain_request, write = await asyncio.to_thread(lambda: read(parse_json(body)))
             future = self.batches.submit(explain_request, write)
         finally:
             if future is None:
@@ -146,18 +152,5 @@ class RequestQueue:
         with self._model_lock if requests[0].queries_model else nullcontext():
             return explain_batch(self.explainer, requests)
 
-    def _enter(self) -> None:
-        if self.closing:
-            raise HTTPException(503, "The server is shutting down. Try again when it is back.", {"Retry-After": "5"})
-        if self.n_inside >= self.limits.n_places:
-            raise HTTPException(
-                429, "Too many requests are waiting already; this one was not read. Try again.", {"Retry-After": "1"}
-            )
-        self.n_inside += 1
-
     def _leave(self) -> None:
         self.n_inside -= 1
-
-
-def _read(read: Read, body: bytes) -> tuple[ExplainRequest, Write]:
-    return read(parse_json(body))
