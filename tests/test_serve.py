@@ -142,6 +142,9 @@ def test_other_kinds_of_data(kind):
             assert_same(ask(client, rows, target=box), explainer.explain(data, np.s_[1:3, 2:5]))
             assert_same(ask(client, rows, target=[[0, 1], [2, 2]]), explainer.explain(data, [(0, 1), (2, 2)]))
             assert "outside" in error_of(ask(client, rows, target=[9, 9]), 422)
+        if kind == "texts":
+            nothing = {"inputs": [tensor("rows", [], "BYTES")], "parameters": {"target": 1}}
+            assert "0 rows" in error_of(client.post("/v2/models/explainer/infer", json=nothing), 422)
         if kind == "sparse":
             assert_same(ask(client, SPARSE[:5].toarray().tolist(), target=target), explainer.explain(data, target))
             assert ask(client, [{}], target=0).json()["rows"][0]["features"] == []
@@ -234,6 +237,7 @@ def test_open_inference_with_a_tensor_for_each_column():
         ({"inputs": [tensor("rows", TABLE[:51])]}, "51"),
         ({"inputs": [tensor("rows", TABLE[:1]), tensor("rows", TABLE[:1])]}, "same name"),
         ({"outputs": [{"name": "everything"}]}, "everything"),
+        ({"outputs": [{"name": ["far"]}]}, "not known"),
         ({"parameters": {"target": "z"}}, "'z'"),
     ],
 )

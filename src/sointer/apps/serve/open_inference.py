@@ -98,8 +98,10 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
         predicted = predicted.tolist() if predicted.dtype.kind == "O" else predicted
     X = _rows(explainer, tensors)
     n_rows = containers.n_rows(X)
-    if n_rows > limits.max_rows:
-        raise InputError(f"inputs hold {n_rows:,} rows, expected at most {limits.max_rows:,}.")
+    if not 1 <= n_rows <= limits.max_rows:
+        raise InputError(
+            f"inputs hold {n_rows:,} rows, expected 1 to {limits.max_rows:,}. Send them in several requests."
+        )
     return make_request(explainer, X, options, predicted)
 
 
