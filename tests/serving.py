@@ -61,7 +61,7 @@ def pipeline() -> Any:
 @cache
 def fitted(kind: str) -> SOInter:
     """An explainer that took a second to fit; tests must not change it."""
-    data, asked = {
+    data, predict = {
         "table": (TABLE, model),
         "groups": (TABLE, model),
         "frame": (FRAME, frame_model),
@@ -69,10 +69,10 @@ def fitted(kind: str) -> SOInter:
         "images": (IMAGES, masks),
         "texts": (TEXTS, pipeline()),
     }[kind]
-    return fit(asked, data, **({"groups": {"both": [0, 1]}} if kind == "groups" else {}))
+    return fit(predict, data, **({"groups": {"both": [0, 1]}} if kind == "groups" else {}))
 
 
-def fit(asked: Any, data: Any, **settings: Any) -> SOInter:
+def fit(predict: Any, data: Any, **settings: Any) -> SOInter:
     quick = {
         "k": 2,
         "query_budget": 200,
@@ -81,7 +81,7 @@ def fit(asked: Any, data: Any, **settings: Any) -> SOInter:
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return SOInter(asked, **{**quick, **settings}).fit(data)
+        return SOInter(predict, **{**quick, **settings}).fit(data)
 
 
 @contextmanager
@@ -96,11 +96,11 @@ def command(*arguments: Any) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     )
     try:
         assert process.stderr is not None
-        told = ""
-        while (found := re.search(r"open (http://\S+)", told)) is None:
+        output = ""
+        while (found := re.search(r"open (http://\S+)", output)) is None:
             line = process.stderr.readline()
-            assert line, f"the server did not start: {told}"
-            told += line
+            assert line, f"the server did not start: {output}"
+            output += line
         yield found[1], process
     finally:
         if process.poll() is None:

@@ -22,8 +22,7 @@ import httpx
 import sointer
 from model_server import serve
 from serving import FRAME, IMAGES, SPARSE, TABLE, TEXTS, command, fit, fitted, model
-from sointer.apps.serve import create_app, run
-from sointer.apps.serve import server as running
+from sointer.apps.serve import create_app, run, server
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.security import host_name, is_loopback
 from sointer.errors import InputError
@@ -122,8 +121,8 @@ def test_other_kinds_of_data(kind):
     explainer = fitted(kind)
     with serve(create_app(explainer)) as url, httpx.Client(base_url=url, timeout=60) as client:
         assert_same(ask(client, rows, target=target), explainer.explain(data, target))
-        told = client.get("/info").json()
-        assert told["takes"] == {"images": "images", "texts": "texts"}.get(kind, "rows")
+        info = client.get("/info").json()
+        assert info["takes"] == {"images": "images", "texts": "texts"}.get(kind, "rows")
         assert client.get("/").status_code == 200
         if kind == "frame":
             lists = [list(row.values()) for row in rows]
@@ -143,6 +142,9 @@ def test_other_kinds_of_data(kind):
             assert_same(ask(client, rows, target=box), explainer.explain(data, np.s_[1:3, 2:5]))
             assert_same(ask(client, rows, target=[[0, 1], [2, 2]]), explainer.explain(data, [(0, 1), (2, 2)]))
             assert "outside" in error_of(ask(client, rows, target=[9, 9]), 422)
+        if kind == "texts":
+            nothing = {"inputs": [tensor("rows", [], "BYTES")], "parameters": {"target": 1}}
+            assert "0 rows" in error_of(client.post("/v2/models/explainer/infer", json=nothing), 422)
         if kind == "sparse":
             assert_same(ask(client, SPARSE[:5].toarray().tolist(), target=target), explainer.explain(data, target))
             assert ask(client, [{}], target=0).json()["rows"][0]["features"] == []
@@ -151,18 +153,18 @@ def test_other_kinds_of_data(kind):
 def test_sixteen_clients_at_once_get_the_answers_of_one(table):
     explainer = fitted("table")
     rng = np.random.default_rng(1)
-    questions = []
+    requests = []
     for _ in range(48):
         rows = rng.integers(len(TABLE), size=rng.integers(1, 9))
         targets, k = rng.integers(3, size=len(rows)).tolist(), int(rng.integers(1, 4))
-        questions.append((rows, targets, k, explainer.explain(TABLE[rows], targets, k=k)))
+        requests.append((rows, targets, k, explainer.explain(TABLE[rows], targets, k=k)))
     batches_before = metric(table, "sointer_batches_total")
     start = threading.Barrier(16)
 
     def one_client(number):
         with httpx.Client(base_url=table.base_url, timeout=60) as client:
             start.wait()
-            for rows, targets, k, expected in questions[number::16] * 3:
+            for rows, targets, k, expected in requests[number::16] * 3:
                 assert_same(ask(client, TABLE[rows].tolist(), target=targets, k=k), expected)
 
     with ThreadPoolExecutor(16) as pool:
@@ -185,8 +187,8 @@ def test_open_inference(table):
     assert table.get("/v2").json()["name"] == "sointer"
     assert table.get("/v2/health/live").json() == {"live": True}
     assert table.get("/v2/health/ready").status_code == table.get("/v2/models/explainer/ready").status_code == 200
-    told = table.get("/v2/models/explainer").json()
-    assert told["inputs"] == [{"name": "rows", "datatype": "FP64", "shape": [-1, 5]}]
+    metadata = table.get("/v2/models/explainer").json()
+    assert metadata["inputs"] == [{"name": "rows", "datatype": "FP64", "shape": [-1, 5]}]
     body = {"id": "7", "inputs": [tensor("rows", TABLE[:6])], "parameters": {"target": "y1", "k": 3}}
     reply = table.post("/v2/models/explainer/infer", json=body).json()
     expected = fitted("table").explain(TABLE[:6], 1, k=3)
@@ -205,15 +207,15 @@ def test_open_inference(table):
 
 def test_open_inference_with_a_tensor_for_each_column():
     with serve(create_app(fitted("frame"), name="why")) as url:
-        told = httpx.get(f"{url}/v2/models/why").json()
-        assert [(one["name"], one["datatype"]) for one in told["inputs"]] == [
+        metadata = httpx.get(f"{url}/v2/models/why").json()
+        assert [(one["name"], one["datatype"]) for one in metadata["inputs"]] == [
             ("colour", "BYTES"),
             ("size", "FP64"),
             ("n", "FP64"),
             ("4", "FP64"),
         ]
         inputs = [
-            tensor(one["name"], FRAME.iloc[:4, i].tolist(), one["datatype"]) for i, one in enumerate(told["inputs"])
+            tensor(one["name"], FRAME.iloc[:4, i].tolist(), one["datatype"]) for i, one in enumerate(metadata["inputs"])
         ]
         body = {"inputs": inputs[::-1], "parameters": {"target": "big"}}
         reply = httpx.post(f"{url}/v2/models/why/infer", json=body, timeout=60).json()
@@ -235,6 +237,7 @@ def test_open_inference_with_a_tensor_for_each_column():
         ({"inputs": [tensor("rows", TABLE[:51])]}, "51"),
         ({"inputs": [tensor("rows", TABLE[:1]), tensor("rows", TABLE[:1])]}, "same name"),
         ({"outputs": [{"name": "everything"}]}, "everything"),
+        ({"outputs": [{"name": ["far"]}]}, "not known"),
         ({"parameters": {"target": "z"}}, "'z'"),
     ],
 )
@@ -293,10 +296,10 @@ def test_unknown_models_and_addresses(table):
         (b'{"rows": [[1,2,3,4,5]], "target": "' + b"y" * 9000 + b'"}', 422, "very long"),
     ],
 )
-def test_wrong_questions(table, body, status, words):
-    told = error_of(table.post("/explain", content=body, headers={"Content-Type": "application/json"}), status)
-    assert words in told
-    assert len(told) <= 500
+def test_wrong_requests(table, body, status, words):
+    error = error_of(table.post("/explain", content=body, headers={"Content-Type": "application/json"}), status)
+    assert words in error
+    assert len(error) <= 500
     assert ask(table, TABLE[:1].tolist(), target=0).status_code == 200
 
 
@@ -348,8 +351,8 @@ def test_slow_bodies_time_out():
 
 
 def test_connections_that_never_ask_are_closed(monkeypatch):
-    monkeypatch.setattr(running, "HEADER_SECONDS", 0.3)
-    with serve(create_app(fitted("table")), http=running.Connection) as url:
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.3)
+    with serve(create_app(fitted("table")), http=server.Connection) as url:
         with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=20) as connection:
             connection.sendall(b"GET /healthz HT")
             assert connection.recv(100) == b""
@@ -394,16 +397,16 @@ class SlowModel:
 
 @pytest.fixture(scope="module")
 def slow():
-    asked = SlowModel()
-    return asked, fit(asked, TABLE)
+    slow_model = SlowModel()
+    return slow_model, fit(slow_model, TABLE)
 
 
 def test_beyond_the_queue_is_429_and_what_was_accepted_is_answered(slow):
-    asked, explainer = slow
+    slow_model, explainer = slow
     app = create_app(explainer, limits=Limits(concurrency=2, queue=3))
     expected = explainer.explain(TABLE[:1], 1)
     with serve(app) as url, httpx.Client(base_url=url, timeout=60) as client, ThreadPoolExecutor(5) as pool:
-        asked.may_answer.clear()
+        slow_model.may_answer.clear()
         try:
             accepted = [
                 pool.submit(
@@ -421,7 +424,7 @@ def test_beyond_the_queue_is_429_and_what_was_accepted_is_answered(slow):
                 assert int(reply.headers["retry-after"]) >= 1
             assert client.get("/healthz").status_code == 200
         finally:
-            asked.may_answer.set()
+            slow_model.may_answer.set()
         for one in accepted:
             assert_same(one.result(), expected)
             assert one.result().json()["rows"][0]["agreement"] == expected.verify().agreement[0]
@@ -430,17 +433,17 @@ def test_beyond_the_queue_is_429_and_what_was_accepted_is_answered(slow):
 
 
 def test_answers_that_take_too_long_are_503_and_keep_their_place_until_they_end(slow):
-    asked, explainer = slow
+    slow_model, explainer = slow
     app = create_app(explainer, limits=Limits(concurrency=1, queue=1, timeout=0.5))
     with serve(app) as url, httpx.Client(base_url=url, timeout=60) as client:
-        asked.may_answer.clear()
+        slow_model.may_answer.clear()
         try:
             assert "0.5 s" in error_of(ask(client, TABLE[:1].tolist(), target=1, verify=True), 503)
             assert metric(client, "sointer_requests_inside") == 1  # the thread is still at it
             error_of(ask(client, TABLE[:1].tolist(), target=1), 503)  # waited in vain, and was dropped
             assert metric(client, "sointer_requests_inside") == 1
         finally:
-            asked.may_answer.set()
+            slow_model.may_answer.set()
         wait_until(lambda: metric(client, "sointer_requests_inside") == 0)
         assert ask(client, TABLE[:1].tolist(), target=1).status_code == 200
 
@@ -454,9 +457,9 @@ def test_a_model_that_fails_is_502_and_its_words_stay_here():
                 raise RuntimeError("token=secret")
             return model(X)
 
-    asked = Failing()
-    explainer = fit(asked, TABLE)
-    asked.fails = True
+    failing = Failing()
+    explainer = fit(failing, TABLE)
+    failing.fails = True
     with serve(create_app(explainer)) as url, httpx.Client(base_url=url, timeout=60) as client:
         assert "secret" not in error_of(ask(client, TABLE[:1].tolist(), target=1, verify=True), 502)
         assert "secret" not in error_of(ask(client, TABLE[:1].tolist(), target=1, k="auto"), 502)
@@ -489,7 +492,7 @@ def infer(client, rows, **parameters):
     return {tensor["name"]: tensor["data"] for tensor in reply.json()["outputs"]}
 
 
-def test_the_model_is_queried_once_per_row_unless_told_otherwise():
+def test_the_model_is_queried_once_per_row_by_default():
     box = sointer.BlackBox(model)
     explainer = fit(box, TABLE)
     said, rows = model(TABLE[:6]), TABLE[:6].tolist()
@@ -597,9 +600,9 @@ def test_the_command_finishes_what_it_accepted(tmp_path):
             assert_same(reply.result(), expected)
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/healthz")
-        _, told = process.communicate(timeout=60)
-        assert "requests answered" in told
-        assert "Traceback" not in told
+        _, output = process.communicate(timeout=60)
+        assert "requests answered" in output
+        assert "Traceback" not in output
         assert process.returncode == -signal.SIGTERM
 
 
@@ -611,15 +614,15 @@ def test_the_command_checks_host_names_and_ports_and_ctrl_c_is_exit_code_130(tmp
         with pytest.raises(InputError, match=r"port \d+: Address already in use"):
             run(tmp_path / "why", port=int(url.rsplit(":", 1)[1]))
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, output = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert "Traceback" not in told
+        assert "Traceback" not in output
 
 
 def test_shutting_down_is_503():
     app = create_app(fitted("table"))
     with serve(app) as url, httpx.Client(base_url=url) as client:
-        app.state.desk.closing = True
+        app.state.queue.closing = True
         reply = ask(client, TABLE[:1].tolist(), target=0)
         assert "shutting down" in error_of(reply, 503)
         assert reply.headers["retry-after"]
@@ -645,7 +648,7 @@ def test_names_of_this_machine():
     assert [host_name(one) for one in ("a:1", "[::1]:2", "A")] == ["a", "::1", "a"]
 
 
-def test_browsers_are_told_to_trust_nobody(table):
+def test_browsers_get_security_headers(table):
     for path in ("/", "/info", "/nowhere", "/metrics"):
         headers = table.get(path, headers={"Origin": "http://evil.example"}).headers
         assert "default-src 'none'" in headers["content-security-policy"]

@@ -34,7 +34,7 @@ SCALARS = (
 KEYS = "rows target k verify format columns data inputs parameters outputs name shape datatype id x0 colour size"
 NAMES = st.sampled_from(KEYS.split())
 ANYTHING = st.recursive(
-    SCALARS, lambda some: st.lists(some, max_size=6) | st.dictionaries(NAMES | st.text(max_size=4), some, max_size=6)
+    SCALARS, lambda inner: st.lists(inner, max_size=6) | st.dictionaries(NAMES | st.text(max_size=4), inner, max_size=6)
 )
 VALID: dict[str, Any] = {
     "table": TABLE[:2].tolist(),
@@ -89,17 +89,17 @@ def test_anything(server, body, path):
 
 @FUZZED
 @given(data=st.data())
-def test_questions_with_one_thing_wrong(server, data):
+def test_requests_with_one_thing_wrong(server, data):
     client, rows = server
     tensor = {"name": "rows", "shape": [2, 5], "datatype": "FP64", "data": TABLE[:2].ravel().tolist()}
     inference = {"id": "a", "inputs": [tensor], "parameters": {"target": 0}, "outputs": [{"name": "far"}]}
-    questions = {
+    requests = {
         "/explain": {"rows": rows, "target": 0, "k": 1, "format": "rows"},
         "/v2/models/m/infer": inference,
     }
-    path = data.draw(st.sampled_from(list(questions)))
-    where = data.draw(st.sampled_from(paths(questions[path])))
-    send(client, path, replaced(questions[path], where, data.draw(ANYTHING)))
+    path = data.draw(st.sampled_from(list(requests)))
+    where = data.draw(st.sampled_from(paths(requests[path])))
+    send(client, path, replaced(requests[path], where, data.draw(ANYTHING)))
 
 
 @FUZZED

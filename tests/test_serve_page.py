@@ -82,7 +82,7 @@ class Page:
         return str(self.find("#error").text)
 
     def assert_clean(self, *, refused: bool = False) -> None:
-        """Nothing in the console (but what the server refused), nothing asked of anyone else."""
+        """Nothing in the console (but what the server refused), nothing requested from anyone else."""
         said = [entry["message"] for entry in self.driver.get_log("browser")]
         assert not [line for line in said if not (refused and "422" in line)], said
         assert {address[: len(self.url)] for address in requested(self.driver)} == {self.url}
@@ -113,7 +113,7 @@ def test_pick_a_sample_and_a_target(driver, hostile):
         page.choose("#example", "q")
         page.done()
         page.driver.execute_script("document.body.dataset.state = ''")
-        page.choose("#target", "y 2")  # asks again by itself once something was asked
+        page.choose("#target", "y 2")  # sends again by itself after the first request
         page.explain()
         assert page.features() == names_of(hostile.explain(EXAMPLES.iloc[2:3], "y 2"))
         assert "Sample q: the model predicts that y 2 is " in page.find("#record .answer").text

@@ -24,14 +24,28 @@ def create_app(
     examples: Any = None,
     hosts: tuple[str, ...] | None = None,
 ) -> FastAPI:
-    """The web application that answers for a fitted explainer; run it with any ASGI server, in one process.
+    """Create the web application that serves a fitted explainer; run it with any ASGI server, in one process.
 
     Parameters
     ----------
-    limits : how much may be asked at once; see `Limits`.
-    name : what the model is called in the paths of the Open Inference Protocol.
-    examples : rows to choose from on the page, as for explain; whoever sees the page sees them.
-    hosts : the names by which it may be addressed, against pages elsewhere that pretend to be it; None for any.
+    explainer : Explainer
+        A fitted explainer.
+    limits : Limits, optional
+        How much the server accepts at once.
+    name : str, default "explainer"
+        The name of the model in the paths of the Open Inference Protocol.
+    examples : table, array or list of texts, optional
+        Rows to choose from on the page, as for `explain`. Everyone who sees the page sees them.
+    hosts : tuple of str, optional
+        The host names by which the server may be addressed, against DNS rebinding. Default: any.
+
+    Returns
+    -------
+    fastapi.FastAPI
+
+    Examples
+    --------
+    With ``app = create_app(sointer.load("why/", model))`` in ``main.py``: ``uvicorn main:app``.
     """
     require_extra("fastapi", "serve")
     from sointer.apps.serve.app import build_app
@@ -50,11 +64,34 @@ def run(
     limits: Limits | None = None,
     quiet: bool = False,
 ) -> None:
-    """Answer until the process is told to stop (Ctrl-C or SIGTERM); requests accepted by then are answered first.
+    """Serve until the process is stopped (Ctrl-C or SIGTERM); requests accepted by then are answered first.
 
-    `explainer` is one, or the folder of a saved one; then `model` is what was explained. With it, every row that comes
-    in is also sent to the model, so that what it predicts is what is explained; verifying and raw texts need
-    it too. Without it, what is expected of the model is explained. `name` is the folder's unless told.
+    Parameters
+    ----------
+    explainer : Explainer, str or path
+        A fitted explainer, or the folder of a saved one.
+    host : str, default "127.0.0.1"
+        The address to listen on.
+    port : int, default 8000
+        The port to listen on; 0 takes any that is free.
+    model : callable or BlackBox, optional
+        The model that a saved explainer explains. With it, every row is also sent to the model, and what it predicts is
+        explained; `verify` and raw texts need it too. Without it, the values that the explainer expects are explained.
+    name : str, optional
+        The name of the model in the paths of the Open Inference Protocol. Default: that of the folder.
+    examples, limits
+        As in `create_app`.
+    quiet : bool, default False
+        Whether to print nothing.
+
+    Raises
+    ------
+    InputError
+        If nothing can listen on the port, or `model` is given together with an explainer that has its own.
+
+    Examples
+    --------
+    ``run("why/", model=predict, port=9000)`` serves until Ctrl-C.
     """
     for module in ("fastapi", "uvicorn", "jinja2"):
         require_extra(module, "serve")

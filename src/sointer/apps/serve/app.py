@@ -17,64 +17,27 @@ from sointer._version import __version__
 from sointer.apps.serve import open_inference
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.page import render_page
-from sointer.apps.serve.request import Question, Refusal, read_question, refusal_of
-from sointer.apps.serve.response import Writer, to_bytes
+from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_error, one_line, read_request
+from sointer.apps.serve.response import Writer, as_json
 from sointer.apps.serve.rows import names_in_fit
-from sointer.apps.serve.security import Guard
-from sointer.apps.serve.worker import Desk, Write
+from sointer.apps.serve.security import SecurityMiddleware
+from sointer.apps.serve.worker import RequestQueue, Write
 from sointer.explainers.base import Explainer
 
-ROWS = {
-    "description": "Records, columns with data, lists in the order of the features, or texts.",
-    "oneOf": [
-        {"type": "array", "items": {"type": "object"}},
-        {"type": "array", "items": {"type": "array"}},
-        {"type": "array", "items": {"type": "string"}},
-        {
-            "type": "object",
-            "required": ["columns", "data"],
-            "properties": {
-                "columns": {"type": "array", "items": {"type": "string"}},
-                "data": {"type": "array", "items": {"type": "array"}},
-            },
-        },
-    ],
+ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": why, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
+    for status, why in (
+        (400, "The body is not JSON."),
+        (408, "The body did not arrive in time."),
+        (413, "The body is too large."),
+        (415, "The content type is not JSON."),
+        (422, "The request cannot be answered; the reply says why."),
+        (429, "Too many requests are waiting; try again after the seconds in Retry-After."),
+        (502, "The model that is explained failed."),
+        (503, "No answer in time, or the server is shutting down; try again."),
+    )
 }
-QUESTION = {
-    "type": "object",
-    "required": ["rows"],
-    "additionalProperties": False,
-    "properties": {
-        "rows": ROWS,
-        "target": {"description": "The name or number of an output; or a list, one for each row."},
-        "k": {"description": 'How many features to select, or "auto".'},
-        "predicted": {"type": "array", "description": "The model's outputs for each row, if they are known."},
-        "query": {"type": "boolean", "description": "Query the model, if there is one, for what it predicts (true)."},
-        "verify": {"type": "boolean", "description": "Ask the model whether it predicts the same from these alone."},
-        "format": {"enum": ["rows", "table"], "description": "One entry per row, or per row and feature."},
-    },
-}
-INFERENCE = {
-    "type": "object",
-    "required": ["inputs"],
-    "properties": {
-        "id": {"type": "string"},
-        "inputs": {"type": "array", "items": {"type": "object", "required": ["name", "shape", "datatype", "data"]}},
-        "outputs": {"type": "array", "items": {"type": "object", "required": ["name"]}},
-        "parameters": {"type": "object", "description": "target, k, query, verify"},
-    },
-}
-REFUSALS = {
-    400: "The body is not JSON.",
-    408: "The body did not arrive in time.",
-    413: "The body is too large.",
-    415: "The body is not said to be JSON.",
-    422: "What was asked cannot be answered; the reply says why.",
-    429: "Too many requests are waiting; try again after the seconds in Retry-After.",
-    502: "The model that is explained failed.",
-    503: "No answer in time, or the server is shutting down; try again.",
-}
-ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 
 
 def with_body(schema: dict[str, Any]) -> dict[str, Any]:
@@ -82,17 +45,11 @@ def with_body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def refusals() -> dict[int | str, dict[str, Any]]:
-    """The part of OpenAPI about what is refused."""
-    content = {"application/json": {"schema": ERROR}}
-    return {status: {"description": why, "content": content} for status, why in REFUSALS.items()}
-
-
 def info(explainer: Explainer, name: str, limits: Limits) -> dict[str, Any]:
-    """What can be asked."""
+    """What the server explains, and its limits."""
     image, outputs = explainer.input_format_.image, explainer.outputs_
     takes = "images" if image is not None else "texts" if explainer.text_ is not None else "rows"
-    facts = {
+    metadata = {
         "name": name,
         "sointer": __version__,
         "takes": takes,
@@ -111,50 +68,52 @@ def info(explainer: Explainer, name: str, limits: Limits) -> dict[str, Any]:
         "known": list(explainer.known_columns),
         "limits": asdict(limits),
     }
-    plain: dict[str, Any] = as_finite(facts)
+    plain: dict[str, Any] = as_finite(metadata)
     return plain
 
 
-def metrics(desk: Desk, replies: Counter[int]) -> str:
+def metrics(queue: RequestQueue, replies: Counter[int]) -> str:
     """Counters, in the text format that Prometheus reads."""
     lines = ["# TYPE sointer_replies_total counter"]
     lines += [f'sointer_replies_total{{status="{status}"}} {n}' for status, n in sorted(replies.items())]
     for name, kind, value in (
-        ("sointer_rows_explained_total", "counter", desk.batches.n_explained),
-        ("sointer_batches_total", "counter", desk.batches.n_batches),
-        ("sointer_requests_inside", "gauge", desk.n_inside),
-        ("sointer_places", "gauge", desk.limits.n_places),
+        ("sointer_rows_explained_total", "counter", queue.batches.n_explained),
+        ("sointer_batches_total", "counter", queue.batches.n_batches),
+        ("sointer_requests_inside", "gauge", queue.n_inside),
+        ("sointer_places", "gauge", queue.limits.n_places),
     ):
         lines += [f"# TYPE {name} {kind}", f"{name} {value}"]
     return "\n".join(lines) + "\n"
 
 
 def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, hosts: tuple[str, ...] | None) -> FastAPI:
-    """Put it together; `app.state.desk` is where requests wait, `app.state.replies` counts them."""
-    desk, writer, replies = Desk(explainer, limits), Writer(explainer), Counter[int]()
-    facts = info(explainer, name, limits)
-    page, policy = render_page(explainer, facts, examples)
+    """Put it together; `app.state.queue` is where requests wait, `app.state.replies` counts them."""
+    queue, writer, replies = RequestQueue(explainer, limits), Writer(explainer), Counter[int]()
+    metadata = info(explainer, name, limits)
+    page, policy = render_page(explainer, metadata, examples)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        desk.closing = True
-        desk.batches.close()
+        queue.closing = True
+        queue.batches.close()
 
     # The pages that FastAPI offers on its own load scripts from elsewhere.
     app = FastAPI(title="sointer", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_middleware(Guard, hosts=hosts, replies=replies)
-    app.state.desk, app.state.replies = desk, replies
-    for kind in (Refusal, HTTPException, Exception):
-        app.add_exception_handler(kind, refuse)
+    app.add_middleware(SecurityMiddleware, hosts=hosts, replies=replies)
+    app.state.queue, app.state.replies = queue, replies
+    for kind in (HTTPException, Exception):
+        app.add_exception_handler(kind, handle_error)
 
-    def read_explain(content: dict[str, Any]) -> tuple[Question, Write]:
-        return read_question(explainer, content, limits), writer.write
+    def read_explain(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
+        return read_request(explainer, content, limits), writer.write
 
-    def read_infer(content: dict[str, Any]) -> tuple[Question, Write]:
-        open_inference.wanted_outputs(content)
-        question = open_inference.read_infer(explainer, content, limits)
-        return question, partial(open_inference.write_infer, explainer, writer, name, content)
+    def read_infer(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
+        outputs, reply = open_inference.wanted_outputs(content), {"model_name": name}
+        if content.get("id") is not None:
+            reply["id"] = content["id"]
+        request = open_inference.read_infer(explainer, content, limits)
+        return request, partial(open_inference.write_infer, explainer, writer, outputs, reply)
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
@@ -164,15 +123,15 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
     async def icon() -> Response:
         return Response(status_code=204)
 
-    @app.post("/explain", openapi_extra=with_body(QUESTION), responses=refusals())
+    @app.post("/explain", openapi_extra=with_body(ExplainBody.model_json_schema()), responses=ERRORS)
     async def explain(request: Request) -> Response:
         """Which features decided an output, for each row."""
-        return await answered(desk, request, read_explain)
+        return await answer(queue, request, read_explain)
 
     @app.get("/info")
     async def about() -> Response:
-        """What can be asked."""
-        return as_json(facts)
+        """What the server explains, and its limits."""
+        return as_json(metadata)
 
     @app.get("/healthz")
     async def healthy() -> Response:
@@ -182,7 +141,7 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
     @app.get("/metrics")
     async def counters() -> Response:
         """Counters in the text format of Prometheus."""
-        return Response(metrics(desk, replies), media_type="text/plain; version=0.0.4")
+        return Response(metrics(queue, replies), media_type="text/plain; version=0.0.4")
 
     @app.get("/v2")
     async def server() -> Response:
@@ -201,49 +160,43 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
     async def described(model: str) -> Response:
         """Open Inference Protocol: what the explainer takes and gives."""
         check_name(model)
-        return as_json(open_inference.metadata(explainer, name))
+        return as_json(open_inference.model_metadata(explainer, name))
 
     @app.get("/v2/models/{model}/ready")
     async def ready_model(model: str) -> Response:
         check_name(model)
         return ready()
 
-    @app.post("/v2/models/{model}/infer", openapi_extra=with_body(INFERENCE), responses=refusals())
+    @app.post("/v2/models/{model}/infer", openapi_extra=with_body(open_inference.INFER_SCHEMA), responses=ERRORS)
     async def infer(model: str, request: Request) -> Response:
         """Open Inference Protocol: explain rows given as tensors."""
         check_name(model)
-        return await answered(desk, request, read_infer)
+        return await answer(queue, request, read_infer)
 
     def check_name(model: str) -> None:
         if model != name:
-            raise Refusal(404, f"There is no model {model!r:.60}; this server has {name!r}.")
+            raise HTTPException(404, f"There is no model {model!r:.60}; this server has {name!r}.")
 
     def ready() -> Response:
-        return as_json({"ready": not desk.closing}, 503 if desk.closing else 200)
+        return as_json({"ready": not queue.closing}, 503 if queue.closing else 200)
 
     return app
 
 
-async def answered(desk: Desk, request: Request, read: Any) -> Response:
+async def answer(queue: RequestQueue, request: Request, read: Any) -> Response:
     """A reply, also where something went wrong."""
     try:
-        return await desk.answer(request, read)
+        return await queue.answer(request, read)
     except Exception as error:
-        return refused(refusal_of(error))
+        return await handle_error(request, error)
 
 
-async def refuse(request: Request, error: Exception) -> Response:
-    """The reply to requests that reach no address, or fail on their way."""
-    if isinstance(error, HTTPException):
-        why = {404: "There is nothing at this address.", 405: "This address does not take that method."}
-        told = why.get(error.status_code, str(error.detail))
-        return as_json({"error": told}, error.status_code, dict(error.headers or {}))
-    return refused(refusal_of(error))
-
-
-def refused(refusal: Refusal) -> Response:
-    return as_json({"error": refusal.why}, refusal.status, refusal.headers)
-
-
-def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(to_bytes(content), status, headers, media_type="application/json")
+async def handle_error(request: Request, error: Exception) -> Response:
+    """The reply to a request that failed, or that reaches no address."""
+    known = as_http_error(error)
+    why = {
+        "Not Found": "There is nothing at this address.",
+        "Method Not Allowed": "This address does not take that method.",
+    }
+    message = one_line(why.get(known.detail, known.detail))
+    return as_json({"error": message}, known.status_code, dict(known.headers or {}))

@@ -1,4 +1,4 @@
-"""How much may be asked of the server at once."""
+"""How much the server accepts at once."""
 
 from __future__ import annotations
 
@@ -9,26 +9,43 @@ from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 
 
-def usual_concurrency() -> int:
-    """One thread for each processor, up to four: the threads share Python's one lock."""
-    return max(1, min(4, os.cpu_count() or 1))
-
-
 @dataclass(frozen=True)
 class Limits:
-    """What is beyond these limits is refused at once, so that what was accepted is answered in time.
+    """How much the server accepts; it rejects the rest at once, so that accepted requests are answered in time.
 
     Memory is bounded by (concurrency + queue) * max_body_bytes, times about ten for what is read from a body.
+
+    Parameters
+    ----------
+    max_body_bytes : int, default 2**22
+        Size of the largest request.
+    max_rows : int, default 1000
+        Rows in one request.
+    concurrency : int, default one per processor, at most 4
+        Threads that explain.
+    queue : int, default 64
+        Requests that may wait in addition to those being explained; more get status 429.
+    timeout : float, default 30.0
+        Seconds that a body may take to arrive, and after that the answer.
+
+    Raises
+    ------
+    InputError
+        If a limit is not a number in its range.
+
+    Examples
+    --------
+    >>> Limits(max_rows=100, concurrency=2, queue=10).n_places
+    12
     """
 
     max_body_bytes: int = 2**22
     max_rows: int = 1000
-    concurrency: int = field(default_factory=usual_concurrency)
-    """Threads that explain."""
+    concurrency: int = field(
+        default_factory=lambda: max(1, min(4, os.cpu_count() or 1))
+    )  # they share Python's one lock
     queue: int = 64
-    """Requests that may wait beside those; more get 429."""
     timeout: float = 30.0
-    """Seconds that a body may take to arrive, and after that the answer."""
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "max_rows", "concurrency"):
@@ -39,5 +56,5 @@ class Limits:
 
     @property
     def n_places(self) -> int:
-        """How many requests may be inside."""
+        """How many requests may be read, wait or be explained at the same time."""
         return self.concurrency + self.queue

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol v2: questions and answers as named tensors."""
+"""The Open Inference Protocol v2: requests and responses as named tensors."""
 
 from __future__ import annotations
 
@@ -10,48 +10,49 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer._support.validation import _some as some
 from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.request import Question, make_question
-from sointer.apps.serve.response import Answer, Writer, to_bytes
+from sointer.apps.serve.request import ExplainRequest, Options, make_request, validate
+from sointer.apps.serve.response import ExplainResponse, Writer, to_bytes
 from sointer.apps.serve.rows import as_frame, names_in_fit, numbers
 from sointer.blackbox.adapters.protocols import DTYPES
 from sointer.blackbox.adapters.torch import cast
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 
-OUTPUTS = (
-    "selected",
-    "features",
-    "scores",
-    "value",
-    "value_source",
-    "target",
-    "far",
-    "agreement",
-    "needed",
-    "effects",
-    "base_value",
-    "locality",
-)
 WORDS, REAL = "BYTES", "FP64"
+# The datatype, the number of axes, and the column of the explainer's tables that the tensor needs, if any.
+OUTPUTS = {
+    "selected": ("INT64", 2, None),
+    "features": (WORDS, 2, None),
+    "scores": ("FP32", 2, None),
+    "value": (REAL, 1, None),
+    "value_source": (WORDS, 1, None),
+    "target": (WORDS, 1, None),
+    "far": ("BOOL", 1, None),
+    "agreement": (REAL, 1, "agreement"),
+    "needed": ("BOOL", 2, "needed"),
+    "effects": ("FP32", 2, "effect"),
+    "base_value": ("FP32", 1, "effect"),
+    "locality": ("INT64", 1, "locality"),
+}
+INFER_SCHEMA = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {
+        "id": {"type": "string"},
+        "inputs": {"type": "array", "items": {"type": "object", "required": ["name", "shape", "datatype", "data"]}},
+        "outputs": {"type": "array", "items": {"type": "object", "required": ["name"]}},
+        "parameters": Options.model_json_schema(),
+    },
+}
 
 
-def metadata(explainer: Explainer, name: str) -> dict[str, Any]:
+def model_metadata(explainer: Explainer, name: str) -> dict[str, Any]:
     """What a model says of itself."""
     outputs = [
-        _described("selected", "INT64", [-1, -1]),
-        _described("features", WORDS, [-1, -1]),
-        _described("scores", "FP32", [-1, -1]),
-        _described("value", WORDS if _has_words(explainer) else REAL, [-1]),
-        _described("value_source", WORDS, [-1]),
-        _described("target", WORDS, [-1]),
-        _described("far", "BOOL", [-1]),
+        _described(output, WORDS if output == "value" and _has_words(explainer) else datatype, [-1] * n_axes)
+        for output, (datatype, n_axes, column) in OUTPUTS.items()
+        if column is None or column in explainer.known_columns
     ]
-    if "needed" in explainer.known_columns:
-        outputs.append(_described("needed", "BOOL", [-1, -1]))
-    if "effect" in explainer.known_columns:
-        outputs += [_described("effects", "FP32", [-1, -1]), _described("base_value", "FP32", [-1])]
-    if "locality" in explainer.known_columns:
-        outputs.append(_described("locality", "INT64", [-1]))
     return {"name": name, "platform": "sointer", "inputs": input_tensors(explainer), "outputs": outputs}
 
 
@@ -71,8 +72,8 @@ def input_tensors(explainer: Explainer) -> list[dict[str, Any]]:
     return [_described("rows", REAL, [-1, input_format.n_features])]
 
 
-def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) -> Question:
-    """The question that an inference request asks: tensors of rows, perhaps of predictions; the rest as parameters."""
+def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) -> ExplainRequest:
+    """Read an inference request: tensors of rows, perhaps of predictions; the rest as parameters."""
     parameters = content.get("parameters") or {}
     inputs = content.get("inputs")
     if not isinstance(parameters, dict):
@@ -82,57 +83,53 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
     tensors = dict(_read(tensor) for tensor in inputs)
     if len(tensors) < len(inputs):
         raise InputError("inputs holds two tensors of the same name.")
-    target = parameters.get("target")
-    if target is None and "target" in tensors and "target" not in names_in_fit(explainer.input_format_):
+    if (
+        parameters.get("target") is None
+        and "target" in tensors
+        and "target" not in names_in_fit(explainer.input_format_)
+    ):
         array = tensors.pop("target").ravel()
         target = array.tolist() if len(array) > 1 else array.tolist()[0] if len(array) else None
-    verify = parameters.get("verify", False)
-    if not isinstance(verify, bool):
-        raise InputError(f"the parameter verify must be true or false, got {verify!r:.60}.")
+        parameters = {**parameters, "target": target}
+    options = validate(Options, parameters)
     predicted = None
     if "predicted" in tensors and "predicted" not in names_in_fit(explainer.input_format_):
         predicted = tensors.pop("predicted")
         predicted = predicted.tolist() if predicted.dtype.kind == "O" else predicted
     X = _rows(explainer, tensors)
-    if containers.n_rows(X) > limits.max_rows:
-        raise InputError(f"inputs hold {containers.n_rows(X):,} rows, expected at most {limits.max_rows:,}.")
-    query = parameters.get("query", True)
-    return make_question(explainer, X, target, parameters.get("k"), verify, predicted=predicted, query=query)
+    n_rows = containers.n_rows(X)
+    if not 1 <= n_rows <= limits.max_rows:
+        raise InputError(
+            f"inputs hold {n_rows:,} rows, expected 1 to {limits.max_rows:,}. Send them in several requests."
+        )
+    return make_request(explainer, X, options, predicted)
 
 
 def write_infer(
-    explainer: Explainer, writer: Writer, name: str, content: dict[str, Any], question: Question, answer: Answer
+    explainer: Explainer,
+    writer: Writer,
+    outputs: list[str],
+    reply: dict[str, Any],
+    request: ExplainRequest,
+    response: ExplainResponse,
 ) -> bytes:
-    """The reply: the tensors that were asked for, or all."""
-    n_rows = question.n_rows
-    names = [[writer.unit_names[unit] if unit >= 0 else "" for unit in row] for row in answer.selected]
-    width = answer.selected.shape[1]
-    words = _has_words(explainer) or any(isinstance(value, str) for value in answer.value)
-    values = [str(value) if words else float(value) for value in answer.value]
-    tensors = [
-        _tensor("selected", "INT64", [n_rows, width], answer.selected.ravel().tolist()),
-        _tensor("features", WORDS, [n_rows, width], [name for row in names for name in row]),
-        _tensor("scores", "FP32", [n_rows, width], answer.scores.ravel().tolist()),
-        _tensor("value", WORDS if words else REAL, [n_rows], values),
-        _tensor("value_source", WORDS, [n_rows], [answer.value_source] * n_rows),
-        _tensor("target", WORDS, [n_rows], answer.targets),
-        _tensor("far", "BOOL", [n_rows], answer.far.tolist()),
-    ]
-    if answer.agreement is not None:
-        tensors.append(_tensor("agreement", REAL, [n_rows], answer.agreement.tolist()))
-    if answer.needed is not None:
-        tensors.append(_tensor("needed", "BOOL", [n_rows, width], answer.needed.ravel().tolist()))
-    if answer.effects is not None and answer.base is not None:
-        tensors.append(_tensor("effects", "FP32", [n_rows, width], answer.effects.ravel().tolist()))
-        tensors.append(_tensor("base_value", "FP32", [n_rows], answer.base.tolist()))
-    if answer.locality is not None:
-        tensors.append(_tensor("locality", "INT64", [n_rows], answer.locality.tolist()))
-    wanted = wanted_outputs(content)
-    reply: dict[str, Any] = {"model_name": name}
-    if content.get("id") is not None:
-        reply["id"] = content["id"]
-    reply["outputs"] = [tensor for tensor in tensors if not wanted or tensor["name"] in wanted]
-    return to_bytes(reply)
+    """The reply with the named output tensors, or with all."""
+    words = _has_words(explainer) or any(isinstance(value, str) for value in response.value)
+    data = vars(response) | {
+        "features": [writer.unit_names[unit] if unit >= 0 else "" for unit in response.selected.ravel()],
+        "value": [str(value) if words else float(value) for value in response.value],
+        "value_source": [response.value_source] * request.n_rows,
+        "target": response.targets,
+    }
+    tensors = []
+    for name, (datatype, n_axes, _) in OUTPUTS.items():
+        if data[name] is not None and (not outputs or name in outputs):
+            tensor = _described(
+                name, WORDS if name == "value" and words else datatype, list(response.selected.shape[:n_axes])
+            )
+            tensor["data"] = data[name] if isinstance(data[name], list) else data[name].ravel().tolist()
+            tensors.append(tensor)
+    return to_bytes({**reply, "outputs": tensors})
 
 
 def wanted_outputs(content: dict[str, Any]) -> list[str]:
@@ -141,7 +138,7 @@ def wanted_outputs(content: dict[str, Any]) -> list[str]:
     if not isinstance(outputs, list) or not all(isinstance(one, dict) for one in outputs):
         raise InputError('outputs must be a list of {"name": ...}.')
     names = [one.get("name") for one in outputs]
-    unknown = [name for name in names if name not in OUTPUTS]
+    unknown = [name for name in names if name not in list(OUTPUTS)]  # a name may be of any type
     if unknown:
         raise InputError(f"outputs: {unknown[0]!r:.60} is not known; there are {', '.join(OUTPUTS)}.")
     if content.get("id") is not None and not isinstance(content["id"], str):
@@ -184,7 +181,7 @@ def _read(tensor: dict[str, Any]) -> tuple[str, NDArray[Any]]:
     if not isinstance(shape, list) or not all(type(side) is int and 0 <= side < 2**31 for side in shape):
         raise InputError(f"{what} has the shape {shape!r:.60}, expected a list of whole numbers.")
     if datatype == WORDS:
-        flat = _flat(data)
+        flat = [cell for one in data for cell in (one if isinstance(one, list) else [one])]
         array = np.empty(len(flat), dtype=object)
         array[:] = flat
         if not all(isinstance(cell, str) for cell in flat):
@@ -196,10 +193,6 @@ def _read(tensor: dict[str, Any]) -> tuple[str, NDArray[Any]]:
     return name, array.reshape(shape)
 
 
-def _flat(data: list[Any]) -> list[Any]:
-    return [cell for one in data for cell in (one if isinstance(one, list) else [one])]
-
-
 def _has_words(explainer: Explainer) -> bool:
     """Whether values of outputs are words rather than numbers."""
     return any(isinstance(label, str) for label in explainer.outputs_.all_labels)
@@ -207,7 +200,3 @@ def _has_words(explainer: Explainer) -> bool:
 
 def _described(name: str, datatype: str, shape: list[int]) -> dict[str, Any]:
     return {"name": name, "datatype": datatype, "shape": shape}
-
-
-def _tensor(name: str, datatype: str, shape: list[int], data: list[Any]) -> dict[str, Any]:
-    return {**_described(name, datatype, shape), "data": data}

@@ -16,25 +16,25 @@ from sointer.explainers.base import Explainer
 from sointer.viz.report.page import render_template
 from sointer.viz.report.samples import names_of_samples
 
-MOST_EXAMPLES, MOST_NAMES = 200, 2000
+MAX_EXAMPLES, MAX_NAMES = 200, 2000
 
 
-def render_page(explainer: Explainer, facts: dict[str, Any], examples: Any) -> tuple[str, str]:
+def render_page(explainer: Explainer, metadata: dict[str, Any], examples: Any) -> tuple[str, str]:
     """The page, and the policy that lets browsers run its own scripts and no others."""
     shown, drawn = _examples(explainer, examples)
     data = {
-        "takes": facts["takes"],
-        "features": (facts["features"] or [])[:MOST_NAMES],
-        "nFeatures": facts["n_features"],
-        "missingIsZero": facts["missing_is_zero"],
-        "targets": facts["targets"] or [],
-        "k": facts["k"],
-        "hasModel": facts["has_model"],
+        "takes": metadata["takes"],
+        "features": (metadata["features"] or [])[:MAX_NAMES],
+        "nFeatures": metadata["n_features"],
+        "missingIsZero": metadata["missing_is_zero"],
+        "targets": metadata["targets"] or [],
+        "k": metadata["k"],
+        "hasModel": metadata["has_model"],
         "examples": as_finite(shown),
         "typical": None if drawn is None else as_finite(drawn),
-        "name": facts["name"],
+        "name": metadata["name"],
     }
-    page = render_template("serve.html", data=data, facts=facts)
+    page = render_template("serve.html", data=data, metadata=metadata)
     sources = {kind: re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL) for kind in ("script", "style")}
     script, style = (" ".join(map(_digest, sources[kind])) for kind in ("script", "style"))
     policy = (
@@ -57,7 +57,7 @@ def _examples(explainer: Explainer, examples: Any) -> tuple[list[dict[str, Any]]
         return [], _typical(explainer, names)
     if not isinstance(examples, list):
         explainer.input_format_.encode(examples, caller="examples")
-    n = min(MOST_EXAMPLES, containers.n_rows(examples))
+    n = min(MAX_EXAMPLES, containers.n_rows(examples))
     X = containers.rows(examples, np.arange(n))
     called = names_of_samples(X, None)
     return [{"name": called[i], "row": row_as_json(X, i, names)} for i in range(n)], None
@@ -71,9 +71,5 @@ def _typical(explainer: Explainer, names: list[str]) -> Any:
     if explainer.input_format_.kind == "csr":
         largest = np.argsort(-mean[0], kind="stable")[:5]
         return {names[place]: 1 for place in sorted(largest.tolist())}
-    X = explainer.input_format_.decode(mean)
-    return {name: _rounded(value) for name, value in row_as_json(X, 0, names).items()}
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.3g}") if isinstance(value, float) else value
+    row = row_as_json(explainer.input_format_.decode(mean), 0, names)
+    return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in row.items()}

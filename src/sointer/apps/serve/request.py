@@ -1,16 +1,17 @@
-"""What is asked: rows, a target for each, how many features; checked before it waits for its turn."""
+"""A request: rows, a target for each, how many features; validated before it waits for its turn."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from sointer._support import containers
@@ -18,16 +19,54 @@ from sointer._support.strict_json import parse
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, is_integer
 from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.rows import LONGEST_NAME, hint, read_rows
+from sointer.apps.serve.rows import MAX_NAME_LENGTH, hint, read_rows
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 from sointer.explainers.base import Explainer
 
-KEYS = ("rows", "target", "k", "predicted", "query", "verify", "format")
-FORMATS = ("rows", "table")
+ROWS_SCHEMA = {
+    "description": "Records, columns with data, lists in the order of the features, or texts.",
+    "oneOf": [
+        {"type": "array", "items": {"type": "object"}},
+        {"type": "array", "items": {"type": "array"}},
+        {"type": "array", "items": {"type": "string"}},
+        {
+            "type": "object",
+            "required": ["columns", "data"],
+            "properties": {
+                "columns": {"type": "array", "items": {"type": "string"}},
+                "data": {"type": "array", "items": {"type": "array"}},
+            },
+        },
+    ],
+}
+
+
+class Options(BaseModel):
+    """How to explain, in both protocols."""
+
+    target: Any = Field(None, description="The name or number of an output; or a list, one for each row.")
+    k: Any = Field(None, description='How many features to select, or "auto".')
+    query: bool = Field(True, description="Query the model, if there is one, for what it predicts.")
+    verify: bool = Field(False, description="Query the model whether it predicts the same from these alone.")
+
+
+class ExplainBody(Options):
+    """The body of a request to /explain."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rows: Annotated[Any, WithJsonSchema(ROWS_SCHEMA)]
+    predicted: Any = Field(
+        None, description="The model's outputs for each row, if they are known.", json_schema_extra={"type": "array"}
+    )
+    format: Literal["rows", "table"] = Field("rows", description="One entry per row, or per row and feature.")
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class ExplainRequest:
     """What is to be explained."""
 
     X: Any
@@ -41,7 +80,7 @@ class Question:
     query: bool = True
     """Whether the model, if there is one, is queried for what it predicts."""
     has_model: bool = False
-    asks_for_size: bool = False
+    queries_for_size: bool = False
     """Whether the model is queried for how many features are enough."""
 
     @property
@@ -49,75 +88,64 @@ class Question:
         return len(self.targets)
 
     @property
-    def asks_model(self) -> bool:
-        return self.is_checked or (self.has_model and self.query and self.predicted is None)
+    def queries_model(self) -> bool:
+        return self.queries_masked or (self.has_model and self.query and self.predicted is None)
 
     @property
-    def is_checked(self) -> bool:
-        """Whether the model is asked about masked rows."""
-        return self.verify or self.asks_for_size
+    def queries_masked(self) -> bool:
+        """Whether the model is queried with masked rows."""
+        return self.verify or self.queries_for_size
 
-    def goes_with(self, other: Question) -> bool:
-        """Whether both can be explained in one go: not where masked rows are asked about, predictions are given, only
+    def can_join(self, other: ExplainRequest) -> bool:
+        """Whether both can be explained in one go: not where masked rows are queried, predictions are given, only
         one leaves the size open, or regions are counted."""
         if self.query != other.query or getattr(self.X, "ndim", 2) == 4 or (self.k == "auto") != (other.k == "auto"):
             return False
-        return not any(one.is_checked or one.predicted is not None for one in (self, other))
+        return not any(one.queries_masked or one.predicted is not None for one in (self, other))
 
 
-def read_question(explainer: Explainer, content: dict[str, Any], limits: Limits) -> Question:
-    """The question that a body of JSON asks."""
-    unknown = sorted(set(content) - set(KEYS))
+def validate(model: type[AnyOptions], content: dict[str, Any]) -> AnyOptions:
+    """The options in a JSON object; InputError says which of them is wrong."""
+    try:
+        return model.model_validate(content, strict=True)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        expected = wrong.get("ctx", {}).get("expected", "true or false")
+        raise InputError(f"{wrong['loc'][0]} must be {expected}, got {wrong['input']!r:.60}.") from None
+
+
+def read_request(explainer: Explainer, content: dict[str, Any], limits: Limits) -> ExplainRequest:
+    """Read the body of a request to explain."""
+    # Not left to pydantic, which would note every unknown field of a hostile body.
+    keys = list(ExplainBody.model_fields)
+    unknown = sorted(set(content) - set(keys))
     if unknown:
-        raise InputError(f"the body has {unknown[0]!r:.60}, which is not known. {hint(unknown[0], KEYS)}")
+        raise InputError(f"the body has {unknown[0]!r:.60}, which is not known. {hint(unknown[0], keys)}")
     if "rows" not in content:
         raise InputError('the body lacks "rows": what is to be explained, such as [{"name": value, ...}].')
-    verify, format = content.get("verify", False), content.get("format", "rows")
-    if not isinstance(verify, bool):
-        raise InputError(f"verify must be true or false, got {verify!r:.60}.")
-    if format not in FORMATS:
-        raise InputError(f"format must be {' or '.join(map(repr, FORMATS))}, got {format!r:.60}.")
-    X = read_rows(explainer, content["rows"], limits.max_rows)
-    return make_question(
-        explainer,
-        X,
-        content.get("target"),
-        content.get("k"),
-        verify,
-        format,
-        predicted=content.get("predicted"),
-        query=content.get("query", True),
-    )
+    body = validate(ExplainBody, content)
+    X = read_rows(explainer, body.rows, limits.max_rows)
+    return make_request(explainer, X, body, body.predicted, body.format)
 
 
-def make_question(
-    explainer: Explainer,
-    X: Any,
-    target: Any,
-    k: Any,
-    verify: bool = False,
-    format: str = "rows",
-    *,
-    predicted: Any = None,
-    query: Any = True,
-) -> Question:
-    """A question about rows of any container; whatever explain would refuse is refused here."""
-    k = check_k(explainer.k if k is None else k, explainer.groups_.n_units)
-    asks_for_size = k == "auto" and explainer.asks_for_sizes
-    if (asks_for_size or verify) and explainer.black_box_ is None:
-        what = "verify" if verify else 'k="auto"'
+def make_request(
+    explainer: Explainer, X: Any, options: Options, predicted: Any = None, format: str = "rows"
+) -> ExplainRequest:
+    """A request about rows of any container; whatever explain would refuse is refused here."""
+    k = check_k(explainer.k if options.k is None else options.k, explainer.groups_.n_units)
+    queries_for_size = k == "auto" and explainer.asks_for_sizes
+    if (queries_for_size or options.verify) and explainer.black_box_ is None:
+        what = "verify" if options.verify else 'k="auto"'
         raise InputError(f"{what} needs the model, and this server has none; it was started without --model.")
-    if not isinstance(query, bool):
-        raise InputError(f"query must be true or false, got {query!r:.60}.")
-    if explainer.asks_to_explain and not query and predicted is None:
+    if explainer.asks_to_explain and not options.query and predicted is None:
         raise InputError(f"query is false, but {type(explainer).__name__} cannot explain without the model.")
     n_rows = containers.n_rows(X)
     if not isinstance(X, list):  # of texts, nothing can be wrong
         explainer.input_format_.encode(X, caller="explain")
-    targets, has_model = _targets(explainer, target, n_rows), explainer.black_box_ is not None
+    targets, has_model = _targets(explainer, options.target, n_rows), explainer.black_box_ is not None
     if predicted is not None:
         predicted = _read_predicted(explainer, predicted, n_rows)
-    return Question(X, targets, k, verify, format, predicted, query, has_model, asks_for_size)
+    return ExplainRequest(X, targets, k, options.verify, format, predicted, options.query, has_model, queries_for_size)
 
 
 def _read_predicted(explainer: Explainer, predicted: Any, n_rows: int) -> Any:
@@ -140,9 +168,9 @@ def _read_predicted(explainer: Explainer, predicted: Any, n_rows: int) -> Any:
 def _targets(explainer: Explainer, target: Any, n_rows: int) -> list[Any]:
     shape = explainer.outputs_.shape
     each = target if isinstance(target, list) else [target]
-    if any(isinstance(one, str) and len(one) > 10 * LONGEST_NAME for one in each):
+    if any(isinstance(one, str) and len(one) > 10 * MAX_NAME_LENGTH for one in each):
         longest = max((name for name in explainer.output_names_), key=len)
-        if len(longest) <= 10 * LONGEST_NAME:
+        if len(longest) <= 10 * MAX_NAME_LENGTH:
             raise InputError("target is very long, and no output is called like that.")
     if shape is None:
         return [int(number) for number in explainer._resolve(target, n_rows).index]
@@ -170,77 +198,35 @@ def _place(target: Any) -> Any:
     return target
 
 
-def joined(parts: Sequence[Any]) -> Any:
-    """The rows of several questions of one kind, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    if isinstance(parts[0], list):
-        return [text for part in parts for text in part]
-    if containers.is_frame(parts[0]):
-        import pandas as pd
-
-        return pd.concat(parts, ignore_index=True)
-    if any(containers.is_sparse(part) for part in parts):
-        from scipy import sparse
-
-        return sparse.vstack([containers.csr_array(part) for part in parts], format="csr")
-    return np.concatenate(parts)
-
-
 log = logging.getLogger("sointer.apps.serve")
-LONGEST = 500
-
-
-class Refusal(Exception):
-    """A request that is not answered, and why."""
-
-    def __init__(self, status: int, why: str, **headers: str) -> None:
-        super().__init__(why)
-        self.status = status
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-
-    @property
-    def why(self) -> str:
-        return one_line(str(self))
+MAX_MESSAGE_LENGTH = 500
 
 
 def one_line(text: str) -> str:
     """A message without line breaks and control characters, and not too long."""
     words = "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
-    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+    return words if len(words) <= MAX_MESSAGE_LENGTH else f"{words[: MAX_MESSAGE_LENGTH - 1]}…"
 
 
-def too_busy() -> Refusal:
-    return Refusal(429, "Too many requests are waiting already; this one was not read. Try again.", Retry_After="1")
-
-
-def shutting_down() -> Refusal:
-    return Refusal(503, "The server is shutting down. Try again when it is back.", Retry_After="5")
-
-
-def too_slow(seconds: float) -> Refusal:
-    return Refusal(
-        503, f"No answer within {seconds:g} s; nothing was kept. Try again with fewer rows.", Retry_After="1"
-    )
-
-
-def refusal_of(error: BaseException) -> Refusal:
-    """What to say about an error; what went wrong on our side is told to the log only."""
-    if isinstance(error, Refusal):
+def as_http_error(error: BaseException) -> HTTPException:
+    """What to say about an error; what went wrong on our side goes to the log only."""
+    if isinstance(error, HTTPException):
         return error
     if isinstance(error, InputError):
-        return Refusal(422, str(error).removeprefix("explain: "))
+        return HTTPException(422, str(error).removeprefix("explain: "))
     if isinstance(error, QueryBudgetExceeded):
-        return Refusal(
+        return HTTPException(
             503,
             "The model may not be queried any more: its query budget is used up. Send its outputs as predicted, or "
             "query: false to explain what is expected of it.",
         )
     if isinstance(error, BlackBoxError):
         log.warning("the model failed: %s", one_line(str(error)))
-        return Refusal(502, "The model that is explained failed or gave no usable answer; the server's log says more.")
+        return HTTPException(
+            502, "The model that is explained failed or gave no usable answer; the server's log says more."
+        )
     log.error("a request failed unexpectedly", exc_info=error)
-    return Refusal(500, "Something went wrong in the server; its log says what.")
+    return HTTPException(500, "Something went wrong in the server; its log says what.")
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -248,7 +234,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         # Browsers ask before they send this type to another site, so pages elsewhere cannot use this server.
-        raise Refusal(
+        raise HTTPException(
             415, f"The content type is {kind or 'missing'!r}, expected JSON: send 'Content-Type: application/json'."
         )
     declared = request.headers.get("content-length", "")
@@ -258,9 +244,9 @@ async def read_body(request: Request, limits: Limits) -> bytes:
         return await asyncio.wait_for(_read(request, limits), limits.timeout)
     except asyncio.TimeoutError:
         why = f"The body did not arrive within {limits.timeout:g} s."
-        raise Refusal(408, why, Connection="close") from None
+        raise HTTPException(408, why, {"Connection": "close"}) from None
     except ClientDisconnect:
-        raise Refusal(400, "The client went away.") from None
+        raise HTTPException(400, "The client went away.") from None
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
@@ -278,9 +264,9 @@ async def _read(request: Request, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-def _too_large(limits: Limits) -> Refusal:
+def _too_large(limits: Limits) -> HTTPException:
     why = f"The body is larger than {limits.max_body_bytes:,} bytes. Send fewer rows at a time."
-    return Refusal(413, why, Connection="close")
+    return HTTPException(413, why, {"Connection": "close"})
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
@@ -290,17 +276,17 @@ def parse_json(body: bytes) -> dict[str, Any]:
         if b"\\u" in body:
             json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise Refusal(400, "The JSON holds half of a character, an unpaired surrogate.") from None
+        raise HTTPException(400, "The JSON holds half of a character, an unpaired surrogate.") from None
     except UnicodeDecodeError:
-        raise Refusal(400, "The body is not UTF-8, expected JSON.") from None
+        raise HTTPException(400, "The body is not UTF-8, expected JSON.") from None
     except RecursionError:
-        raise Refusal(400, "The JSON is nested too deeply.") from None
+        raise HTTPException(400, "The JSON is nested too deeply.") from None
     except ValueError as error:
-        raise Refusal(400, f"The body is not JSON: {error}.") from None
+        raise HTTPException(400, f"The body is not JSON: {error}.") from None
     if not isinstance(content, dict):
-        raise Refusal(422, f'The body is a JSON {_kind(content)}, expected an object such as {{"rows": [...]}}.')
+        raise HTTPException(422, f'The body is a JSON {_kind(content)}, expected an object such as {{"rows": [...]}}.')
     if not all_finite:
-        raise Refusal(422, "The body holds NaN or infinite numbers, expected finite ones.")
+        raise HTTPException(422, "The body holds NaN or infinite numbers, expected finite ones.")
     return content
 
 

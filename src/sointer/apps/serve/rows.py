@@ -17,7 +17,7 @@ from sointer.explainers.base import Explainer
 
 FORMS = 'a list of records [{"name": value, ...}], {"columns": [names], "data": [[values]]}, or a list of lists'
 
-LONGEST_NAME, MOST_LOOKED_AT = 60, 2000
+MAX_NAME_LENGTH, MAX_NAMES_COMPARED = 60, 2000
 
 
 def names_in_fit(input_format: InputFormat) -> list[str]:
@@ -26,13 +26,13 @@ def names_in_fit(input_format: InputFormat) -> list[str]:
     return [str(column.label) for column in columns] if columns else list(input_format.feature_names)
 
 
-def read_rows(explainer: Explainer, rows: Any, most: int) -> Any:
-    """At most so many rows, in any of the forms, as an array, DataFrame, CSR, or a list of texts."""
+def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
+    """At most `max_rows` rows, in any of the forms, as an array, DataFrame, CSR, or a list of texts."""
     rows = _records(rows) if isinstance(rows, dict) else rows
     if not isinstance(rows, list):
-        raise InputError(f"rows is {_told(rows)}, expected {FORMS}.")
-    if not 1 <= len(rows) <= most:
-        raise InputError(f"rows holds {len(rows):,} rows, expected 1 to {most:,}. Send them in several requests.")
+        raise InputError(f"rows is {_describe(rows)}, expected {FORMS}.")
+    if not 1 <= len(rows) <= max_rows:
+        raise InputError(f"rows holds {len(rows):,} rows, expected 1 to {max_rows:,}. Send them in several requests.")
     if explainer.text_ is not None and all(isinstance(row, str) for row in rows):
         return rows
     input_format = explainer.input_format_
@@ -54,7 +54,7 @@ def read_rows(explainer: Explainer, rows: Any, most: int) -> Any:
     else:
         wanted = FORMS if explainer.text_ is None else "a list of texts"
         odd = next(row for row in rows if not isinstance(row, list | dict) or type(row) is not type(rows[0]))
-        raise InputError(f"rows holds {_told(odd)}, expected {wanted}.")
+        raise InputError(f"rows holds {_describe(odd)}, expected {wanted}.")
     if input_format.columns:
         return as_frame(input_format, list(zip(*cells, strict=True)))
     return numbers(cells, "rows")
@@ -83,7 +83,7 @@ def numbers(cells: list[Any], what: str) -> NDArray[Any]:
     except (ValueError, OverflowError):
         raise InputError(f"{what}: lists of different lengths or depths, expected a rectangular table.") from None
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{what}: found {_told(_first_odd(cells))}, expected numbers only.")
+        raise InputError(f"{what}: found {_describe(_first_odd(cells))}, expected numbers only.")
     return array
 
 
@@ -113,7 +113,7 @@ def plain(value: Any) -> Any:
 
 def hint(name: str, names: Sequence[str]) -> str:
     """Names like one that is not known, where looking for them does not take long."""
-    return did_you_mean(name[:LONGEST_NAME], names[:MOST_LOOKED_AT])
+    return did_you_mean(name[:MAX_NAME_LENGTH], names[:MAX_NAMES_COMPARED])
 
 
 def _records(split: dict[str, Any]) -> list[dict[str, Any]]:
@@ -124,7 +124,9 @@ def _records(split: dict[str, Any]) -> list[dict[str, Any]]:
         raise InputError("rows: columns must be different names, as strings.")
     for number, row in enumerate(data):
         if not isinstance(row, list) or len(row) != len(columns):
-            raise InputError(f"rows: entry {number} of data is {_told(row)}, expected a list of {len(columns)} values.")
+            raise InputError(
+                f"rows: entry {number} of data is {_describe(row)}, expected a list of {len(columns)} values."
+            )
     return [dict(zip(columns, row, strict=True)) for row in data]
 
 
@@ -139,7 +141,7 @@ def _in_order(row: dict[str, Any], names: list[str], number: int) -> list[Any]:
     if len(row) > len(names):
         unknown = sorted(set(row) - set(names))
         raise InputError(
-            f"row {number} has {_told(unknown[0])}, which is no feature. {hint(unknown[0], names)} Drop the rest."
+            f"row {number} has {_describe(unknown[0])}, which is no feature. {hint(unknown[0], names)} Drop the rest."
         )
     return cells
 
@@ -150,7 +152,7 @@ def _sparse(rows: list[dict[str, Any]], names: list[str]) -> Any:
     for number, row in enumerate(rows):
         for name, value in row.items():
             if name not in place_of:
-                raise InputError(f"row {number} has {_told(name)}, which is no feature. {hint(name, names)}")
+                raise InputError(f"row {number} has {_describe(name)}, which is no feature. {hint(name, names)}")
             at_row.append(number)
             at_column.append(place_of[name])
             values.append(value)
@@ -172,7 +174,7 @@ def _first_odd(cells: Any) -> Any:
     return cells
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, list | tuple | dict):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     if value is None:

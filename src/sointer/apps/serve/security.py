@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from typing import Any
 
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sointer.apps.serve.response import to_bytes
+from sointer.apps.serve.response import as_json
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -37,7 +37,7 @@ def host_name(header: str) -> str:
     return header.partition(":")[0].lower()
 
 
-class Guard:
+class SecurityMiddleware:
     """Refuses requests for other hosts, adds headers to every reply, and counts replies by status."""
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None, replies: Counter[int]) -> None:
@@ -53,21 +53,15 @@ class Guard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self.replies[message["status"]] += 1
-                given = {name.lower() for name, _ in message["headers"]}
-                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *(one for one in more if one[0] not in given)]}
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        app = self.app
         if self.hosts is not None and [host_name(host) in self.hosts for host in hosts] != [True]:
-            await _refuse(send_with_headers)
-        else:
-            await self.app(scope, receive, send_with_headers)
-
-
-async def _refuse(send: Any) -> None:
-    # A page elsewhere can point its own name at this machine, and would then be let in by the browser.
-    body = to_bytes({"error": "This server does not answer to that host name; use 127.0.0.1 or localhost."})
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 421, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+            # A page elsewhere can point its own name at this machine, and would then be let in by the browser.
+            why = "This server does not answer to that host name; use 127.0.0.1 or localhost."
+            app = as_json({"error": why}, 421)
+        await app(scope, receive, send_with_headers)

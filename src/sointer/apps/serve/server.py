@@ -24,7 +24,7 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
 from sointer.io.explainers import load
 
-MOST_CONNECTIONS = 800
+MAX_CONNECTIONS = 800
 HEADER_SECONDS = 10.0
 
 
@@ -41,14 +41,14 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Refuses new requests as soon as it is told to stop, and says when it has."""
+    """Refuses new requests as soon as it is to stop, and says when it has."""
 
     def __init__(self, config: uvicorn.Config, at_end: Callable[[], None]) -> None:
         super().__init__(config)
         self.at_end = at_end
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.config.app.state.desk.closing = True  # type: ignore[union-attr]
+        self.config.app.state.queue.closing = True  # type: ignore[union-attr]
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -66,7 +66,7 @@ def serve_explainer(
     limits: Limits,
     quiet: bool,
 ) -> None:
-    """Answer until a signal says stop, then finish what was accepted."""
+    """Serve until a signal says stop, then finish what was accepted."""
 
     def say(line: str) -> None:
         if not quiet:
@@ -92,7 +92,7 @@ def serve_explainer(
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=max(MOST_CONNECTIONS, 20 * limits.n_places),
+        limit_concurrency=max(MAX_CONNECTIONS, 20 * limits.n_places),
         timeout_graceful_shutdown=int(limits.timeout) + 1,
     )
     shown = f"[{host}]" if ":" in host else host
@@ -101,7 +101,9 @@ def serve_explainer(
         say("no model: explains what is expected of it, not what it predicts; attach it with --model (or model=)")
     say(f"open http://{shown}:{listener.getsockname()[1]} (Ctrl-C stops)")
     if not loopback:
-        say("warning: whoever reaches this machine can ask, unencrypted and without a password; put a proxy in front")
+        say(
+            "warning: whoever reaches this machine can use it, unencrypted and without a password; put a proxy in front"
+        )
     with listener:
         Server(config, lambda: say(f"stopped; {_many(sum(app.state.replies.values()), 'request')} answered")).run(
             sockets=[listener]
@@ -113,7 +115,7 @@ def _many(n: int, noun: str) -> str:
 
 
 def warm_up(explainer: Explainer) -> None:
-    """Explain a row that is at hand, so that whoever asks first need not wait for what is loaded when needed."""
+    """Explain a row that is at hand, so that the first client need not wait for what is loaded when needed."""
     with unwarned():
         row = explainer.input_format_.decode(explainer.background_.rows[:1])
         explainer.explain(row, explainer.targets_[0], k=1, query=explainer.asks_to_explain)

@@ -1,4 +1,4 @@
-"""Who may come in, who waits, and who is told to come back later."""
+"""The queue of requests and the threads that explain them in batches."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Request, Response
+from starlette.exceptions import HTTPException
 
 from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.request import Question, parse_json, read_body, shutting_down, too_busy, too_slow
-from sointer.apps.serve.response import Answer, explain_together
+from sointer.apps.serve.request import ExplainRequest, parse_json, read_body
+from sointer.apps.serve.response import ExplainResponse, explain_batch
 from sointer.explainers.base import Explainer
 
-MOST_ROWS = 256
+MAX_BATCH_ROWS = 256
 """An explanation of so many rows takes hardly longer than of one."""
-Explain = Callable[[Sequence[Question]], list[Answer]]
-Write = Callable[[Question, Answer], bytes]
+Explain = Callable[[Sequence[ExplainRequest]], list[ExplainResponse]]
+Write = Callable[[ExplainRequest, ExplainResponse], bytes]
 
 
 @dataclass(eq=False)
 class Job:
-    """A question that waits, how to write its answer, and the promise of the reply."""
+    """A request that waits, how to write its response, and the promise of the reply."""
 
-    question: Question
+    request: ExplainRequest
     write: Write
     future: Future[bytes] = field(default_factory=Future)
 
 
 class Batches:
-    """Takes questions one by one and answers them together, in the order in which they came."""
+    """Takes requests one by one and answers them together, in the order in which they came."""
 
     def __init__(self, explain: Explain, n_threads: int) -> None:
         self._explain = explain
@@ -47,9 +48,9 @@ class Batches:
         for number in range(n_threads):
             threading.Thread(target=self._work, name=f"sointer-explain-{number}", daemon=True).start()
 
-    def submit(self, question: Question, write: Write) -> Future[bytes]:
+    def submit(self, request: ExplainRequest, write: Write) -> Future[bytes]:
         """The promise of a reply; cancelled, it is dropped unless someone is working on it."""
-        job = Job(question, write)
+        job = Job(request, write)
         with self._news:
             self._waiting.append(job)
             self._news.notify()
@@ -75,19 +76,19 @@ class Batches:
             if not self._waiting:
                 return None
             jobs = [self._waiting.popleft()]
-            n_rows, first = jobs[0].question.n_rows, jobs[0].question
+            n_rows, first = jobs[0].request.n_rows, jobs[0].request
             others: list[Job] = []
-            while self._waiting and n_rows < MOST_ROWS:
+            while self._waiting and n_rows < MAX_BATCH_ROWS:
                 job = self._waiting.popleft()
-                fits = n_rows + job.question.n_rows <= MOST_ROWS and first.goes_with(job.question)
+                fits = n_rows + job.request.n_rows <= MAX_BATCH_ROWS and first.can_join(job.request)
                 (jobs if fits else others).append(job)
-                n_rows += job.question.n_rows if fits else 0
+                n_rows += job.request.n_rows if fits else 0
             self._waiting.extendleft(reversed(others))
         return [job for job in jobs if job.future.set_running_or_notify_cancel()]
 
     def _answer(self, jobs: list[Job]) -> None:
         try:
-            answers = self._explain([job.question for job in jobs])
+            responses = self._explain([job.request for job in jobs])
         except BaseException as error:
             if len(jobs) == 1:
                 jobs[0].future.set_exception(error)
@@ -96,37 +97,43 @@ class Batches:
                     self._answer([job])
             return
         with self._news:
-            self.n_explained += sum(job.question.n_rows for job in jobs)
+            self.n_explained += sum(job.request.n_rows for job in jobs)
             self.n_batches += 1
-        for job, answer in zip(jobs, answers, strict=True):
+        for job, response in zip(jobs, responses, strict=True):
             try:
-                job.future.set_result(job.write(job.question, answer))
+                job.future.set_result(job.write(job.request, response))
             except BaseException as error:
                 job.future.set_exception(error)
 
 
-Read = Callable[[dict[str, Any]], tuple[Question, Write]]
+Read = Callable[[dict[str, Any]], tuple[ExplainRequest, Write]]
 
 
-class Desk:
+class RequestQueue:
     """A bounded number of requests inside: being read, waiting, or being explained."""
 
     def __init__(self, explainer: Explainer, limits: Limits) -> None:
         self.limits = limits
         self.explainer = explainer
         self.batches = Batches(self._explain, limits.concurrency)
-        self._asking = threading.Lock()
+        self._model_lock = threading.Lock()
         self.n_inside = 0
         self.closing = False
 
     async def answer(self, request: Request, read: Read) -> Response:
         """Read a request, wait for its turn and reply; only the event loop's own thread counts places."""
-        self._enter()
+        if self.closing:
+            raise HTTPException(503, "The server is shutting down. Try again when it is back.", {"Retry-After": "5"})
+        if self.n_inside >= self.limits.n_places:
+            raise HTTPException(
+                429, "Too many requests are waiting already; this one was not read. Try again.", {"Retry-After": "1"}
+            )
+        self.n_inside += 1
         future: Future[bytes] | None = None
         try:
             body = await read_body(request, self.limits)
-            question, write = await asyncio.to_thread(_read, read, body)
-            future = self.batches.submit(question, write)
+            explain_request, write = await asyncio.to_thread(lambda: read(parse_json(body)))
+            future = self.batches.submit(explain_request, write)
         finally:
             if future is None:
                 self._leave()
@@ -136,24 +143,14 @@ class Desk:
         try:
             content = await asyncio.wait_for(asyncio.wrap_future(future), self.limits.timeout)
         except asyncio.TimeoutError:
-            raise too_slow(self.limits.timeout) from None
+            why = f"No answer within {self.limits.timeout:g} s; nothing was kept. Try again with fewer rows."
+            raise HTTPException(503, why, {"Retry-After": "1"}) from None
         return Response(content, media_type="application/json")
 
-    def _explain(self, questions: Sequence[Question]) -> list[Answer]:
+    def _explain(self, requests: Sequence[ExplainRequest]) -> list[ExplainResponse]:
         # Explaining is for many threads at a time; the model's own code may not be.
-        with self._asking if questions[0].asks_model else nullcontext():
-            return explain_together(self.explainer, questions)
-
-    def _enter(self) -> None:
-        if self.closing:
-            raise shutting_down()
-        if self.n_inside >= self.limits.n_places:
-            raise too_busy()
-        self.n_inside += 1
+        with self._model_lock if requests[0].queries_model else nullcontext():
+            return explain_batch(self.explainer, requests)
 
     def _leave(self) -> None:
         self.n_inside -= 1
-
-
-def _read(read: Read, body: bytes) -> tuple[Question, Write]:
-    return read(parse_json(body))
