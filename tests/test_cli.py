@@ -217,18 +217,10 @@ def test_by_default_and_without_the_model_those_that_matter_are_selected(here: P
     assert "those that matter of 6 features" in run("info", "automatic").stdout
 
 
-def test_json_of_every_command_is_json_and_nothing_else(here: Path) -> None:
+def test_json_of_info_is_json_and_nothing_else(here: Path) -> None:
     facts = json.loads(run("info", "why", "--json").stdout)
     assert (facts["features"], facts["outputs"], facts["k"]) == (FEATURES, ["warm", "wet", "odd"], 2)
     assert 500 < facts["n_queries"] <= 600
-    assert set(json.loads(run("reproduce", "--json").stdout)) == {
-        "smoke",
-        "synthetic",
-        "text",
-        "horses",
-        "instancewise",
-        "tables",
-    }
 
 
 def test_with_the_model_at_hand_its_answers_are_explained_and_checked(here: Path) -> None:
@@ -329,8 +321,6 @@ def test_nothing_is_overwritten_unless_forced(here: Path) -> None:
         (["evaluate", "why", *FIT[1:5], "--against", "Shap"], "no method 'Shap'"),
         (["evaluate", "why", *FIT[1:5], "--ks", "1;2"], "--ks must be whole numbers"),
         (["evaluate", "why", *FIT[1:5], "--k", "many"], "--k must be a whole number or auto"),
-        (["reproduce", "horse"], "Did you mean 'horses'?"),
-        (["reproduce", "horses"], "needs a checkout"),
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(here: Path, arguments: list[str], said: str) -> None:
@@ -351,7 +341,7 @@ def test_a_mistake_of_ours_is_told_from_an_expected_error(here: Path, monkeypatc
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.sampled_from(["fit", "explain", "evaluate", "report", "info", "reproduce"]),
+    st.sampled_from(["fit", "explain", "evaluate", "report", "info"]),
     st.lists(
         st.sampled_from([*WORDS, *OPTIONS]) | st.text(max_size=12),
         max_size=9,
@@ -377,7 +367,7 @@ def test_version_and_help_are_quick_to_say() -> None:
 
 
 def test_every_help_has_an_example() -> None:
-    for name in ("demo", "fit", "explain", "evaluate", "report", "info", "serve", "reproduce"):
+    for name in ("demo", "fit", "explain", "evaluate", "report", "info", "serve"):
         told = run(name, "--help")
         assert told.exit_code == 0
         assert f"Examples:\n    sointer {name}" in told.stdout

@@ -13,7 +13,6 @@ from sointer.apps.cli.explain import explain
 from sointer.apps.cli.fit import fit
 from sointer.apps.cli.info import info
 from sointer.apps.cli.report import report
-from sointer.apps.cli.reproduce import reproduce
 from sointer.apps.cli.serve import serve
 
 HELP = """Explain one output of a model that predicts many: which few features decided it?
@@ -44,7 +43,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     app.callback(help=HELP)(root)
-    for command in (demo, fit, explain, evaluate, report, info, serve, reproduce):
+    for command in (demo, fit, explain, evaluate, report, info, serve):
         app.command()(command)
     return app
 
