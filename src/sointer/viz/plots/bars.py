@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 HEIGHT = 0.7
 OTHERS = "all others"
-LONGEST_UNIT = 44
+MAX_UNIT_LENGTH = 44
 
 
 def bar(explanation: Explanation, row: int | None = None, n: int = 10, ax: Axes | None = None) -> Axes:
@@ -90,7 +90,7 @@ def _units(explanation: Explanation, row: int, n: int) -> list[int]:
 
 
 def _hollow(explanation: Explanation, row: int, units: list[int]) -> NDArray[np.bool_]:
-    """Units that are there only because k asked for as many."""
+    """Units that are there only because k is that large."""
     if explanation.needed is None:
         return np.zeros(len(units), dtype=bool)
     return np.asarray(~explanation.needed[row, units])
@@ -134,9 +134,9 @@ def _effects(ax: Axes, explanation: Explanation, row: int, units: list[int], *, 
     else:
         ax.tick_params(axis="y", left=False, labelleft=False)
     ax.set_ylim(len(lengths) - 0.5, -0.5)
-    ax.margins(x=0.18)  # room for the numbers
+    ax.margins(x=0.18)  # space for the numbers
     target, value = int(explanation.target[row]), short(explanation.value[row])
-    what = shorten(effects_on(explanation.source.outputs, target, value), LONGEST_UNIT)
+    what = shorten(effects_on(explanation.source.outputs, target, value), MAX_UNIT_LENGTH)
     ax.set_xlabel(f"pushes {what} up (+) or down (−)\n{from_to(explanation, row)}", parse_math=False)
     ax.spines[["top", "right", "left"]].set_visible(False)
 
@@ -199,7 +199,7 @@ def share_label(explanation: Explanation) -> str:
     return "share of rows that selected it" if explanation.needed is None else "share of rows that need it"
 
 
-MOST_VALUES = len(DISTINCT) - 1
+MAX_VALUES = len(DISTINCT) - 1
 
 
 def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Axes:
@@ -210,9 +210,9 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
     """
     targets = np.unique(explanation.target)
     if len(targets) != 1:
-        some = ", ".join(shorten(explanation.output_names[t]) for t in targets[:3])
+        first = ", ".join(shorten(explanation.output_names[t]) for t in targets[:3])
         raise InputError(
-            f'summary: this explanation has {len(targets)} targets ({some} ...), expected one; use kind="heatmap", '
+            f'summary: this explanation has {len(targets)} targets ({first} ...), expected one; use kind="heatmap", '
             "or explain one target."
         )
     chosen = explanation.needed_mask
@@ -226,7 +226,7 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
     outputs = explanation.source.outputs
     is_number = bool(of_kind("continuous", outputs, explanation.target).all())
     kinds = _kinds_of_value(by_side(explanation.value, outputs, explanation.target), is_number=is_number)
-    for (label, rows), colour in zip(kinds, (*DISTINCT[:MOST_VALUES], GREY), strict=False):
+    for (label, rows), colour in zip(kinds, (*DISTINCT[:MAX_VALUES], GREY), strict=False):
         share_of = chosen[np.ix_(np.flatnonzero(rows), units)].sum(axis=0) / len(explanation)
         ax.barh(
             range(len(units)), share_of, left=left, color=colour, height=0.7, label=f"{label} ({int(rows.sum())} rows)"
@@ -247,12 +247,12 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
 
 
 def _kinds_of_value(explained: NDArray[Any], *, is_number: bool) -> list[tuple[str, NDArray[np.bool_]]]:
-    """The values that are explained, in words, and the rows that have them; the largest value first."""
+    """The values that are explained, as text, and the rows that have them; the largest value first."""
     if is_number:
         middle = float(np.median(explained.astype(float)))
         return [(f"above {middle:.3g}", explained > middle), (f"up to {middle:.3g}", explained <= middle)]
     values, counts = np.unique(explained.astype(str), return_counts=True)
-    kept = sorted(values[np.argsort(-counts, kind="stable")][:MOST_VALUES].tolist(), reverse=True)
+    kept = sorted(values[np.argsort(-counts, kind="stable")][:MAX_VALUES].tolist(), reverse=True)
     as_text = explained.astype(str)
     kinds = [(shorten(value), as_text == value) for value in kept]
     if len(values) > len(kept):

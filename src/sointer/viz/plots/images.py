@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sointer.masking.rows import Source
 
 
-FAINTEST, STRONGEST = 0.22, 0.72
+MIN_ALPHA, MAX_ALPHA = 0.22, 0.72
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ImageView:
     def strength(self) -> npt.NDArray[np.float64]:
         """(height, width): how strongly each selected pixel is shown, the best most; 0 if not selected."""
         share = self.ranks / max(self.n_ranks - 1, 1)
-        return np.where(self.ranks < 0, 0.0, STRONGEST - (STRONGEST - FAINTEST) * share)
+        return np.where(self.ranks < 0, 0.0, MAX_ALPHA - (MAX_ALPHA - MIN_ALPHA) * share)
 
     @property
     def outlined(self) -> npt.NDArray[np.int64]:
@@ -233,7 +233,7 @@ def image(explanation: Explanation, row: int, ax: Axes | None = None) -> Any:
 
 
 def image_grid(explanation: Explanation, rows: Sequence[int] | None = None, columns: int = 4) -> npt.NDArray[Any]:
-    """Several images with their targets and selected pixels, the first 8 unless `rows` says which.
+    """Several images with their targets and selected pixels, by default the first 8.
 
     Returns an array of Axes, one for each image.
     """
@@ -258,7 +258,7 @@ def _make_panels(n_rows: int, n_columns: int, inches: float, view: ImageView) ->
 
     height, width = view.ranks.shape
     longer = max(height, width)
-    # Long narrow images still leave room for their titles.
+    # Long narrow images still leave space for their titles.
     size = (inches * max(width / longer, 0.5), inches * max(height / longer, 0.3) + 0.35)
     _, axes = pyplot.subplots(
         n_rows, n_columns, figsize=(size[0] * n_columns, size[1] * n_rows), squeeze=False, layout="constrained"

@@ -1,4 +1,4 @@
-"""Small cards for notebooks: what an explainer explains and how well, what was confirmed, which way effects go."""
+"""Explainers, explanations, verifications, paths and localities as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sointer.paths import Localities, Paths
 
 
-MOST_NAMES, MOST_ROWS, N_WEAKEST = 8, 20, 3
+MAX_NAMES, MAX_ROWS, N_WEAKEST = 8, 20, 3
 REMOVED = {
     "zero": "0",
     "mean": "its mean",
@@ -83,12 +83,12 @@ def html_localities(found: Localities) -> str:
             " ".join(
                 f'<span style="background:{rgba(NEUTRAL, 0.06 + 0.28 * relevance / strongest)};border-radius:.4em;'
                 f'padding:.1em .4em" title="relevance {relevance:.3g}">{html.escape(shorten(feature))}</span>'
-                for feature, relevance in zip(leaf.features[:MOST_NAMES], leaf.relevance, strict=False)
+                for feature, relevance in zip(leaf.features[:MAX_NAMES], leaf.relevance, strict=False)
             )
-            + (f" and {len(leaf.features) - MOST_NAMES} more" if len(leaf.features) > MOST_NAMES else "")
+            + (f" and {len(leaf.features) - MAX_NAMES} more" if len(leaf.features) > MAX_NAMES else "")
             or "nothing",
         )
-        for leaf in found.leaves[:MOST_ROWS]
+        for leaf in found.leaves[:MAX_ROWS]
     )
     name = html.escape(shorten(found.target))
     title = f"Where which features decide {name}" if found.decided else f"Many features contribute to {name}"
@@ -116,7 +116,7 @@ def html_paths(paths: Paths) -> str:
     """For every target, its features with their effect: in all, direct, and through which output."""
     head = "".join(f'<th style="{_CELL}">{word}</th>' for word in ("feature", "effect", "direct", "mostly through"))
     parts = []
-    for target, routes in list(paths.summary().items())[:MOST_ROWS]:
+    for target, routes in list(paths.summary().items())[:MAX_ROWS]:
         rows = "".join(
             _row(
                 html.escape(shorten(route.feature)),
@@ -147,8 +147,8 @@ def _listed(names: Iterable[str], is_image: bool) -> str:
     names = list(names)
     if is_image:
         return ""
-    some = ", ".join(map(html.escape, shorten_all([str(name) for name in names[:MOST_NAMES]])))
-    return f": {some}{' …' if len(names) > MOST_NAMES else ''}"
+    first = ", ".join(map(html.escape, shorten_all([str(name) for name in names[:MAX_NAMES]])))
+    return f": {first}{' …' if len(names) > MAX_NAMES else ''}"
 
 
 def _card(title: str, lines: list[tuple[str, str]]) -> str:
@@ -170,7 +170,7 @@ _STYLE = (
     "@media(prefers-color-scheme:dark){body{background:#111;color:#eee}}"
 )
 
-LONGEST_CHIP = 60
+MAX_CHIP_LENGTH = 60
 NOT_QUERIED = (
     "Values are those that the explainer expects: the model was not queried. Explain with the model, or with "
     "<code>predicted=</code>, to explain what it predicts."
@@ -229,8 +229,8 @@ def _chip(name: str, share: float | None, effect: float | None) -> str:
         f"{look};border:1px solid {rgba(NEUTRAL, 0.5)};border-radius:.4em;padding:.1em .4em;display:inline-block;"
         "margin:.1em 0"
     )
-    tip = html.escape(name) + ("" if share is not None else ": not needed, selected only because k asked for as many")
-    shown = html.escape(shorten(name, LONGEST_CHIP))
+    tip = html.escape(name) + ("" if share is not None else ": not needed, selected only because k is that large")
+    shown = html.escape(shorten(name, MAX_CHIP_LENGTH))
     push = ""
     if effect is not None:
         # Lighter than in pictures, so that they are read on dark pages too.
@@ -243,7 +243,7 @@ def _notes(explanation: Explanation) -> str:
     """What chips mean, as far as any of it is shown."""
     notes = ["The darker a feature, the more relevant it is."]
     if explanation.needed is not None and (explanation.unit_mask & ~explanation.needed).any():
-        notes.append("Hollow ones are not needed: they were selected only because k asked for as many.")
+        notes.append("Hollow ones are not needed: they were selected only because k is that large.")
     if explanation.effects is not None:
         notes.append(
             "▲ and ▼ say how far it pushes the output up or down: a number in its own unit, anything else in "

@@ -1,4 +1,4 @@
-"""From an explainer and samples to a report: what is asked, what is shown."""
+"""Write a report from an explainer and samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 
-@unwarned()  # the page says which samples are far
+@unwarned()  # the page marks which samples are far
 def write_report(
     explainer: Explainer,
     X: Any,
@@ -75,7 +75,7 @@ def write_report(
 
 
 def _writable(path: str | PathLike[str]) -> Path:
-    """The path, if a file can be put there: better known before the model is asked than after."""
+    """The path, if a file can be put there: better known before the model is queried than after."""
     written = Path(path)
     if written.is_dir():
         raise InputError(
