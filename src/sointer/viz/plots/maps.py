@@ -25,10 +25,29 @@ MAX_LINE_WIDTH, MIN_SHOWN = 13.0, 0.06
 
 
 def flow(paths: Paths, row: int | None = None, n: int = 6, ax: Axes | None = None) -> Axes:
-    """What features do to the target: straight to it, or through other outputs; lines as wide as the effects.
+    """Draw what features do to the target, directly or through other outputs; lines are as wide as the effects.
 
-    The n features that matter most (as in `paths.summary()`) and the outputs that carry any of their effect, for one
-    row or averaged over all.
+    Shows the top n features (as in `paths.summary()`) and the outputs that carry any of their effect.
+
+    Parameters
+    ----------
+    paths : Paths
+        What `explanation.paths()` returned.
+    row : int, optional
+        Number of the row; by default effects are averaged over all rows.
+    n : int, default 6
+        At most how many features are shown.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If there are several targets, or no selected feature.
     """
     check_positive_int(n, "n")
     if row is not None:
@@ -124,7 +143,21 @@ MAX_SIDE = 12.0
 
 
 def interactions(matrix: npt.ArrayLike, names: Sequence[str], ax: Axes | None = None) -> Axes:
-    """How strongly each pair of outputs is coupled (`output_interactions_`), as a heat map."""
+    """Draw how strongly each pair of outputs is coupled, as a heat map.
+
+    Parameters
+    ----------
+    matrix : array, shape (outputs, outputs)
+        `output_interactions_` of a fitted explainer.
+    names : sequence of str
+        Names of the outputs.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     values = np.asarray(matrix, dtype=np.float64)
     if values.ndim != 2 or values.shape != (len(names), len(names)):
         raise InputError(
@@ -143,7 +176,19 @@ def interactions(matrix: npt.ArrayLike, names: Sequence[str], ax: Axes | None = 
 
 
 def neighbours(strength: npt.ArrayLike, ax: Axes | None = None) -> Axes:
-    """Where a pixel of a mask looks in the image, by displacement, its own place in the middle, as a heat map."""
+    """Draw where a pixel of a mask looks in the image, by displacement, as a heat map.
+
+    Parameters
+    ----------
+    strength : array, shape (rows, columns), both odd
+        `output_interactions_` of an explainer of masks; the pixel itself is in the middle.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     values = np.array(strength, dtype=np.float64)
     if values.ndim != 2 or values.shape[0] % 2 == 0 or values.shape[1] % 2 == 0:
         raise InputError(
@@ -165,7 +210,21 @@ DARK = 0.5
 
 
 def heatmap(explanation: Explanation, n: int = 20, ax: Axes | None = None) -> Axes:
-    """For every target explained, the share of its rows that need each of the n features that any needs most."""
+    """Draw, for every target, the share of its rows that need each of the top n features.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    n : int, default 20
+        At most how many features are shown.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     targets, counts = np.unique(explanation.target, return_counts=True)
     n_targets = len(targets)
     targets = np.sort(targets[np.argsort(-counts, kind="stable")][:MAX_TARGETS])
@@ -197,7 +256,21 @@ MAX_LABEL = 60
 
 
 def localities(found: Localities, *, n: int = 12, ax: Any = None) -> Any:
-    """One row per locality, one column per feature, darker where the feature matters more; returns the Axes."""
+    """Draw one row per locality and one column per feature, darker where the feature matters more.
+
+    Parameters
+    ----------
+    found : Localities
+        What `explainer.localities(target)` returned.
+    n : int, default 12
+        At most how many features are shown.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     strength: dict[str, float] = {}
     for leaf in found:
         for feature, relevance in zip(leaf.features, leaf.relevance, strict=True):

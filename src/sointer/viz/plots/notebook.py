@@ -35,7 +35,16 @@ _METER = "display:inline-block;width:8em;height:.7em;border-radius:.35em;backgro
 
 
 def html_explainer(explainer: Any) -> str:
-    """What a fitted explainer explains, and how well it learned to."""
+    """What a fitted explainer explains, and how well it learned to, as HTML.
+
+    Parameters
+    ----------
+    explainer : SOInter
+
+    Returns
+    -------
+    str
+    """
     names, features = list(explainer.output_names_), list(explainer.feature_names_in_)
     explained = [names[target] for target in explainer.targets_]
     is_image = explainer.input_format_.image is not None
@@ -73,10 +82,18 @@ def _weakest(explainer: Any) -> str:
 
 
 def html_localities(found: Localities) -> str:
-    """A map of localities as a table: where, how many samples, and what matters there, the darker the more."""
+    """Localities as an HTML table: where, how many samples, and what matters there, the darker the more.
+
+    Parameters
+    ----------
+    found : Localities
+
+    Returns
+    -------
+    str
+    """
     strongest = max((relevance for leaf in found for relevance in leaf.relevance), default=0.0) or 1.0
-    head = "".join(f'<th style="{_CELL}">{word}</th>' for word in ("where", "samples", "what matters there"))
-    rows = "".join(
+    rows = [
         _row(
             html.escape(leaf.where),
             meter(leaf.share, f"{leaf.share:.0%}"),
@@ -89,14 +106,23 @@ def html_localities(found: Localities) -> str:
             or "nothing",
         )
         for leaf in found.leaves[:MAX_ROWS]
-    )
+    ]
     name = html.escape(shorten(found.target))
     title = f"Where which features decide {name}" if found.decided else f"Many features contribute to {name}"
-    return f'<div style="{_CARD}"><b>{title}</b><table style="color:inherit"><tr>{head}</tr>{rows}</table></div>'
+    return f'<div style="{_CARD}"><b>{title}</b>{_table(rows, "where", "samples", "what matters there")}</div>'
 
 
 def html_verification(check: Verification) -> str:
-    """How many rows the black box confirmed."""
+    """How many rows the black box confirmed, as HTML.
+
+    Parameters
+    ----------
+    check : Verification
+
+    Returns
+    -------
+    str
+    """
     lines = [
         ("fidelity", meter(check.fidelity)),
         ("confirmed", f"{int(check.confirmed.sum())} of {len(check.agreement)} rows{_unsure(check)}"),
@@ -113,11 +139,19 @@ def _unsure(check: Verification) -> str:
 
 
 def html_paths(paths: Paths) -> str:
-    """For every target, its features with their effect: in all, direct, and through which output."""
-    head = "".join(f'<th style="{_CELL}">{word}</th>' for word in ("feature", "effect", "direct", "mostly through"))
+    """For every target, its features with their effect in total, directly, and through which output, as HTML.
+
+    Parameters
+    ----------
+    paths : Paths
+
+    Returns
+    -------
+    str
+    """
     parts = []
     for target, routes in list(paths.summary().items())[:MAX_ROWS]:
-        rows = "".join(
+        rows = [
             _row(
                 html.escape(shorten(route.feature)),
                 f"{route.total:.2f}",
@@ -127,9 +161,9 @@ def html_paths(paths: Paths) -> str:
                 else f"{html.escape(shorten(route.output))} ({route.through:.2f})",
             )
             for route in routes
-        )
-        name = html.escape(shorten(target))
-        parts.append(f'<div><b>{name}</b><table style="color:inherit"><tr>{head}</tr>{rows}</table></div>')
+        ]
+        table = _table(rows, "feature", "effect", "direct", "mostly through")
+        parts.append(f"<div><b>{html.escape(shorten(target))}</b>{table}</div>")
     warning = f"<p><small>{html.escape(paths.warning)}</small></p>" if paths.warning else ""
     n = len(paths)
     note = f"<small>{n} row{'s' * (n != 1)}, effects in {html.escape(paths.unit)}</small>"
@@ -152,10 +186,13 @@ def _listed(names: Iterable[str], is_image: bool) -> str:
 
 
 def _card(title: str, lines: list[tuple[str, str]]) -> str:
-    rows = "".join(
-        _row(f'<small style="white-space:nowrap">{html.escape(name)}</small>', value) for name, value in lines
-    )
-    return f'<div style="{_CARD}"><b>{html.escape(title)}</b><table style="color:inherit">{rows}</table></div>'
+    rows = [_row(f'<small style="white-space:nowrap">{html.escape(name)}</small>', value) for name, value in lines]
+    return f'<div style="{_CARD}"><b>{html.escape(title)}</b>{_table(rows)}</div>'
+
+
+def _table(rows: list[str], *heads: str) -> str:
+    head = "".join(f'<th style="{_CELL}">{word}</th>' for word in heads)
+    return f'<table style="color:inherit">{f"<tr>{head}</tr>" if heads else ""}{"".join(rows)}</table>'
 
 
 def _row(*cells: str) -> str:
@@ -178,7 +215,19 @@ NOT_QUERIED = (
 
 
 def html_page(explanation: Explanation, max_rows: int) -> str:
-    """`html_table` as a page that needs nothing else."""
+    """`html_table` as a page that needs nothing else.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    max_rows : int
+        At most how many rows are shown.
+
+    Returns
+    -------
+    str
+    """
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explanations</title>'
         f"<style>{_STYLE}</style></head><body><h1>Explanations</h1>{html_table(explanation, max_rows)}</body></html>"
@@ -186,7 +235,19 @@ def html_page(explanation: Explanation, max_rows: int) -> str:
 
 
 def html_table(explanation: Explanation, max_rows: int) -> str:
-    """One line for each of the first rows: what is explained, and the features or the picture that explain it."""
+    """The first rows as an HTML table: what is explained, and the features or the image that explain it.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    max_rows : int
+        At most how many rows are shown.
+
+    Returns
+    -------
+    str
+    """
     is_image = explanation.source.input_format.image is not None
     is_text, labels = explanation.source.texts is not None, explanation.source.index
     lines = []

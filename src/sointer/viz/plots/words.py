@@ -42,10 +42,28 @@ def spans(text: str, words: Sequence[str]) -> list[tuple[int, int, int]]:
 
 
 def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
-    """A document with its selected words marked, the stronger the darker: blue pushes the output up, orange down.
+    """Draw a document with its selected words marked: blue pushes the output up, orange down, the stronger the darker.
 
     Where effects are not known, all marks are grey, the darker the more relevant. Of long documents, lines without any
     are left out.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    row : int
+        Number of the row; negative numbers count from the end.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If the explained rows are not texts.
     """
     row = check_row(explanation, row)
     names, strength_of, colours = _selected(explanation, row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from sointer.data.labels import Classes, column_labels
 from sointer.errors import InputError, NoOppositeWarning
 from sointer.masking.rows import Queried
 from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
-from sointer.viz.report.page import render_template
+from sointer.viz.report.page import pack, render_template
 from sointer.viz.report.samples import N_DRAWS, verification_budget
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ def _answers(content: PixelPageContent) -> dict[str, Any]:
 
 def _pack(array: npt.NDArray[Any], dtype: str) -> list[str]:
     """The bytes of each row of an array, as base64."""
-    return [base64.b64encode(np.ascontiguousarray(row).tobytes()).decode("ascii") for row in array.astype(dtype)]
+    return [pack(row, dtype) for row in array]
 
 
 MAX_SHOWN = 50
