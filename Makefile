@@ -28,7 +28,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 setup: $(INSTALLED) ## create .venv and install sointer with everything needed to develop it
 
-demo: $(INSTALLED) ## explain a model that reads digits, and draw what decided it
+demo: $(INSTALLED) ## explain a model that reads digits, and write a report
 	$(VENV)/bin/sointer demo
 
 test: $(INSTALLED) ## run the tests that take seconds

@@ -125,6 +125,17 @@ def draw_report() -> None:
         page.save_screenshot(str(IMAGES / "report-target.png"))
 
 
+def draw_demo() -> None:
+    from sointer.apps.demo import run_demo
+
+    page_of_digits = run_demo(".").page
+    with browser(1300, 900) as page:
+        page.get(page_of_digits.resolve().as_uri() + "#target=a%20(top)")
+        time.sleep(1)
+        page.execute_script("window.scrollTo(0, 0)")
+        page.save_screenshot(str(IMAGES / "demo-page.png"))
+
+
 def draw_texts() -> None:
     made = run("texts.md")
     made["why"].to_html("words.html")
@@ -157,6 +168,7 @@ def browser(width: int, height: int) -> Iterator[Any]:
 
 
 DRAWN: dict[str, Callable[[], None]] = {
+    "demo": draw_demo,
     "plots": draw_plots,
     "paths": draw_paths,
     "tutorial": draw_tutorial,

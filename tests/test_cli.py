@@ -117,9 +117,9 @@ def one_line(result: Result) -> str:
 
 
 def test_fit_says_what_it_did_and_what_to_do_next(project: Path) -> None:
-    told, aside = (project / "fit.out").read_text(), (project / "fit.err").read_text()
-    assert told.startswith("wrote why: explains 3 outputs, by 2 of 6 features\n")
-    n_queries = int(re.search(r"asked the model about (\d+) rows", told)[1])
+    result, aside = (project / "fit.out").read_text(), (project / "fit.err").read_text()
+    assert result.startswith("wrote why: explains 3 outputs, by 2 of 6 features\n")
+    n_queries = int(re.search(r"queried the model with (\d+) rows", result)[1])
     assert 500 < n_queries <= 600  # what was kept for checks may not be needed
     assert "400 rows of 6 columns in X.csv; not used: id, truth" in aside
     assert "sointer explain why --data FILE --target 'warm'" in aside
@@ -128,10 +128,10 @@ def test_fit_says_what_it_did_and_what_to_do_next(project: Path) -> None:
 
 
 def test_the_path_of_a_newcomer(here: Path) -> None:
-    told = run("info", "why")
-    assert told.exit_code == 0
-    assert "3 of 3 outputs (binary): warm, wet, odd" in told.stdout
-    assert "2 of 6 features: f0, f1, f2, f3, f4, f5" in told.stdout
+    result = run("info", "why")
+    assert result.exit_code == 0
+    assert "3 of 3 outputs (binary): warm, wet, odd" in result.stdout
+    assert "2 of 6 features: f0, f1, f2, f3, f4, f5" in result.stdout
 
     explained = run("explain", "why", "--data", "X.csv", "--target", "odd", "--out", "odd.parquet")
     assert explained.exit_code == 0, explained.stderr
@@ -169,47 +169,47 @@ def test_the_path_of_a_newcomer(here: Path) -> None:
 
 def test_evaluate_as_table_and_json(here: Path) -> None:
     ask = ["evaluate", "why", "--model", "newcomers_model:tree", "--data", "X.csv", "--rows", "10"]
-    told = run(*ask, "--samples", "100")
-    assert told.exit_code == 0, told.stderr
+    result = run(*ask, "--samples", "100")
+    assert result.exit_code == 0, result.stderr
     for method, package in {"SOInter": "sointer", "Random": "sointer", "Lime": "lime", "KernelShap": "shap"}.items():
-        is_shown = re.search(rf"^{method} +[01]\.\d+", told.stdout, re.MULTILINE) is not None
+        is_shown = re.search(rf"^{method} +[01]\.\d+", result.stdout, re.MULTILINE) is not None
         assert is_shown == (importlib.util.find_spec(package) is not None)
-        assert is_shown == (f"{method} is left out, for {package} is not installed" not in told.stderr)
-    assert re.search(r"^keep/delete +k=1 +k=2", told.stdout, re.MULTILINE)
-    assert re.search(r"^GlobalList +[01]\.\d\d/[01]\.\d\d", told.stdout, re.MULTILINE)
-    assert "Invase is left out" in told.stderr
-    told = run(*ask, "--against", "Random", "--json", "--target", "odd", "--ks", "1,2")
-    facts = json.loads(told.stdout)
-    ours, chance = facts["methods"]
-    assert facts["ks"] == [1, 2]
+        assert is_shown == (f"{method} is left out, for {package} is not installed" not in result.stderr)
+    assert re.search(r"^keep/delete +k=1 +k=2", result.stdout, re.MULTILINE)
+    assert re.search(r"^GlobalList +[01]\.\d\d/[01]\.\d\d", result.stdout, re.MULTILINE)
+    assert "Invase is left out" in result.stderr
+    result = run(*ask, "--against", "Random", "--json", "--target", "odd", "--ks", "1,2")
+    metadata = json.loads(result.stdout)
+    ours, chance = metadata["methods"]
+    assert metadata["ks"] == [1, 2]
     assert len(ours["keep"]) == len(ours["delete"]) == 2
     assert ours["fidelity"]["mean"] > 0.95 > chance["fidelity"]["mean"]
-    assert [target["target"] for target in facts["targets"]] == ["odd"]
+    assert [target["target"] for target in metadata["targets"]] == ["odd"]
     assert run(*ask, "--against", "none", "--k", "1", "--target", "odd", "--at-least", "0.99").exit_code == 3
     assert run(*ask, "--against", "none", "--target", "warm", "--at-least", "0.5").exit_code == 0
-    told = run(*ask, "--against", "none", "--target", "odd", "--k", "auto", "--json")
-    assert json.loads(told.stdout)["k"] == "auto"
+    result = run(*ask, "--against", "none", "--target", "odd", "--k", "auto", "--json")
+    assert json.loads(result.stdout)["k"] == "auto"
 
 
 def test_standard_output_carries_the_records_only(here: Path) -> None:
-    told = run("explain", "why", "--data", "X.csv", "-t", "wet", "-k", "1", "--out", "-", "--chunk-rows", "100")
-    header, *lines = told.stdout.splitlines()
+    result = run("explain", "why", "--data", "X.csv", "-t", "wet", "-k", "1", "--out", "-", "--chunk-rows", "100")
+    header, *lines = result.stdout.splitlines()
     assert header == '"sample","target","value","value_source","rank","feature","score","needed","effect","locality"'
     assert len(lines) == 400
     assert [int(line.split(",")[0]) for line in lines] == list(range(400))
     assert sum(line.split(",")[5] == '"f1"' for line in lines) > 380
-    told = run("explain", "why", "--data", "X.csv", "-t", "wet", "-k", "1", "--out", "-", "--json")
-    records = [json.loads(line) for line in told.stdout.splitlines()]
+    result = run("explain", "why", "--data", "X.csv", "-t", "wet", "-k", "1", "--out", "-", "--json")
+    records = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(records) == 400
     assert records[7]["sample"] == 7
 
 
 def test_by_default_and_without_the_model_those_that_matter_are_selected(here: Path) -> None:
-    told = run("explain", "why", "--data", "X.csv", "-t", "wet", "--k", "auto", "--out", "-", "--quiet")
-    assert told.exit_code == 0, told.output
+    result = run("explain", "why", "--data", "X.csv", "-t", "wet", "--k", "auto", "--out", "-", "--quiet")
+    assert result.exit_code == 0, result.output
     opened = sointer.load("why")
     frame = opened.explain(pd.read_csv("X.csv")[FEATURES], "wet", k="auto").to_frame()
-    assert len(told.stdout.splitlines()) == len(frame) + 1
+    assert len(result.stdout.splitlines()) == len(frame) + 1
     model = [argument for argument in FIT if argument not in ("--k", "2")]
     made = run(*model, "--query-budget", "100", "--out", "automatic", "--json")
     assert made.exit_code == 0, made.output
@@ -217,61 +217,53 @@ def test_by_default_and_without_the_model_those_that_matter_are_selected(here: P
     assert "those that matter of 6 features" in run("info", "automatic").stdout
 
 
-def test_json_of_every_command_is_json_and_nothing_else(here: Path) -> None:
-    facts = json.loads(run("info", "why", "--json").stdout)
-    assert (facts["features"], facts["outputs"], facts["k"]) == (FEATURES, ["warm", "wet", "odd"], 2)
-    assert 500 < facts["n_queries"] <= 600
-    assert set(json.loads(run("reproduce", "--json").stdout)) == {
-        "smoke",
-        "synthetic",
-        "text",
-        "horses",
-        "instancewise",
-        "tables",
-    }
+def test_json_of_info_is_json_and_nothing_else(here: Path) -> None:
+    metadata = json.loads(run("info", "why", "--json").stdout)
+    assert (metadata["features"], metadata["outputs"], metadata["k"]) == (FEATURES, ["warm", "wet", "odd"], 2)
+    assert 500 < metadata["n_queries"] <= 600
 
 
 def test_with_the_model_at_hand_its_answers_are_explained_and_checked(here: Path) -> None:
-    told = run(
+    result = run(
         *("explain", "why", "--data", "X.csv", "-t", "odd", "--model", "newcomers_model:predict"),
         *("--refine", "10", "--verify", "50", "--out", "asked.parquet", "--json"),
     )
-    assert told.exit_code == 0, told.stderr
-    facts = json.loads(told.stdout)
-    assert facts["n_queries"] > 400
-    assert facts["fidelity"] > 0.95
-    assert "expected" not in told.stderr
+    assert result.exit_code == 0, result.stderr
+    metadata = json.loads(result.stdout)
+    assert metadata["n_queries"] > 400
+    assert metadata["fidelity"] > 0.95
+    assert "expected" not in result.stderr
 
 
 def test_the_value_is_what_the_model_predicts(here: Path) -> None:
     rows = pd.read_csv("X.csv")[FEATURES]
     ask = ["explain", "why", "--data", "X.csv", "-t", "odd", "-t", "wet", "-k", "1", "--force", "--out", "v.csv"]
-    told = run(*ask, "--model", "newcomers_model:tree", "--json")
-    assert told.exit_code == 0, told.stderr
-    assert json.loads(told.stdout)["n_queries"] == 400  # once per row, for both targets
-    assert "expected" not in told.stderr
+    result = run(*ask, "--model", "newcomers_model:tree", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["n_queries"] == 400  # once per row, for both targets
+    assert "expected" not in result.stderr
     records = pd.read_csv("v.csv")
     assert set(records["value_source"]) == {"model"}
     model = sointer.load("why", black_box=importlib.import_module("newcomers_model").tree).black_box_
-    said = model(rows)
+    expected = model(rows)
     for place, name in ((2, "odd"), (1, "wet")):
-        assert records[records["target"] == name]["value"].tolist() == said[:, place].tolist()
+        assert records[records["target"] == name]["value"].tolist() == expected[:, place].tolist()
     for more in ([], ["--model", "newcomers_model:tree", "--no-query"]):
-        told = run(*ask, *more, "--json")
-        assert told.exit_code == 0, told.stderr
-        assert json.loads(told.stdout)["n_queries"] == 0
-        assert "values are expected ones: the model was not queried" in told.stderr
-        assert ("--model" if not more else "--no-query") in told.stderr
+        result = run(*ask, *more, "--json")
+        assert result.exit_code == 0, result.stderr
+        assert json.loads(result.stdout)["n_queries"] == 0
+        assert "values are expected ones: the model was not queried" in result.stderr
+        assert ("--model" if not more else "--no-query") in result.stderr
         assert set(pd.read_csv("v.csv")["value_source"]) == {"expected"}
     assert run(*ask, "--quiet").stderr == ""
 
 
 def test_verbose_tells_the_stages_beside_json(here: Path) -> None:
     loud = run(*FIT[:-1], "300", "--target", "2", "--out", "loud", "--json", "-v")
-    told = json.loads(loud.stdout)  # although the module prints when it is imported
-    assert (told["explainer"], told["n_features"]) == ("loud", 6)
-    assert 250 < told["n_queries"] <= 300
-    assert told["warnings"] == [
+    result = json.loads(loud.stdout)  # although the module prints when it is imported
+    assert (result["explainer"], result["n_features"]) == ("loud", 6)
+    assert 250 < result["n_queries"] <= 300
+    assert result["warnings"] == [
         line.removeprefix("warning: ") for line in loud.stderr.splitlines() if "warning" in line
     ]
     assert re.search(r"asking the model: \d+ rows in .* s, asked \d+/300", loud.stderr)
@@ -296,7 +288,7 @@ def test_nothing_is_overwritten_unless_forced(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["explain", "nowhere", "--data", "X.csv", "-t", "odd", "--out", "x.csv"], "nowhere is not a saved explainer"),
         (["explain", "why", "--data", "X.csv", "-t", "od", "--out", "x.csv"], "Did you mean 'odd'?"),
@@ -329,39 +321,37 @@ def test_nothing_is_overwritten_unless_forced(here: Path) -> None:
         (["evaluate", "why", *FIT[1:5], "--against", "Shap"], "no method 'Shap'"),
         (["evaluate", "why", *FIT[1:5], "--ks", "1;2"], "--ks must be whole numbers"),
         (["evaluate", "why", *FIT[1:5], "--k", "many"], "--k must be a whole number or auto"),
-        (["reproduce", "horse"], "Did you mean 'horses'?"),
-        (["reproduce", "horses"], "needs a checkout"),
     ],
 )
-def test_errors_are_one_line_that_says_what_to_do(here: Path, arguments: list[str], said: str) -> None:
+def test_errors_are_one_line_that_says_what_to_do(here: Path, arguments: list[str], expected: str) -> None:
     pd.read_csv("X.csv")[["f0", "f1", "id"]].to_csv("few.csv", index=False)
-    assert said in one_line(run(*arguments))
+    assert expected in one_line(run(*arguments))
     assert not (here / "x.csv").exists()
     assert not (here / "x").exists()
 
 
 def test_a_mistake_of_ours_is_told_from_an_expected_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sointer.apps.cli.info.describe", lambda *_: 1 / 0)
-    told = run("info", "why")
-    assert told.exit_code == 1
-    assert "error: ZeroDivisionError: division by zero (this should not happen" in told.stderr
-    assert "Traceback" not in told.stderr
+    result = run("info", "why")
+    assert result.exit_code == 1
+    assert "error: ZeroDivisionError: division by zero (this should not happen" in result.stderr
+    assert "Traceback" not in result.stderr
     assert "Traceback" in run("info", "why", "-v").stderr
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.sampled_from(["fit", "explain", "evaluate", "report", "info", "reproduce"]),
+    st.sampled_from(["fit", "explain", "evaluate", "report", "info"]),
     st.lists(
         st.sampled_from([*WORDS, *OPTIONS]) | st.text(max_size=12),
         max_size=9,
     ),
 )
 def test_no_arguments_give_a_traceback(here: Path, name: str, arguments: list[str]) -> None:
-    told = run(name, *arguments)
-    assert told.exit_code in (0, 1, 2, 3), told.output
-    assert "should not happen" not in told.stderr
-    assert told.exception is None or isinstance(told.exception, SystemExit)
+    result = run(name, *arguments)
+    assert result.exit_code in (0, 1, 2, 3), result.output
+    assert "should not happen" not in result.stderr
+    assert result.exception is None or isinstance(result.exception, SystemExit)
 
 
 # --- as a process ----------------------------------------------------------------------------------------
@@ -377,28 +367,28 @@ def test_version_and_help_are_quick_to_say() -> None:
 
 
 def test_every_help_has_an_example() -> None:
-    for name in ("demo", "fit", "explain", "evaluate", "report", "info", "serve", "reproduce"):
-        told = run(name, "--help")
-        assert told.exit_code == 0
-        assert f"Examples:\n    sointer {name}" in told.stdout
+    for name in ("demo", "fit", "explain", "evaluate", "report", "info", "serve"):
+        result = run(name, "--help")
+        assert result.exit_code == 0
+        assert f"Examples:\n    sointer {name}" in result.stdout
 
 
 def test_completion_can_be_shown() -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "sointer", "--show-completion", "bash"],
         capture_output=True,
         text=True,
         env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    assert "_SOINTER_COMPLETE=complete_bash" in told.stdout
+    assert result.returncode == 0, result.stderr
+    assert "_SOINTER_COMPLETE=complete_bash" in result.stdout
 
 
 def test_wrong_usage_is_exit_code_2() -> None:
-    told = run("fit", "--seed", "many")
-    assert told.exit_code == 2
-    assert "--seed" in told.stderr
+    result = run("fit", "--seed", "many")
+    assert result.exit_code == 2
+    assert "--seed" in result.stderr
     assert run("fit").exit_code == 2
     assert run("explode").exit_code == 2
 
@@ -423,9 +413,9 @@ def test_whoever_stops_reading_gets_no_traceback(here: Path) -> None:
         assert process.stderr is not None
         assert process.stdout.readline().startswith(b'"sample"')
         process.stdout.close()
-        told = process.stderr.read().decode()
+        result = process.stderr.read().decode()
     assert process.returncode == 141
-    assert told == ""
+    assert result == ""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ on Windows")
@@ -442,9 +432,9 @@ def test_ctrl_c_is_exit_code_130(here: Path) -> None:
         while "rows of 6 columns" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        told, errors = process.communicate(timeout=60)
+        result, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert (told, errors.splitlines()[-1]) == ("", "stopped")
+    assert (result, errors.splitlines()[-1]) == ("", "stopped")
     assert "Traceback" not in errors
     assert not (here / "stopped").exists()
 

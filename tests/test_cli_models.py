@@ -64,7 +64,7 @@ def test_probabilities_of_an_estimator(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "expected"),
     [
         ("model.pkl", r"looks like a pickle, which is never opened here.*model = joblib.load\('model.pkl'\)"),
         ("trained/forest.joblib", r"my_model:forest"),
@@ -81,8 +81,8 @@ def test_probabilities_of_an_estimator(folder: Path) -> None:
         ("", "expected module:name"),
     ],
 )
-def test_what_is_no_model_is_said_with_advice(folder: Path, spec: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_what_is_no_model_is_said_with_advice(folder: Path, spec: str, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
         load_model(spec)
 
 
@@ -158,10 +158,10 @@ def test_a_model_server_gets_the_header_and_nobody_else_sees_it(
     assert SECRET not in repr(box)
     np.save("X.npy", np.random.default_rng(0).normal(size=(50, 3)))
     ask = ["fit", "--model", url, "--data", "X.npy", "--out", "why", "-v"]
-    told = CliRunner().invoke(build_app(), [*ask, "--header", f"Authorization: Basic {SECRET}"])
-    assert told.exit_code == 1
-    assert "401" in told.stderr
-    assert SECRET not in told.output + told.stderr
+    result = CliRunner().invoke(build_app(), [*ask, "--header", f"Authorization: Basic {SECRET}"])
+    assert result.exit_code == 1
+    assert "401" in result.stderr
+    assert SECRET not in result.output + result.stderr
 
 
 def test_headers_come_from_the_environment_or_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_chips_say_relevance_by_grey_and_effects_by_an_arrow(small_explainer: SO
         effect = explanation.effects[0, unit]
         assert f"</span> {effect:+.3g}".replace("-", "−") in table
     n_hollow = int((explanation.unit_mask & ~explanation.needed).sum())
-    assert table.count(": not needed, selected only because k asked for as many") == n_hollow
+    assert table.count(": not needed, selected only because k is that large") == n_hollow
     assert ("Hollow ones are not needed" in table) == (n_hollow > 0)
     plain = replace(explanation, effects=None, needed=None)._repr_html_()
     assert "▲" not in plain

@@ -354,7 +354,7 @@ def test_the_slider_shows_the_best_first_and_its_arrow_keys_leave_the_target_alo
     slider.send_keys(Keys.ARROW_LEFT)
     assert page.target == (1, 1)
     assert page.lit == best[:3]
-    assert "(asked with all 4)" in page.find("check").text
+    assert "(checked with all 4)" in page.find("check").text
     slider.send_keys(Keys.HOME)
     assert page.lit == best[:1]
     assert page.find("because").text == "Because of the 1 pixel in green."

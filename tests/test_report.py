@@ -1,4 +1,4 @@
-"""What a report says is what the explanations say: unpacked from its page and compared with them."""
+"""What a report shows is what the explanations say: unpacked from its page and compared with them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,16 @@ import sointer
 from sointer import SOInter
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
-from sointer.viz.report.content import Place, Pushes, ReportContent, TargetPlaces, confirmed_share, coupling_map
+from sointer.viz.report.content import (
+    EffectSummary,
+    LocalitySummary,
+    ReportContent,
+    TargetLocalities,
+    confirmed_share,
+    coupling_map,
+)
 from sointer.viz.report.page import render_report
-from sointer.viz.report.samples import samples_that_fit, samples_to_ask
+from sointer.viz.report.samples import samples_that_fit, samples_to_verify
 
 HOSTILE = "<script>alert(1)</script>"
 NAMES = ["warm", "wet", "odd", HOSTILE]
@@ -45,7 +52,7 @@ def X() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def explainer(X: np.ndarray) -> SOInter:
-    """Removal is not random, so verify() says the same whenever it is asked."""
+    """Removal is not random, so verify() gives the same whenever it is called."""
     names = ["x0", "x1", HOSTILE, "x3", "x4", "x5"]
     made = SOInter(
         weather, k=2, output_names=NAMES, feature_names=names, removal="zero", random_state=0, query_budget=600
@@ -67,7 +74,7 @@ def unpacked(path: Path) -> dict[str, Any]:
     kinds = {
         "features": data["types"]["feature"],
         "words": data["types"]["word"],
-        "places": data["types"]["place"],
+        "positions": data["types"]["position"],
         "steps": "i1",
         "largest": "<f4",
         "values": data["types"]["value"],
@@ -75,8 +82,8 @@ def unpacked(path: Path) -> dict[str, Any]:
         "numbers": "<f4",
         "present": data["types"]["feature"],
         "needed": "u1",
-        "pushes": "<i2",
-        "farthest": "<f4",
+        "effectSteps": "<i2",
+        "largestEffect": "<f4",
         "base": "<f4",
         "total": "<f4",
         "more": "<u2",
@@ -95,17 +102,17 @@ def unpacked(path: Path) -> dict[str, Any]:
 def chosen(data: dict[str, Any], target: int, sample: int) -> list[tuple[str, str, float]]:
     """Name, value and score of what the page shows, best first."""
     row, k = data["rows"][sample], data["k"]
-    none = np.iinfo(row["places"].dtype).max
+    none = np.iinfo(row["positions"].dtype).max
     result = []
     for i in range(target * k, (target + 1) * k):
-        place = row["places"][i]
+        place = row["positions"][i]
         if place != none:
             name, value = data["features"][row["features"][place]], data["words"][row["words"][place]]
             result.append((name, value, float(row["steps"][i]) / 127 * float(row["largest"][target])))
     return result
 
 
-# --- it says what explanations say ---------------------------------------------------------------------------
+# --- it shows what explanations say ---------------------------------------------------------------------------
 
 
 def test_every_explanation_on_the_page_is_that_of_explain_and_verify(
@@ -141,13 +148,13 @@ def test_effects_needs_and_localities_on_the_page_are_those_of_explain(
         assert explanation.needed is not None
         assert explanation.locality is not None
         found = explainer.localities(name)
-        told = data["places"][target]
-        assert told["decided"] == found.decided
-        assert [place["where"] for place in told["places"]] == [leaf.where for leaf in found]
-        for place, leaf in zip(told["places"], found, strict=True):
-            assert place["share"] == pytest.approx(leaf.share, abs=1e-4)
-            assert [data["features"][feature] for feature, _ in place["features"]] == list(leaf.features)
-            assert [relevance for _, relevance in place["features"]] == pytest.approx(leaf.relevance, rel=1e-2)
+        on_page = data["localities"][target]
+        assert on_page["decided"] == found.decided
+        assert [one["where"] for one in on_page["localities"]] == [leaf.where for leaf in found]
+        for one, leaf in zip(on_page["localities"], found, strict=True):
+            assert one["share"] == pytest.approx(leaf.share, abs=1e-4)
+            assert [data["features"][feature] for feature, _ in one["features"]] == list(leaf.features)
+            assert [relevance for _, relevance in one["features"]] == pytest.approx(leaf.relevance, rel=1e-2)
         agreement, skill = explainer.output_agreement_[target], explainer.output_skill_[target]
         assert data["quality"][target] == pytest.approx([agreement, skill], abs=1e-4)
         for sample, row in enumerate(data["rows"]):
@@ -156,7 +163,7 @@ def test_effects_needs_and_localities_on_the_page_are_those_of_explain(
             span = slice(target * k, (target + 1) * k)
             np.testing.assert_array_equal(row["needed"][span][there], explanation.needed[sample, units[there]])
             effects = explanation.effects[sample, units[there]]
-            pushes = row["pushes"][span][there] / 32767 * row["farthest"][target]
+            pushes = row["effectSteps"][span][there] / 32767 * row["largestEffect"][target]
             np.testing.assert_allclose(pushes, effects, atol=1e-4)
             assert row["base"][target] == pytest.approx(explanation.base_value[sample], abs=1e-5)
             reached = explanation.base_value[sample] + explanation.effects[sample].sum()
@@ -170,7 +177,7 @@ def test_what_only_k_asked_for_is_marked_and_not_counted(explainer: SOInter, X: 
     explanation = explainer.explain(X[:40], "warm", k=5)
     assert explanation.needed is not None
     assert [len(chosen(data, 0, i)) for i in range(40)] == [5] * 40
-    needed = {data["features"][f]: n for value in data["facts"][0]["values"] for f, n in value["features"]}
+    needed = {data["features"][f]: n for value in data["summaries"][0]["values"] for f, n in value["features"]}
     assert set(needed) == {
         explanation.feature_names[unit] for unit in np.flatnonzero(explanation.needed_mask.any(axis=0))
     }
@@ -194,40 +201,40 @@ def test_sizes_that_are_left_open_show_what_each_sample_needs(
 def test_sums_over_samples_are_those_of_summary_and_verify(explainer: SOInter, X: np.ndarray, page: Path) -> None:
     data, shown = unpacked(page), X[:60]
     for target, name in enumerate(NAMES):
-        explanation, facts = explainer.explain(shown, name, predicted=weather(shown)), data["facts"][target]
+        explanation, summary = explainer.explain(shown, name, predicted=weather(shown)), data["summaries"][target]
         confirmed = explanation.verify().confirmed
-        assert facts["confirmed"][3:] == [60, confirmed.sum()]
-        assert facts["confirmed"][0] == pytest.approx(confirmed.mean(), abs=1e-4)
-        assert facts["confirmed"][1] <= facts["confirmed"][0] <= facts["confirmed"][2]
-        assert set(facts["failures"]) == set(np.flatnonzero(~confirmed)[:30].tolist())
-        counts = [value["n"] for value in facts["values"]]
+        assert summary["confirmed"][3:] == [60, confirmed.sum()]
+        assert summary["confirmed"][0] == pytest.approx(confirmed.mean(), abs=1e-4)
+        assert summary["confirmed"][1] <= summary["confirmed"][0] <= summary["confirmed"][2]
+        assert set(summary["failures"]) == set(np.flatnonzero(~confirmed)[:30].tolist())
+        counts = [value["n"] for value in summary["values"]]
         assert counts == sorted(counts), "the rarest first"
-        for value in facts["values"]:
+        for value in summary["values"]:
             label = int(data["values"][value["value"]])
             rows = explanation.value == label
             assert value["n"] == rows.sum()
             assert value["confirmed"][3:] == [rows.sum(), confirmed[rows].sum()]
-            told = dict(explanation.summary(10, value=label)[name])
-            assert {data["features"][f]: n / value["n"] for f, n in value["features"]} == pytest.approx(told)
+            expected = dict(explanation.summary(10, value=label)[name])
+            assert {data["features"][f]: n / value["n"] for f, n in value["features"]} == pytest.approx(expected)
             assert value["examples"], "there is something to look at"
             assert rows[value["examples"]].all()
 
 
-def test_couplings_and_ways_are_those_of_the_explainer(explainer: SOInter, X: np.ndarray, page: Path) -> None:
+def test_couplings_and_paths_are_those_of_the_explainer(explainer: SOInter, X: np.ndarray, page: Path) -> None:
     data = unpacked(page)
     order = data["map"]["outputs"]
     wanted = explainer.output_interactions_[np.ix_(order, order)]
     np.testing.assert_allclose(data["map"]["strength"], wanted, rtol=1e-2, atol=1e-6)
-    [(target, found)] = data["ways"].items()
+    [(target, found)] = data["paths"].items()
     strongest = np.argmax(explainer.output_interactions_.max(axis=1))
     assert int(target) == strongest, "the target that depends most on others is followed"
     said = weather(X[:60])[:, strongest]
     unusual = np.bincount(said).argmin()
     rows = np.sort(np.argsort(said != unusual, kind="stable")[:12])
     paths = explainer.explain(X[rows], int(target), predicted=weather(X[rows])).paths()
-    for way, route in zip(found["ways"], paths.summary(6)[NAMES[int(target)]], strict=True):
-        assert data["features"][way["feature"]] == route.feature
-        assert [way["total"], way["direct"]] == pytest.approx([route.total, route.direct], abs=1e-3)
+    for path, route in zip(found["paths"], paths.summary(6)[NAMES[int(target)]], strict=True):
+        assert data["features"][path["feature"]] == route.feature
+        assert [path["total"], path["direct"]] == pytest.approx([route.total, route.direct], abs=1e-3)
 
 
 def test_what_users_give_is_escaped_and_nothing_is_fetched(page: Path) -> None:
@@ -249,25 +256,25 @@ def test_the_same_report_twice_is_the_same_file(
 
 
 @pytest.mark.parametrize(
-    ("verify", "n_asked"), [(False, 0), (True, 4 * 300), (100, 4 * 25), (3, 0), (None, None)], ids=str
+    ("verify", "n_queried"), [(False, 0), (True, 4 * 300), (100, 4 * 25), (3, 0), (None, None)], ids=str
 )
 def test_the_black_box_is_asked_no_more_than_allowed(
-    explainer: SOInter, X: np.ndarray, tmp_path: Path, verify: Any, n_asked: int | None
+    explainer: SOInter, X: np.ndarray, tmp_path: Path, verify: Any, n_queried: int | None
 ) -> None:
     assert explainer.black_box_ is not None
     assert 500 < explainer.n_queries_ <= 600
     before = explainer.black_box_.n_queries
     path = explainer.report(X, tmp_path / "r.html", verify=verify, paths=False)
     used = explainer.black_box_.n_queries - before
-    if n_asked is None:  # as many as fit needed, as far as they are the same for each of four targets
-        n_asked = 4 * (explainer.n_queries_ // 4)
-    assert used == 300 + n_asked
+    if n_queried is None:  # as many as fit needed, as far as they are the same for each of four targets
+        n_queried = 4 * (explainer.n_queries_ // 4)
+    assert used == 300 + n_queried
     data = unpacked(path)
-    asked = np.array([row["agreement"] for row in data["rows"]]) != 255
-    assert asked.sum() == used - 300
+    queried = np.array([row["agreement"] for row in data["rows"]]) != 255
+    assert queried.sum() == used - 300
     page = path.read_text(encoding="utf-8")
-    assert ("<small>the model was not queried</small>" in page) == (n_asked == 0)
-    assert (f"queried to confirm {asked.sum():,} of 1,200 explanations" in page) == (asked.sum() < 1200)
+    assert ("<small>the model was not queried</small>" in page) == (n_queried == 0)
+    assert (f"queried to confirm {queried.sum():,} of 1,200 explanations" in page) == (queried.sum() < 1200)
 
 
 def test_what_the_model_said_need_not_be_asked(explainer: SOInter, X: np.ndarray, tmp_path: Path) -> None:
@@ -277,8 +284,8 @@ def test_what_the_model_said_need_not_be_asked(explainer: SOInter, X: np.ndarray
     path = explainer.report(X[:20], tmp_path / "r.html", predicted=opposite, verify=False, paths=False)
     assert explainer.black_box_.n_queries == before
     data = unpacked(path)
-    told = [[data["values"][code] for code in row["values"]] for row in data["rows"]]
-    assert told == opposite.astype(str).tolist()
+    shown_text = [[data["values"][code] for code in row["values"]] for row in data["rows"]]
+    assert shown_text == opposite.astype(str).tolist()
 
 
 def test_a_loaded_explainer_without_its_model_says_so(explainer: SOInter, X: np.ndarray, tmp_path: Path) -> None:
@@ -296,8 +303,8 @@ def test_a_budget_that_is_used_up_is_no_error(explainer: SOInter, X: np.ndarray,
     explainer.save(tmp_path / "saved")
     box = sointer.BlackBox(weather, query_budget=30)
     loaded = sointer.load(tmp_path / "saved", black_box=box)
-    asked = unpacked(loaded.report(X[:20], tmp_path / "r.html", paths=False))
-    assert sum((row["agreement"] != 255).sum() for row in asked["rows"]) == 8, "ten are left, for four targets"
+    queried = unpacked(loaded.report(X[:20], tmp_path / "r.html", paths=False))
+    assert sum((row["agreement"] != 255).sum() for row in queried["rows"]) == 8, "ten are left, for four targets"
     assert box.remaining == 2
     page = loaded.report(X[:20], tmp_path / "r.html", paths=False).read_text(encoding="utf-8")
     assert "The model was not queried" in page
@@ -307,20 +314,20 @@ def test_half_of_the_questions_go_to_unusual_answers() -> None:
     rng = np.random.default_rng(0)
     codes = np.zeros(100, dtype=int)
     codes[[3, 50, 70]] = 1
-    assert len(samples_to_ask(codes, 4, rng)) == 4
-    assert codes[samples_to_ask(codes, 4, rng)].sum() == 2
-    assert codes[samples_to_ask(codes, 20, rng)].sum() == 3, "all there are"
+    assert len(samples_to_verify(codes, 4, rng)) == 4
+    assert codes[samples_to_verify(codes, 4, rng)].sum() == 2
+    assert codes[samples_to_verify(codes, 20, rng)].sum() == 3, "all there are"
     codes[:98] = 1
-    assert len(samples_to_ask(codes, 50, rng)) == 50, "where few are usual or unusual, the others fill up"
-    np.testing.assert_array_equal(samples_to_ask(codes, 100, rng), np.arange(100))
+    assert len(samples_to_verify(codes, 50, rng)) == 50, "where few are usual or unusual, the others fill up"
+    np.testing.assert_array_equal(samples_to_verify(codes, 100, rng), np.arange(100))
 
 
 def test_shares_do_not_lean_towards_what_was_asked_more_often() -> None:
-    """90 of 100 are usual and always confirmed, 10 are unusual and never; 10 of each kind are asked."""
+    """90 of 100 are usual and always confirmed, 10 are unusual and never; 10 of each kind are queried."""
     codes = np.r_[np.zeros(90), np.ones(10)][None]
-    asked = np.zeros((1, 100), dtype=bool)
-    asked[0, :10] = asked[0, 90:] = True
-    share = confirmed_share(asked, codes == 0, codes)
+    queried = np.zeros((1, 100), dtype=bool)
+    queried[0, :10] = queried[0, 90:] = True
+    share = confirmed_share(queried, codes == 0, codes)
     assert share is not None
     assert share.share == pytest.approx(0.9)
     assert share[3:] == (20, 10)
@@ -362,7 +369,7 @@ def test_texts_are_shown_and_words_counted(tmp_path: Path) -> None:
     made = Random(model, k=3, output_names=["sport", "politics"], random_state=0).fit(texts)
     path = made.report(texts[:30], tmp_path / "r.html", paths=False)
     data = unpacked(path)
-    assert data["thing"] == "word"
+    assert data["unitNoun"] == "word"
     assert data["texts"] == texts[:30]
     assert "deleted from the text" in path.read_text(encoding="utf-8")
     assert {(name, value) for name, value, _ in chosen(data, 0, 3)} == {("goal", "3"), ("script", "1"), ("tea", "1")}
@@ -422,10 +429,10 @@ def test_other_explainers_have_reports_too(X: np.ndarray, tmp_path: Path) -> Non
     made = Random(weather, k=2, random_state=0).fit(X)
     path = made.report(X[:80], tmp_path / "r.html", verify=True)
     data = unpacked(path)
-    assert (data["map"], data["ways"]) == (None, {})
-    assert data["facts"][0]["confirmed"][0] < 0.9, "features chosen at random do not suffice"
+    assert (data["map"], data["paths"]) == (None, {})
+    assert data["summaries"][0]["confirmed"][0] < 0.9, "features chosen at random do not suffice"
     page = path.read_text(encoding="utf-8")
-    assert re.search(r"surely confirms fewer than 80 % of the explanations of unusual values: .*y2", page)
+    assert re.search(r"confirms clearly fewer than 80 % of the explanations of unusual values: .*y2", page)
 
 
 def test_good_explanations_are_not_warned_about(page: Path) -> None:
@@ -443,12 +450,12 @@ def large(n_targets: int, n_samples: int, k: int, n_units: int, *, words: bool) 
         title="large",
         lead="",
         cards=[],
-        says=[],
+        notes=[],
         warnings=[],
         samples=[str(i) for i in range(n_samples)],
         targets=[f"target {i}" for i in range(n_targets)],
         units=[f"some word {i}" for i in range(n_units)],
-        thing="feature",
+        unit_noun="feature",
         kind="binary" if words else "continuous",
         values=["0", "1"],
         codes=rng.integers(0, 2, (n_targets, n_samples)),
@@ -467,13 +474,13 @@ def large(n_targets: int, n_samples: int, k: int, n_units: int, *, words: bool) 
 def _known(rng: np.random.Generator, n_targets: int, n_samples: int, k: int) -> dict[str, Any]:
     """All that a report on a table can say besides."""
     each, all_of_them = (n_targets, n_samples), (n_targets, n_samples, k)
-    place = Place("x > 1", 0.5, [(unit, 0.25) for unit in range(5)])
+    place = LocalitySummary("x > 1", 0.5, [(unit, 0.25) for unit in range(5)])
     return {
         "needed": rng.random(all_of_them) < 0.5,
-        "pushes": Pushes(rng.normal(size=all_of_them), rng.normal(size=each), rng.normal(size=each)),
+        "effects": EffectSummary(rng.normal(size=all_of_them), rng.normal(size=each), rng.normal(size=each)),
         "n_more": rng.integers(0, 9, each),
-        "places": [TargetPlaces(True, [place, place])] * n_targets,
-        "place": rng.integers(0, 2, each),
+        "localities": [TargetLocalities(True, [place, place])] * n_targets,
+        "locality": rng.integers(0, 2, each),
         "quality": [(0.9, 0.8)] * n_targets,
     }
 

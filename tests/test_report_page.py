@@ -17,7 +17,15 @@ from browsing import browser, requested
 
 pytest.importorskip("jinja2")
 
-from sointer.viz.report.content import Card, Place, Pushes, ReportContent, TargetPlaces, TargetWays, Way
+from sointer.viz.report.content import (
+    Card,
+    EffectSummary,
+    LocalitySummary,
+    PathSummary,
+    ReportContent,
+    TargetLocalities,
+    TargetPaths,
+)
 from sointer.viz.report.page import TEMPLATES, render_report
 
 HOSTILE = "<script>alert(1)</script>"
@@ -37,17 +45,17 @@ def content(**changes: Any) -> ReportContent:
     agreement[1] = np.nan
     units = [HOSTILE, *(f"word{i}" for i in range(1, N_UNITS))]
     strength = rng.random((N_TARGETS, N_TARGETS))
-    way = Way(0, 5, 0.5, 0.2, [(1, 0.3), (2, -0.05)])
+    way = PathSummary(0, 5, 0.5, 0.2, [(1, 0.3), (2, -0.05)])
     values: dict[str, Any] = {
         "title": f"Why? {HOSTILE}",
         "lead": f"What decides {HOSTILE}",
         "cards": [Card("confirmed", "90%", "of all", f"meaning {HOSTILE}")],
-        "says": [HOSTILE],
+        "notes": [HOSTILE],
         "warnings": [f"Careful: {HOSTILE}"],
         "samples": [HOSTILE, *(f"s{i}" for i in range(1, N_SAMPLES))],
         "targets": TARGETS,
         "units": units,
-        "thing": "feature",
+        "unit_noun": "feature",
         "kind": "binary",
         "values": ["no", f"yes {HOSTILE}"],
         "codes": codes,
@@ -58,24 +66,27 @@ def content(**changes: Any) -> ReportContent:
         "unit_values": [{unit: f"{HOSTILE}{unit}" for unit in range(N_UNITS)} for _ in range(N_SAMPLES)],
         "outputs": TARGETS,
         "interactions": (strength + strength.T) * (1 - np.eye(N_TARGETS)),
-        "ways": {0: TargetWays([way], 12, "probability", "")},
+        "paths": {0: TargetPaths([way], 12, "probability", "")},
     }
     return ReportContent(**{**values, **changes})
 
 
 def known() -> dict[str, Any]:
-    """What a report on a table says besides: every second feature is not needed, and every third one pushes down."""
+    """What a report on a table shows besides: every second feature is not needed, and every third one pushes down."""
     rng = np.random.default_rng(1)
     shape = (N_TARGETS, N_SAMPLES, K)
     effects = rng.random(shape) * np.where(np.arange(K) % 3 == 2, -1, 1)
     base = np.full(shape[:2], 0.25)
-    places = [Place(f"{HOSTILE} > 1", 0.7, [(0, 0.5), (3, 0.125)]), Place("word2 <= 1", 0.3, [(5, 0.25)])]
+    places = [
+        LocalitySummary(f"{HOSTILE} > 1", 0.7, [(0, 0.5), (3, 0.125)]),
+        LocalitySummary("word2 <= 1", 0.3, [(5, 0.25)]),
+    ]
     return {
         "needed": np.broadcast_to(np.arange(K) % 2 == 0, shape),
-        "pushes": Pushes(effects, base, base + effects.sum(axis=2) + 0.5),
+        "effects": EffectSummary(effects, base, base + effects.sum(axis=2) + 0.5),
         "n_more": np.where(np.arange(N_SAMPLES) == 9, 3, 0) * np.ones((N_TARGETS, 1), dtype=int),
-        "places": [TargetPlaces(True, places)] * (N_TARGETS - 1) + [TargetPlaces(False, places[:1])],
-        "place": np.array([np.arange(N_SAMPLES) % 2] * (N_TARGETS - 1) + [np.zeros(N_SAMPLES, dtype=int)]),
+        "localities": [TargetLocalities(True, places)] * (N_TARGETS - 1) + [TargetLocalities(False, places[:1])],
+        "locality": np.array([np.arange(N_SAMPLES) % 2] * (N_TARGETS - 1) + [np.zeros(N_SAMPLES, dtype=int)]),
         "quality": [(0.95, 0.9)] * (N_TARGETS - 1) + [(1.0, np.nan)],
     }
 
@@ -195,14 +206,14 @@ def test_every_target_and_sample_shows_what_was_selected_for_it(page: Page) -> N
     colours = {bar.value_of_css_property("background-color") for bar in page.all("#record .bar")}
     assert len(colours) == 1, "relevance has no sign"
     assert page.all("#record .push, #record .up, #record .down, #record .where") == [], "no effect is known"
-    assert not page.find("places-card").is_displayed()
+    assert not page.find("localities-card").is_displayed()
 
 
 def test_effects_are_coloured_by_sign_and_what_is_not_needed_is_hollow(driver: Any, tmp_path: Path) -> None:
     page = Page(driver, content(**known()), tmp_path / "report.html", "#target=games&sample=s9")
-    pushes = page.content.pushes
-    assert pushes is not None
-    effects = pushes.effects[0, 9]
+    summary = page.content.effects
+    assert summary is not None
+    effects = summary.effects[0, 9]
     texts = [node.text for node in page.all("#record .bars li:not(.rest) .effect")]
     assert [float(text.replace("−", "-")) for text in texts] == pytest.approx(effects, rel=0.01)
     sides = [node.get_attribute("class") for node in page.all("#record li:not(.rest) .push i")]
@@ -215,12 +226,15 @@ def test_effects_are_coloured_by_sign_and_what_is_not_needed_is_hollow(driver: A
     clear = "rgba(0, 0, 0, 0)"
     backgrounds = [line.find_element("class name", "bar").value_of_css_property("background-color") for line in lines]
     assert [background == clear for background in backgrounds] == [False, True, False, True]
-    told = page.find("record").text
-    assert "pushes the probability that games is no up or down by" in told
-    assert f"The probability that games is no is 0.25 on average; all effects lead to {pushes.total[0, 9]:.3g}." in told
-    assert "Hollow: not needed (2)" in told
-    assert "3 more are needed that are not listed." in told
-    assert "Locality: word2 <= 1 (30 % of samples)." in told
+    shown_text = page.find("record").text
+    assert "pushes the probability that games is no up or down by" in shown_text
+    assert (
+        f"The probability that games is no is 0.25 on average; all effects lead to {summary.total[0, 9]:.3g}."
+        in shown_text
+    )
+    assert "Hollow: not needed (2)" in shown_text
+    assert "3 more are needed that are not listed." in shown_text
+    assert "Locality: word2 <= 1 (30 % of samples)." in shown_text
     assert driver.get_log("browser") == []
 
 
@@ -235,18 +249,19 @@ def test_counts_leave_out_what_is_not_needed(driver: Any, tmp_path: Path) -> Non
 
 def test_localities_are_a_map_and_outputs_have_their_own_quality(driver: Any, tmp_path: Path) -> None:
     page = Page(driver, content(**known()), tmp_path / "report.html", "#target=games")
-    assert page.find("places-name").text == "Where which features matter"
-    rows = [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all(".places tr")]
+    assert page.find("localities-name").text == "Where which features matter"
+    rows = [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all(".localities tr")]
     assert rows == [
         ["where", "samples", HOSTILE, "word3", "word5"],
         [f"{HOSTILE} > 1", "70 %", "0.5", "0.125", ""],
         ["word2 <= 1", "30 %", "", "", "0.25"],
     ]
     assert (
-        "The explainer predicts 95 % of its held-out outputs correctly (skill 90 %)." in page.find("target-facts").text
+        "The explainer predicts 95 % of its held-out outputs correctly (skill 90 %)."
+        in page.find("target-summary").text
     )
     page.go("target=constant")
-    assert "Many features contribute a little" in page.find("places").text
+    assert "Many features contribute a little" in page.find("localities").text
     page.go("overview")
     cells = [row.find_elements("tag name", "td")[3].text for row in page.all("#outputs tr")]
     assert cells == ["90 %"] * 5 + ["–"]
@@ -378,7 +393,7 @@ def test_words_are_marked_where_they_stand_in_the_text(driver: Any, tmp_path: Pa
     text = f"New\nYork, new york! Newyork {HOSTILE} c++ (c++) Äpfel"
     units = ["new york", "äpfel", "york", "c++", *(f"w{i}" for i in range(N_UNITS - 4))]
     selected = np.tile([0, 1, 3, 10], (N_TARGETS, N_SAMPLES, 1))
-    some = content(units=units, selected=selected, thing="word", texts=[text] * N_SAMPLES)
+    some = content(units=units, selected=selected, unit_noun="word", texts=[text] * N_SAMPLES)
     page = Page(driver, some, tmp_path / "report.html", "#target=games")
     colours = {mark.value_of_css_property("background-color").rsplit(",", 1)[0] for mark in page.all("#record mark")}
     assert len(colours) == 1, "no effect is known"
@@ -407,9 +422,9 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
     effects = known()
     some = content(kind="continuous", values=["low", "high"], numbers=numbers, **effects)
     page = Page(driver, some, tmp_path / "e.html", link)
-    total = effects["pushes"].total[0, 9]
-    told = f"games is 0.25 on average; all effects lead to {total:.3g}; the model predicts {numbers[0, 9]:.3g}."
-    assert told in page.find("record").text
+    total = effects["effects"].total[0, 9]
+    shown_text = f"games is 0.25 on average; all effects lead to {total:.3g}; the model predicts {numbers[0, 9]:.3g}."
+    assert shown_text in page.find("record").text
     page = Page(driver, content(kind="continuous", values=["low", "high"], numbers=numbers), tmp_path / "c.html", link)
     assert page.driver.find_element("css selector", "#record .answer").text.endswith(f"is {numbers[0, 9]:.3g}.")
     assert driver.get_log("browser") == []
@@ -417,10 +432,10 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
 
 def test_without_couplings_there_is_no_map_and_one_output_is_enough(driver: Any, tmp_path: Path) -> None:
     few = {name: getattr(content(), name)[:1] for name in ("codes", "selected", "scores", "agreement")}
-    some = content(targets=["only"], outputs=["only"], interactions=None, ways={}, **few)
+    some = content(targets=["only"], outputs=["only"], interactions=None, paths={}, **few)
     page = Page(driver, some, tmp_path / "report.html", "#target=only")
     assert page.all("#map-view") == []
-    assert "every output on its own" in page.find("ways").text
+    assert "every output on its own" in page.find("paths").text
     assert driver.get_log("browser") == []
 
 

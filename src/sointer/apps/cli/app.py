@@ -13,25 +13,24 @@ from sointer.apps.cli.explain import explain
 from sointer.apps.cli.fit import fit
 from sointer.apps.cli.info import info
 from sointer.apps.cli.report import report
-from sointer.apps.cli.reproduce import reproduce
 from sointer.apps.cli.serve import serve
 
 HELP = """Explain one output of a model that predicts many: which few features decided it?
 
-First fit, once, on data and the model; then explain as many rows as you like without asking the model again.
+First fit, once, on data and the model; then explain as many rows as you like without querying the model again.
 
 \b
 Examples:
   sointer demo --quick                                            see what it does, in half a minute
   sointer fit --model model:predict --data X.csv --out why/       learn to explain predict() in model.py
-  sointer info why/                                               what can be asked
+  sointer info why/                                               what it explains, and how well
   sointer explain why/ --data new.csv --target games --out -      the features that decided "games"
   sointer evaluate why/ --model model:predict --data X.csv        can it be trusted?
   sointer report why/ --data X.csv --out why.html                 a page for a colleague
 
 \b
-Exit codes: 0 done; 1 it could not be done, the last line says why; 2 wrong usage; 3 less faithful than
---at-least asked for; 130 stopped by Ctrl-C; 141 whoever read the output stopped reading.
+Exit codes: 0 done; 1 failed, the last line says why; 2 wrong usage; 3 fidelity below --at-least;
+130 stopped by Ctrl-C; 141 the reader of the output closed it.
 """
 
 
@@ -44,7 +43,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     app.callback(help=HELP)(root)
-    for command in (demo, fit, explain, evaluate, report, info, serve, reproduce):
+    for command in (demo, fit, explain, evaluate, report, info, serve):
         app.command()(command)
     return app
 

@@ -1,4 +1,4 @@
-"""What a command says, where, and how it ends: results on stdout, all else on stderr, errors in one line."""
+"""Output and exit codes of a command: results on stdout, all else on stderr, errors in one line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RED, YELLOW = typer.colors.RED, typer.colors.YELLOW
 
 @dataclass
 class Console:
-    """The two streams of a command and how much is said on them."""
+    """The two streams of a command and how much is printed on them."""
 
     quiet: bool
     verbose: bool
@@ -48,13 +48,13 @@ class Console:
             print(line, file=sys.stderr, flush=True)
 
     def detail(self, line: str) -> None:
-        """What only those want to know who said --verbose."""
+        """Details, with --verbose only."""
         if self.verbose:
             self.say(line)
 
-    def result(self, text: str, facts: Any) -> None:
-        """What was asked for: text, or with --json the facts."""
-        self.out.write(json.dumps(facts, indent=2, allow_nan=False) if self.as_json else text)
+    def result(self, text: str, metadata: Any) -> None:
+        """The result: text, or with --json the metadata."""
+        self.out.write(json.dumps(metadata, indent=2, allow_nan=False) if self.as_json else text)
         self.out.write("\n")
         self.out.flush()
 
@@ -107,7 +107,7 @@ def coloured(text: str, colour: str) -> str:
 
 
 def _failed(error: BaseException, verbose: bool, unexpected: str | None = None) -> typer.Exit:
-    """Say what went wrong; where it went wrong is for those who said --verbose."""
+    """Print the error; with --verbose, its traceback too."""
     message = one_line(error)
     if unexpected is not None:
         message = f"{type(error).__name__}: {message} ({unexpected}; run the same with --verbose to see where)"
@@ -118,7 +118,7 @@ def _failed(error: BaseException, verbose: bool, unexpected: str | None = None) 
 
 
 def _let_go_of(out: TextIO) -> None:
-    """Nobody reads any more: what is still to be flushed at the end must not complain."""
+    """The reader has closed the pipe: flushing what is left must not fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, out.fileno())
@@ -148,7 +148,7 @@ MODEL_HELP = (
 ModelSpec = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=MODEL_HELP, show_default=False)]
 OptionalModelSpec = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="MODEL", help="The model that was explained, as for fit, to ask it again."),
+    typer.Option("--model", "-m", metavar="MODEL", help="The model that was explained, as for fit, to query it again."),
 ]
 Method = Annotated[
     str | None,
@@ -198,18 +198,18 @@ def as_k(text: str | None) -> int | Literal["auto"] | None:
 
 
 def how_many(k: int | str) -> str:
-    """How many features are selected, in words."""
+    """How many features are selected, as text."""
     return "those that matter" if k == "auto" else str(k)
 
 
 def refuse_existing(path: Path, force: bool) -> None:
-    """Nothing is overwritten by accident."""
+    """An error if there is something to overwrite."""
     if not force and path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise InputError(f"{path} exists; nothing was written. Choose another --out, or overwrite it with --force.")
 
 
 def check_parent(path: Path) -> None:
-    """A file can only be written into a folder that is there; better said before the work than after it."""
+    """A file can only be written into a folder that is there; better known before the work than after it."""
     if not path.absolute().parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {path.absolute().parent}. Create it first.")
     if path.is_dir():

@@ -11,9 +11,7 @@ from sointer.apps.cli.console import Json, Quiet, Seed, Verbose, running
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the picture and the page.")] = Path(
-        "sointer-demo"
-    ),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report.")] = Path("sointer-demo"),
     seed: Seed = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Less data and training: about half a minute.")] = False,
     as_json: Json = False,
@@ -22,8 +20,8 @@ def demo(
 ) -> None:
     """Which pixels of a digit decide each segment of a display?
 
-    Trains a model on handwritten digits, explains it, and writes a picture and a page to click through. Needs no
-    download. The table goes to standard output, progress to standard error.
+    Trains a model on handwritten digits, explains it, compares the explanations with two baselines, and writes a report
+    to open in a browser. Needs no download. The table goes to standard output, progress to standard error.
 
     \b
     Examples:
@@ -36,6 +34,5 @@ def demo(
 
         result = run_demo(out, random_state=seed, quick=quick, tell=console.say, progress=console.progress)
         console.say()
-        console.result(result.table(), result.to_json())
-        console.say(f"\nDone in {result.seconds:.0f} s. Open the page in a browser:")
-        console.say(f"  page     {result.page}\n  picture  {result.figure}")
+        console.result(result.evaluation.table(), result.to_json())
+        console.say(f"\nDone in {result.seconds:.0f} s. Open {result.page} in a browser.")

@@ -52,7 +52,9 @@ def evaluate(
     samples: Annotated[
         int,
         typer.Option(
-            "--samples", min=10, help="Rows that Lime, KernelShap, Rise and Occlusion may ask about, for each row."
+            "--samples",
+            min=10,
+            help="Rows that Lime, KernelShap, Rise and Occlusion may query the model with, for each row.",
         ),
     ] = 1000,
     at_least: Annotated[
@@ -69,10 +71,10 @@ def evaluate(
 ) -> None:
     """Are the explanations faithful? The model is the judge.
 
-    For some rows the features that each method selects are kept and the others removed; the model should still say
-    the same (keep). Then the selected ones are removed; it should change its mind (delete). Of images, the selected
+    Of a random subset of rows, the features that each method selects are kept and the others removed; the prediction
+    should stay (keep). Then the selected ones are removed; it should change (delete). Of images, the selected
     pixels are put into images of another label (insert), or those of such an image in their place (delete); J is how
-    much their contents count. Lime and KernelShap query the model some 1,000 times for every row, HideAndSeek and
+    much their contents count. Lime and KernelShap query the model about 1,000 times for every row, HideAndSeek and
     Invase train networks; --against Random, or none, is fast.
 
     \b
@@ -101,7 +103,7 @@ def evaluate(
         )
         console.say()
         console.result(found.table(), found.to_json())
-        console.detail(f"the comparison asked the model about {found.n_queries:,} rows")
+        console.detail(f"the comparison queried the model with {found.n_queries:,} rows")
         if at_least is not None and found.fidelity < at_least:
             console.say(f"fidelity {found.fidelity:.3f} is below {at_least:g}")
             raise typer.Exit(UNFAITHFUL)

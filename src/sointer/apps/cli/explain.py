@@ -57,7 +57,7 @@ def explain(
         typer.Option("--refine", min=0, metavar="N", help="Up to N more queries a row, for what the model confirms."),
     ] = 0,
     verify: Annotated[
-        int, typer.Option("--verify", min=0, metavar="N", help="Ask the model whether it confirms the first N rows.")
+        int, typer.Option("--verify", min=0, metavar="N", help="Query the model to confirm the first N rows.")
     ] = 0,
     method: Method = None,
     header: Headers = None,
@@ -73,9 +73,9 @@ def explain(
     value_source, rank, feature, score. With --model the value is what the model predicts, and each row is sent to it
     once; without, it is what the explainer expects. --refine, --verify and raw texts need the model.
 
-    Where they are known, records also have: needed (false for a feature that is there only because --k asked for as
-    many), effect (which way it pushes the output, and how far, in its unit) and locality (see sointer info). The score
-    is relevance, without a sign.
+    Where they are known, records also have: needed (false for a feature that is selected only because of a large --k),
+    effect (which way it pushes the output, and how far, in its unit) and locality (see sointer info). The score is
+    relevance, without a sign.
 
     \b
     Examples:
@@ -93,13 +93,13 @@ def explain(
             check_parent(out)
         for option, wanted in (("--refine", refine), ("--verify", verify)):
             if wanted and model is None:
-                raise InputError(f"{option} asks the model; name it with --model, as for sointer fit.")
+                raise InputError(f"{option} queries the model; name it with --model, as for sointer fit.")
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
         if not target and len(opened.targets_) > 1:
             names = [opened.output_names_[t] for t in opened.targets_[:5]]
             raise InputError(f"--target is missing; give one of {', '.join(names)} ..., or all.")
         targets = read_targets(target, opened.output_names_, masks=opened.outputs_.shape is not None)
-        question: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "target": "all" if targets is None else targets,
             "k": as_k(k),
             "query": query,
@@ -112,13 +112,13 @@ def explain(
             destination(out, console),
             chunk_rows=chunk_rows,
             progress=console.progress,
-            **question,
+            **settings,
         )
-        fidelity = confirmed(opened, data, verify, question) if verify else None
+        fidelity = confirmed(opened, data, verify, settings) if verify else None
         if model is None or not query:
             instead = "name it with --model" if model is None else "leave out --no-query"
             console.say(f"values are expected ones: the model was not queried; {instead} to explain what it predicts")
-        tell(console, done, out, fidelity)
+        print_summary(console, done, out, fidelity)
 
 
 def destination(out: Path, console: Console) -> Any:
@@ -136,29 +136,29 @@ def destination(out: Path, console: Console) -> Any:
     return out
 
 
-def confirmed(explainer: Any, data: Path, n_rows: int, question: dict[str, Any]) -> float:
+def confirmed(explainer: Any, data: Path, n_rows: int, settings: dict[str, Any]) -> float:
     """The share of the first rows for which the model predicts the value explained from what was selected."""
     import numpy as np
 
     from sointer.apps.cli.inputs import first_rows
     from sointer.io.writers import Question
 
-    asked = Question.of(explainer, question["target"], question["k"], question["refine"], question["query"])
-    rows = first_rows(data, explainer, n_rows, question["text_column"])
-    parts = asked.explain(explainer, rows, None, n_rows)
+    query = Question.of(explainer, settings["target"], settings["k"], settings["refine"], settings["query"])
+    rows = first_rows(data, explainer, n_rows, settings["text_column"])
+    parts = query.explain(explainer, rows, None, n_rows)
     return float(np.concatenate([explanation.verify().agreement for explanation, _ in parts]).mean())
 
 
-def tell(console: Console, done: Any, out: Path, fidelity: float | None) -> None:
+def print_summary(console: Console, done: Any, out: Path, fidelity: float | None) -> None:
     """How much was written, how fast, and whether the model agrees."""
-    asked = f", asking the model about {done.n_queries:,}" if done.n_queries else ""
+    queried = f", querying the model with {done.n_queries:,}" if done.n_queries else ""
     text = (
-        f"explained {done.n_rows:,} rows in {done.seconds:.1f} s ({done.rows_per_second:,.0f} a second){asked}; "
+        f"explained {done.n_rows:,} rows in {done.seconds:.1f} s ({done.rows_per_second:,.0f} a second){queried}; "
         f"{done.n_records:,} records in {out}"
     )
     if fidelity is not None:
         text += f"\non the first rows the model predicts the same from the selected features in {fidelity:.1%} of cases"
-    facts = {
+    metadata = {
         "out": str(out),
         "n_rows": done.n_rows,
         "n_records": done.n_records,
@@ -169,4 +169,4 @@ def tell(console: Console, done: Any, out: Path, fidelity: float | None) -> None
     if out == STDOUT:
         console.say(text)
     else:
-        console.result(text, facts)
+        console.result(text, metadata)

@@ -35,7 +35,7 @@ def fit(
     k: K = None,
     target: Targets = None,
     query_budget: Annotated[
-        int | None, typer.Option("--query-budget", min=1, help="Most rows that the model may be asked about.")
+        int | None, typer.Option("--query-budget", min=1, help="Most rows that the model may be queried with.")
     ] = None,
     seed: Seed = 0,
     removal: Annotated[
@@ -43,8 +43,8 @@ def fit(
         typer.Option(
             "--removal",
             metavar="HOW",
-            help='What "absent" means: zero, mean, marginal (the values of another row), conditional (of one that is '
-            "alike), blur (images), or auto.",
+            help="What a removed feature becomes: zero, mean, marginal (the values of another row), "
+            "conditional (of a similar row), blur (images), or auto.",
         ),
     ] = "auto",
     preset: Annotated[str, typer.Option("--preset", metavar="NAME", help="default, or paper: as published.")] = (
@@ -52,7 +52,10 @@ def fit(
     ),
     checkpoint: Annotated[
         Path | None,
-        typer.Option("--checkpoint", help="Folder that keeps every answer; the same command then goes on from there."),
+        typer.Option(
+            "--checkpoint",
+            help="Folder that keeps every output of the model; the same command then resumes from there.",
+        ),
     ] = None,
     drop: Annotated[
         list[str] | None,
@@ -85,7 +88,7 @@ def fit(
 ) -> None:
     """Learn to explain a model, from the outside.
 
-    The model is asked about your rows, whole and with parts removed. It is not stored in the explainer.
+    The model is queried with your rows, unmasked and with features removed. It is not stored in the explainer.
 
     Columns are chosen by name if the model knows names (a scikit-learn model fitted on a DataFrame does); else all are
     used but those you drop. By default, those features are selected that matter for each row.
@@ -126,7 +129,7 @@ def fit(
         targets = read_targets(target, names or getattr(black_box, "output_names", None) or [])
         explainer.fit(X, targets=targets, **({} if checkpoint is None else {"checkpoint": checkpoint}))
         explainer.set_params(verbose=None).save(out)  # how much to print is not for the next command to know
-        tell(console, explainer, out, time.perf_counter() - started)
+        print_summary(console, explainer, out, time.perf_counter() - started)
 
 
 def read_kinds(text: str | None) -> str | dict[str, str] | None:
@@ -136,11 +139,11 @@ def read_kinds(text: str | None) -> str | dict[str, str] | None:
     return {name.strip(): kind.strip() for name, _, kind in (part.rpartition("=") for part in text.split(","))}
 
 
-def tell(console: Console, explainer: Any, out: Path, seconds: float) -> None:
+def print_summary(console: Console, explainer: Any, out: Path, seconds: float) -> None:
     """What was learned, and what to do next."""
     from sointer.errors import InterruptedFitWarning
 
-    facts = {
+    metadata = {
         "explainer": str(out),
         "n_features": explainer.n_features_in_,
         "outputs": explainer.output_names_,
@@ -153,10 +156,10 @@ def tell(console: Console, explainer: Any, out: Path, seconds: float) -> None:
     }
     text = (
         f"wrote {out}: explains {len(explainer.targets_)} outputs, by {how_many(explainer.k)} of "
-        f"{explainer.n_features_in_:,} features\nasked the model about {explainer.n_queries_:,} rows in "
-        f"{seconds:.0f} s; on held-out answers what was learned agrees with it on {explainer.held_out_agreement_:.1%}"
+        f"{explainer.n_features_in_:,} features\nqueried the model with {explainer.n_queries_:,} rows in "
+        f"{seconds:.0f} s; {explainer.held_out_agreement_:.1%} of held-out outputs are predicted correctly"
     )
-    console.result(text, facts)
+    console.result(text, metadata)
     if any(isinstance(warning, InterruptedFitWarning) for warning in console.warned):
         raise KeyboardInterrupt
     example = explainer.output_names_[explainer.targets_[0]]

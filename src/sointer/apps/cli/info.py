@@ -7,7 +7,7 @@ from typing import Any
 
 from sointer.apps.cli.console import ExplainerPath, Json, Verbose, how_many, running
 
-MOST_NAMES, MOST_PLACES = 8, 4
+MAX_NAMES, MAX_LOCALITIES = 8, 4
 
 
 def info(explainer: ExplainerPath, as_json: Json = False, verbose: Verbose = False) -> None:
@@ -22,15 +22,15 @@ def info(explainer: ExplainerPath, as_json: Json = False, verbose: Verbose = Fal
     with running(verbose=verbose, as_json=as_json) as console:
         from sointer.apps.cli.inputs import open_explainer
 
-        facts = describe(open_explainer(explainer, console), explainer)
-        console.result(as_text(facts, verbose), facts)
+        metadata = describe(open_explainer(explainer, console), explainer)
+        console.result(as_text(metadata, verbose), metadata)
 
 
 def describe(explainer: Any, path: Path) -> dict[str, Any]:
     """Everything worth knowing, as plain values."""
-    from sointer.apps.cli.inputs import saved_facts
+    from sointer.apps.cli.inputs import saved_metadata
 
-    saved, image, outputs = saved_facts(path), explainer.input_format_.image, explainer.outputs_
+    saved, image, outputs = saved_metadata(path), explainer.input_format_.image, explainer.outputs_
     kind = "texts" if saved.get("takes_text") else explainer.input_format_.kind
     takes = "images" if image is not None else {"csr": "sparse rows", "texts": "texts"}.get(kind, "rows")
     return {
@@ -94,62 +94,65 @@ def localities_of(explainer: Any) -> list[dict[str, Any]] | None:
     ]
 
 
-def as_text(facts: dict[str, Any], verbose: bool) -> str:
+def as_text(metadata: dict[str, Any], verbose: bool) -> str:
     """The same for people."""
-    features, outputs, targets = facts["features"], facts["outputs"], facts["targets"]
+    features, outputs, targets = metadata["features"], metadata["outputs"], metadata["targets"]
     n_features = features if isinstance(features, int) else len(features)
     of_masks = targets is None
     lines = {
-        "explains": f"masks of {outputs[0]} x {outputs[1]} pixels ({facts['output_kind']})"
+        "explains": f"masks of {outputs[0]} x {outputs[1]} pixels ({metadata['output_kind']})"
         if of_masks
-        else f"{len(targets)} of {len(outputs)} outputs ({facts['output_kind']}): {listed(targets, verbose)}",
-        "by": f"{how_many(facts['k'])} of {n_features:,} "
+        else f"{len(targets)} of {len(outputs)} outputs ({metadata['output_kind']}): {listed(targets, verbose)}",
+        "by": f"{how_many(metadata['k'])} of {n_features:,} "
         + ("pixels" if isinstance(features, int) else f"features: {listed(features, verbose)}"),
-        "groups": "" if facts["groups"] is None else listed(facts["groups"], verbose),
-        "takes": facts["takes"],
-        "removal": facts["removal"],
-        "queries": f"{facts['n_queries']:,} rows in fit",
-        "agreement": f"{facts['held_out_agreement']:.1%} of held-out outputs predicted correctly; "
-        f"{max(0.0, facts['held_out_skill']):.0%} of the errors of always guessing the usual value are avoided",
-        "settings": f"preset {facts['preset']}, seed {facts['random_state']}"
-        + ("" if facts["structured"] else ", each output alone"),
-        "on disk": f"{facts['bytes'] / 1e6:.1f} MB, saved by sointer {facts['sointer']}",
+        "groups": "" if metadata["groups"] is None else listed(metadata["groups"], verbose),
+        "takes": metadata["takes"],
+        "removal": metadata["removal"],
+        "queries": f"{metadata['n_queries']:,} rows in fit",
+        "agreement": f"{metadata['held_out_agreement']:.1%} of held-out outputs predicted correctly; "
+        f"{max(0.0, metadata['held_out_skill']):.0%} of the errors of always guessing the usual value are avoided",
+        "settings": f"preset {metadata['preset']}, seed {metadata['random_state']}"
+        + ("" if metadata["structured"] else ", each output alone"),
+        "on disk": f"{metadata['bytes'] / 1e6:.1f} MB, saved by sointer {metadata['sointer']}",
     }
     text = [f"{name:<13} {value}" for name, value in lines.items() if value]
-    text += output_lines(facts, verbose)
+    text += output_lines(metadata, verbose)
     if verbose:
-        text += ["", *(", ".join(f"{name} {_short(value)}" for name, value in row.items()) for row in facts["history"])]
+        text += [
+            "",
+            *(", ".join(f"{name} {_short(value)}" for name, value in row.items()) for row in metadata["history"]),
+        ]
     return "\n".join(text)
 
 
-def output_lines(facts: dict[str, Any], verbose: bool) -> list[str]:
+def output_lines(metadata: dict[str, Any], verbose: bool) -> list[str]:
     """Each target with its quality, and where which features decide it."""
-    if facts["output_quality"] is None:
+    if metadata["output_quality"] is None:
         return []
-    places = {one["output"]: one for one in facts["localities"] or []}
-    shown = facts["output_quality"] if verbose else facts["output_quality"][:MOST_NAMES]
+    localities = {one["output"]: one for one in metadata["localities"] or []}
+    shown = metadata["output_quality"] if verbose else metadata["output_quality"][:MAX_NAMES]
     lines = [""]
     for one in shown:
         agreement, skill = (("-" if one[name] is None else f"{one[name]:.1%}") for name in ("agreement", "skill"))
         lines.append(f"{one['output']} ({one['kind']}): agreement {agreement}, skill {skill}")
-        if (found := places.get(one["output"])) is None:
+        if (found := localities.get(one["output"])) is None:
             continue
         head = "" if found["decided"] else "many features contribute, the strongest: "
         leaves = found["localities"]
-        for leaf in leaves if verbose else leaves[:MOST_PLACES]:
+        for leaf in leaves if verbose else leaves[:MAX_LOCALITIES]:
             lines.append(
                 f"  {leaf['share']:>4.0%} {leaf['where']}: {head}{listed(leaf['features'], verbose) or 'nothing'}"
             )
-        if not verbose and len(leaves) > MOST_PLACES:
-            lines.append(f"  and {len(leaves) - MOST_PLACES} more localities (--verbose)")
-    if len(shown) < len(facts["output_quality"]):
-        lines.append(f"and {len(facts['output_quality']) - len(shown):,} more outputs (--verbose)")
+        if not verbose and len(leaves) > MAX_LOCALITIES:
+            lines.append(f"  and {len(leaves) - MAX_LOCALITIES} more localities (--verbose)")
+    if len(shown) < len(metadata["output_quality"]):
+        lines.append(f"and {len(metadata['output_quality']) - len(shown):,} more outputs (--verbose)")
     return lines
 
 
 def listed(names: list[str], all_of_them: bool) -> str:
     """Names, but not more than a line of them."""
-    shown = names if all_of_them else names[:MOST_NAMES]
+    shown = names if all_of_them else names[:MAX_NAMES]
     return ", ".join(map(str, shown)) + (f" and {len(names) - len(shown):,} more" if len(shown) < len(names) else "")
 
 

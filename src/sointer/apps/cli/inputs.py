@@ -97,7 +97,7 @@ def _target(text: str, names: Sequence[str], masks: bool) -> Any:
 
 
 def describe(X: Any) -> str:
-    """How much was read, in words."""
+    """How much was read, as text."""
     n = containers.n_rows(X)
     shape: tuple[int, ...] = getattr(X, "shape", (n,))
     if len(shape) == 4:
@@ -231,7 +231,7 @@ def open_explainer(
     return explainer
 
 
-def saved_facts(path: Path) -> dict[str, Any]:
-    """What a folder says about the explainer in it, which was loaded before and so is whole."""
-    facts: dict[str, Any] = json.loads((path / STORAGE.facts_file).read_text(encoding="utf-8"))
-    return facts
+def saved_metadata(path: Path) -> dict[str, Any]:
+    """The metadata of a saved explainer, which was loaded before and so is complete."""
+    metadata: dict[str, Any] = json.loads((path / STORAGE.facts_file).read_text(encoding="utf-8"))
+    return metadata

@@ -19,7 +19,7 @@ from sointer.apps.cli.console import (
     running,
 )
 
-SHOWN_ROWS = 200
+N_ROWS_SHOWN = 200
 
 
 def serve(
@@ -65,6 +65,6 @@ def serve(
             max_body_bytes=max_body_bytes, max_rows=max_rows, queue=queue, timeout=timeout, **threads
         )
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
-        examples = None if data is None else first_rows(data, opened, SHOWN_ROWS, text)
+        examples = None if data is None else first_rows(data, opened, N_ROWS_SHOWN, text)
         name = explainer.resolve().name
         serving.run(opened, host=host, port=port, name=name, examples=examples, limits=limits, quiet=quiet)

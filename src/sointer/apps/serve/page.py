@@ -14,7 +14,7 @@ from sointer._support.strict_json import as_finite
 from sointer.apps.serve.rows import names_in_fit, row_as_json
 from sointer.explainers.base import Explainer
 from sointer.viz.report.page import render_template
-from sointer.viz.report.samples import names_of_samples
+from sointer.viz.report.samples import sample_names_of
 
 MAX_EXAMPLES, MAX_NAMES = 200, 2000
 
@@ -59,7 +59,7 @@ def _examples(explainer: Explainer, examples: Any) -> tuple[list[dict[str, Any]]
         explainer.input_format_.encode(examples, caller="examples")
     n = min(MAX_EXAMPLES, containers.n_rows(examples))
     X = containers.rows(examples, np.arange(n))
-    called = names_of_samples(X, None)
+    called = sample_names_of(X, None)
     return [{"name": called[i], "row": row_as_json(X, i, names)} for i in range(n)], None
 
 

@@ -37,14 +37,34 @@ if TYPE_CHECKING:
 
 HEIGHT = 0.7
 OTHERS = "all others"
-LONGEST_UNIT = 44
+MAX_UNIT_LENGTH = 44
 
 
 def bar(explanation: Explanation, row: int | None = None, n: int = 10, ax: Axes | None = None) -> Axes:
-    """The features selected for one row: relevance and, beside it, effects; without a row, the share that needs each.
+    """Draw the features selected for one row; without a row, the share of rows that need each.
 
-    Effects are drawn where they are known and no `ax` is given; `effects` draws them on any axes. Bars of features
-    that the row does not need are hollow.
+    Beside the relevance, effects are drawn where they are known and no `ax` is given; `effects` draws them on any axes.
+    Bars of features that the row does not need are hollow.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    row : int, optional
+        Number of the row; by default all rows are summarised.
+    n : int, default 10
+        At most how many features are shown.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        Without a row, if the explanation has several targets.
     """
     if row is None:
         return _shares(explanation, n, ax)
@@ -69,7 +89,28 @@ def bar(explanation: Explanation, row: int | None = None, n: int = 10, ax: Axes 
 
 
 def effects(explanation: Explanation, row: int, n: int = 10, ax: Axes | None = None) -> Axes:
-    """Which way the features selected for one row push the output, and how far, in the unit of the output."""
+    """Draw which way the features selected for one row push the output, and how far, in its unit.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    row : int
+        Number of the row; negative numbers count from the end.
+    n : int, default 10
+        At most how many features are shown; the others are summed up.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If the explanation has no effects.
+    """
     row = check_row(explanation, row)
     if explanation.effects is None:
         raise InputError(
@@ -90,7 +131,7 @@ def _units(explanation: Explanation, row: int, n: int) -> list[int]:
 
 
 def _hollow(explanation: Explanation, row: int, units: list[int]) -> NDArray[np.bool_]:
-    """Units that are there only because k asked for as many."""
+    """Units that are there only because k is that large."""
     if explanation.needed is None:
         return np.zeros(len(units), dtype=bool)
     return np.asarray(~explanation.needed[row, units])
@@ -134,9 +175,9 @@ def _effects(ax: Axes, explanation: Explanation, row: int, units: list[int], *, 
     else:
         ax.tick_params(axis="y", left=False, labelleft=False)
     ax.set_ylim(len(lengths) - 0.5, -0.5)
-    ax.margins(x=0.18)  # room for the numbers
+    ax.margins(x=0.18)  # space for the numbers
     target, value = int(explanation.target[row]), short(explanation.value[row])
-    what = shorten(effects_on(explanation.source.outputs, target, value), LONGEST_UNIT)
+    what = shorten(effects_on(explanation.source.outputs, target, value), MAX_UNIT_LENGTH)
     ax.set_xlabel(f"pushes {what} up (+) or down (−)\n{from_to(explanation, row)}", parse_math=False)
     ax.spines[["top", "right", "left"]].set_visible(False)
 
@@ -185,13 +226,17 @@ def _shares(explanation: Explanation, n: int, ax: Axes | None) -> Axes:
     names = [name for name, _ in shares]
     ax = make_axes(ax, *bars_size(names))
     ax.barh(range(len(names)), [share for _, share in shares], color=NEUTRAL, height=HEIGHT)
+    _label_shares(ax, explanation, names, shorten(target))
+    return ax
+
+
+def _label_shares(ax: Axes, explanation: Explanation, names: list[str], target: str) -> None:
     label_axis(ax, "y", names)
-    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
     ax.set_xlim(0, 1)
     ax.set_xlabel(share_label(explanation))
-    title(ax, f"what decides {shorten(target)}, over {len(explanation)} rows")
+    title(ax, f"what decides {target}, over {len(explanation)} rows")
     ax.spines[["top", "right"]].set_visible(False)
-    return ax
 
 
 def share_label(explanation: Explanation) -> str:
@@ -199,20 +244,37 @@ def share_label(explanation: Explanation) -> str:
     return "share of rows that selected it" if explanation.needed is None else "share of rows that need it"
 
 
-MOST_VALUES = len(DISTINCT) - 1
+MAX_VALUES = len(DISTINCT) - 1
 
 
 def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Axes:
-    """The share of rows that need each of the n features needed most, the bars cut by the value that they explain.
+    """Draw the share of rows that need each of the top n features, split by the value explained.
 
-    Numbers count as lower or higher than their middle, probabilities as 1 above 0.5; of many classes, the rarest count
-    as others.
+    Numbers count as above or below their median, probabilities as 1 above 0.5; of many classes, the rarest are joined.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    n : int, default 15
+        At most how many features are shown.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If the explanation has several targets.
     """
     targets = np.unique(explanation.target)
     if len(targets) != 1:
-        some = ", ".join(shorten(explanation.output_names[t]) for t in targets[:3])
+        first = ", ".join(shorten(explanation.output_names[t]) for t in targets[:3])
         raise InputError(
-            f'summary: this explanation has {len(targets)} targets ({some} ...), expected one; use kind="heatmap", '
+            f'summary: this explanation has {len(targets)} targets ({first} ...), expected one; use kind="heatmap", '
             "or explain one target."
         )
     chosen = explanation.needed_mask
@@ -226,33 +288,28 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
     outputs = explanation.source.outputs
     is_number = bool(of_kind("continuous", outputs, explanation.target).all())
     kinds = _kinds_of_value(by_side(explanation.value, outputs, explanation.target), is_number=is_number)
-    for (label, rows), colour in zip(kinds, (*DISTINCT[:MOST_VALUES], GREY), strict=False):
+    for (label, rows), colour in zip(kinds, (*DISTINCT[:MAX_VALUES], GREY), strict=False):
         share_of = chosen[np.ix_(np.flatnonzero(rows), units)].sum(axis=0) / len(explanation)
         ax.barh(
             range(len(units)), share_of, left=left, color=colour, height=0.7, label=f"{label} ({int(rows.sum())} rows)"
         )
         left += share_of
-    label_axis(ax, "y", names)
-    ax.set_ylim(max(len(units), 1) - 0.5, -0.5)
-    ax.set_xlim(0, 1)
-    ax.set_xlabel(share_label(explanation))
     target = shorten(explanation.output_names[targets[0]])
-    title(ax, f"what decides {target}, over {len(explanation)} rows")
+    _label_shares(ax, explanation, names, target)
     whose = "expected value" if explanation.value_source == "expected" else "value"
     legend = ax.legend(title=f"{whose} of {target}", loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
     for text in (legend.get_title(), *legend.get_texts()):
         text.set_parse_math(False)
-    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
 def _kinds_of_value(explained: NDArray[Any], *, is_number: bool) -> list[tuple[str, NDArray[np.bool_]]]:
-    """The values that are explained, in words, and the rows that have them; the largest value first."""
+    """The values that are explained, as text, and the rows that have them; the largest value first."""
     if is_number:
         middle = float(np.median(explained.astype(float)))
         return [(f"above {middle:.3g}", explained > middle), (f"up to {middle:.3g}", explained <= middle)]
     values, counts = np.unique(explained.astype(str), return_counts=True)
-    kept = sorted(values[np.argsort(-counts, kind="stable")][:MOST_VALUES].tolist(), reverse=True)
+    kept = sorted(values[np.argsort(-counts, kind="stable")][:MAX_VALUES].tolist(), reverse=True)
     as_text = explained.astype(str)
     kinds = [(shorten(value), as_text == value) for value in kept]
     if len(values) > len(kept):
@@ -261,7 +318,24 @@ def _kinds_of_value(explained: NDArray[Any], *, is_number: bool) -> list[tuple[s
 
 
 def history(rows: Sequence[Mapping[str, Any]], ax: Axes | None = None) -> Axes:
-    """Held-out loss, and agreement with the black box on a second scale, over training steps (`history_`)."""
+    """Draw held-out loss, and agreement with the black box on a second scale, over training steps.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        `history_` of a fitted explainer.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If no row has both a step and a held-out loss.
+    """
     kept = [row for row in rows if "step" in row and "held_out_loss" in row]
     if not kept:
         raise InputError(

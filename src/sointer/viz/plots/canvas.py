@@ -1,4 +1,4 @@
-"""What all pictures share: colours, axes to draw on, and words about a row."""
+"""What all plots share: colours, axes, labels and titles."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NEUTRAL = "#56616f"
 UP, DOWN = BLUE, ORANGE
 """Of effects, which have one."""
 DISTINCT = ("#009e73", "#7a5195", "#e6b400", "#56b4e9", "#cc79a7", "#6b4226", GREY)
-"""Colours of values, which most eyes tell apart, also side by side; none of them is one of effects."""
+"""Colours of values, which most people can distinguish, also side by side; none of them is one of effects."""
 
-LONGEST_NAME, TALLEST_INCHES = 32, 24.0
-POINTS_PER_INCH, LARGEST_FONT, SMALLEST_FONT, LINE_SPACING = 72.0, 10.0, 5.0, 1.25
+MAX_NAME_LENGTH, MAX_HEIGHT = 32, 24.0
+POINTS_PER_INCH, MAX_FONT, MIN_FONT, LINE_SPACING = 72.0, 10.0, 5.0, 1.25
 
 
 def make_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
@@ -45,7 +45,7 @@ def relevance_colours() -> Any:
     return LinearSegmentedColormap.from_list("relevance", ["#ffffff", "#98a1ad", "#333d49"])
 
 
-def shorten(name: str, longest: int = LONGEST_NAME) -> str:
+def shorten(name: str, longest: int = MAX_NAME_LENGTH) -> str:
     """A name of at most so many letters: its beginning and its end, on one line."""
     line = " ".join(name.split()) or repr(name)
     if len(line) <= longest:
@@ -54,7 +54,7 @@ def shorten(name: str, longest: int = LONGEST_NAME) -> str:
     return f"{line[: kept - kept // 3]}…{line[len(line) - kept // 3 :]}"
 
 
-def shorten_all(names: list[str], longest: int = LONGEST_NAME) -> list[str]:
+def shorten_all(names: list[str], longest: int = MAX_NAME_LENGTH) -> list[str]:
     """Short names; longer ones where different names would look alike."""
     for limit in (longest, 2 * longest, 4 * longest):
         shown = [shorten(name, limit) for name in names]
@@ -66,16 +66,18 @@ def shorten_all(names: list[str], longest: int = LONGEST_NAME) -> list[str]:
 def bars_size(names: list[str]) -> tuple[float, float]:
     """Inches, width and height, for horizontal bars with names."""
     longest = max(map(len, shorten_all(names)), default=0)
-    return 4.8 + 0.075 * min(longest, 80), min(1.2 + 0.3 * max(len(names), 1), TALLEST_INCHES)
+    return 4.8 + 0.075 * min(longest, 80), min(1.2 + 0.3 * max(len(names), 1), MAX_HEIGHT)
 
 
-def label_axis(ax: Axes, which: str, names: list[str], *, rotation: float = 0.0, longest: int = LONGEST_NAME) -> None:
+def label_axis(
+    ax: Axes, which: str, names: list[str], *, rotation: float = 0.0, longest: int = MAX_NAME_LENGTH
+) -> None:
     """One label for each whole number of an axis ("x" or "y"), as large as fits; of too many, every second or so."""
     box = ax.get_window_extent()
     pixels = box.height if which == "y" else box.width
-    room = pixels / ax.figure.dpi * POINTS_PER_INCH / max(len(names), 1) / LINE_SPACING
-    step = max(1, int(np.ceil(SMALLEST_FONT / room))) if room > 0 else 1
-    font = float(np.clip(room * step, SMALLEST_FONT, LARGEST_FONT))
+    points = pixels / ax.figure.dpi * POINTS_PER_INCH / max(len(names), 1) / LINE_SPACING
+    step = max(1, int(np.ceil(MIN_FONT / points))) if points > 0 else 1
+    font = float(np.clip(points * step, MIN_FONT, MAX_FONT))
     axis = ax.yaxis if which == "y" else ax.xaxis
     axis.set_ticks(range(0, len(names), step), shorten_all(names, longest)[::step])
     for label in axis.get_ticklabels():
@@ -100,12 +102,12 @@ def check_row(explanation: Explanation, row: int) -> int:
 
 
 def why(explanation: Explanation, row: int) -> str:
-    """What is explained, in words: what the model predicts, or what is only expected of it."""
+    """The title of a plot of one row: the target, and the value explained."""
     name = shorten(explanation.output_names[explanation.target[row]])
-    return f"what decides {name} ({said(explanation, row)}), row {row}"
+    return f"what decides {name} ({value_text(explanation, row)}), row {row}"
 
 
-def said(explanation: Explanation, row: int) -> str:
+def value_text(explanation: Explanation, row: int) -> str:
     """The value that is explained, and whether the model predicts it or the explainer expects it."""
     value = short(explanation.value[row])
     return f"expected: {value}" if explanation.value_source == "expected" else f"the model predicts {value}"
@@ -123,9 +125,9 @@ def short(value: Any) -> str:
 Bytes = npt.NDArray[np.uint8]
 
 SELECTED, TARGET = (0, 230, 118), (255, 36, 36)
-"""Green pixels decide what is said of the red one."""
+"""Green pixels decide the value of the red one."""
 
-# Two labels are dark and light; more get colours that are told apart by most eyes, repeated where they run out.
+# Two labels are dark and light; more get colours that most people can distinguish, repeated where they run out.
 _TWO = ((38, 42, 51), (240, 239, 233))
 _MANY = (
     (38, 42, 51),
@@ -167,8 +169,8 @@ def to_rgb(images: npt.ArrayLike, seen: npt.ArrayLike | None = None) -> Bytes:
 
 def label_colours(n_labels: int) -> Bytes:
     """A colour for each of n labels: (n, 3)."""
-    some = _TWO if n_labels <= 2 else _MANY
-    return np.array([some[i % len(some)] for i in range(n_labels)], dtype=np.uint8)
+    colours = _TWO if n_labels <= 2 else _MANY
+    return np.array([colours[i % len(colours)] for i in range(n_labels)], dtype=np.uint8)
 
 
 def number_colours(values: npt.NDArray[Any], low: float, high: float) -> Bytes:

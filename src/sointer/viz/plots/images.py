@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sointer.masking.rows import Source
 
 
-FAINTEST, STRONGEST = 0.22, 0.72
+MIN_ALPHA, MAX_ALPHA = 0.22, 0.72
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ImageView:
     def strength(self) -> npt.NDArray[np.float64]:
         """(height, width): how strongly each selected pixel is shown, the best most; 0 if not selected."""
         share = self.ranks / max(self.n_ranks - 1, 1)
-        return np.where(self.ranks < 0, 0.0, STRONGEST - (STRONGEST - FAINTEST) * share)
+        return np.where(self.ranks < 0, 0.0, MAX_ALPHA - (MAX_ALPHA - MIN_ALPHA) * share)
 
     @property
     def outlined(self) -> npt.NDArray[np.int64]:
@@ -154,7 +154,19 @@ SIDE = 160
 
 
 def thumbnail(explanation: Explanation, row: int) -> str:
-    """An <img> of one image, its selected pixels in green, the best strongest, and its target in red."""
+    """An <img> of one image, its selected pixels in green, the best strongest, and its target in red.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    row : int
+        Number of the row; negative numbers count from the end.
+
+    Returns
+    -------
+    str
+    """
     view = ImageView.of(explanation, row)
     height, width = view.ranks.shape
     zoom = max(1, SIDE // max(height, width))
@@ -193,9 +205,18 @@ Line = tuple[tuple[float, float], tuple[float, float]]
 
 
 def outline(mask: npt.NDArray[np.bool_]) -> list[Line]:
-    """The border between True and False pixels of a (height, width) mask, as lines ((x, y), (x, y)).
+    """The border between True and False pixels of a mask.
 
     Pixel centres are at whole numbers, as imshow draws them.
+
+    Parameters
+    ----------
+    mask : array of bool, shape (height, width)
+
+    Returns
+    -------
+    list of line
+        Lines ((x, y), (x, y)).
     """
     return borders(np.asarray(mask, dtype=bool).astype(np.int64) - 1)
 
@@ -203,22 +224,33 @@ def outline(mask: npt.NDArray[np.bool_]) -> list[Line]:
 def borders(labels: npt.NDArray[np.integer[Any]]) -> list[Line]:
     """The borders between pixels of a (height, width) array that differ; -1 is nothing, and so is the outside."""
     framed = np.pad(labels, 1, constant_values=-1)
-    lines: list[Line] = []
-    for y, x in np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1]).tolist():
-        lines.append(((x - 0.5, y - 0.5), (x + 0.5, y - 0.5)))
-    for y, x in np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1]).tolist():
-        lines.append(((x - 0.5, y - 0.5), (x - 0.5, y + 0.5)))
-    return lines
+    across = np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1]).tolist()
+    down = np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1]).tolist()
+    lines: list[Line] = [((x - 0.5, y - 0.5), (x + 0.5, y - 0.5)) for y, x in across]
+    return lines + [((x - 0.5, y - 0.5), (x - 0.5, y + 0.5)) for y, x in down]
 
 
 PANEL_INCHES, GRID_INCHES, GRID_ROWS = 3.3, 2.4, 8
 
 
 def image(explanation: Explanation, row: int, ax: Axes | None = None) -> Any:
-    """One image with its target and selected pixels, the model's mask, and the smallest rectangle with them all.
+    """Draw one image with its target and selected pixels, the model's mask, and the smallest rectangle with them all.
 
-    Returns an array of Axes, one for each panel; the mask is left out where it is not known (`value_source` is
-    "expected"). With `ax`, the first panel alone is drawn there and `ax` is returned.
+    The mask is left out where it is not known (`value_source` is "expected").
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    row : int
+        Number of the row; negative numbers count from the end.
+    ax : Axes, optional
+        Draw the first panel alone, here.
+
+    Returns
+    -------
+    array of Axes, or Axes
+        One for each panel; `ax`, if it was given.
     """
     require_extra("matplotlib", "plot")
     view = ImageView.of(explanation, row)
@@ -233,9 +265,21 @@ def image(explanation: Explanation, row: int, ax: Axes | None = None) -> Any:
 
 
 def image_grid(explanation: Explanation, rows: Sequence[int] | None = None, columns: int = 4) -> npt.NDArray[Any]:
-    """Several images with their targets and selected pixels, the first 8 unless `rows` says which.
+    """Draw several images with their targets and selected pixels.
 
-    Returns an array of Axes, one for each image.
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    rows : sequence of int, optional
+        Numbers of the rows; by default the first 8.
+    columns : int, default 4
+        At most how many images stand side by side.
+
+    Returns
+    -------
+    array of Axes
+        One for each image.
     """
     require_extra("matplotlib", "plot")
     check_positive_int(columns, "columns")
@@ -258,7 +302,7 @@ def _make_panels(n_rows: int, n_columns: int, inches: float, view: ImageView) ->
 
     height, width = view.ranks.shape
     longer = max(height, width)
-    # Long narrow images still leave room for their titles.
+    # Long narrow images still leave space for their titles.
     size = (inches * max(width / longer, 0.5), inches * max(height / longer, 0.3) + 0.35)
     _, axes = pyplot.subplots(
         n_rows, n_columns, figsize=(size[0] * n_columns, size[1] * n_rows), squeeze=False, layout="constrained"
@@ -271,29 +315,21 @@ def _draw_overlay(ax: Axes, view: ImageView) -> None:
     fill[..., :3], fill[..., 3] = np.array(SELECTED) / 255, view.strength
     ax.imshow(view.rgb, interpolation="nearest")
     ax.imshow(fill, interpolation="nearest")
-    _draw_lines(ax, borders(view.outlined), SELECTED, 1.3, label="selected")
-    _draw_target(ax, view)
-    _finish(ax, view.title)
+    _finish(ax, view, view.title)
 
 
 def _draw_answer(ax: Axes, view: ImageView) -> None:
     assert view.answer is not None
     ax.imshow(view.answer, interpolation="nearest")
-    _draw_lines(ax, borders(view.outlined), SELECTED, 1.3, label="selected")
-    _draw_target(ax, view)
-    _finish(ax, "what the model predicts")
+    _finish(ax, view, "what the model predicts")
 
 
 def _draw_rectangle(ax: Axes, view: ImageView) -> None:
     rows, columns = view.rectangle
     extent = (columns.start - 0.5, columns.stop - 0.5, rows.stop - 0.5, rows.start - 0.5)
     ax.imshow(view.rgb[rows, columns], interpolation="nearest", extent=extent)
-    _draw_target(ax, view)
-    _finish(ax, f"rows {rows.start} to {rows.stop - 1}, columns {columns.start} to {columns.stop - 1}")
-
-
-def _draw_target(ax: Axes, view: ImageView) -> None:
-    _draw_lines(ax, outline(view.target), TARGET, 2.4, label="target")
+    title = f"rows {rows.start} to {rows.stop - 1}, columns {columns.start} to {columns.stop - 1}"
+    _finish(ax, view, title, has_selection=False)
 
 
 def _draw_lines(ax: Axes, lines: list[Line], colour: tuple[int, int, int], width: float, label: str) -> None:
@@ -305,7 +341,10 @@ def _draw_lines(ax: Axes, lines: list[Line], colour: tuple[int, int, int], width
         ax.add_collection(drawn, autolim=False)
 
 
-def _finish(ax: Axes, title: str) -> None:
+def _finish(ax: Axes, view: ImageView, title: str, *, has_selection: bool = True) -> None:
+    if has_selection:
+        _draw_lines(ax, borders(view.outlined), SELECTED, 1.3, label="selected")
+    _draw_lines(ax, outline(view.target), TARGET, 2.4, label="target")
     ax.set_anchor("N")
     ax.set_xticks([])
     ax.set_yticks([])
@@ -320,7 +359,25 @@ def pixels(
     ax: Axes | None = None,
     color: str = ORANGE,
 ) -> Axes:
-    """The image of one row, dark where its values are large, with the selected pixels outlined."""
+    """Draw one row as an image, dark where its values are large, with the selected pixels outlined.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    row : int
+        Number of the row; negative numbers count from the end.
+    image_shape : (int, int)
+        Height and width; the features are its pixels along rows.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+    color : str
+        Colour of the outlines.
+
+    Returns
+    -------
+    Axes
+    """
     row = check_row(explanation, row)
     mask = explanation.mask[row]
     values = explanation.source.data[row]

@@ -21,7 +21,17 @@ DEFAULT_N = {"bar": 10, "effects": 10, "summary": 15, "heatmap": 20}
 
 
 def kinds(explanation: Explanation) -> list[str]:
-    """The kinds of pictures that suit an explanation."""
+    """The kinds of plots that suit an explanation.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+
+    Returns
+    -------
+    list of str
+    """
     if explanation.source.input_format.image is not None:
         return ["image"]
     known = ["bar", *(["effects"] if explanation.effects is not None else []), "summary", "heatmap"]
@@ -39,7 +49,26 @@ def usual_kind(explanation: Explanation, row: int | None) -> str:
 
 
 def draw(explanation: Explanation, kind: str | None, *, row: int | None, n: int | None, ax: Any) -> Any:
-    """The picture of that kind; an error that names those which suit, if it does not."""
+    """Draw the plot of a kind.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    kind : str or None
+        One of `kinds(explanation)`; None for the default.
+    row, n, ax
+        Passed on to the plot, where it takes them.
+
+    Returns
+    -------
+    Axes or array of Axes
+
+    Raises
+    ------
+    InputError
+        If the kind does not suit the explanation, or does not take what was given.
+    """
     known = kinds(explanation)
     kind = usual_kind(explanation, row) if kind is None else kind
     if kind not in known:

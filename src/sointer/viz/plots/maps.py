@@ -1,4 +1,4 @@
-"""Lines from features to the target: straight, or through other outputs."""
+"""Paths from features to the target, and heat maps of interactions, localities and selections."""
 
 from __future__ import annotations
 
@@ -21,14 +21,33 @@ if TYPE_CHECKING:
     from sointer.paths import Paths
 
 
-WIDEST_LINE, LEAST_SHOWN = 13.0, 0.06
+MAX_LINE_WIDTH, MIN_SHOWN = 13.0, 0.06
 
 
 def flow(paths: Paths, row: int | None = None, n: int = 6, ax: Axes | None = None) -> Axes:
-    """What features do to the target: straight to it, or through other outputs; lines as wide as the effects.
+    """Draw what features do to the target, directly or through other outputs; lines are as wide as the effects.
 
-    The n features that matter most (as in `paths.summary()`) and the outputs that carry any of their effect, for one
-    row or averaged over all.
+    Shows the top n features (as in `paths.summary()`) and the outputs that carry any of their effect.
+
+    Parameters
+    ----------
+    paths : Paths
+        What `explanation.paths()` returned.
+    row : int, optional
+        Number of the row; by default effects are averaged over all rows.
+    n : int, default 6
+        At most how many features are shown.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If there are several targets, or no selected feature.
     """
     check_positive_int(n, "n")
     if row is not None:
@@ -56,15 +75,15 @@ def flow(paths: Paths, row: int | None = None, n: int = 6, ax: Axes | None = Non
     largest = max([abs(effects[unit][0]) for unit in units] + [1e-9])
 
     def shown(effect: float) -> bool:
-        return abs(effect) >= LEAST_SHOWN * largest
+        return abs(effect) >= MIN_SHOWN * largest
 
-    def main_way(unit: int) -> tuple[int, float]:
+    def main_path(unit: int) -> tuple[int, float]:
         _, direct, through = effects[unit]
         best = max(through, key=lambda i: through[i], default=-1)
         # Features of the same output stand together, those that go directly stand last.
         return (len(paths.output_names) if best < 0 or direct > through[best] else best), -effects[unit][0]
 
-    units.sort(key=main_way)
+    units.sort(key=main_path)
     height = {unit: -float(place) for place, unit in enumerate(units)}
     outputs = sorted({i for unit in units for i, effect in effects[unit][2].items() if shown(effect)})
     centre = {i: _weighted([(height[unit], effects[unit][2][i]) for unit in units]) for i in outputs}
@@ -76,7 +95,7 @@ def flow(paths: Paths, row: int | None = None, n: int = 6, ax: Axes | None = Non
 
     def line(start: tuple[float, float], end: tuple[float, float], effect: float, color: str) -> None:
         style = "-" if effect >= 0 else ":"
-        width = max(0.8, WIDEST_LINE * min(abs(effect) / largest, 1.0))
+        width = max(0.8, MAX_LINE_WIDTH * min(abs(effect) / largest, 1.0))
         bend = np.linspace(0, 1, 40)
         along = start[0] + (end[0] - start[0]) * bend
         up = start[1] + (end[1] - start[1]) * (bend if color == ORANGE else bend**2 * (3 - 2 * bend))
@@ -120,18 +139,32 @@ def _node(ax: Axes, x: float, y: float, text: str, side: Any) -> None:
     ax.text(x, y, text, ha=side, va="center", bbox=box, zorder=3)
 
 
-LARGEST_SIDE = 12.0
+MAX_SIDE = 12.0
 
 
 def interactions(matrix: npt.ArrayLike, names: Sequence[str], ax: Axes | None = None) -> Axes:
-    """How strongly each pair of outputs is coupled (`output_interactions_`), as a heat map."""
+    """Draw how strongly each pair of outputs is coupled, as a heat map.
+
+    Parameters
+    ----------
+    matrix : array, shape (outputs, outputs)
+        `output_interactions_` of a fitted explainer.
+    names : sequence of str
+        Names of the outputs.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     values = np.asarray(matrix, dtype=np.float64)
     if values.ndim != 2 or values.shape != (len(names), len(names)):
         raise InputError(
             f"interactions: matrix has shape {values.shape}, expected one row and one column for each of the "
             f"{len(names)} names."
         )
-    side = min(2.4 + 0.45 * len(names), LARGEST_SIDE)
+    side = min(2.4 + 0.45 * len(names), MAX_SIDE)
     ax = make_axes(ax, width=side + 0.8, height=side)
     hidden_diagonal = np.where(np.eye(len(names), dtype=bool), np.nan, values)
     image = ax.imshow(hidden_diagonal, cmap="Blues", vmin=0.0, aspect="auto")
@@ -143,7 +176,19 @@ def interactions(matrix: npt.ArrayLike, names: Sequence[str], ax: Axes | None = 
 
 
 def neighbours(strength: npt.ArrayLike, ax: Axes | None = None) -> Axes:
-    """Where a pixel of a mask looks in the image, by displacement, its own place in the middle, as a heat map."""
+    """Draw where a pixel of a mask looks in the image, by displacement, as a heat map.
+
+    Parameters
+    ----------
+    strength : array, shape (rows, columns), both odd
+        `output_interactions_` of an explainer of masks; the pixel itself is in the middle.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     values = np.array(strength, dtype=np.float64)
     if values.ndim != 2 or values.shape[0] % 2 == 0 or values.shape[1] % 2 == 0:
         raise InputError(
@@ -160,15 +205,29 @@ def neighbours(strength: npt.ArrayLike, ax: Axes | None = None) -> Axes:
     return ax
 
 
-MOST_TARGETS, MOST_NUMBERS = 60, 200
+MAX_TARGETS, MAX_NUMBERS = 60, 200
 DARK = 0.5
 
 
 def heatmap(explanation: Explanation, n: int = 20, ax: Axes | None = None) -> Axes:
-    """For every target explained, the share of its rows that need each of the n features that any needs most."""
+    """Draw, for every target, the share of its rows that need each of the top n features.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    n : int, default 20
+        At most how many features are shown.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     targets, counts = np.unique(explanation.target, return_counts=True)
     n_targets = len(targets)
-    targets = np.sort(targets[np.argsort(-counts, kind="stable")][:MOST_TARGETS])
+    targets = np.sort(targets[np.argsort(-counts, kind="stable")][:MAX_TARGETS])
     chosen = explanation.needed_mask
     table = np.stack([chosen[explanation.target == target].mean(axis=0) for target in targets])
     best = np.argsort(-table.max(axis=0), kind="stable")[:n]
@@ -182,14 +241,14 @@ def heatmap(explanation: Explanation, n: int = 20, ax: Axes | None = None) -> Ax
     image = ax.imshow(shares, cmap=relevance_colours(), vmin=0.0, vmax=1.0, aspect="auto")
     label_axis(ax, "y", [explanation.output_names[target] for target in targets])
     label_axis(ax, "x", [explanation.feature_names[unit] for unit in units], rotation=45, longest=22)
-    if shares.size <= MOST_NUMBERS:
+    if shares.size <= MAX_NUMBERS:
         for row, column in zip(*np.nonzero(shares), strict=True):
             share = shares[row, column]
             colour = "white" if share > DARK else "black"
             ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=colour)
     ax.figure.colorbar(image, ax=ax, label=share_label(explanation))
-    some = "" if n_targets == len(targets) else f" ({len(targets)} of {n_targets} targets)"
-    title(ax, f"which features decide which target{some}")
+    shown = "" if n_targets == len(targets) else f" ({len(targets)} of {n_targets} targets)"
+    title(ax, f"which features decide which target{shown}")
     return ax
 
 
@@ -197,7 +256,21 @@ MAX_LABEL = 60
 
 
 def localities(found: Localities, *, n: int = 12, ax: Any = None) -> Any:
-    """One row per locality, one column per feature, darker where the feature matters more; returns the Axes."""
+    """Draw one row per locality and one column per feature, darker where the feature matters more.
+
+    Parameters
+    ----------
+    found : Localities
+        What `explainer.localities(target)` returned.
+    n : int, default 12
+        At most how many features are shown.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     strength: dict[str, float] = {}
     for leaf in found:
         for feature, relevance in zip(leaf.features, leaf.relevance, strict=True):

@@ -1,4 +1,4 @@
-"""Small cards for notebooks: what an explainer explains and how well, what was confirmed, which way effects go."""
+"""Explainers, explanations, verifications, paths and localities as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sointer.paths import Localities, Paths
 
 
-MOST_NAMES, MOST_ROWS, N_WEAKEST = 8, 20, 3
+MAX_NAMES, MAX_ROWS, N_WEAKEST = 8, 20, 3
 REMOVED = {
     "zero": "0",
     "mean": "its mean",
@@ -35,7 +35,16 @@ _METER = "display:inline-block;width:8em;height:.7em;border-radius:.35em;backgro
 
 
 def html_explainer(explainer: Any) -> str:
-    """What a fitted explainer explains, and how well it learned to."""
+    """What a fitted explainer explains, and how well it learned to, as HTML.
+
+    Parameters
+    ----------
+    explainer : SOInter
+
+    Returns
+    -------
+    str
+    """
     names, features = list(explainer.output_names_), list(explainer.feature_names_in_)
     explained = [names[target] for target in explainer.targets_]
     is_image = explainer.input_format_.image is not None
@@ -73,30 +82,47 @@ def _weakest(explainer: Any) -> str:
 
 
 def html_localities(found: Localities) -> str:
-    """A map of localities as a table: where, how many samples, and what matters there, the darker the more."""
+    """Localities as an HTML table: where, how many samples, and what matters there, the darker the more.
+
+    Parameters
+    ----------
+    found : Localities
+
+    Returns
+    -------
+    str
+    """
     strongest = max((relevance for leaf in found for relevance in leaf.relevance), default=0.0) or 1.0
-    head = "".join(f'<th style="{_CELL}">{word}</th>' for word in ("where", "samples", "what matters there"))
-    rows = "".join(
+    rows = [
         _row(
             html.escape(leaf.where),
             meter(leaf.share, f"{leaf.share:.0%}"),
             " ".join(
                 f'<span style="background:{rgba(NEUTRAL, 0.06 + 0.28 * relevance / strongest)};border-radius:.4em;'
                 f'padding:.1em .4em" title="relevance {relevance:.3g}">{html.escape(shorten(feature))}</span>'
-                for feature, relevance in zip(leaf.features[:MOST_NAMES], leaf.relevance, strict=False)
+                for feature, relevance in zip(leaf.features[:MAX_NAMES], leaf.relevance, strict=False)
             )
-            + (f" and {len(leaf.features) - MOST_NAMES} more" if len(leaf.features) > MOST_NAMES else "")
+            + (f" and {len(leaf.features) - MAX_NAMES} more" if len(leaf.features) > MAX_NAMES else "")
             or "nothing",
         )
-        for leaf in found.leaves[:MOST_ROWS]
-    )
+        for leaf in found.leaves[:MAX_ROWS]
+    ]
     name = html.escape(shorten(found.target))
     title = f"Where which features decide {name}" if found.decided else f"Many features contribute to {name}"
-    return f'<div style="{_CARD}"><b>{title}</b><table style="color:inherit"><tr>{head}</tr>{rows}</table></div>'
+    return f'<div style="{_CARD}"><b>{title}</b>{_table(rows, "where", "samples", "what matters there")}</div>'
 
 
 def html_verification(check: Verification) -> str:
-    """How many rows the black box confirmed."""
+    """How many rows the black box confirmed, as HTML.
+
+    Parameters
+    ----------
+    check : Verification
+
+    Returns
+    -------
+    str
+    """
     lines = [
         ("fidelity", meter(check.fidelity)),
         ("confirmed", f"{int(check.confirmed.sum())} of {len(check.agreement)} rows{_unsure(check)}"),
@@ -113,11 +139,19 @@ def _unsure(check: Verification) -> str:
 
 
 def html_paths(paths: Paths) -> str:
-    """For every target, its features with their effect: in all, direct, and through which output."""
-    head = "".join(f'<th style="{_CELL}">{word}</th>' for word in ("feature", "effect", "direct", "mostly through"))
+    """For every target, its features with their effect in total, directly, and through which output, as HTML.
+
+    Parameters
+    ----------
+    paths : Paths
+
+    Returns
+    -------
+    str
+    """
     parts = []
-    for target, routes in list(paths.summary().items())[:MOST_ROWS]:
-        rows = "".join(
+    for target, routes in list(paths.summary().items())[:MAX_ROWS]:
+        rows = [
             _row(
                 html.escape(shorten(route.feature)),
                 f"{route.total:.2f}",
@@ -127,9 +161,9 @@ def html_paths(paths: Paths) -> str:
                 else f"{html.escape(shorten(route.output))} ({route.through:.2f})",
             )
             for route in routes
-        )
-        name = html.escape(shorten(target))
-        parts.append(f'<div><b>{name}</b><table style="color:inherit"><tr>{head}</tr>{rows}</table></div>')
+        ]
+        table = _table(rows, "feature", "effect", "direct", "mostly through")
+        parts.append(f"<div><b>{html.escape(shorten(target))}</b>{table}</div>")
     warning = f"<p><small>{html.escape(paths.warning)}</small></p>" if paths.warning else ""
     n = len(paths)
     note = f"<small>{n} row{'s' * (n != 1)}, effects in {html.escape(paths.unit)}</small>"
@@ -147,15 +181,18 @@ def _listed(names: Iterable[str], is_image: bool) -> str:
     names = list(names)
     if is_image:
         return ""
-    some = ", ".join(map(html.escape, shorten_all([str(name) for name in names[:MOST_NAMES]])))
-    return f": {some}{' …' if len(names) > MOST_NAMES else ''}"
+    first = ", ".join(map(html.escape, shorten_all([str(name) for name in names[:MAX_NAMES]])))
+    return f": {first}{' …' if len(names) > MAX_NAMES else ''}"
 
 
 def _card(title: str, lines: list[tuple[str, str]]) -> str:
-    rows = "".join(
-        _row(f'<small style="white-space:nowrap">{html.escape(name)}</small>', value) for name, value in lines
-    )
-    return f'<div style="{_CARD}"><b>{html.escape(title)}</b><table style="color:inherit">{rows}</table></div>'
+    rows = [_row(f'<small style="white-space:nowrap">{html.escape(name)}</small>', value) for name, value in lines]
+    return f'<div style="{_CARD}"><b>{html.escape(title)}</b>{_table(rows)}</div>'
+
+
+def _table(rows: list[str], *heads: str) -> str:
+    head = "".join(f'<th style="{_CELL}">{word}</th>' for word in heads)
+    return f'<table style="color:inherit">{f"<tr>{head}</tr>" if heads else ""}{"".join(rows)}</table>'
 
 
 def _row(*cells: str) -> str:
@@ -170,7 +207,7 @@ _STYLE = (
     "@media(prefers-color-scheme:dark){body{background:#111;color:#eee}}"
 )
 
-LONGEST_CHIP = 60
+MAX_CHIP_LENGTH = 60
 NOT_QUERIED = (
     "Values are those that the explainer expects: the model was not queried. Explain with the model, or with "
     "<code>predicted=</code>, to explain what it predicts."
@@ -178,7 +215,19 @@ NOT_QUERIED = (
 
 
 def html_page(explanation: Explanation, max_rows: int) -> str:
-    """`html_table` as a page that needs nothing else."""
+    """`html_table` as a page that needs nothing else.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    max_rows : int
+        At most how many rows are shown.
+
+    Returns
+    -------
+    str
+    """
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explanations</title>'
         f"<style>{_STYLE}</style></head><body><h1>Explanations</h1>{html_table(explanation, max_rows)}</body></html>"
@@ -186,7 +235,19 @@ def html_page(explanation: Explanation, max_rows: int) -> str:
 
 
 def html_table(explanation: Explanation, max_rows: int) -> str:
-    """One line for each of the first rows: what is explained, and the features or the picture that explain it."""
+    """The first rows as an HTML table: what is explained, and the features or the image that explain it.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    max_rows : int
+        At most how many rows are shown.
+
+    Returns
+    -------
+    str
+    """
     is_image = explanation.source.input_format.image is not None
     is_text, labels = explanation.source.texts is not None, explanation.source.index
     lines = []
@@ -229,8 +290,8 @@ def _chip(name: str, share: float | None, effect: float | None) -> str:
         f"{look};border:1px solid {rgba(NEUTRAL, 0.5)};border-radius:.4em;padding:.1em .4em;display:inline-block;"
         "margin:.1em 0"
     )
-    tip = html.escape(name) + ("" if share is not None else ": not needed, selected only because k asked for as many")
-    shown = html.escape(shorten(name, LONGEST_CHIP))
+    tip = html.escape(name) + ("" if share is not None else ": not needed, selected only because k is that large")
+    shown = html.escape(shorten(name, MAX_CHIP_LENGTH))
     push = ""
     if effect is not None:
         # Lighter than in pictures, so that they are read on dark pages too.
@@ -243,7 +304,7 @@ def _notes(explanation: Explanation) -> str:
     """What chips mean, as far as any of it is shown."""
     notes = ["The darker a feature, the more relevant it is."]
     if explanation.needed is not None and (explanation.unit_mask & ~explanation.needed).any():
-        notes.append("Hollow ones are not needed: they were selected only because k asked for as many.")
+        notes.append("Hollow ones are not needed: they were selected only because k is that large.")
     if explanation.effects is not None:
         notes.append(
             "▲ and ▼ say how far it pushes the output up or down: a number in its own unit, anything else in "

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from sointer.explanation import Explanation
 
-LETTERS_PER_LINE, MOST_LINES, MOST_LETTERS_IN_HTML = 84, 30, 1200
+LETTERS_PER_LINE, MAX_LINES, MAX_HTML_LENGTH = 84, 30, 1200
 MONOSPACED_WIDTH = 0.602  # of a letter, in units of the font's size
-FAINTEST, STRONGEST = 0.18, 0.6
+MIN_ALPHA, MAX_ALPHA = 0.18, 0.6
 READABLE_FONT = 9.0
 GAP = "…"
 
@@ -42,10 +42,28 @@ def spans(text: str, words: Sequence[str]) -> list[tuple[int, int, int]]:
 
 
 def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
-    """A document with its selected words marked, the stronger the darker: blue pushes the output up, orange down.
+    """Draw a document with its selected words marked: blue pushes the output up, orange down, the stronger the darker.
 
     Where effects are not known, all marks are grey, the darker the more relevant. Of long documents, lines without any
     are left out.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain` returned.
+    row : int
+        Number of the row; negative numbers count from the end.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If the explained rows are not texts.
     """
     row = check_row(explanation, row)
     names, strength_of, colours = _selected(explanation, row)
@@ -90,7 +108,7 @@ def html_words(explanation: Explanation, row: int) -> str:
     """A document with its selected words marked, as HTML."""
     names, strength_of, colours = _selected(explanation, row)
     text, strength = document(explanation, row), _strengths(strength_of)
-    shown = text[:MOST_LETTERS_IN_HTML]
+    shown = text[:MAX_HTML_LENGTH]
     parts, last = [], 0
     for start, end, word in spans(shown, names):
         style = f"background:{rgba(colours[word], strength[word])};color:inherit;border-radius:.25em;padding:0 .15em"
@@ -129,7 +147,7 @@ def _selected(explanation: Explanation, row: int) -> tuple[list[str], list[float
 
 def _strengths(sizes: list[float]) -> list[float]:
     largest = max((abs(size) for size in sizes), default=0.0) or 1.0
-    return [FAINTEST + (STRONGEST - FAINTEST) * abs(size) / largest for size in sizes]
+    return [MIN_ALPHA + (MAX_ALPHA - MIN_ALPHA) * abs(size) / largest for size in sizes]
 
 
 def _letters_across(ax: Axes) -> int:
@@ -140,10 +158,10 @@ def _letters_across(ax: Axes) -> int:
 
 def _wrapped(text: str, names: list[str], letters: int) -> tuple[list[str], int]:
     lines = textwrap.wrap(text, letters, break_on_hyphens=False) or ["(an empty text)"]
-    if len(lines) <= MOST_LINES:
+    if len(lines) <= MAX_LINES:
         return lines, 0
-    wanted = [number for number, line in enumerate(lines) if spans(line, names)][:MOST_LINES]
-    kept = sorted({*wanted, *range(max(0, MOST_LINES - len(wanted)))})[:MOST_LINES]
+    wanted = [number for number, line in enumerate(lines) if spans(line, names)][:MAX_LINES]
+    kept = sorted({*wanted, *range(max(0, MAX_LINES - len(wanted)))})[:MAX_LINES]
     return [lines[number] for number in kept], len(lines) - len(kept)
 
 

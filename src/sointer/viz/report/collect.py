@@ -11,35 +11,42 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import n_rows, rows
 from sointer._support.progress import History
-from sointer._support.validation import _some as some
+from sointer._support.validation import _some as _first
 from sointer._support.validation import check_k, resolve_targets
 from sointer.data.values import by_side, effects_from
 from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.masking.rows import Queried
 from sointer.paths import NoPaths, Paths
-from sointer.viz.report.content import Place, Pushes, ReportContent, TargetPlaces, TargetWays, Way
+from sointer.viz.report.content import (
+    EffectSummary,
+    LocalitySummary,
+    PathSummary,
+    ReportContent,
+    TargetLocalities,
+    TargetPaths,
+)
 from sointer.viz.report.page import render_report
 from sointer.viz.report.samples import (
     N_DRAWS,
-    can_answer,
+    can_query,
     cut_texts,
-    drawn,
     holds_counts,
-    n_own,
-    names_of_samples,
+    n_selectable,
     present,
-    question_budget,
+    sample_indices,
+    sample_names_of,
     samples_that_fit,
-    samples_to_ask,
+    samples_to_verify,
+    verification_budget,
 )
-from sointer.viz.report.text import Told, UnitWords, cards_of, in_words, lead_of, says_of, warnings_of
+from sointer.viz.report.text import ReportStats, UnitValues, cards_of, format_value, lead_of, notes_of, warnings_of
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
 
 
-MOST_TARGETS, N_SAMPLES, MOST_WAYS, MOST_THROUGH = 5, 12, 6, 3
+MAX_TARGETS, N_SAMPLES, MAX_PATHS, MAX_MEDIATORS = 5, 12, 6, 3
 
 
 def targets_to_follow(explainer: Explainer, targets: list[int], paths: bool | int) -> list[int]:
@@ -47,7 +54,7 @@ def targets_to_follow(explainer: Explainer, targets: list[int], paths: bool | in
     interactions = getattr(explainer, "output_interactions_", None)
     if paths is False or interactions is None or len(interactions) < 2:
         return []
-    most = MOST_TARGETS if paths is True else int(paths)
+    most = MAX_TARGETS if paths is True else int(paths)
     coupling = np.asarray(interactions)[targets].max(axis=1)
     return [targets[i] for i in np.argsort(-coupling, kind="stable")[:most] if coupling[i] > 0]
 
@@ -59,43 +66,43 @@ def follow(
     target: int,
     codes: NDArray[Any],
     k: int | Literal["auto"],
-) -> TargetWays | None:
-    """The ways of the most important features, averaged over a few samples, unusual values first."""
+) -> TargetPaths | None:
+    """The paths of the most important features, averaged over a few samples, unusual values first."""
     found, counts = np.unique(codes, return_counts=True)
     usual = found[np.argmax(counts)]
-    some = np.sort(np.argsort(codes == usual, kind="stable")[:N_SAMPLES])
-    told = None if answers is None else answers[some]
-    explanation = explainer.explain(rows(X, some), target, k=k, predicted=told, query=False)
+    subset = np.sort(np.argsort(codes == usual, kind="stable")[:N_SAMPLES])
+    predicted = None if answers is None else answers[subset]
+    explanation = explainer.explain(rows(X, subset), target, k=k, predicted=predicted, query=False)
     nothing = not (explanation.selected >= 0).any()
     if explanation.trace is None or isinstance(explanation.trace, NoPaths) or nothing:
         return None
     followed = explanation.paths()
-    ways = [_way(followed, target, unit) for unit in followed.ranked(target)[:MOST_WAYS]]
-    return TargetWays(ways, len(some), followed.unit, followed.warning)
+    paths = [_path_summary(followed, target, unit) for unit in followed.ranked(target)[:MAX_PATHS]]
+    return TargetPaths(paths, len(subset), followed.unit, followed.warning)
 
 
-def _way(followed: Paths, target: int, unit: int) -> Way:
+def _path_summary(followed: Paths, target: int, unit: int) -> PathSummary:
     total, direct, through = followed.average(target, unit)
     n_samples = int((followed.selected == unit).any(axis=1).sum())
-    largest = sorted(through.items(), key=lambda pair: -abs(pair[1]))[:MOST_THROUGH]
-    return Way(unit, n_samples, total, direct, largest)
+    largest = sorted(through.items(), key=lambda pair: -abs(pair[1]))[:MAX_MEDIATORS]
+    return PathSummary(unit, n_samples, total, direct, largest)
 
 
-SHOWN_OF_AUTO, MOST_OF_PLACE = 10, 12
-NUMBERS_IN_WORDS = ["lower than usual", "higher than usual"]
+N_SHOWN_AUTO, MAX_LOCALITY_FEATURES = 10, 12
+CONTINUOUS_LABELS = ["lower than usual", "higher than usual"]
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What was found out about each target (targets, samples), before it is put into words."""
+    """What was found out about each target (targets, samples), before it is formatted."""
 
     value: NDArray[Any]
     selected: NDArray[np.int64]
     scores: NDArray[np.float32]
     agreement: NDArray[np.float64]
-    ways: dict[int, TargetWays]
+    paths: dict[int, TargetPaths]
     needed: NDArray[np.bool_] | None
-    pushes: Pushes | None
+    effects: EffectSummary | None
     n_more: NDArray[np.int64]
     locality: NDArray[np.int64] | None
 
@@ -113,63 +120,63 @@ def table_page(
     sample_names: Sequence[str] | None,
     paths: bool | int,
 ) -> str:
-    """Explain samples of X for all targets, ask the model about as many as may be, and show it."""
+    """Explain samples of X for all targets, verify as many as the budget allows, and render the page."""
     chosen = _targets(explainer, targets)
     n_shown = _n_shown(explainer, k)
-    given = explainer._source(X, predicted)  # what does not fit must come to light before the model is asked
+    given = explainer._source(X, predicted)  # what does not fit must come to light before the model is queried
     n_given = n_rows(X)
-    names = names_of_samples(X, sample_names)
+    names = sample_names_of(X, sample_names)
     fitting = samples_that_fit(
         len(chosen),
         n_shown,
         given.groups.n_units,
-        n_own(given),
+        n_selectable(given),
         counts=holds_counts(given),
         numbers=bool(explainer.outputs_.graded.any()),
         effects="effect" in explainer.known_columns,
         texts=given.texts,
     )
-    index = drawn(n_given, min(n_samples, fitting))
+    index = sample_indices(n_given, min(n_samples, fitting))
     X = rows(X, index)
     source = explainer._source(X, None if given.predicted is None else given.predicted[index])
     answers = source.predicted
     queries_before = _n_queries(explainer)
-    if answers is None and can_answer(explainer, len(index)):
+    if answers is None and can_query(explainer, len(index)):
         answers = source.answers
     seen = X if source.texts is None else explainer.input_format_.decode(source.data)  # words are counted once only
-    told_answers = Queried(answers) if answers is not None and source.predicted is None else answers
+    predictions = Queried(answers) if answers is not None and source.predicted is None else answers
     size = explainer.k if k is None else k
-    found = _explain_all(explainer, seen, told_answers, chosen, size, n_shown, verify, paths)
-    places, place = _localities(explainer, chosen, found.locality)
+    found = _explain_all(explainer, seen, predictions, chosen, size, n_shown, verify, paths)
+    localities, locality = _localities(explainer, chosen, found.locality)
     values, codes, numbers = _values(explainer, found.value, answers, chosen)
-    words = UnitWords(source)
+    words = UnitValues(source)
     shown_of_sample = [np.unique(found.selected[:, i]) for i in range(len(index))]
     far = np.flatnonzero(explainer._distance_of(source.data) > 1).tolist()
-    told = Told(
+    stats = ReportStats(
         targets=[explainer.output_names_[t] for t in chosen],
         codes=codes,
-        asked=~np.isnan(found.agreement),
+        queried=~np.isnan(found.agreement),
         confirmed=found.agreement == 1.0,
         k=size,
         n_given=n_given,
         too_many=len(index) < min(n_samples, n_given),
-        knows_answers=answers is not None,
+        has_predictions=answers is not None,
         n_queries=_n_queries(explainer) - queries_before,
-        n_followed=len(found.ways),
+        n_followed=len(found.paths),
         n_far=len(far),
-        has_effects=found.pushes is not None,
-        has_idle=found.needed is not None and bool((~found.needed & (found.selected >= 0)).any()),
+        has_effects=found.effects is not None,
+        has_unneeded=found.needed is not None and bool((~found.needed & (found.selected >= 0)).any()),
     )
     content = ReportContent(
         title=title,
-        lead=lead_of(explainer, told),
-        cards=cards_of(explainer, told),
-        says=says_of(explainer, told),
-        warnings=warnings_of(explainer, told),
+        lead=lead_of(explainer, stats),
+        cards=cards_of(explainer, stats),
+        notes=notes_of(explainer, stats),
+        warnings=warnings_of(explainer, stats),
         samples=[names[i] for i in index],
-        targets=told.targets,
+        targets=stats.targets,
         units=source.groups.unit_names,
-        thing="feature" if source.texts is None else "word",
+        unit_noun="feature" if source.texts is None else "word",
         kind=explainer.outputs_.kind,
         values=values,
         codes=codes,
@@ -185,15 +192,15 @@ def table_page(
         texts=None if source.texts is None else cut_texts(source.texts),
         outputs=explainer.output_names_,
         interactions=getattr(explainer, "output_interactions_", None),
-        ways=found.ways,
+        paths=found.paths,
         far=far,
         is_expected=answers is None,
         kinds=[explainer.outputs_.kinds[t] for t in chosen],
         needed=found.needed,
-        pushes=found.pushes,
+        effects=found.effects,
         n_more=found.n_more if found.n_more.any() else None,
-        places=places,
-        place=place,
+        localities=localities,
+        locality=locality,
         quality=_quality(explainer, chosen),
     )
     return render_report(content)
@@ -201,29 +208,29 @@ def table_page(
 
 def _localities(
     explainer: Explainer, targets: list[int], locality: NDArray[np.int64] | None
-) -> tuple[list[TargetPlaces] | None, NDArray[np.int64] | None]:
+) -> tuple[list[TargetLocalities] | None, NDArray[np.int64] | None]:
     """The localities of each target, and in which of them each sample lies: (targets, samples)."""
     if locality is None:
         return None, None
     unit_of_name = {name: unit for unit, name in enumerate(explainer.groups_.unit_names)}
-    places, place = [], np.zeros(locality.shape, dtype=np.int64)
+    localities, numbers = [], np.zeros(locality.shape, dtype=np.int64)
     for i, target in enumerate(targets):
         found = explainer.localities(target)
         leaves = [
-            Place(
+            LocalitySummary(
                 leaf.where,
                 leaf.share,
                 [
                     (unit_of_name[feature], relevance)
                     for feature, relevance in zip(leaf.features, leaf.relevance, strict=True)
-                ][:MOST_OF_PLACE],
+                ][:MAX_LOCALITY_FEATURES],
             )
             for leaf in found
         ]
-        places.append(TargetPlaces(found.decided, leaves))
+        localities.append(TargetLocalities(found.decided, leaves))
         number_of = {leaf.number: number for number, leaf in enumerate(found)}
-        place[i] = [number_of[node] for node in locality[i].tolist()]
-    return places, place
+        numbers[i] = [number_of[node] for node in locality[i].tolist()]
+    return localities, numbers
 
 
 def _quality(explainer: Explainer, targets: list[int]) -> list[tuple[float, float]] | None:
@@ -245,11 +252,11 @@ def _explain_all(
 ) -> Findings:
     n_samples, n_targets = n_rows(X), len(targets)
     n_draws = N_DRAWS if explainer.removal_.is_random else 1
-    most = question_budget(explainer, 0, verify, n_samples * n_targets * n_draws) if answers is not None else 0
-    n_asked = min(n_samples, most // (n_targets * n_draws))
+    most = verification_budget(explainer, 0, verify, n_samples * n_targets * n_draws) if answers is not None else 0
+    n_queried = min(n_samples, most // (n_targets * n_draws))
     followed = targets_to_follow(explainer, targets, paths)
     rng = np.random.default_rng(0)
-    ways: dict[int, TargetWays] = {}
+    followed_paths: dict[int, TargetPaths] = {}
     value = np.empty((n_targets, n_samples), dtype=object)
     selected = np.full((n_targets, n_samples, n_shown), -1)
     scores, effects = (np.zeros((n_targets, n_samples, n_shown), dtype=np.float32) for _ in range(2))
@@ -261,34 +268,34 @@ def _explain_all(
     progress = History(getattr(explainer, "verbose", None))
     progress.stage("report: explaining every target", n_targets + len(followed))
     try:
-        for place, target in enumerate(targets):
+        for i, target in enumerate(targets):
             # Where there are no answers, the model is missing or its budget too small.
             explanation = explainer.explain(X, target, k=size, predicted=answers, query=False)
-            value[place] = explanation.value
+            value[i] = explanation.value
             width = min(explanation.selected.shape[1], n_shown)
-            selected[place, :, :width] = explanation.selected[:, :width]
-            scores[place, :, :width] = _of_selected(explanation, explanation.scores)[:, :width]
-            n_more[place] = explanation.n_selected - (explanation.selected[:, :width] >= 0).sum(axis=1)
+            selected[i, :, :width] = explanation.selected[:, :width]
+            scores[i, :, :width] = _of_selected(explanation, explanation.scores)[:, :width]
+            n_more[i] = explanation.n_selected - (explanation.selected[:, :width] >= 0).sum(axis=1)
             if explanation.needed is not None:
                 known.add("needed")
-                needed[place, :, :width] = _of_selected(explanation, explanation.needed)[:, :width]
+                needed[i, :, :width] = _of_selected(explanation, explanation.needed)[:, :width]
             if explanation.effects is not None and explanation.base_value is not None:
                 known.add("effects")
-                effects[place, :, :width] = _of_selected(explanation, explanation.effects)[:, :width]
-                base[place] = explanation.base_value
-                total[place] = explanation.base_value + explanation.effects.sum(axis=1)
+                effects[i, :, :width] = _of_selected(explanation, explanation.effects)[:, :width]
+                base[i] = explanation.base_value
+                total[i] = explanation.base_value + explanation.effects.sum(axis=1)
             if explanation.locality is not None:
                 known.add("locality")
-                locality[place] = explanation.locality
+                locality[i] = explanation.locality
             groups = _grouped(explainer, target, explanation.value)
-            asked = samples_to_ask(groups, n_asked, rng)
-            agreement[place, asked] = explanation.source.agreement(
-                explanation.unit_mask[asked], explanation.target[asked], rows=asked, n_draws=N_DRAWS, seed=0
+            checked = samples_to_verify(groups, n_queried, rng)
+            agreement[i, checked] = explanation.source.agreement(
+                explanation.unit_mask[checked], explanation.target[checked], rows=checked, n_draws=N_DRAWS, seed=0
             )
             progress.step()
             if target in followed:
                 found = follow(explainer, X, answers, target, groups, size)
-                ways |= {} if found is None else {place: found}
+                followed_paths |= {} if found is None else {i: found}
                 progress.step()
     finally:
         progress.close()
@@ -297,9 +304,9 @@ def _explain_all(
         selected,
         scores,
         agreement,
-        ways,
+        followed_paths,
         needed if "needed" in known else None,
-        Pushes(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.text_ is not None))
+        EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.text_ is not None))
         if "effects" in known
         else None,
         n_more,
@@ -313,13 +320,13 @@ def _of_selected(explanation: Explanation, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _grouped(explainer: Explainer, target: int, value: NDArray[Any]) -> NDArray[Any]:
-    """Values of one target that are spoken of together: labels each on its own, numbers as low or high."""
+    """Values of one target that are grouped: each label on its own, numbers as low or high."""
     outputs = explainer.outputs_
     if outputs.kinds[target] != "continuous":
         sides = by_side(value, outputs, np.full(len(value), target))
-        return np.array([in_words(one) for one in sides], dtype=object)
+        return np.array([format_value(one) for one in sides], dtype=object)
     high = value.astype(np.float64) > outputs.center[target]
-    return np.asarray(np.array(NUMBERS_IN_WORDS, dtype=object)[high.astype(np.int64)])
+    return np.asarray(np.array(CONTINUOUS_LABELS, dtype=object)[high.astype(np.int64)])
 
 
 def _values(
@@ -328,13 +335,13 @@ def _values(
     """The names of values, which of them each target and sample has, and the numbers behind them."""
     groups = np.stack([_grouped(explainer, target, row) for target, row in zip(targets, explained, strict=True)])
     outputs = explainer.outputs_
-    names = NUMBERS_IN_WORDS if outputs.kind == "continuous" else np.unique(groups.astype(str)).tolist()
+    names = CONTINUOUS_LABELS if outputs.kind == "continuous" else np.unique(groups.astype(str)).tolist()
     number_of = {name: number for number, name in enumerate(names)}
     codes = np.array([[number_of[str(one)] for one in row] for row in groups], dtype=np.int64)
     numbers = np.full(groups.shape, np.nan)
-    for place, target in enumerate(targets):
+    for i, target in enumerate(targets):
         if outputs.graded[target] and (answers is not None or outputs.kinds[target] == "continuous"):
-            numbers[place] = explained[place].astype(np.float64)
+            numbers[i] = explained[i].astype(np.float64)
     return names, codes, None if np.isnan(numbers).all() else numbers
 
 
@@ -345,16 +352,16 @@ def _targets(explainer: Explainer, targets: Sequence[int | str] | None) -> list[
     found = list(dict.fromkeys(resolve_targets(wanted, explainer.output_names_, len(wanted)).tolist()))
     unknown = [explainer.output_names_[t] for t in found if t not in set(explainer.targets_)]
     if unknown or not found:
-        what = f"{some(unknown)} were not among the targets given to fit" if unknown else "targets is empty"
+        what = f"{_first(unknown)} were not among the targets given to fit" if unknown else "targets is empty"
         known = [explainer.output_names_[t] for t in explainer.targets_]
-        raise InputError(f"report: {what}; choose among {some(known)}, or leave targets out for all of them.")
+        raise InputError(f"report: {what}; choose among {_first(known)}, or leave targets out for all of them.")
     return found
 
 
 def _n_shown(explainer: Explainer, k: int | None) -> int:
     n_units = explainer.groups_.n_units
     chosen = check_k(explainer.k if k is None else k, n_units)
-    return min(SHOWN_OF_AUTO, n_units) if chosen == "auto" else chosen
+    return min(N_SHOWN_AUTO, n_units) if chosen == "auto" else chosen
 
 
 def _n_queries(explainer: Explainer) -> int:

@@ -13,11 +13,11 @@ from scipy.spatial.distance import squareform
 
 from sointer.errors import InputError
 
-Thing = Literal["feature", "word", "group"]
+UnitNoun = Literal["feature", "word", "group"]
 
 
 @dataclass(frozen=True)
-class Way:
+class PathSummary:
     """What a feature does to a target, averaged over the samples that were followed."""
 
     unit: int
@@ -29,17 +29,17 @@ class Way:
 
 
 @dataclass(frozen=True)
-class TargetWays:
-    """The ways of the features that matter most to one target."""
+class TargetPaths:
+    """The paths of the features that matter most to one target."""
 
-    ways: Sequence[Way]
+    paths: Sequence[PathSummary]
     n_samples: int
     measure: str
     warning: str
 
 
 @dataclass(frozen=True)
-class Place:
+class LocalitySummary:
     """A locality of one target: where it is, how many samples lie there, and what matters there."""
 
     where: str
@@ -50,16 +50,16 @@ class Place:
 
 
 @dataclass(frozen=True)
-class TargetPlaces:
+class TargetLocalities:
     """The localities of one target, the largest first."""
 
     decided: bool
     """Whether the model has confirmed that these features decide; else they are the strongest of many."""
-    places: Sequence[Place]
+    localities: Sequence[LocalitySummary]
 
 
 @dataclass(frozen=True, eq=False)
-class Pushes:
+class EffectSummary:
     """Signed effects in the unit of each output."""
 
     effects: npt.NDArray[np.floating[Any]]
@@ -69,7 +69,7 @@ class Pushes:
     total: npt.NDArray[np.floating[Any]]
     """(targets, samples) where the effects of all units lead, shown or not."""
     start: str = "on average"
-    """Where effects begin, in words."""
+    """Where effects begin, as text."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Card:
 
 @dataclass(frozen=True, eq=False)
 class ReportContent:
-    """Samples, what the model says of them, and which features made it so, for every target.
+    """Samples, what the model predicts for them, and which features decide it, for every target.
 
     Units are what can be selected: features, words, or groups of features.
     """
@@ -92,17 +92,17 @@ class ReportContent:
     title: str
     lead: str
     cards: Sequence[Card]
-    says: Sequence[str]
-    """What explanations say and do not say, a sentence each."""
+    notes: Sequence[str]
+    """What explanations mean and do not mean, a sentence each."""
     warnings: Sequence[str]
     samples: Sequence[str]
     targets: Sequence[str]
     units: Sequence[str]
-    thing: Thing
+    unit_noun: UnitNoun
     kind: str
     """binary, categorical, probability or continuous."""
     values: Sequence[str]
-    """What can be said of a target, in words; of numbers, whether they are above or below the usual."""
+    """The values of a target, as text; of numbers, whether they are above or below the usual."""
     codes: npt.NDArray[np.integer[Any]]
     """(targets, samples) which of `values` is explained."""
     numbers: npt.NDArray[np.floating[Any]] | None
@@ -112,9 +112,9 @@ class ReportContent:
     scores: npt.NDArray[np.floating[Any]]
     """(targets, samples, k) relevance of the selected units, which has no sign."""
     agreement: npt.NDArray[np.floating[Any]]
-    """(targets, samples) how often the model said the same on the selection alone; NaN where it was not asked."""
+    """(targets, samples) how often the model predicts the same from the selection; NaN where not queried."""
     unit_values: Sequence[Mapping[int, str]]
-    """For each sample, the values of its selected units, in words."""
+    """For each sample, the values of its selected units, as text."""
     present: Sequence[npt.NDArray[np.integer[Any]]] | None = None
     """For each sample of a mostly-zero table, the units that it has."""
     texts: Sequence[str] | None = None
@@ -122,8 +122,8 @@ class ReportContent:
     """All outputs, also those that are no target here."""
     interactions: npt.NDArray[np.floating[Any]] | None = None
     """(outputs, outputs) how strongly each pair is coupled."""
-    ways: Mapping[int, TargetWays] = field(default_factory=dict)
-    """By target, for those whose ways through other outputs were followed."""
+    paths: Mapping[int, TargetPaths] = field(default_factory=dict)
+    """By target, for those whose paths through other outputs were followed."""
     far: Sequence[int] = ()
     """Samples that lie far from the training data, by number."""
     is_expected: bool = False
@@ -131,20 +131,20 @@ class ReportContent:
     kinds: Sequence[str] = ()
     """The kind of each target, where they are not all of `kind`."""
     needed: npt.NDArray[np.bool_] | None = None
-    """(targets, samples, k) False where a unit is shown only because k asked for as many."""
-    pushes: Pushes | None = None
+    """(targets, samples, k) False where a unit is shown only because k is that large."""
+    effects: EffectSummary | None = None
     n_more: npt.NDArray[np.integer[Any]] | None = None
     """(targets, samples) how many selected units are not shown."""
-    places: Sequence[TargetPlaces] | None = None
+    localities: Sequence[TargetLocalities] | None = None
     """For each target, its localities."""
-    place: npt.NDArray[np.integer[Any]] | None = None
-    """(targets, samples) the locality of each sample, counted as in `places`."""
+    locality: npt.NDArray[np.integer[Any]] | None = None
+    """(targets, samples) the locality of each sample, counted as in `localities`."""
     quality: Sequence[tuple[float, float]] | None = None
     """For each target, agreement and skill on held-out outputs; NaN where unknown."""
 
     def __post_init__(self) -> None:
         shape = (len(self.targets), len(self.samples))
-        for name in ("codes", "agreement", "selected", "scores", "numbers", "needed", "n_more", "place"):
+        for name in ("codes", "agreement", "selected", "scores", "numbers", "needed", "n_more", "locality"):
             array = getattr(self, name)
             if array is not None and array.shape[:2] != shape:
                 raise InputError(
@@ -154,8 +154,8 @@ class ReportContent:
             raise InputError(f"selected has shape {self.selected.shape}, but scores {self.scores.shape}.")
         if self.needed is not None and self.needed.shape != self.selected.shape:
             raise InputError(f"selected has shape {self.selected.shape}, but needed {self.needed.shape}.")
-        if self.pushes is not None and self.pushes.effects.shape != self.selected.shape:
-            raise InputError(f"selected has shape {self.selected.shape}, but effects {self.pushes.effects.shape}.")
+        if self.effects is not None and self.effects.effects.shape != self.selected.shape:
+            raise InputError(f"selected has shape {self.selected.shape}, but effects {self.effects.effects.shape}.")
 
     @property
     def k(self) -> int:
@@ -167,13 +167,13 @@ class ReportContent:
         return self.selected if self.needed is None else np.where(self.needed, self.selected, -1)
 
     @property
-    def asked(self) -> npt.NDArray[np.bool_]:
-        """(targets, samples) where the model was asked to confirm."""
+    def queried(self) -> npt.NDArray[np.bool_]:
+        """(targets, samples) where the model was queried to verify."""
         return np.asarray(~np.isnan(self.agreement))
 
     @property
     def confirmed(self) -> npt.NDArray[np.bool_]:
-        """(targets, samples) where every answer on the selection alone was the same."""
+        """(targets, samples) where every prediction from the selection alone was the same."""
         return np.asarray(self.agreement == 1.0)
 
 
@@ -186,49 +186,49 @@ class Share(NamedTuple):
     share: float
     low: float
     high: float
-    n_asked: int
+    n_queried: int
     n_confirmed: int
 
 
 def confirmed_share(
-    asked: npt.NDArray[np.bool_], confirmed: npt.NDArray[np.bool_], stratum: npt.NDArray[Any]
+    queried: npt.NDArray[np.bool_], confirmed: npt.NDArray[np.bool_], stratum: npt.NDArray[Any]
 ) -> Share | None:
-    """The share confirmed among all cases (targets, samples), had all been asked; None if none was.
+    """The share confirmed among all cases (targets, samples), had all been verified; None if none was.
 
-    Cases of one stratum count alike, asked or not, so a stratum asked about more than its due weighs no more
-    than it should. Samples asked about for many targets are no independent cases: the interval is at least as wide as
+    Cases of one stratum count alike, verified or not, so a stratum verified more often weighs no more than it
+    should. Samples verified for many targets are not independent: the interval is at least as wide as
     the spread between samples makes it.
     """
     _, of = np.unique(stratum, return_inverse=True)
     of = of.reshape(stratum.shape)
     n_strata = int(of.max(initial=-1)) + 1
     sizes = np.bincount(of.ravel(), minlength=n_strata)
-    n_asked = np.bincount(of[asked], minlength=n_strata)
-    n_confirmed = np.bincount(of[asked & confirmed], minlength=n_strata)
-    known = n_asked > 0
+    n_queried = np.bincount(of[queried], minlength=n_strata)
+    n_confirmed = np.bincount(of[queried & confirmed], minlength=n_strata)
+    known = n_queried > 0
     if not known.any():
         return None
     weight = np.where(known, sizes, 0) / sizes[known].sum()
-    share = n_confirmed / np.maximum(n_asked, 1)
+    share = n_confirmed / np.maximum(n_queried, 1)
     mean = float(weight @ share)
     # Two more cases of each kind (Agresti and Coull) keep shares of 0 and 1 from looking certain.
-    n = n_asked + QUANTILE**2
+    n = n_queried + QUANTILE**2
     shrunk = (n_confirmed + QUANTILE**2 / 2) / n
     between_cases = float(np.sum(weight**2 * shrunk * (1 - shrunk) / n))
-    each = np.where(asked, (confirmed - share[of]) * (weight / np.maximum(n_asked, 1))[of], 0.0)
+    each = np.where(queried, (confirmed - share[of]) * (weight / np.maximum(n_queried, 1))[of], 0.0)
     between_samples = float(np.sum(each.sum(axis=0) ** 2))
     half = QUANTILE * max(between_cases, between_samples) ** 0.5
     # With one stratum this is Agresti and Coull's interval, whose middle is not quite the share.
     middle = float(weight @ shrunk) if known.sum() == 1 else mean
     low, high = max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half))
-    return Share(mean, low, high, int(n_asked.sum()), int(n_confirmed.sum()))
+    return Share(mean, low, high, int(n_queried.sum()), int(n_confirmed.sum()))
 
 
-MOST_VALUES, MOST_FEATURES, MOST_EXAMPLES, MOST_FAILURES = 6, 10, 4, 30
+MAX_VALUES, MAX_FEATURES, MAX_EXAMPLES, MAX_FAILURES = 6, 10, 4, 30
 
 
 @dataclass(frozen=True)
-class ValueFacts:
+class ValueSummary:
     """Samples for which one value of the target is explained."""
 
     code: int
@@ -241,11 +241,11 @@ class ValueFacts:
 
 
 @dataclass(frozen=True)
-class TargetFacts:
+class TargetSummary:
     """One target over all samples."""
 
-    values: list[ValueFacts]
-    """The rarest value first, since what is unusual needs a reason."""
+    values: list[ValueSummary]
+    """The rarest value first, since unusual values need an explanation."""
     usual: int
     confirmed: Share | None
     unusual: Share | None
@@ -254,45 +254,45 @@ class TargetFacts:
     """Samples that the model did not confirm, worst first."""
 
 
-def target_facts(content: ReportContent, target: int) -> TargetFacts:
+def summarize_target(content: ReportContent, target: int) -> TargetSummary:
     """All about the target with this number."""
     codes = content.codes[target]
     found, counts = np.unique(codes, return_counts=True)
     usual = int(found[np.argmax(counts)])
-    most_common = found[np.argsort(-counts, kind="stable")][:MOST_VALUES]
+    most_common = found[np.argsort(-counts, kind="stable")][:MAX_VALUES]
     rarest_first = most_common[::-1]
-    asked, agreement = content.asked[target], content.agreement[target]
-    failed = np.flatnonzero(asked & (agreement < 1))
+    queried, agreement = content.queried[target], content.agreement[target]
+    failed = np.flatnonzero(queried & (agreement < 1))
     worst_first = failed[np.lexsort((failed, codes[failed] == usual, agreement[failed]))]
-    return TargetFacts(
-        [_value_facts(content, target, int(code)) for code in rarest_first],
+    return TargetSummary(
+        [_summarize_value(content, target, int(code)) for code in rarest_first],
         usual,
-        confirmed_share(asked[None], content.confirmed[target][None], codes[None]),
-        unusual_share(asked, content.confirmed[target], codes, usual),
-        worst_first[:MOST_FAILURES].tolist(),
+        confirmed_share(queried[None], content.confirmed[target][None], codes[None]),
+        unusual_share(queried, content.confirmed[target], codes, usual),
+        worst_first[:MAX_FAILURES].tolist(),
     )
 
 
 def unusual_share(
-    asked: npt.NDArray[np.bool_], confirmed: npt.NDArray[np.bool_], codes: npt.NDArray[Any], usual: int
+    queried: npt.NDArray[np.bool_], confirmed: npt.NDArray[np.bool_], codes: npt.NDArray[Any], usual: int
 ) -> Share | None:
-    """The share confirmed where a target does not have its usual value, which often needs no reason at all."""
+    """The share confirmed where a target does not have its usual value, which often needs no explanation."""
     other = codes != usual
-    return confirmed_share(asked[None, other], confirmed[None, other], codes[None, other])
+    return confirmed_share(queried[None, other], confirmed[None, other], codes[None, other])
 
 
-def _value_facts(content: ReportContent, target: int, code: int) -> ValueFacts:
+def _summarize_value(content: ReportContent, target: int, code: int) -> ValueSummary:
     samples = np.flatnonzero(content.codes[target] == code)
     selected = content.counted[target, samples]
     counts = np.bincount(selected[selected >= 0], minlength=len(content.units))
-    best = np.argsort(-counts, kind="stable")[:MOST_FEATURES]
-    asked, confirmed = content.asked[target, samples], content.confirmed[target, samples]
-    return ValueFacts(
+    best = np.argsort(-counts, kind="stable")[:MAX_FEATURES]
+    queried, confirmed = content.queried[target, samples], content.confirmed[target, samples]
+    return ValueSummary(
         code,
         len(samples),
-        confirmed_share(asked[None], confirmed[None], np.zeros((1, len(samples)))),
+        confirmed_share(queried[None], confirmed[None], np.zeros((1, len(samples)))),
         [(int(unit), int(counts[unit])) for unit in best if counts[unit]],
-        samples[_most_typical(selected, counts, np.where(confirmed, 0, np.where(asked, 2, 1)))].tolist(),
+        samples[_most_typical(selected, counts, np.where(confirmed, 0, np.where(queried, 2, 1)))].tolist(),
     )
 
 
@@ -301,10 +301,10 @@ def _most_typical(
 ) -> npt.NDArray[np.int64]:
     """Samples whose selection others share most; confirmed ones first, those that failed last."""
     shared = np.where(selected >= 0, counts[np.maximum(selected, 0)], 0).sum(axis=1)
-    return np.lexsort((-shared, standing))[:MOST_EXAMPLES]
+    return np.lexsort((-shared, standing))[:MAX_EXAMPLES]
 
 
-MOST_ON_MAP, MOST_PAIRS, MOST_PARTNERS = 40, 30, 5
+MAX_ON_MAP, MAX_PAIRS, MAX_PARTNERS = 40, 30, 5
 
 
 def coupling_map(interactions: npt.NDArray[Any]) -> dict[str, Any] | None:
@@ -312,11 +312,11 @@ def coupling_map(interactions: npt.NDArray[Any]) -> dict[str, Any] | None:
     strength = np.asarray(interactions, dtype=np.float64)
     if len(strength) < 2 or not strength.max() > 0:
         return None
-    strongest = np.argsort(-strength.max(axis=1), kind="stable")[:MOST_ON_MAP]
+    strongest = np.argsort(-strength.max(axis=1), kind="stable")[:MAX_ON_MAP]
     shown = np.sort(strongest)
     order = shown[_alike_together(strength[np.ix_(shown, shown)])]
     first, second = np.triu_indices(len(strength), 1)
-    best = np.argsort(-strength[first, second], kind="stable")[:MOST_PAIRS]
+    best = np.argsort(-strength[first, second], kind="stable")[:MAX_PAIRS]
     pairs = [[int(first[i]), int(second[i]), _short(strength[first[i], second[i]])] for i in best]
     return {
         "outputs": order.tolist(),
@@ -329,7 +329,7 @@ def coupling_map(interactions: npt.NDArray[Any]) -> dict[str, Any] | None:
 def partners(interactions: npt.NDArray[Any], output: int) -> list[list[float]]:
     """The outputs that one is coupled with most, and how strongly."""
     strength = np.asarray(interactions, dtype=np.float64)[output]
-    best = np.argsort(-strength, kind="stable")[:MOST_PARTNERS]
+    best = np.argsort(-strength, kind="stable")[:MAX_PARTNERS]
     return [[int(other), _short(strength[other])] for other in best if strength[other] > 0 and other != output]
 
 

@@ -14,12 +14,12 @@ from sointer.errors import require_extra
 from sointer.viz.report.content import (
     ReportContent,
     Share,
-    TargetFacts,
-    TargetPlaces,
-    TargetWays,
+    TargetLocalities,
+    TargetPaths,
+    TargetSummary,
     coupling_map,
     partners,
-    target_facts,
+    summarize_target,
 )
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -44,7 +44,7 @@ def render_template(name: str, **values: Any) -> str:
     return page
 
 
-AGREES, NOT_ASKED = 250, 255
+AGREEMENT_STEPS, NOT_QUERIED = 250, 255
 
 
 def pack(array: npt.ArrayLike, dtype: str) -> str:
@@ -61,15 +61,17 @@ def pack_samples(content: ReportContent) -> dict[str, Any]:
     """Names, and for every sample what was selected for all targets.
 
     A sample's block holds its features (numbers in `features`) and their values (numbers in `words`), then per target
-    and rank the place in these and the score in steps of the target's largest, then per target that largest
+    and rank the position in these and the score in steps of the target's largest, then per target that largest
     score, the value explained, the agreement, and what more there is: which are needed, effects in steps of the
     largest, where they begin and end, how many are not shown, and the locality.
     """
     n_samples = len(content.samples)
     own = [_sample_units(content, sample) for sample in range(n_samples)]
     present = content.present or [np.zeros(0, dtype=np.int64)] * n_samples
-    placed = [unit for target in content.places or () for place in target.places for unit, _ in place.features]
-    used = np.unique(np.concatenate([*own, *present, np.array(placed, dtype=np.int64)]))
+    in_localities = [
+        unit for target in content.localities or () for one in target.localities for unit, _ in one.features
+    ]
+    used = np.unique(np.concatenate([*own, *present, np.array(in_localities, dtype=np.int64)]))
     words: dict[str, int] = {}
     value_words = [
         [words.setdefault(content.unit_values[sample][unit], len(words)) for unit in own[sample].tolist()]
@@ -78,14 +80,16 @@ def pack_samples(content: ReportContent) -> dict[str, Any]:
     types = {
         "feature": unsigned(len(used)),
         "word": unsigned(len(words)),
-        "place": unsigned(max((len(units) for units in own), default=0)),
+        "position": unsigned(max((len(units) for units in own), default=0)),
         "value": unsigned(len(content.values)),
     }
     blocks = [
         {
             "features": pack(np.searchsorted(used, own[sample]), types["feature"]),
             "words": pack(value_words[sample], types["word"]),
-            "places": pack(_packed_places(content.selected[:, sample], own[sample], types["place"]), types["place"]),
+            "positions": pack(
+                _packed_positions(content.selected[:, sample], own[sample], types["position"]), types["position"]
+            ),
             **_in_steps(content.scores[:, sample], content.selected[:, sample], "steps", "largest"),
             "values": pack(content.codes[:, sample], types["value"]),
             "agreement": pack(_agreement(content.agreement[:, sample]), "u1"),
@@ -94,9 +98,9 @@ def pack_samples(content: ReportContent) -> dict[str, Any]:
             if content.present is None
             else pack(np.searchsorted(used, present[sample]), types["feature"]),
             "needed": None if content.needed is None else pack(content.needed[:, sample], "u1"),
-            **_pushes(content, sample),
+            **_effects(content, sample),
             "more": None if content.n_more is None else pack(content.n_more[:, sample], "<u2"),
-            "locality": None if content.place is None else pack(content.place[:, sample], "u1"),
+            "locality": None if content.locality is None else pack(content.locality[:, sample], "u1"),
         }
         for sample in range(n_samples)
     ]
@@ -116,7 +120,7 @@ def _sample_units(content: ReportContent, sample: int) -> npt.NDArray[np.int64]:
     return units[units >= 0]
 
 
-def _packed_places(selected: npt.NDArray[Any], own: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[Any]:
+def _packed_positions(selected: npt.NDArray[Any], own: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[Any]:
     none = np.iinfo(np.dtype(dtype)).max
     return np.where(selected >= 0, np.searchsorted(own, np.maximum(selected, 0)), none)
 
@@ -130,20 +134,20 @@ def _in_steps(
     return {steps: pack(rounded, kind), largest: pack(most, "<f4")}
 
 
-def _pushes(content: ReportContent, sample: int) -> dict[str, str | None]:
-    pushes = content.pushes
-    if pushes is None:
-        return {"pushes": None, "farthest": None, "base": None, "total": None}
+def _effects(content: ReportContent, sample: int) -> dict[str, str | None]:
+    effects = content.effects
+    if effects is None:
+        return {"effectSteps": None, "largestEffect": None, "base": None, "total": None}
     return {
-        **_in_steps(pushes.effects[:, sample], content.selected[:, sample], "pushes", "farthest", "<i2"),
-        "base": pack(pushes.base[:, sample], "<f4"),
-        "total": pack(pushes.total[:, sample], "<f4"),
+        **_in_steps(effects.effects[:, sample], content.selected[:, sample], "effectSteps", "largestEffect", "<i2"),
+        "base": pack(effects.base[:, sample], "<f4"),
+        "total": pack(effects.total[:, sample], "<f4"),
     }
 
 
 def _agreement(agreement: npt.NDArray[Any]) -> npt.NDArray[Any]:
     # Rounded down, so that nothing short of full agreement looks like it.
-    return np.where(np.isnan(agreement), NOT_ASKED, np.floor(AGREES * np.nan_to_num(agreement)))
+    return np.where(np.isnan(agreement), NOT_QUERIED, np.floor(AGREEMENT_STEPS * np.nan_to_num(agreement)))
 
 
 def render_report(content: ReportContent) -> str:
@@ -156,13 +160,13 @@ def report_data(content: ReportContent) -> dict[str, Any]:
     packed = pack_samples(content)
     number = packed.pop("numberOfUnit")
     output_of = {str(name): i for i, name in enumerate(content.outputs)}
-    facts = [_facts(target_facts(content, target), number) for target in range(len(content.targets))]
+    summaries = [_summary(summarize_target(content, target), number) for target in range(len(content.targets))]
     if content.interactions is not None:
-        for name, fact in zip(content.targets, facts, strict=True):
-            fact["partners"] = partners(content.interactions, output_of[str(name)])
+        for name, summary in zip(content.targets, summaries, strict=True):
+            summary["partners"] = partners(content.interactions, output_of[str(name)])
     return {
         "kinds": list(content.kinds) or [content.kind] * len(content.targets),
-        "thing": content.thing,
+        "unitNoun": content.unit_noun,
         "k": content.k,
         "samples": [str(name) for name in content.samples],
         "targets": [str(name) for name in content.targets],
@@ -171,22 +175,24 @@ def report_data(content: ReportContent) -> dict[str, Any]:
         "texts": None if content.texts is None else list(content.texts),
         "valueSource": "expected" if content.is_expected else "model",
         "far": [int(sample) for sample in content.far],
-        "facts": facts,
+        "summaries": summaries,
         "map": None if content.interactions is None else coupling_map(content.interactions),
-        "start": None if content.pushes is None else content.pushes.start,
-        "places": None if content.places is None else [_places(target, number) for target in content.places],
+        "start": None if content.effects is None else content.effects.start,
+        "localities": None
+        if content.localities is None
+        else [_localities(target, number) for target in content.localities],
         "quality": None if content.quality is None else [[_rounded(one) for one in pair] for pair in content.quality],
-        "ways": {str(target): _ways(ways, number) for target, ways in content.ways.items()},
+        "paths": {str(target): _paths(paths, number) for target, paths in content.paths.items()},
         **packed,
     }
 
 
-def _facts(facts: TargetFacts, number: dict[int, int]) -> dict[str, Any]:
+def _summary(summaries: TargetSummary, number: dict[int, int]) -> dict[str, Any]:
     return {
-        "usual": facts.usual,
-        "confirmed": _share(facts.confirmed),
-        "unusual": _share(facts.unusual),
-        "failures": facts.failures,
+        "usual": summaries.usual,
+        "confirmed": _share(summaries.confirmed),
+        "unusual": _share(summaries.unusual),
+        "failures": summaries.failures,
         "values": [
             {
                 "value": value.code,
@@ -195,38 +201,38 @@ def _facts(facts: TargetFacts, number: dict[int, int]) -> dict[str, Any]:
                 "features": [[number[unit], count] for unit, count in value.features],
                 "examples": value.examples,
             }
-            for value in facts.values
+            for value in summaries.values
         ],
         "partners": [],
     }
 
 
-def _ways(ways: TargetWays, number: dict[int, int]) -> dict[str, Any]:
+def _paths(paths: TargetPaths, number: dict[int, int]) -> dict[str, Any]:
     return {
-        **asdict(ways),
-        "ways": [
+        **asdict(paths),
+        "paths": [
             {
-                "feature": number[way.unit],
-                "n": way.n_samples,
-                "total": round(way.total, 4),
-                "direct": round(way.direct, 4),
-                "through": [[output, round(effect, 4)] for output, effect in way.through],
+                "feature": number[path.unit],
+                "n": path.n_samples,
+                "total": round(path.total, 4),
+                "direct": round(path.direct, 4),
+                "through": [[output, round(effect, 4)] for output, effect in path.through],
             }
-            for way in ways.ways
+            for path in paths.paths
         ],
     }
 
 
-def _places(target: TargetPlaces, number: dict[int, int]) -> dict[str, Any]:
+def _localities(target: TargetLocalities, number: dict[int, int]) -> dict[str, Any]:
     return {
         "decided": target.decided,
-        "places": [
+        "localities": [
             {
-                "where": place.where,
-                "share": round(place.share, 4),
-                "features": [[number[unit], float(f"{relevance:.3g}")] for unit, relevance in place.features],
+                "where": locality.where,
+                "share": round(locality.share, 4),
+                "features": [[number[unit], float(f"{relevance:.3g}")] for unit, relevance in locality.features],
             }
-            for place in target.places
+            for locality in target.localities
         ],
     }
 

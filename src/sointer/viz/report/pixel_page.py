@@ -1,8 +1,7 @@
-"""A page to ask of any pixel of a mask: what made it so? One HTML file that needs nothing else."""
+"""The HTML report on masks: what decided any pixel? One file that needs nothing else."""
 
 from __future__ import annotations
 
-import base64
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +18,14 @@ from sointer.data.labels import Classes, column_labels
 from sointer.errors import InputError, NoOppositeWarning
 from sointer.masking.rows import Queried
 from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
-from sointer.viz.report.page import render_template
-from sointer.viz.report.samples import N_DRAWS, question_budget
+from sointer.viz.report.page import pack, render_template
+from sointer.viz.report.samples import N_DRAWS, verification_budget
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
 
 
-MOST_UNITS = 65535
+MAX_UNITS = 65535
 
 
 def check_pixel_page(content: PixelPageContent) -> None:
@@ -41,7 +40,7 @@ def check_pixel_page(content: PixelPageContent) -> None:
     n, _, height, width = images.shape
     if answers.shape != (n, height, width):
         raise InputError(
-            f"answers has shape {answers.shape}, expected {(n, height, width)}: one answer for each pixel of images."
+            f"answers has shape {answers.shape}, expected {(n, height, width)}: one value for each pixel of images."
         )
     if answers.dtype.kind == "f" and not np.isfinite(answers).all():
         raise InputError("answers has NaN or infinite values, expected finite ones; check the model's masks.")
@@ -74,9 +73,9 @@ def _check_units(content: PixelPageContent) -> None:
             f"units has shape {content.units.shape} and dtype {content.units.dtype}, expected whole numbers from 0 of "
             f"shape {(n, height * width)}: the patch or superpixel of each pixel."
         )
-    if content.n_units > MOST_UNITS:
+    if content.n_units > MAX_UNITS:
         raise InputError(
-            f"the page has {content.n_units} pixels or groups to choose from, expected at most {MOST_UNITS}; make the "
+            f"the page has {content.n_units} pixels or groups to choose from, expected at most {MAX_UNITS}; make the "
             "images smaller."
         )
     selected = content.selected
@@ -88,14 +87,14 @@ def _check_units(content: PixelPageContent) -> None:
         )
 
 
-MOST_FLOAT_LABELS, MOST_LABELS, N_STEPS = 32, 256, 256
+MAX_FLOAT_LABELS, MAX_LABELS, N_STEPS = 32, 256, 256
 NOTHING = 65535
 """Stands for -1 in the page, where pixels are unsigned numbers of two bytes."""
 
 
 @dataclass(frozen=True, eq=False)
 class PixelPageContent:
-    """Images, what the black box says of their pixels, and which pixels made it so."""
+    """Images, what the black box predicts for their pixels, and which pixels decide it."""
 
     images: npt.NDArray[Any]
     """(n, channels, height, width)"""
@@ -107,7 +106,7 @@ class PixelPageContent:
     """(n,)"""
     title: str
     confirmed: npt.NDArray[np.bool_] | None = None
-    """(n, targets) whether the black box says the same on the selected pixels alone."""
+    """(n, targets) whether the black box predicts the same from the selected pixels alone."""
     stride: int = 1
     """Targets are the pixels of every stride-th row and column, along rows; 1: all of them."""
     known: npt.NDArray[np.bool_] | None = None
@@ -173,7 +172,7 @@ def _answers(content: PixelPageContent) -> dict[str, Any]:
     answers = np.asarray(content.answers)
     flat = answers.reshape(-1)
     labels = column_labels(flat)
-    most = MOST_FLOAT_LABELS if flat.dtype.kind == "f" else MOST_LABELS
+    most = MAX_FLOAT_LABELS if flat.dtype.kind == "f" else MAX_LABELS
     if len(labels) <= most:
         codes = Classes(tuple(labels)).encode(flat)
         words = [f"{label:g}" if isinstance(label, float) else str(label) for label in labels]
@@ -196,12 +195,12 @@ def _answers(content: PixelPageContent) -> dict[str, Any]:
 
 def _pack(array: npt.NDArray[Any], dtype: str) -> list[str]:
     """The bytes of each row of an array, as base64."""
-    return [base64.b64encode(np.ascontiguousarray(row).tobytes()).decode("ascii") for row in array.astype(dtype)]
+    return [pack(row, dtype) for row in array]
 
 
-MOST_SHOWN = 50
-MOST_TARGETS = 1024
-EXPLAINED_AT_ONCE = 2**22
+MAX_SHOWN = 50
+MAX_TARGETS = 1024
+MAX_BATCH_VALUES = 2**22
 
 
 def image_page(
@@ -227,21 +226,27 @@ def image_page(
     if sample_names is not None:
         sample_names = check_unique_names(sample_names, n_given, "sample_names")
     chosen = explainer.k if k is None else check_positive_int(k, "k")
-    n_shown = MOST_SHOWN if chosen == "auto" else int(chosen)
+    n_shown = MAX_SHOWN if chosen == "auto" else int(chosen)
     n_shown = min(n_shown, explainer.groups_.n_units)
     stride = stride_of(image)
     targets = [(r, c) for r in range(0, image.height, stride) for c in range(0, image.width, stride)]
     shown = explainer._source(X[:n_samples], None if predicted is None else predicted[:n_samples])
     rows = shown.data
-    n_questions = len(rows) * len(targets) * (N_DRAWS if explainer.removal_.is_random else 1)
-    asks = n_questions <= question_budget(explainer, len(rows), verify, n_questions)
+    n_queries = len(rows) * len(targets) * (N_DRAWS if explainer.removal_.is_random else 1)
+    verifies = n_queries <= verification_budget(explainer, len(rows), verify, n_queries)
     selected, confirmed, known = [], [], []
     for i in range(len(rows)):
         parts = [
             _explained(
-                explainer, X[i : i + 1], shown.answers[i : i + 1], some, n_shown, asks, only_needed=chosen == "auto"
+                explainer,
+                X[i : i + 1],
+                shown.answers[i : i + 1],
+                batch,
+                n_shown,
+                verifies,
+                only_needed=chosen == "auto",
             )
-            for some in _parts(targets, image)
+            for batch in _batches(targets, image)
         ]
         selected.append(np.concatenate([part[0] for part in parts]))
         confirmed.append(np.concatenate([part[1] for part in parts]))
@@ -252,7 +257,7 @@ def image_page(
         selected=np.stack(selected),
         names=[f"image {i}" for i in range(len(rows))] if sample_names is None else list(sample_names)[: len(rows)],
         title=title,
-        confirmed=np.stack(confirmed) if asks else None,
+        confirmed=np.stack(confirmed) if verifies else None,
         known=np.stack(known),
         quality=_quality(explainer),
         stride=stride,
@@ -264,13 +269,13 @@ def image_page(
 def stride_of(image: ImageShape) -> int:
     """Of large images not every pixel is explained, but those of every so many rows and columns."""
     stride = 1
-    while -(-image.height // stride) * -(-image.width // stride) > MOST_TARGETS:
+    while -(-image.height // stride) * -(-image.width // stride) > MAX_TARGETS:
         stride *= 2
     return stride
 
 
-def _parts(targets: list[tuple[int, int]], image: ImageShape) -> list[list[tuple[int, int]]]:
-    size = max(1, EXPLAINED_AT_ONCE // image.n_columns)
+def _batches(targets: list[tuple[int, int]], image: ImageShape) -> list[list[tuple[int, int]]]:
+    size = max(1, MAX_BATCH_VALUES // image.n_columns)
     return [targets[start : start + size] for start in range(0, len(targets), size)]
 
 
@@ -280,7 +285,7 @@ def _explained(
     answer: NDArray[Any],
     targets: list[tuple[int, int]],
     k: int,
-    asks: bool,
+    verifies: bool,
     *,
     only_needed: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
@@ -288,7 +293,7 @@ def _explained(
     many = explainer.input_format_.rows(one, np.zeros(len(targets), dtype=np.int64))
     predicted = Queried(np.repeat(answer, len(targets), axis=0))  # what was given was checked before
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoOppositeWarning)  # the page says it of every pixel
+        warnings.simplefilter("ignore", NoOppositeWarning)  # the page marks every such pixel
         explanation = explainer.explain(many, np.array(targets), k=k, predicted=predicted)
     selected = np.full((len(targets), k), -1)
     selected[:, : explanation.selected.shape[1]] = explanation.selected
@@ -296,7 +301,7 @@ def _explained(
         needed = np.take_along_axis(explanation.needed, np.maximum(selected, 0), axis=1)
         selected = np.where(needed, selected, -1)
     known = np.ones(len(targets), dtype=bool) if explanation.n_opposite is None else explanation.n_opposite > 0
-    if not asks:
+    if not verifies:
         return selected, np.zeros(len(targets), dtype=bool), known
     rows = np.arange(len(targets))
     agreement = explanation.source.agreement(

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
 
 
-FEW_LOOKED_AT, MOST_COUNTS = 100_000, 200
+N_VALUES_CHECKED, MAX_COUNTS = 100_000, 200
 
 
-def names_of_samples(X: Any, given: Sequence[str] | None) -> list[str]:
+def sample_names_of(X: Any, given: Sequence[str] | None) -> list[str]:
     """The caller's names, or the labels of the rows where they are all different, or their numbers."""
     n = n_rows(X)
     if given is not None:
@@ -30,14 +30,14 @@ def names_of_samples(X: Any, given: Sequence[str] | None) -> list[str]:
     return [str(name) for name in names]
 
 
-def drawn(n_given: int, n: int) -> NDArray[np.int64]:
+def sample_indices(n_given: int, n: int) -> NDArray[np.int64]:
     """All rows, or some drawn at random, in their order."""
     if n >= n_given:
         return np.arange(n_given)
     return np.sort(np.random.default_rng(0).permutation(n_given)[:n])
 
 
-def n_own(source: Source) -> NDArray[np.integer[Any]]:
+def n_selectable(source: Source) -> NDArray[np.integer[Any]]:
     """At most how many units of each sample can be selected."""
     if is_sparse(source.data) and source.removal.keeps_zeros:
         return np.asarray(np.diff(source.data.indptr))
@@ -46,7 +46,7 @@ def n_own(source: Source) -> NDArray[np.integer[Any]]:
 
 def holds_counts(source: Source) -> bool:
     """Whether few different numbers occur, so that each needs to be spelt out once only."""
-    return is_sparse(source.data) and len(np.unique(source.data.data[:FEW_LOOKED_AT])) <= MOST_COUNTS
+    return is_sparse(source.data) and len(np.unique(source.data.data[:N_VALUES_CHECKED])) <= MAX_COUNTS
 
 
 def present(source: Source) -> list[NDArray[np.int64]] | None:
@@ -58,17 +58,17 @@ def present(source: Source) -> list[NDArray[np.int64]] | None:
 
 
 N_DRAWS = 10
-"""Questions about one explanation, where removal is random."""
+"""Queries per explanation, where removal is random."""
 
 
-def can_answer(explainer: Explainer, n_rows: int) -> bool:
-    """Whether there is a black box that may still be asked about every row."""
+def can_query(explainer: Explainer, n_rows: int) -> bool:
+    """Whether there is a black box that may still be queried with every row."""
     black_box = explainer.black_box_
     return black_box is not None and (black_box.remaining is None or black_box.remaining >= n_rows)
 
 
-def question_budget(explainer: Explainer, n_rows: int, verify: bool | int | None, n_wanted: int) -> int:
-    """Rows that may be sent to confirm explanations, once the black box has been asked about every whole row.
+def verification_budget(explainer: Explainer, n_rows: int, verify: bool | int | None, n_wanted: int) -> int:
+    """Rows that may be sent to confirm explanations, once the black box has been queried with every unmasked row.
 
     verify=None allows as many as fit needed, which the model's owner has agreed to before.
     """
@@ -83,7 +83,7 @@ def question_budget(explainer: Explainer, n_rows: int, verify: bool | int | None
     return allowed if black_box.remaining is None else max(0, min(allowed, black_box.remaining - n_rows))
 
 
-def samples_to_ask(codes: NDArray[Any], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def samples_to_verify(codes: NDArray[Any], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """At most n samples of one target, drawn at random: half of them, if there are as many, with an unusual value."""
     if n >= len(codes):
         return np.arange(len(codes))
@@ -94,19 +94,26 @@ def samples_to_ask(codes: NDArray[Any], n: int, rng: np.random.Generator) -> NDA
     return np.sort(np.concatenate([unusual[:n_unusual], usual[: n - n_unusual]]))
 
 
-MOST_BYTES, FOR_THE_REST, BASE64 = 4_700_000, 150_000, 4 / 3
-PER_EFFECTS = 15
-PER_TARGET, PER_NUMBER, PER_VALUE, PER_COUNT, PER_NAME, PER_FACT = 6, 4, 17, 8, 20, 1_500
-PER_LETTER = 1.1
-LONGEST_TEXT = 4_000
-FEWEST_SAMPLES = 10
+MAX_BYTES, OVERHEAD_BYTES, BASE64 = 4_700_000, 150_000, 4 / 3
+BYTES_PER_EFFECTS = 15
+BYTES_PER_TARGET, BYTES_PER_NUMBER, BYTES_PER_VALUE, BYTES_PER_COUNT, BYTES_PER_NAME, BYTES_PER_SUMMARY = (
+    6,
+    4,
+    17,
+    8,
+    20,
+    1_500,
+)
+BYTES_PER_LETTER = 1.1
+MAX_TEXT_LENGTH = 4_000
+MIN_SAMPLES = 10
 
 
 def samples_that_fit(
     n_targets: int,
     k: int,
     n_units: int,
-    n_own: NDArray[np.integer[Any]],
+    n_selectable: NDArray[np.integer[Any]],
     *,
     counts: bool = False,
     numbers: bool = False,
@@ -115,27 +122,31 @@ def samples_that_fit(
 ) -> int:
     """How many samples, with a selection for each target, fit in beside names and sums; at least ten.
 
-    n_own : (samples,) how many units of each can be selected. counts : their values are few, such as 1 and 2.
-    numbers : there are numbers behind the targets' values. effects : they, and what is needed, are told.
+    n_selectable : (samples,) how many units of each can be selected. counts : their values are few, such as 1 and 2.
+    numbers : there are numbers behind the targets' values. effects : they, and what is needed, are included.
     """
-    most = np.minimum(n_own, n_targets * k)
-    place = 1 if most.max(initial=0) < 255 else 2
-    per_target = (place + 1) * k + PER_TARGET + (PER_NUMBER if numbers else 0)
+    n_shown_units = np.minimum(n_selectable, n_targets * k)
+    position_bytes = 1 if n_shown_units.max(initial=0) < 255 else 2
+    per_target = (position_bytes + 1) * k + BYTES_PER_TARGET + (BYTES_PER_NUMBER if numbers else 0)
     if effects:
-        per_target += 3 * k + PER_EFFECTS
-    each = n_targets * per_target * BASE64 + float(most.mean()) * (PER_COUNT if counts else PER_VALUE) + 200
+        per_target += 3 * k + BYTES_PER_EFFECTS
+    each = (
+        n_targets * per_target * BASE64
+        + float(n_shown_units.mean()) * (BYTES_PER_COUNT if counts else BYTES_PER_VALUE)
+        + 200
+    )
     if texts:
-        each += PER_LETTER * sum(map(_escaped, texts)) / len(texts)
-    room = MOST_BYTES - FOR_THE_REST - PER_FACT * n_targets - PER_NAME * min(n_units, 50_000)
-    return max(FEWEST_SAMPLES, int(room / each))
+        each += BYTES_PER_LETTER * sum(map(_escaped, texts)) / len(texts)
+    page_budget = MAX_BYTES - OVERHEAD_BYTES - BYTES_PER_SUMMARY * n_targets - BYTES_PER_NAME * min(n_units, 50_000)
+    return max(MIN_SAMPLES, int(page_budget / each))
 
 
 def cut_texts(texts: Sequence[str]) -> list[str]:
     """Long documents without their ends."""
-    return [text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} …" for text in texts]
+    return [text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]} …" for text in texts]
 
 
 def _escaped(text: str) -> int:
     """How many bytes a text takes, letters beyond ASCII being spelt out."""
-    shown = text[:LONGEST_TEXT]
+    shown = text[:MAX_TEXT_LENGTH]
     return len(shown) + 5 * sum(ord(letter) > 126 for letter in shown)

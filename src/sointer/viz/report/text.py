@@ -1,4 +1,4 @@
-"""What a report says before it shows anything: how good explanations are, what they mean, and what they do not."""
+"""The text of a report: how good explanations are, what they mean, and what they do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
 
 
-POORLY_CONFIRMED, MOST_NAMED = 0.8, 8
+MIN_CONFIRMED, MAX_NAMED = 0.8, 8
 REMOVED = {
     "zero": "is set to 0",
     "mean": "is set to its mean in the training data",
@@ -30,29 +30,29 @@ REMOVED = {
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """What the words are about."""
+class ReportStats:
+    """What the text of a report is about."""
 
     targets: list[str]
     codes: NDArray[np.int64]
     """(targets, samples) which value is explained, by number."""
-    asked: NDArray[np.bool_]
+    queried: NDArray[np.bool_]
     confirmed: NDArray[np.bool_]
     k: int | Literal["auto"]
     n_given: int
     """Samples that there were to choose from."""
     too_many: bool
     """Whether fewer are shown than were wanted."""
-    knows_answers: bool
+    has_predictions: bool
     """Whether what is explained is what the model predicts."""
     n_queries: int
     n_followed: int
-    """Targets whose ways through other outputs are shown."""
+    """Targets whose paths through other outputs are shown."""
     n_far: int = 0
     """Samples unlike the training data."""
     has_effects: bool = False
-    """Whether it is known which way features push."""
-    has_idle: bool = False
+    """Whether it is known the sign of effects."""
+    has_unneeded: bool = False
     """Whether features are shown that are not needed."""
 
     @property
@@ -60,26 +60,26 @@ class Told:
         return int(self.codes.shape[1])
 
 
-def lead_of(explainer: Explainer, told: Told) -> str:
+def lead_of(explainer: Explainer, stats: ReportStats) -> str:
     """One sentence on what is explained."""
     name = "the model" if explainer.black_box_ is None else f"the model “{explainer.black_box_.name}”"
-    n_targets, n_samples = len(told.targets), told.n_samples
-    of_all = f" of {told.n_given:,}" if told.n_given > n_samples else ""
-    thing = "words" if explainer.text_ is not None else "features"
-    which = f"those of {explainer.groups_.n_units:,} {thing}"
-    if told.k != "auto":
-        which = f"the {told.k} of {explainer.groups_.n_units:,} {thing}"
+    n_targets, n_samples = len(stats.targets), stats.n_samples
+    of_all = f" of {stats.n_given:,}" if stats.n_given > n_samples else ""
+    unit = "words" if explainer.text_ is not None else "features"
+    which = f"those of {explainer.groups_.n_units:,} {unit}"
+    if stats.k != "auto":
+        which = f"the {stats.k} of {explainer.groups_.n_units:,} {unit}"
     return (
         f"For {_many(n_samples, 'sample')}{of_all} and {_many(n_targets, 'output')} of {name}: {which} that decide "
-        f"what it {'predicts' if told.knows_answers else 'is expected to predict'}."
+        f"what it {'predicts' if stats.has_predictions else 'is expected to predict'}."
     )
 
 
-def cards_of(explainer: Explainer, told: Told) -> list[Card]:
+def cards_of(explainer: Explainer, stats: ReportStats) -> list[Card]:
     """The numbers at the top."""
     cards = []
-    stratum = told.codes + (told.codes.max(initial=0) + 1) * np.arange(len(told.targets))[:, None]
-    overall = confirmed_share(told.asked, told.confirmed, stratum)
+    stratum = stats.codes + (stats.codes.max(initial=0) + 1) * np.arange(len(stats.targets))[:, None]
+    overall = confirmed_share(stats.queried, stats.confirmed, stratum)
     meaning = (
         "Confirmed: shown nothing but the selected features (the others removed), the model predicts the same as "
         "before; where removal is random, in all of ten draws. In 95 of 100 reports, the interval holds the share "
@@ -87,9 +87,9 @@ def cards_of(explainer: Explainer, told: Told) -> list[Card]:
     )
     if overall is not None:
         cards.append(Card("explanations confirmed", _percent(overall.share), _interval(overall), meaning))
-        unusual = told.asked & ~_usual(told.codes)
-        rare = confirmed_share(unusual, told.confirmed & unusual, np.where(_usual(told.codes), -1, stratum))
-        if rare is not None and len(np.unique(told.codes)) > 1:
+        unusual = stats.queried & ~_usual(stats.codes)
+        rare = confirmed_share(unusual, stats.confirmed & unusual, np.where(_usual(stats.codes), -1, stratum))
+        if rare is not None and len(np.unique(stats.codes)) > 1:
             why = "Of each output, only the samples with another value than its most common one. " + meaning
             cards.append(Card("confirmed, unusual values", _percent(rare.share), _interval(rare), why))
     else:
@@ -110,12 +110,13 @@ def cards_of(explainer: Explainer, told: Told) -> list[Card]:
         cards.append(Card("skill", _percent(max(skill, 0)), "of the errors of guessing avoided", why))
     n_fit = getattr(explainer, "n_queries_", None)
     why = "Rows sent to the model: while the explainer was fitted, and for this report."
-    asked = "" if n_fit is None else f"{n_fit:,}"
-    cards.append(Card("queries", asked or "–", f"in fit; {told.n_queries:,} for this report", why))
+    cards.append(
+        Card("queries", "–" if n_fit is None else f"{n_fit:,}", f"in fit; {stats.n_queries:,} for this report", why)
+    )
     return cards
 
 
-def says_of(explainer: Explainer, told: Told) -> list[str]:
+def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
     """What explanations mean, and what they do not, a sentence each."""
     name = explainer.removal_.name
     how = REMOVED.get(name, f"is replaced by the function {name!r} of the explainer's owner")
@@ -123,43 +124,43 @@ def says_of(explainer: Explainer, told: Told) -> list[str]:
         how += " (a category: to its most frequent value)"
     if explainer.text_ is not None and name == "zero":
         how = "is deleted from the text"
-    thing = "word" if explainer.text_ is not None else "feature"
-    says = [
-        f"The {thing}s shown are those that suffice: keep them, remove the others, and the model should still predict "
-        f"the same. A removed {thing} {how}.",
+    unit = "word" if explainer.text_ is not None else "feature"
+    notes = [
+        f"The {unit}s shown are those that suffice: keep them, remove the others, and the model should still predict "
+        f"the same. A removed {unit} {how}.",
         "What suffices need not be the only reason. Others may suffice too, and what the model relies on is not what "
         "causes things in the world: changing a feature there may change nothing, or something else.",
-        f"Relevance (grey bars) says how much the output depends on a {thing} here. It has no sign.",
+        f"Relevance (grey bars) shows how much the output depends on a {unit} here. It has no sign.",
     ]
-    if told.has_effects:
+    if stats.has_effects:
         start = effects_from(explainer.removal_.name, is_text=explainer.text_ is not None)
-        says.append(
-            f"Effects (blue and orange bars) say which way a {thing} pushes the output, and how far: a number in its "
+        notes.append(
+            f"Effects (blue and orange bars) show which way a {unit} pushes the output, and how far: a number in its "
             f"own unit, a probability as such, a label as the probability of the label explained. Together they lead "
             f"from what it is {start} to what the explainer expects for the sample."
         )
-    if told.has_idle:
-        says.append(
-            f"Hollow bars are of {thing}s that are not needed: they are there only because k={told.k} asked for as "
-            "many. They are not counted anywhere."
+    if stats.has_unneeded:
+        notes.append(
+            f"Hollow bars are of {unit}s that are not needed: they are shown only because k={stats.k}. "
+            "They are not counted."
         )
-    if told.knows_answers:
-        says.append("The values explained are what the model predicts.")
+    if stats.has_predictions:
+        notes.append("The values explained are what the model predicts.")
     else:
-        says.append(
+        notes.append(
             "The model was not queried: the values explained are those that the explainer expects it to predict, which "
             "is not always what it predicts. Nothing here was confirmed. Write the report with the model, or with "
             "predicted=, to explain what it predicts."
         )
-    if told.n_followed:
-        says.append(
-            f"Ways through other outputs were followed for {_many(told.n_followed, 'output')}, those that depend most "
-            "on others. The explainer's copy of the model says them, and the model cannot confirm them."
+    if stats.n_followed:
+        notes.append(
+            f"Paths through other outputs were followed for {_many(stats.n_followed, 'output')}, those that "
+            "depend most on others. They come from the explainer's copy of the model; the model cannot confirm them."
         )
-    return says
+    return notes
 
 
-def warnings_of(explainer: Explainer, told: Told) -> list[str]:
+def warnings_of(explainer: Explainer, stats: ReportStats) -> list[str]:
     """What to be careful about."""
     warnings = []
     skill = getattr(explainer, "held_out_skill_", None)
@@ -169,48 +170,48 @@ def warnings_of(explainer: Explainer, told: Told) -> list[str]:
             "wrong. Fit with a larger query_budget or more data."
         )
     constant = set(np.array(explainer.output_names_, dtype=object)[explainer.outputs_.constant].tolist())
-    never = [name for name in told.targets if name in constant]
+    never = [name for name in stats.targets if name in constant]
     if never:
         warnings.append(
-            f"These outputs never changed while the explainer learned, so nothing decides them: {_some(never)}."
+            f"These outputs never changed while the explainer learned, so nothing decides them: {_first(never)}."
         )
     poor = [
         explainer.output_names_[target]
         for target in explainer.targets_
-        if explainer.output_names_[target] in told.targets
+        if explainer.output_names_[target] in stats.targets
         and (of_output := getattr(explainer, "output_skill_", None)) is not None
         and of_output[target] < POOR_SKILL
     ]
     if poor and (skill is None or skill >= POOR_SKILL):
         warnings.append(
-            f"The explainer has learned little of these outputs (skill below {_percent(POOR_SKILL)}), so what is said "
-            f"of them may be wrong: {_some(poor)}."
+            f"The explainer has learned little of these outputs (skill below {_percent(POOR_SKILL)}), so their "
+            f"explanations may be wrong: {_first(poor)}."
         )
     weak = []
-    for name, codes, asked, confirmed in zip(told.targets, told.codes, told.asked, told.confirmed, strict=True):
-        share = unusual_share(asked, confirmed, codes, int(np.bincount(codes).argmax()))
-        if share is not None and share.high < POORLY_CONFIRMED:
+    for name, codes, queried, confirmed in zip(stats.targets, stats.codes, stats.queried, stats.confirmed, strict=True):
+        share = unusual_share(queried, confirmed, codes, int(np.bincount(codes).argmax()))
+        if share is not None and share.high < MIN_CONFIRMED:
             weak.append(name)
     if weak:
         warnings.append(
-            f"For these outputs the model surely confirms fewer than {_percent(POORLY_CONFIRMED)} of the explanations "
-            f"of unusual values: {_some(weak)}."
+            f"For these outputs the model confirms clearly fewer than {_percent(MIN_CONFIRMED)} of the explanations "
+            f"of unusual values: {_first(weak)}."
         )
-    if told.n_far:
+    if stats.n_far:
         warnings.append(
-            f"{_many(told.n_far, 'sample')} of {told.n_samples:,} {'lies' if told.n_far == 1 else 'lie'} far from the "
-            "data that the explainer learned from, of which at most 1 % would be called so; trust what is said there "
-            "only if it is confirmed. They are marked."
+            f"{_many(stats.n_far, 'sample')} of {stats.n_samples:,} {'lies' if stats.n_far == 1 else 'lie'} far from "
+            "the training data (of which at most 1 % would be flagged); trust their explanations only if they are "
+            "confirmed. They are marked."
         )
-    n_asked, n_all = int(told.asked.sum()), told.asked.size
-    if told.knows_answers and n_asked < n_all:
+    n_queried, n_all = int(stats.queried.sum()), stats.queried.size
+    if stats.has_predictions and n_queried < n_all:
         warnings.append(
-            f"The model was queried to confirm {n_asked:,} of {n_all:,} explanations; report(..., verify=True) checks "
-            "all."
+            f"The model was queried to confirm {n_queried:,} of {n_all:,} explanations; "
+            "report(..., verify=True) checks all."
         )
-    if told.too_many:
+    if stats.too_many:
         warnings.append(
-            f"Only {told.n_samples:,} samples are shown, to keep the file small; choose fewer targets or a smaller k "
+            f"Only {stats.n_samples:,} samples are shown, to keep the file small; choose fewer targets or a smaller k "
             "to see more."
         )
     return warnings
@@ -223,11 +224,11 @@ def _usual(codes: Any) -> Any:
 
 
 def _interval(share: Share) -> str:
-    return f"95 % interval {_percent(share.low)} to {_percent(share.high)}, {share.n_asked:,} checked"
+    return f"95 % interval {_percent(share.low)} to {_percent(share.high)}, {share.n_queried:,} checked"
 
 
 def _percent(share: float) -> str:
-    """With a decimal near 0 and 100, so that neither is said of what is only close to it."""
+    """With a decimal near 0 and 100, so that values close to them are not rounded to them."""
     return f"{share:.{1 if 0 < share < 0.095 or 0.985 < share < 1 else 0}%}".replace("%", " %")
 
 
@@ -235,24 +236,24 @@ def _many(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
-LONGEST, MOST_MEMBERS = 60, 4
+MAX_LENGTH, MAX_MEMBERS = 60, 4
 
 
-def in_words(value: Any) -> str:
-    """A number with four digits, anything else as it is, if it is not too long."""
+def format_value(value: Any) -> str:
+    """A number with four significant digits, anything else as text, shortened if too long."""
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
     text = str(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
 
 
-class UnitWords:
-    """Looks up what a sample has in a feature, or in each feature of a group."""
+class UnitValues:
+    """The values of a sample's units as text: of a feature, or of each feature of a group."""
 
     def __init__(self, source: Source) -> None:
         self._names = source.input_format.feature_names
@@ -268,9 +269,9 @@ class UnitWords:
         """The value of one unit of one sample."""
         members = self._groups.members[unit].tolist() if isinstance(self._groups, FixedGroups) else [unit]
         if len(members) == 1:
-            return in_words(self._value(sample, members[0]))
-        shown = [f"{self._names[j]}={in_words(self._value(sample, j))}" for j in members[:MOST_MEMBERS]]
-        return ", ".join(shown) + (f" and {len(members) - MOST_MEMBERS} more" if len(members) > MOST_MEMBERS else "")
+            return format_value(self._value(sample, members[0]))
+        shown = [f"{self._names[j]}={format_value(self._value(sample, j))}" for j in members[:MAX_MEMBERS]]
+        return ", ".join(shown) + (f" and {len(members) - MAX_MEMBERS} more" if len(members) > MAX_MEMBERS else "")
 
     def _value(self, sample: int, feature: int) -> Any:
         if not self._is_frame:

@@ -1,4 +1,4 @@
-"""From an explainer and samples to a report: what is asked, what is shown."""
+"""Write a report from an explainer and samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 
-@unwarned()  # the page says which samples are far
+@unwarned()  # the page marks which samples are far
 def write_report(
     explainer: Explainer,
     X: Any,
@@ -44,38 +44,26 @@ def write_report(
     for name, value in (("verify", verify), ("paths", paths)):
         if not (value is None or isinstance(value, bool) or (is_integer(value) and int(value) >= 0)):
             raise InputError(f"report: {name} must be True, False or a whole number of at least 0, got {value!r}.")
+    shared: dict[str, Any] = {
+        "n_samples": n_samples,
+        "k": k,
+        "predicted": predicted,
+        "verify": verify,
+        "sample_names": sample_names,
+    }
     if explainer.input_format_.image is None:
-        page = table_page(
-            explainer,
-            X,
-            targets=targets,
-            n_samples=n_samples,
-            k=k,
-            predicted=predicted,
-            verify=verify,
-            title=title or "What made the model say so?",
-            sample_names=sample_names,
-            paths=paths,
-        )
+        title = title or "What decides the model's predictions?"
+        page = table_page(explainer, X, targets=targets, title=title, paths=paths, **shared)
     else:
         if targets is not None:
             raise InputError("report: targets is for tables and texts; on the page of masks every pixel is a target.")
-        page = image_page(
-            explainer,
-            X,
-            n_samples=n_samples,
-            k=k,
-            predicted=predicted,
-            verify=verify,
-            title=title or "What made this pixel so?",
-            sample_names=sample_names,
-        )
+        page = image_page(explainer, X, title=title or "What decides this pixel?", **shared)
     written.write_text(page, encoding="utf-8")
     return written
 
 
 def _writable(path: str | PathLike[str]) -> Path:
-    """The path, if a file can be put there: better known before the model is asked than after."""
+    """The path, if a file can be put there: better known before the model is queried than after."""
     written = Path(path)
     if written.is_dir():
         raise InputError(

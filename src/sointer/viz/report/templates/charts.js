@@ -1,5 +1,5 @@
 "use strict";
-// Pictures as inline SVG: the map of coupled outputs, and the ways of features to a target.
+// Pictures as inline SVG: the map of coupled outputs, and the paths of features to a target.
 const sointerCharts = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const draw = (name, attributes = {}, text) => {
@@ -46,11 +46,11 @@ const sointerCharts = (() => {
   };
 
   // Features at the left, the target at the right, other outputs between; lines as wide as the effects.
-  const flow = (ways, features, outputs, target) => {
-    const largest = Math.max(...ways.map((way) => Math.abs(way.total)), 1e-9), most = 22, step = 40;
+  const flow = (paths, features, outputs, target) => {
+    const largest = Math.max(...paths.map((path) => Math.abs(path.total)), 1e-9), most = 22, step = 40;
     const shown = (effect) => Math.abs(effect) >= 0.06 * largest;
-    const between = [...new Set(ways.flatMap((way) => way.through.filter(([, effect]) => shown(effect)).map(([output]) => output)))];
-    const rows = Math.max(ways.length, between.length, 2), height = rows * step + 10, [left, middle, right] = [190, 400, 610];
+    const between = [...new Set(paths.flatMap((path) => path.through.filter(([, effect]) => shown(effect)).map(([output]) => output)))];
+    const rows = Math.max(paths.length, between.length, 2), height = rows * step + 10, [left, middle, right] = [190, 400, 610];
     const place = (i, n) => 5 + step * (rows - n) / 2 + step * (i + 0.5);
     const svg = draw("svg", { viewBox: `0 0 800 ${height}`, class: "flow", role: "img",
       "aria-label": `How features reach ${target}: directly or through other outputs; the table has the same numbers` });
@@ -59,10 +59,10 @@ const sointerCharts = (() => {
       "stroke-width": Math.max(1, 14 * Math.min(1, Math.abs(effect) / largest)).toFixed(1) }));
     const end = place(0, 1), levels = new Map(between.map((output, i) => [output, place(i, between.length)]));
     const carried = new Map();
-    ways.forEach((way, i) => {
-      const y = place(i, ways.length);
-      if (shown(way.direct)) line(left, y, right, end, way.direct, "direct");
-      for (const [output, effect] of way.through) if (shown(effect)) {
+    paths.forEach((path, i) => {
+      const y = place(i, paths.length);
+      if (shown(path.direct)) line(left, y, right, end, path.direct, "direct");
+      for (const [output, effect] of path.through) if (shown(effect)) {
         line(left, y, middle, levels.get(output), effect, "through");
         if (Math.abs(effect) > Math.abs(carried.get(output) || 0)) carried.set(output, effect);
       }
@@ -74,7 +74,7 @@ const sointerCharts = (() => {
       label.append(draw("title", {}, name));
       svg.append(draw("rect", { x: from, y: y - 13, width, height: 26, rx: 6 }), label);
     };
-    ways.forEach((way, i) => node(left, place(i, ways.length), features[way.feature], "end"));
+    paths.forEach((path, i) => node(left, place(i, paths.length), features[path.feature], "end"));
     for (const [output, y] of levels) node(middle, y, outputs[output], "middle");
     node(right, end, target, "start");
     return svg;

@@ -68,11 +68,11 @@ const sointerExplanation = (() => {
       const name = feature.href ? make("a", { kind: "name", text: feature.name, href: feature.href })
         : make("span", { kind: "name", text: feature.name });
       name.title = feature.name;
-      const told = [`relevance ${number(feature.score)}`, idle ? "not needed" : "", effects ? `effect ${signed(feature.effect)}` : ""].filter(Boolean).join(", ");
-      const line = make("li", { kind: idle ? "idle" : "", title: told }, name,
+      const detail = [`relevance ${number(feature.score)}`, idle ? "not needed" : "", effects ? `effect ${signed(feature.effect)}` : ""].filter(Boolean).join(", ");
+      const line = make("li", { kind: idle ? "idle" : "", title: detail }, name,
         make("span", { kind: "value", text: valued(record, feature), title: feature.value }), make("span", { kind: "track" }, bar));
       if (effects) line.append(pushBar(feature.effect, farthest), make("span", { kind: `effect ${side(feature.effect)}`, text: signed(feature.effect) }));
-      line.append(make("span", { kind: "unseen", text: told }));
+      line.append(make("span", { kind: "unseen", text: detail }));
       list.append(line);
     }
     if (effects && record.features.length) list.append(make("li", { kind: "rest", title: `effect of everything that is not listed: ${signed(effects.others)}` },
@@ -87,10 +87,10 @@ const sointerExplanation = (() => {
     const parts = [], effects = record.effects, idle = record.features.filter((feature) => feature.needed === false).length;
     if (effects) {
       const total = effects.base + effects.others + record.features.reduce((sum, feature) => sum + feature.effect, 0);
-      const told = record.number !== undefined && record.number !== null && record.valueSource !== "expected" ? `; the model predicts ${number(record.number)}` : "";
-      parts.push(make("p", { kind: "from-to", text: `${capital(effects.on)} is ${number(effects.base)} ${effects.start ?? "on average"}; all effects lead to ${number(total)}${told}.` }));
+      const predicted = record.number !== undefined && record.number !== null && record.valueSource !== "expected" ? `; the model predicts ${number(record.number)}` : "";
+      parts.push(make("p", { kind: "from-to", text: `${capital(effects.on)} is ${number(effects.base)} ${effects.start ?? "on average"}; all effects lead to ${number(total)}${predicted}.` }));
     }
-    if (idle) parts.push(make("p", { kind: "idle-note", text: `Hollow: not needed (${idle}), shown only because as many were asked for.` }));
+    if (idle) parts.push(make("p", { kind: "idle-note", text: `Hollow: not needed (${idle}), shown only because k was set to as many.` }));
     if (record.more) parts.push(make("p", { kind: "idle-note", text: `${record.more} more ${record.more === 1 ? "is" : "are"} needed that ${record.more === 1 ? "is" : "are"} not listed.` }));
     if (record.place) {
       const { where, share } = record.place;

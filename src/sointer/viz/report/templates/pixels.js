@@ -113,8 +113,8 @@
   };
 
   const show = () => {
-    const view = look(), [photo, labels] = baseOf(view.i), thing = data.units ? "group" : "pixel";
-    const many = (n) => `${n} ${thing}${n === 1 ? "" : "s"}`;
+    const view = look(), [photo, labels] = baseOf(view.i), unit = data.units ? "group" : "pixel";
+    const many = (n) => `${n} ${unit}${n === 1 ? "" : "s"}`;
     draw(image, photo, view, true);
     draw(mask, labels, view, false);
     [...strip.children].forEach((button, i) => button.setAttribute("aria-current", String(i === view.i)));
@@ -122,8 +122,8 @@
     say(byId("answer"), "The model predicts that ", { kind: "red", text: `pixel (${view.row}, ${view.column})` }, " is ",
       { text: view.answer }, ".");
     say(byId("because"), ...(view.units.length ? ["Because of the ", { kind: "green", text: many(view.units.length) },
-      " in green."] : [`No ${thing} was chosen for it.`]));
-    const check = byId("check"), whole = view.units.length < view.total ? ` (asked with all ${view.total})` : "";
+      " in green."] : [`No ${unit} was chosen for it.`]));
+    const check = byId("check"), whole = view.units.length < view.total ? ` (checked with all ${view.total})` : "";
     check.className = view.confirmed === null ? "" : view.confirmed ? "yes" : "no";
     say(check, view.confirmed === null ? "" : view.confirmed
       ? `✓ Confirmed: shown nothing else, the model predicts the same${whole}.`

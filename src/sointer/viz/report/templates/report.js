@@ -22,11 +22,11 @@
     return agreement === null ? ["○", "not checked"] : agreement === 1 ? ["✓", "confirmed"] : ["✗", "not confirmed"];
   };
 
-  const placeOf = (sample, target) => {
+  const localityOf = (sample, target) => {
     const { locality } = packed.block(sample);
-    if (!data.places || !locality) return null;
-    const { places } = data.places[target];
-    return places.length > 1 ? places[locality[target]] : null;
+    if (!data.localities || !locality) return null;
+    const { localities } = data.localities[target];
+    return localities.length > 1 ? localities[locality[target]] : null;
   };
   // In the unit of the output: the number, the probability, or the probability of the label explained.
   const effectsOf = (sample, target) => {
@@ -42,7 +42,7 @@
       number: ["probability", "continuous"].includes(data.kinds[target]) ? packed.numberOf(sample, target) : null,
       features: packed.chosen(sample, target).map(({ feature, value, score, needed, effect }) => ({
         name: data.features[feature], value, score, needed, effect, href: featureLink(feature) })),
-      effects: effectsOf(sample, target), more: more ? more[target] : 0, place: placeOf(sample, target),
+      effects: effectsOf(sample, target), more: more ? more[target] : 0, place: localityOf(sample, target),
       confirmed: agreement === null ? null : agreement === 1, agreement, far: farSamples.has(sample),
       text: data.texts ? data.texts[sample] : null,
       words: present ? [...present].map((feature) => data.features[feature]) : null,
@@ -72,21 +72,21 @@
     if (skill === null) return make("td", { kind: "soft", text: "–", title: "this output never changed" });
     return make("td", { title: `of held-out outputs, ${percent(agreement)} predicted correctly` }, shareBar(Math.max(0, skill)), ` ${percent(Math.max(0, skill))}`);
   };
-  const unusualShare = (facts) => 1 - (facts.values.find((value) => value.value === facts.usual)?.n ?? 0) / nSamples;
+  const unusualShare = (summary) => 1 - (summary.values.find((value) => value.value === summary.usual)?.n ?? 0) / nSamples;
   const columns = {
     name: (i) => data.targets[i].toLowerCase(),
-    unusual: (i) => -unusualShare(data.facts[i]),
-    confirmed: (i) => data.facts[i].confirmed ? data.facts[i].confirmed[0] : 2,
+    unusual: (i) => -unusualShare(data.summaries[i]),
+    confirmed: (i) => data.summaries[i].confirmed ? data.summaries[i].confirmed[0] : 2,
     skill: (i) => data.quality && data.quality[i][1] !== null ? data.quality[i][1] : 2,
-    rare: (i) => data.facts[i].unusual ? data.facts[i].unusual[0] : 2,
+    rare: (i) => data.summaries[i].unusual ? data.summaries[i].unusual[0] : 2,
   };
   const outputRow = (target) => {
-    const facts = data.facts[target], why = facts.values[0];
+    const summary = data.summaries[target], why = summary.values[0];
     const top = make("td", { kind: "top" });
     why.features.slice(0, 4).forEach(([feature], i) => top.append(i ? ", " : "", make("a", { href: featureLink(feature), text: data.features[feature] })));
     return make("tr", {}, make("th", { scope: "row" }, make("a", { href: targetLink(target), text: data.targets[target] })),
-      make("td", { kind: "rate", text: facts.values.slice(0, 3).map((value) => `${data.values[value.value]}: ${percent(value.n / nSamples)}`).join(" · ") }),
-      confirmedCell(facts.confirmed), confirmedCell(facts.unusual), ...(data.quality ? [skillCell(target)] : []), top);
+      make("td", { kind: "rate", text: summary.values.slice(0, 3).map((value) => `${data.values[value.value]}: ${percent(value.n / nSamples)}`).join(" · ") }),
+      confirmedCell(summary.confirmed), confirmedCell(summary.unusual), ...(data.quality ? [skillCell(target)] : []), top);
   };
   const fillOutputs = (by, down) => {
     const order = data.targets.map((_, i) => i);
@@ -117,7 +117,7 @@
     button.addEventListener("click", () => { chooseSample(sample); byId("browser").scrollIntoView({ block: "start" }); byId("list").focus({ preventScroll: true }); });
     return button;
   };
-  const valueCard = (value, facts) => {
+  const valueCard = (value, summary) => {
     const list = make("ol", { kind: "bars shares", "aria-label": "Share of samples that need it" });
     for (const [feature, count] of value.features) {
       const bar = make("i", { kind: "bar" }), share = count / value.n;
@@ -125,58 +125,58 @@
       list.append(make("li", { title: `needed in ${count} of ${value.n} samples` }, make("a", { kind: "name", href: featureLink(feature), text: data.features[feature], title: data.features[feature] }),
         make("span", { kind: "value", text: percent(share) }), make("span", { kind: "track" }, bar)));
     }
-    const usual = value.value === facts.usual && facts.values.length > 1 ? ", the usual value" : "";
+    const usual = value.value === summary.usual && summary.values.length > 1 ? ", the usual value" : "";
     return make("section", { kind: "card" }, make("h3", {}, "Why ", make("strong", { text: data.values[value.value] }), "?"),
       make("p", { kind: "soft", text: `${many(value.n, "sample")} (${percent(value.n / nSamples)}${usual}); ${confirmedWords(value.confirmed)}.` }),
       list, make("p", { kind: "examples" }, "typical samples: ", ...value.examples.flatMap((sample) => [sampleButton(sample), " "])));
   };
-  const failing = (facts) => {
-    if (!facts.confirmed) return [make("p", { kind: "soft", text: "Not known: the model was not queried to confirm these explanations." })];
-    if (!facts.failures.length) return [make("p", { text: `Nowhere seen: all ${many(facts.confirmed[3], "explanation")} that were checked were confirmed.` })];
-    const n = facts.confirmed[3] - facts.confirmed[4];
-    const more = n > facts.failures.length ? `, of which ${facts.failures.length} are listed` : "";
-    return [make("p", { text: `For ${many(n, "sample")}${more}, the selected ${data.thing}s alone did not make the model predict the same. Here it relied on more than is shown.` }),
-      make("p", { kind: "examples" }, ...facts.failures.flatMap((sample) => [sampleButton(sample), " "]))];
+  const failing = (summary) => {
+    if (!summary.confirmed) return [make("p", { kind: "soft", text: "Not known: the model was not queried to confirm these explanations." })];
+    if (!summary.failures.length) return [make("p", { text: `Nowhere seen: all ${many(summary.confirmed[3], "explanation")} that were checked were confirmed.` })];
+    const n = summary.confirmed[3] - summary.confirmed[4];
+    const more = n > summary.failures.length ? `, of which ${summary.failures.length} are listed` : "";
+    return [make("p", { text: `For ${many(n, "sample")}${more}, the selected ${data.unitNoun}s alone did not make the model predict the same. Here it relied on more than is shown.` }),
+      make("p", { kind: "examples" }, ...summary.failures.flatMap((sample) => [sampleButton(sample), " "]))];
   };
-  const waysOf = (target) => {
-    const facts = data.facts[target], found = data.ways[target], parts = [];
-    if (facts.partners.length) parts.push(make("p", {}, "Coupled most with ", ...facts.partners.flatMap(([output, strength], i) =>
+  const pathsOf = (target) => {
+    const summary = data.summaries[target], found = data.paths[target], parts = [];
+    if (summary.partners.length) parts.push(make("p", {}, "Coupled most with ", ...summary.partners.flatMap(([output, strength], i) =>
       [i ? ", " : "", outputName(output), make("span", { kind: "soft", text: ` ${strength}` })]), "."));
     if (!found) {
-      const followed = Object.keys(data.ways).map(Number);
+      const followed = Object.keys(data.paths).map(Number);
       const words = !data.map ? "This explainer takes every output on its own." : "What features do through other outputs was not followed for this one" + (followed.length ? ", but for " : ".");
       return [...parts, make("p", { kind: "soft" }, words, ...followed.flatMap((i, at) => [at ? ", " : "", make("a", { href: targetLink(i), text: data.targets[i] })]), followed.length ? "." : "")];
     }
-    const table = make("table", {}, make("thead", {}, make("tr", {}, ...[data.thing, "effect", "direct", "mostly through"].map((text) => make("th", { scope: "col", text })))));
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...[data.unitNoun, "effect", "direct", "mostly through"].map((text) => make("th", { scope: "col", text })))));
     const body = make("tbody");
-    for (const way of found.ways) {
-      const [output, effect] = way.through.reduce((best, one) => (one[1] > best[1] ? one : best), [-1, 0]);
-      body.append(make("tr", {}, make("th", { scope: "row" }, make("a", { href: featureLink(way.feature), text: data.features[way.feature] })), make("td", { text: way.total.toFixed(2) }),
-        make("td", { text: way.direct.toFixed(2) }), output < 0 ? make("td", { text: "–" }) : make("td", {}, outputName(output), ` ${effect.toFixed(2)}`)));
+    for (const path of found.paths) {
+      const [output, effect] = path.through.reduce((best, one) => (one[1] > best[1] ? one : best), [-1, 0]);
+      body.append(make("tr", {}, make("th", { scope: "row" }, make("a", { href: featureLink(path.feature), text: data.features[path.feature] })), make("td", { text: path.total.toFixed(2) }),
+        make("td", { text: path.direct.toFixed(2) }), output < 0 ? make("td", { text: "–" }) : make("td", {}, outputName(output), ` ${effect.toFixed(2)}`)));
     }
     table.append(body);
-    parts.push(make("p", { text: `How much less sure the value gets without a ${data.thing}, as a ${found.measure === "probability" ? "probability" : "number of standard deviations"}, averaged over ` +
+    parts.push(make("p", { text: `How much less sure the value gets without a ${data.unitNoun}, as a ${found.measure === "probability" ? "probability" : "number of standard deviations"}, averaged over ` +
       `${many(found.n_samples, "sample")}; and how much of that is lost while another output is held still. Orange goes directly, blue through another output.` }),
-      make("div", { kind: "wide" }, sointerCharts.flow(found.ways, data.features, data.outputs, data.targets[target])), make("div", { kind: "wide" }, table));
+      make("div", { kind: "wide" }, sointerCharts.flow(found.paths, data.features, data.outputs, data.targets[target])), make("div", { kind: "wide" }, table));
     if (found.warning) parts.push(make("p", { kind: "soft", text: `Outputs that ${found.warning}.` }));
     return parts;
   };
 
-  const placesOf = (target) => {
-    const { decided, places } = data.places[target];
-    const strongest = Math.max(...places.flatMap((place) => place.features.map(([, relevance]) => relevance)), 1e-12);
+  const localitiesOf = (target) => {
+    const { decided, localities } = data.localities[target];
+    const strongest = Math.max(...localities.flatMap((region) => region.features.map(([, relevance]) => relevance)), 1e-12);
     const strength = new Map();
-    for (const { share, features } of places) for (const [feature, relevance] of features) strength.set(feature, (strength.get(feature) ?? 0) + share * relevance);
+    for (const { share, features } of localities) for (const [feature, relevance] of features) strength.set(feature, (strength.get(feature) ?? 0) + share * relevance);
     const columns = [...strength.keys()].sort((a, b) => strength.get(b) - strength.get(a)).slice(0, 12);
-    const words = decided ? (places.length > 1 ? `Other ${data.thing}s decide in other regions. The darker, the more relevant; empty: not needed there.`
-      : `The same ${data.thing}s decide everywhere.`)
-      : `Many ${data.thing}s contribute a little; these are the strongest, but no few were confirmed to decide it alone. What counts is chosen for each sample by effects.`;
-    const table = make("table", { kind: "places" }, make("thead", {}, make("tr", {}, make("th", { scope: "col", text: "where" }), make("th", { scope: "col", text: "samples" }),
+    const words = decided ? (localities.length > 1 ? `Other ${data.unitNoun}s decide in other regions. The darker, the more relevant; empty: not needed there.`
+      : `The same ${data.unitNoun}s decide everywhere.`)
+      : `Many ${data.unitNoun}s contribute a little; these are the strongest, but no few were confirmed to decide it alone. What counts is chosen for each sample by effects.`;
+    const table = make("table", { kind: "localities" }, make("thead", {}, make("tr", {}, make("th", { scope: "col", text: "where" }), make("th", { scope: "col", text: "samples" }),
       ...columns.map((feature) => make("th", { scope: "col" }, make("a", { href: featureLink(feature), text: data.features[feature], title: data.features[feature] }))))));
     const body = make("tbody");
-    for (const place of places) {
-      const of = new Map(place.features);
-      body.append(make("tr", {}, make("th", { scope: "row", text: place.where }), make("td", {}, shareBar(place.share), ` ${percent(place.share)}`), ...columns.map((feature) => {
+    for (const region of localities) {
+      const of = new Map(region.features);
+      body.append(make("tr", {}, make("th", { scope: "row", text: region.where }), make("td", {}, shareBar(region.share), ` ${percent(region.share)}`), ...columns.map((feature) => {
         const cell = make("td", { kind: "cell" });
         if (of.has(feature)) {
           const size = of.get(feature) / strongest;
@@ -188,7 +188,7 @@
       })));
     }
     table.append(body);
-    return [make("p", { kind: "soft", text: words }), ...(places.some((place) => place.features.length) ? [make("div", { kind: "wide" }, table)] : [])];
+    return [make("p", { kind: "soft", text: words }), ...(localities.some((region) => region.features.length) ? [make("div", { kind: "wide" }, table)] : [])];
   };
 
   const filters = {
@@ -197,9 +197,9 @@
   };
   const passes = (sample) => state.filter in filters ? filters[state.filter](sample) : valueOf(sample, state.target) === Number(state.filter);
   const fillFilter = () => {
-    const facts = data.facts[state.target], select = byId("filter");
-    const options = [["all", `all samples (${nSamples})`], ...facts.values.map((value) => [String(value.value), `${data.values[value.value]} (${value.n})`])];
-    if (facts.failures.length) options.push(["failed", `not confirmed (${facts.confirmed[3] - facts.confirmed[4]})`]);
+    const summary = data.summaries[state.target], select = byId("filter");
+    const options = [["all", `all samples (${nSamples})`], ...summary.values.map((value) => [String(value.value), `${data.values[value.value]} (${value.n})`])];
+    if (summary.failures.length) options.push(["failed", `not confirmed (${summary.confirmed[3] - summary.confirmed[4]})`]);
     if (!options.some(([key]) => key === state.filter)) state.filter = "all";
     select.replaceChildren(...options.map(([value, text]) => make("option", { value, text })));
     select.value = state.filter;
@@ -218,7 +218,7 @@
   };
   const othersOf = (sample) => {
     const order = data.targets.map((_, i) => i).filter((i) => i !== state.target);
-    const unusual = order.filter((i) => valueOf(sample, i) !== data.facts[i].usual), usual = order.filter((i) => valueOf(sample, i) === data.facts[i].usual);
+    const unusual = order.filter((i) => valueOf(sample, i) !== data.summaries[i].usual), usual = order.filter((i) => valueOf(sample, i) === data.summaries[i].usual);
     const shown = [...unusual, ...usual].slice(0, 24);
     if (!shown.length) return [];
     return [make("h4", { text: data.valueSource === "expected" ? "What else is expected of this sample" : "What else it predicts for this sample" }), make("p", { kind: "chips" }, ...shown.flatMap((i) =>
@@ -248,21 +248,21 @@
   const qualityWords = (target) => {
     if (!data.quality || data.quality[target][0] === null) return "";
     const [agreement, skill] = data.quality[target], graded = ["probability", "continuous"].includes(data.kinds[target]);
-    const told = skill === null ? "" : graded ? ` (R² ${number(skill)})` : ` (skill ${percent(Math.max(0, skill))})`;
-    return ` The explainer predicts ${percent(agreement)} of its held-out outputs correctly${told}.`;
+    const detail = skill === null ? "" : graded ? ` (R² ${number(skill)})` : ` (skill ${percent(Math.max(0, skill))})`;
+    return ` The explainer predicts ${percent(agreement)} of its held-out outputs correctly${detail}.`;
   };
   const showTarget = () => {
-    const facts = data.facts[state.target];
+    const summary = data.summaries[state.target];
     byId("target-name").textContent = data.targets[state.target];
-    const others = nSamples - facts.values.reduce((sum, value) => sum + value.n, 0);
-    byId("target-facts").textContent = `${data.valueSource === "expected" ? "Expected (the model was not queried):" : "The model predicts"} ${facts.values.map((value) => `${data.values[value.value]} for ${many(value.n, "sample")} (${percent(value.n / nSamples)})`).join(", ")}` +
+    const others = nSamples - summary.values.reduce((sum, value) => sum + value.n, 0);
+    byId("target-summary").textContent = `${data.valueSource === "expected" ? "Expected (the model was not queried):" : "The model predicts"} ${summary.values.map((value) => `${data.values[value.value]} for ${many(value.n, "sample")} (${percent(value.n / nSamples)})`).join(", ")}` +
       `${others ? `, something else for ${many(others, "sample")}` : ""}. ` +
-      `Explanations: ${confirmedWords(facts.confirmed)}.${qualityWords(state.target)}`;
-    byId("places-card").hidden = !data.places;
-    if (data.places) byId("places").replaceChildren(...placesOf(state.target));
-    byId("values").replaceChildren(...facts.values.map((value) => valueCard(value, facts)));
-    byId("failing").replaceChildren(...failing(facts));
-    byId("ways").replaceChildren(...waysOf(state.target));
+      `Explanations: ${confirmedWords(summary.confirmed)}.${qualityWords(state.target)}`;
+    byId("localities-card").hidden = !data.localities;
+    if (data.localities) byId("localities").replaceChildren(...localitiesOf(state.target));
+    byId("values").replaceChildren(...summary.values.map((value) => valueCard(value, summary)));
+    byId("failing").replaceChildren(...failing(summary));
+    byId("paths").replaceChildren(...pathsOf(state.target));
     fillFilter();
     fillList();
     showSample();
@@ -273,7 +273,7 @@
   const showFeature = () => {
     const counts = packed.uses(state.feature), order = data.targets.map((_, i) => i).filter((i) => counts[i]).sort((a, b) => counts[b] - counts[a]);
     byId("feature-name").textContent = data.features[state.feature];
-    byId("feature-facts").textContent = order.length ? `Needed for ${many(order.length, "output")}; here is in how many of the ${many(nSamples, "sample")}.`
+    byId("feature-summary").textContent = order.length ? `Needed for ${many(order.length, "output")}; here is in how many of the ${many(nSamples, "sample")}.`
       : "It is needed for no output in the samples of this report.";
     byId("uses").replaceChildren(...order.slice(0, 60).map((target) => {
       const bar = make("i", { kind: "bar" });
@@ -294,13 +294,13 @@
     }
     document.body.dataset.view = state.view;
   };
-  const firstSample = (target) => data.facts[target].values[0].examples[0] ?? 0;
+  const firstSample = (target) => data.summaries[target].values[0].examples[0] ?? 0;
   const say = (text) => { byId("notice").textContent = text; };
   const go = () => {
     const hash = location.hash.slice(1), wanted = new URLSearchParams(hash.replaceAll("+", "%2B"));
     say("");
     if (wanted.has("feature")) {
-      if (!featureNumber.has(wanted.get("feature"))) say(`This report has no ${data.thing} named “${wanted.get("feature")}”.`);
+      if (!featureNumber.has(wanted.get("feature"))) say(`This report has no ${data.unitNoun} named “${wanted.get("feature")}”.`);
       else { state.feature = featureNumber.get(wanted.get("feature")); state.view = "feature"; showFeature(); show(); scrollTo(0, 0); return; }
     } else if (wanted.has("target") || wanted.has("sample")) {
       const target = wanted.has("target") ? targetNumber.get(wanted.get("target")) : state.target;
@@ -331,7 +331,7 @@
 
   sointerSearch(byId("search"), byId("results"), [
     { kind: "output", names: data.targets, link: (i) => targetLink(i) },
-    { kind: data.thing, names: data.features, link: featureLink },
+    { kind: data.unitNoun, names: data.features, link: featureLink },
     { kind: "sample", names: data.samples, link: (i) => targetLink(state.target, i) },
   ], follow);
 
