@@ -152,7 +152,7 @@ class Explainer(ExplainerMixin, BaseEstimator):
             raise InputError(
                 f"fit: X is a dask {type(X).__name__}, expected rows in memory; some thousand rows are enough to learn "
                 "from. Fit on a sample, such as X.sample(frac=0.01, random_state=0).compute() of a dataframe or "
-                "X[:10_000].compute() of an array; explain() takes the whole collection."
+                "X[:10_000].compute() of an array; sointer.integrations.dask.explain() takes the whole collection."
             )
         self.text_ = TextPipeline.of(self.model) if is_text(X) else None
         names = self.feature_names
@@ -294,11 +294,9 @@ class Explainer(ExplainerMixin, BaseEstimator):
                 f"{query!r}. To give its predictions yourself, use predicted=."
             )
         if is_dask(X):
-            from sointer.integrations.dask import explain
-
-            # Not an Explanation but a lazy table of many, which only those who give dask collections see.
-            return explain(  # type: ignore[no-any-return]
-                self, X, target, k=k, predicted=predicted, query=bool(query), refine=refine
+            raise InputError(
+                f"explain: X is a dask {type(X).__name__}, expected samples in memory; call "
+                "sointer.integrations.dask.explain(explainer, X, ...), which returns a lazy dask DataFrame."
             )
         source, targets = self._with_targets(self._source(X, predicted), target)
         size = check_k(self.k if k is None else k, source.groups.n_units)

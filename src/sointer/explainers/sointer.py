@@ -358,8 +358,8 @@ class SOInter(Explainer):
     ) -> Explanation:
         """The features that decide what the model predicts for the target of every sample.
 
-        The model is queried once per sample, in batches; everything else is network passes. A dask array or dataframe
-        gives a lazy dask DataFrame like `to_frame()`.
+        The model is queried once per sample, in batches; everything else is network passes. For a dask array or
+        dataframe, call `sointer.integrations.dask.explain`.
 
         Parameters
         ----------
