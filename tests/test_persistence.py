@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -50,6 +52,23 @@ def explainer():
 def saved(explainer, tmp_path):
     explainer.save(tmp_path / "why")
     return tmp_path / "why"
+
+
+ALONE = """
+import sys
+import numpy as np
+import sointer
+
+explainer = sointer.load(sys.argv[1])
+explainer.explain(np.zeros((2, 4)), target=1)
+print([name for name in sys.modules if name.startswith("sointer.training")])
+"""
+
+
+def test_loading_imports_nothing_that_trains(saved):
+    command = [sys.executable, "-c", ALONE, saved]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 FRAME = pd.DataFrame({"colour": np.where(X[:, 0] > 0, "red", "blue"), "a": X[:, 1], "n": np.arange(80)})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,16 @@ from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint
-from sointer.config import POOR_SKILL, PRESETS, DataKind, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
+from sointer.config import (
+    POOR_SKILL,
+    PRESETS,
+    Configs,
+    DataKind,
+    EnergyConfig,
+    InterpreterConfig,
+    Preset,
+    TrainingConfig,
+)
 from sointer.data.outputs import Outputs
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
@@ -48,11 +57,9 @@ from sointer.interpreter.tables import TableInterpreter
 from sointer.masking.rows import Source, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace
-from sointer.training.context import Configs, Task, Trained, compact
-from sointer.training.images import train_images
-from sointer.training.paper import train_paper
-from sointer.training.sparse_rows import train_sparse_rows
-from sointer.training.tables import train_tables
+
+if TYPE_CHECKING:
+    from sointer.training.context import Task, Trained
 
 N_AUTO_QUERIES = (5_000, 50_000)
 N_IMAGE_QUERIES = 16_000
@@ -177,8 +184,7 @@ class SOInter(Explainer):
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
                 return self
             task, plan = self._task(subject, black_box, targets)
-            recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
-            recipe = train_paper if self.preset == "paper" else recipes[self._kind(subject)[0]]
+            recipe = self._recipe(self._kind(subject)[0])
             queries_before = subject.black_box.n_queries
             try:
                 with black_box.budget(self.query_budget), one_thread():
@@ -197,8 +203,17 @@ class SOInter(Explainer):
             self._warn_about(task, trained, plan)
             return self
 
+    def _recipe(self, kind: DataKind) -> Callable[[Task], Trained]:
+        """How to train; imported here, since saved explainers are loaded and used without."""
+        from sointer.training import images, paper, sparse_rows, tables
+
+        recipes = {"images": images.train_images, "sparse rows": sparse_rows.train_sparse_rows}
+        return paper.train_paper if self.preset == "paper" else recipes.get(kind, tables.train_tables)
+
     def _task(self, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[Task, int]:
         """What the recipe works on, and how many queries were planned for it."""
+        from sointer.training.context import Task
+
         groups, rng = subject.groups, subject.rng
         kind, data = self._kind(subject)
         plan = self._n_queries(groups.n_units, kind)
@@ -233,6 +248,8 @@ class SOInter(Explainer):
 
     def _kind(self, subject: Subject) -> tuple[DataKind, Any]:
         """What kind of data there is, and the data in the form that suits it."""
+        from sointer.training.context import compact
+
         if subject.input_format.image is not None:
             if not self.structured and self.preset == "default":
                 raise InputError(

@@ -17,17 +17,18 @@ from sointer._support.unet import channels_last
 from sointer._support.validation import is_integer
 from sointer.blackbox.adapters.text import TextPipeline
 from sointer.blackbox.box import BlackBox
-from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.data.labels import N_KNOTS
 from sointer.data.outputs import Outputs
+from sointer.energy.build import PaperEnergy, build_energy, build_paper_energy
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
-from sointer.energy.paper_image import paper_image_energy
 from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.errors import InputError, LoadError
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
+from sointer.interpreter.image import build_networks
 from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter
@@ -35,10 +36,6 @@ from sointer.io.checks import check_facts
 from sointer.io.storage import DAMAGE, Storage, check_shapes, need
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal
-from sointer.training.context import Configs
-from sointer.training.energy import build_energy
-from sointer.training.images import build_networks
-from sointer.training.paper import PaperEnergy, paper_energy
 
 MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
 NO_MEMORY = torch.device("meta")
@@ -57,8 +54,8 @@ def restore_networks(
         n_classes = explainer.outputs_.n_classes[0]
         whole = {f"energy.{name}": tensor for name, tensor in energy_state.items()} | state
         with NO_MEMORY:
-            check_shapes(build_networks(image, n_classes, explainer.config_), whole)
-        of_images = build_networks(image, n_classes, explainer.config_)
+            check_shapes(build_networks(image, n_classes, explainer.config_.energy), whole)
+        of_images = build_networks(image, n_classes, explainer.config_.energy)
         of_images.load_state_dict(whole)
         channels_last(of_images).requires_grad_(False).eval()
         return of_images.energy, of_images
@@ -87,9 +84,7 @@ def _paper_networks(
     image, (energy_config, config, _) = explainer.input_format_.image, explainer.config_
 
     def energy_of(space: OutputSpace, alone: int | None = None) -> PaperEnergy:
-        if image is None:
-            return paper_energy(n_columns, space, energy_config)
-        return paper_image_energy(image, space, energy_config, pixel=alone)
+        return build_paper_energy(n_columns, image, space, energy_config, pixel=alone)
 
     def alike() -> tuple[AnyEnergy, nn.Module]:
         space = OutputSpace.of(explainer.outputs_)
