@@ -14,7 +14,7 @@ from sointer._support import containers
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
 from sointer.io.columns import as_in_fit, columns_needed
-from sointer.io.writers import Question, record_schema, record_table
+from sointer.io.writers import ExplainOptions, record_schema, record_table
 
 AnyExplainer = TypeVar("AnyExplainer", bound=Explainer)
 
@@ -50,18 +50,18 @@ def with_model(explainer: Explainer, cloudpickle: Any) -> bytes:
 
 
 def needs_no_model(explainer: Explainer, k: object, refine: int) -> None:
-    """Refuse what only the black box can answer."""
-    asks = "k='auto'" if k == "auto" and explainer.asks_for_sizes else "refine=" if refine else ""
+    """Refuse what queries the model many times per sample."""
+    costly = "k='auto'" if k == "auto" and explainer.asks_for_sizes else "refine=" if refine else ""
     if explainer.asks_to_explain:
-        asks = type(explainer).__name__
-    if asks:
+        costly = type(explainer).__name__
+    if costly:
         raise InputError(
-            f"{asks} queries the model many times for every sample, which is not done on dask's workers. Leave it out, "
-            "or compute the rows first and explain them here."
+            f"{costly} queries the model many times for every sample, which is not done on dask's workers. Leave it "
+            "out, or compute the rows first and explain them here."
         )
 
 
-MOST_ROWS = 2**12  # explained at a time, within a partition
+MAX_ROWS = 2**12  # explained at a time, within a partition
 
 
 def explain(
@@ -121,10 +121,10 @@ def explain(
     frames, cloudpickle = require_extra("dask.dataframe", "dask"), require_extra("cloudpickle", "dask")
     check_is_fitted(explainer, "outputs_")
     needs_no_model(explainer, explainer.k if k is None else k, refine)
-    question = Question.of(explainer, target, k, query=query)
+    options = ExplainOptions.of(explainer, target, k, query=query)
     X, parts, lengths = _partitions(_with_columns_of_fit(explainer, X, text_column))
-    said = [None] * len(parts) if predicted is None else _partitions_of(predicted, len(parts))
-    queries = question.query and predicted is None and explainer.black_box_ is not None
+    predictions = [None] * len(parts) if predicted is None else _partitions_of(predicted, len(parts))
+    queries = options.query and predicted is None and explainer.black_box_ is not None
     content = with_model(explainer, cloudpickle) if queries else cloudpickle.dumps(without_model(explainer))
     # One task makes the explainer, and all others wait for it: dask moves its result to every worker once, and makes
     # it again if the workers that had it are lost.
@@ -133,13 +133,13 @@ def explain(
     explained = dask.delayed(_explain_partition, pure=True)
     tables, first = [], 0 if lengths is not None else dask.delayed(0)
     for number, part in enumerate(parts):
-        tables.append(explained(shipped, part, said[number], question, first, text_column))
+        tables.append(explained(shipped, part, predictions[number], options, first, text_column))
         first = first + (lengths[number] if lengths is not None else dask.delayed(len)(part))
     return frames.from_delayed(tables, meta=_empty(explainer), verify_meta=True)
 
 
 def _explain_partition(
-    explainer: Explainer, X: Any, predicted: Any, question: Question, first: int, text_column: str | None
+    explainer: Explainer, X: Any, predicted: Any, options: ExplainOptions, first: int, text_column: str | None
 ) -> Any:
     """What was selected in the rows of one partition, the first of which has the number `first`."""
     pandas = require_extra("pandas", "pandas")
@@ -150,7 +150,7 @@ def _explain_partition(
     schema = record_schema(explainer)
     tables = [
         record_table(explanation, first + sample, schema).to_pandas()
-        for explanation, sample in question.explain(explainer, X, predicted, MOST_ROWS)
+        for explanation, sample in options.explain(explainer, X, predicted, MAX_ROWS)
     ]
     return pandas.concat(tables, ignore_index=True)
 

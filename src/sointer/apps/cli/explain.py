@@ -141,11 +141,11 @@ def confirmed(explainer: Any, data: Path, n_rows: int, question: dict[str, Any])
     import numpy as np
 
     from sointer.apps.cli.inputs import first_rows
-    from sointer.io.writers import Question
+    from sointer.io.writers import ExplainOptions
 
-    asked = Question.of(explainer, question["target"], question["k"], question["refine"], question["query"])
+    options = ExplainOptions.of(explainer, question["target"], question["k"], question["refine"], question["query"])
     rows = first_rows(data, explainer, n_rows, question["text_column"])
-    parts = asked.explain(explainer, rows, None, n_rows)
+    parts = options.explain(explainer, rows, None, n_rows)
     return float(np.concatenate([explanation.verify().agreement for explanation, _ in parts]).mean())
 
 

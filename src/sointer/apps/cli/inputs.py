@@ -233,5 +233,5 @@ def open_explainer(
 
 def saved_facts(path: Path) -> dict[str, Any]:
     """What a folder says about the explainer in it, which was loaded before and so is whole."""
-    facts: dict[str, Any] = json.loads((path / STORAGE.facts_file).read_text(encoding="utf-8"))
+    facts: dict[str, Any] = json.loads((path / STORAGE.metadata_file).read_text(encoding="utf-8"))
     return facts
