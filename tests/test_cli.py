@@ -295,7 +295,7 @@ def test_nothing_is_overwritten_unless_forced(here: Path) -> None:
         (["explain", "why", "--data", "X.csv", "-t", "7", "--out", "x.csv"], "from 0 to 2"),
         (["explain", "why", "--data", "X.csv", "--out", "x.csv"], "--target is missing; give one of warm, wet, odd"),
         (["explain", "why", "--data", "no.csv", "-t", "odd", "--out", "x.csv"], "no.csv does not exist"),
-        (["explain", "why", "--data", "X.txt", "-t", "odd", "--out", "x.csv"], "none of the files that can be read"),
+        (["explain", "why", "--data", "X.txt", "-t", "odd", "--out", "x.csv"], "unsupported file type"),
         (["explain", "why", "--data", "few.csv", "-t", "odd", "--out", "x.csv"], "lacks 4 of the 6"),
         (["explain", "why", "--data", "X.csv", "-t", "odd", "--out", "x.xls"], ".parquet, .csv or .jsonl"),
         (["explain", "why", "--data", "X.csv", "-t", "odd", "--out", "no/x.csv"], "there is no folder"),

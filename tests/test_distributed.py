@@ -20,12 +20,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
-from sointer import BlackBox, SOInter
+from sointer import SOInter
 from sointer.config import EnergyConfig, TrainingConfig
-from sointer.errors import InputError, PoorFitWarning, SointerWarning
+from sointer.errors import InputError, SointerWarning
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
-from sointer.integrations.dask import SomeOutputs, fit_groups
+from sointer.integrations.dask import explain
 
 N = 90
 TINY = {
@@ -105,7 +105,7 @@ def collections(table):
 def test_collections_are_explained_as_if_given_at_once(client, explainer, table) -> None:
     whole = explainer.explain(table, "rain").to_frame()
     for X in collections(table):
-        lazy = explainer.explain(X, "rain")
+        lazy = explain(explainer, X, "rain")
         assert isinstance(lazy, dd.DataFrame)
         assert lazy.npartitions == (X.npartitions if isinstance(X, dd.DataFrame) else len(X.chunks[0]))
         assert_same_records(lazy, whole)
@@ -113,7 +113,7 @@ def test_collections_are_explained_as_if_given_at_once(client, explainer, table)
 
 def test_values_are_what_the_model_predicts_unless_told_otherwise(client, explainer, homebound, table) -> None:
     X = dd.from_pandas(table, npartitions=3)
-    found = explainer.explain(X, ["sun", "rain"]).compute()
+    found = explain(explainer, X, ["sun", "rain"]).compute()
     assert set(found["value_source"]) == {"model"}
     for place, name in enumerate(["sun", "rain"]):
         own = found[found["target"] == name].drop_duplicates("sample")
@@ -121,27 +121,27 @@ def test_values_are_what_the_model_predicts_unless_told_otherwise(client, explai
     said = X.map_partitions(lambda part: pd.DataFrame(1 - (part.to_numpy()[:, :3] > 0)), meta={0: int, 1: int, 2: int})
     for one in (explainer, homebound):  # without the model
         before = one.black_box_.n_queries
-        assert_same_records(one.explain(X, 1, query=False), one.explain(table, 1, query=False).to_frame())
-        given = one.explain(X, 1, predicted=said)
+        assert_same_records(explain(one, X, 1, query=False), one.explain(table, 1, query=False).to_frame())
+        given = explain(one, X, 1, predicted=said)
         assert_same_records(given, one.explain(table, 1, predicted=1 - signs(table)).to_frame())
         assert set(given.compute()["value_source"]) == {"given"}
         assert one.black_box_.n_queries == before
     with pytest.raises(InputError, match=r"cannot be pickled .* predicted=.* query=False"):
-        homebound.explain(X, 1)
+        explain(homebound, X, 1)
     explainer.black_box_.reset_budget(10_000)
     try:
         with pytest.raises(InputError, match=r"query budget.*reset_budget\(None\)"):
-            explainer.explain(X, 1)
+            explain(explainer, X, 1)
     finally:
         explainer.black_box_.reset_budget(None)
     with pytest.raises(InputError, match="query must be True"):
-        explainer.explain(X, 1, query="no")
+        explain(explainer, X, 1, query="no")
 
 
 def test_partitions_without_rows_do_no_harm(client, explainer, table) -> None:
     frame = dd.from_pandas(table, npartitions=5).map_partitions(lambda part: part[part.index >= 40])
     chosen = table[table.index >= 40].reset_index(drop=True)
-    assert_same_records(explainer.explain(frame, 0), explainer.explain(chosen, 0).to_frame())
+    assert_same_records(explain(explainer, frame, 0), explainer.explain(chosen, 0).to_frame())
 
 
 def test_nothing_is_computed_before_it_is_asked_for(client, explainer, table, tmp_path) -> None:
@@ -150,7 +150,7 @@ def test_nothing_is_computed_before_it_is_asked_for(client, explainer, table, tm
         return part
 
     X = dd.from_pandas(table, npartitions=3).map_partitions(touch, meta=table[:0])
-    lazy = explainer.explain(X, 0)
+    lazy = explain(explainer, X, 0)
     assert not list(tmp_path.iterdir())
     lazy.partitions[0].compute()
     assert len(list(tmp_path.iterdir())) == 1, "the first partition needs no other"
@@ -160,7 +160,7 @@ def test_several_targets_and_what_the_model_said(client, explainer, table) -> No
     said = 1 - signs(table)
     X = dd.from_pandas(table, npartitions=2)
     predicted = X.map_partitions(lambda part: 1 - signs(part), meta=np.zeros((0, 3), dtype=int))
-    found = explainer.explain(X, "all", predicted=predicted).compute()
+    found = explain(explainer, X, "all", predicted=predicted).compute()
     for target in ("sun", "rain", "wind"):
         whole = explainer.explain(table, target, predicted=said).to_frame()
         of_target = found[found["target"] == target].reset_index(drop=True)
@@ -172,7 +172,7 @@ def test_sparse_blocks_and_texts(client, table, tmp_path) -> None:
     counts = sparse.csr_array(np.maximum(0, np.ceil(table.to_numpy())))
     reader = quiet(SOInter(lambda X: (X[:, :2].toarray() > 0).astype(int), k=2, **TINY).fit, counts)
     blocks = da.from_array(counts.toarray(), chunks=(40, 5)).map_blocks(sparse.csr_array)
-    assert_same_records(reader.explain(blocks, 1), reader.explain(counts, 1).to_frame())
+    assert_same_records(explain(reader, blocks, 1), reader.explain(counts, 1).to_frame())
 
     texts = ["a goal and a match", "the bank gave a loan", "a song", "a goal for the bank"] * 8
     labels = np.array([[1, 0], [0, 1], [0, 0], [1, 1]] * 8)
@@ -180,11 +180,11 @@ def test_sparse_blocks_and_texts(client, table, tmp_path) -> None:
     of_texts = quiet(SOInter(pipeline, k=1, **TINY).fit, texts)
     frame = dd.from_pandas(pd.DataFrame({"id": 1, "text": texts}), npartitions=3)
     for X in (frame, frame["text"]):
-        assert_same_records(of_texts.explain(X, 0), of_texts.explain(texts, 0).to_frame())
+        assert_same_records(explain(of_texts, X, 0), of_texts.explain(texts, 0).to_frame())
 
 
 def test_written_and_read_again(client, explainer, table, tmp_path) -> None:
-    explainer.explain(dd.from_pandas(table, npartitions=3), "sun").to_parquet(tmp_path / "why")
+    explain(explainer, dd.from_pandas(table, npartitions=3), "sun").to_parquet(tmp_path / "why")
     found = pd.read_parquet(tmp_path / "why").reset_index(drop=True)
     pd.testing.assert_frame_equal(found, explainer.explain(table, "sun").to_frame(), check_dtype=False)
 
@@ -200,7 +200,7 @@ def test_nothing_is_lost_when_a_worker_is_killed_half_way(client, explainer, tab
     X = dd.from_pandas(table, npartitions=n_parts).map_partitions(slow, meta=table[:0])
     client.wait_for_workers(2, timeout=60)
     victim = next(iter(client.run(os.getpid).values()))
-    future = client.compute(explainer.explain(X, "rain"))
+    future = client.compute(explain(explainer, X, "rain"))
     deadline = time.monotonic() + 60
     while len(list(tmp_path.iterdir())) < n_parts // 2 and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -217,6 +217,9 @@ def test_what_needs_the_model_or_cannot_be_is_refused_at_once(explainer, table) 
     X = dd.from_pandas(table, npartitions=2)
     with pytest.raises(InputError, match=r"fit: X is a dask DataFrame.*X.sample"):
         SOInter(signs).fit(X)
+    for one in (explainer, Random(signs, k="auto", random_state=0).fit(table)):
+        with pytest.raises(InputError, match=r"explain: X is a dask.*sointer\.integrations\.dask\.explain\(explainer"):
+            one.explain(X, 0)
     wrong = [
         ({"refine": 2}, "refine= queries the model"),
         ({"target": "snow"}, "unknown output"),
@@ -227,14 +230,14 @@ def test_what_needs_the_model_or_cannot_be_is_refused_at_once(explainer, table) 
     ]
     for change, complaint in wrong:
         with pytest.raises(InputError, match=complaint):
-            explainer.explain(**{"X": X, "target": 0, **change})
+            explain(explainer, **{"X": X, "target": 0, **change})
     with pytest.raises(InputError, match="ShapleySampling queries the model"):
-        ShapleySampling(signs, k=2).fit(table).explain(X, 0)
+        explain(ShapleySampling(signs, k=2).fit(table), X, 0)
     by_chance = Random(signs, k=2, random_state=0).fit(table)
-    assert len(by_chance.explain(X, 0).compute()) == 2 * N
+    assert len(explain(by_chance, X, 0).compute()) == 2 * N
     with pytest.raises(InputError, match="k='auto' queries the model"):
-        by_chance.explain(X, 0, k="auto")
-    assert_same_records(explainer.explain(X, 0, k="auto"), explainer.explain(table, 0, k="auto").to_frame())
+        explain(by_chance, X, 0, k="auto")
+    assert_same_records(explain(explainer, X, 0, k="auto"), explainer.explain(table, 0, k="auto").to_frame())
 
 
 # --- joblib ---------------------------------------------------------------------------------------------------
@@ -246,41 +249,3 @@ def test_rows_are_explained_the_same_on_dask(client, table) -> None:
         spread = there.explain(table[:9], 1)
     np.testing.assert_array_equal(spread.scores, here.explain(table[:9], 1).scores)
     assert there.n_explain_queries_ == here.n_explain_queries_ > 9
-
-
-def test_groups_are_fitted_the_same_on_dask(client, table) -> None:
-    groups = [["wind", 0], ["rain"]]
-    box = BlackBox(signs, output_names=["sun", "rain", "wind"])
-    explainer = SOInter(box, k=2, **TINY)
-    serial = quiet(fit_groups, explainer, table, groups)
-    asked = box.n_queries
-    assert asked == sum(one.n_queries_ for one in serial) > 0
-    with joblib.parallel_config(backend="dask"), pytest.warns(PoorFitWarning, match="group 1: the energy has learned"):
-        spread = fit_groups(explainer, table, groups)
-    assert box.n_queries == 2 * asked
-    for one, other, group in zip(serial, spread, groups, strict=True):
-        np.testing.assert_array_equal(one.explain(table, group[0]).scores, other.explain(table, group[0]).scores)
-        assert other.black_box_ is box
-    with pytest.raises(InputError, match="'rain' was not among the targets"):
-        spread[0].explain(table, "rain")
-
-
-def test_groups_alone_see_their_own_outputs_only(table) -> None:
-    first, second = quiet(fit_groups, SOInter(signs, k=1, batch_size=50, **TINY), table, [["y2", 0], [1]], alone=True)
-    assert (first.output_names_, second.output_names_) == (["y2", "y0"], ["y1"])
-    explanation = first.explain(table, "y2", predicted=signs(table)[:, [2, 0]])
-    assert (explanation.value == signs(table)[:, 2]).all()
-    assert (explanation.source.predicted == signs(table)[:, [2, 0]]).all()
-    box = BlackBox(signs)
-    np.testing.assert_array_equal(SomeOutputs(box, np.array([1]))(table), signs(table)[:, [1]])
-
-
-def test_wrong_groups_are_refused(table) -> None:
-    explainer = SOInter(signs, **TINY)
-    for groups in ([], [[]], ["sun"], [0, 1]):
-        with pytest.raises(InputError, match="groups must be lists of outputs"):
-            fit_groups(explainer, table, groups)
-    with pytest.raises(InputError, match="unknown output"):
-        fit_groups(explainer, table, [["snow"]], alone=True)
-    with pytest.raises(InputError, match="query budget"):
-        fit_groups(SOInter(BlackBox(signs, query_budget=5)), table, [[0]])

@@ -68,7 +68,7 @@ def test_keep_and_delete_stand_side_by_side(found):
     assert ours.keep[2] > 0.97
     lines = found.table().splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("keep/delete"))
-    assert lines[start].split() == ["keep/delete", "k=1", "k=3", "k=4", "fit", "asked", "fit", "s"]
+    assert lines[start].split() == ["keep/delete", "k=1", "k=3", "k=4", "fit", "queries", "fit", "s"]
     shown = f"{ours.keep[2]:.2f}/{ours.delete[2]:.2f}"
     assert lines[start + 1].split()[:4][-1] == shown
     assert [line.split()[0] for line in lines[start + 1 : start + 7]] == METHODS
@@ -296,5 +296,5 @@ def test_wrong_arguments(small_explainer, small_data, tmp_path):
     with pytest.raises(InputError, match="n_rows must be"):
         evaluate(small_explainer, small_data, n_rows=0)
     small_explainer.save(tmp_path / "why")
-    with pytest.raises(InputError, match="no model to ask"):
+    with pytest.raises(InputError, match="no model to query"):
         evaluate(sointer.load(tmp_path / "why"), small_data)

@@ -73,26 +73,26 @@ def refused(saved, words):
     assert time.monotonic() - started < 60, "a hang, even on a busy machine"
 
 
-def seal(saved, facts):
-    facts.pop("content_sha256", None)
-    (saved / "explainer.json").write_text(json.dumps({**facts, "content_sha256": content_digest(facts)}))
+def seal(saved, metadata):
+    metadata.pop("content_sha256", None)
+    (saved / "explainer.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
 
 
-def read_facts(saved):
+def read_metadata(saved):
     return json.loads((saved / "explainer.json").read_text())
 
 
-# --- facts that fit their checksum ---------------------------------------------------------------------------
+# --- metadata that fit their checksum ---------------------------------------------------------------------------
 
 
 def put(place, value):
-    """A change of the facts: the value at that place."""
+    """A change of the metadata: the value at that place."""
 
-    def change(facts):
+    def change(metadata):
         *outer, last = place
         for key in outer:
-            facts = facts[key]
-        facts[last] = value
+            metadata = metadata[key]
+        metadata[last] = value
 
     return change
 
@@ -144,9 +144,9 @@ def put(place, value):
 )  # fmt: skip
 def test_facts_that_ask_for_too_much(kind, change, words, explainers, tmp_path, little_memory):
     explainers[kind].save(tmp_path / "why")
-    facts = read_facts(tmp_path / "why")
-    change(facts)
-    seal(tmp_path / "why", facts)
+    metadata = read_metadata(tmp_path / "why")
+    change(metadata)
+    seal(tmp_path / "why", metadata)
     refused(tmp_path / "why", words)
 
 
@@ -187,9 +187,9 @@ def reseal(saved, content):
     digest = hashlib.sha256(content).hexdigest()
     name = f"weights-{digest[:16]}.safetensors"
     (saved / name).write_bytes(content)
-    facts = read_facts(saved)
-    facts["weights"] = {"file": name, "sha256": digest, "bytes": len(content)}
-    seal(saved, facts)
+    metadata = read_metadata(saved)
+    metadata["weights"] = {"file": name, "sha256": digest, "bytes": len(content)}
+    seal(saved, metadata)
 
 
 def with_tensors(saved, change):

@@ -333,7 +333,7 @@ def test_queries_are_counted(make) -> None:
 
 def test_leakage_cannot_be_told_for_superpixels() -> None:
     segments = Random(Shifted(), k=1, groups=Superpixels(6), random_state=0).fit(IMAGES)
-    with pytest.raises(InputError, match="leakage cannot be told for superpixels"):
+    with pytest.raises(InputError, match="leakage cannot be measured for superpixels"):
         leakage(segments.explain(IMAGES, target=BOX))
 
 

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -50,6 +52,23 @@ def explainer():
 def saved(explainer, tmp_path):
     explainer.save(tmp_path / "why")
     return tmp_path / "why"
+
+
+ALONE = """
+import sys
+import numpy as np
+import sointer
+
+explainer = sointer.load(sys.argv[1])
+explainer.explain(np.zeros((2, 4)), target=1)
+print([name for name in sys.modules if name.startswith("sointer.training")])
+"""
+
+
+def test_loading_imports_nothing_that_trains(saved):
+    command = [sys.executable, "-c", ALONE, saved]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 FRAME = pd.DataFrame({"colour": np.where(X[:, 0] > 0, "red", "blue"), "a": X[:, 1], "n": np.arange(80)})
@@ -131,7 +150,7 @@ def test_a_directory_of_something_else_is_left_alone(explainer, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.parametrize("fails_at", [1, 3])  # of weights and facts; between them is that of the directory
+@pytest.mark.parametrize("fails_at", [1, 3])  # of weights and metadata; between them is that of the directory
 def test_a_full_disk_leaves_the_old_explainer_whole(saved, monkeypatch, fails_at):
     other = fitted(random_state=9)
     before = sointer.load(saved, black_box=two_outputs).explain(X, target=0).scores
@@ -161,28 +180,28 @@ def test_saved_files_can_be_read_by_others(saved):
 
 
 def edit(saved, change):
-    """Change facts as one would who makes the checksum right again."""
-    facts = json.loads((saved / "explainer.json").read_text())
-    facts.pop("content_sha256", None)
-    change(facts)
-    (saved / "explainer.json").write_text(json.dumps({**facts, "content_sha256": content_digest(facts)}))
+    """Change metadata as one would who makes the checksum right again."""
+    metadata = json.loads((saved / "explainer.json").read_text())
+    metadata.pop("content_sha256", None)
+    change(metadata)
+    (saved / "explainer.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda facts: facts.update(format=99), "format 99"),
-        (lambda facts: facts.update(format=None), "format None"),
-        (lambda facts: facts.pop("outputs"), "outputs"),
-        (lambda facts: facts.update(config=[None] * 3), "whole explainer"),
-        (lambda facts: facts["config"][0].update(hidden=[7]), "whole explainer"),
-        (lambda facts: facts["config"][0].update(hidden=[-1]), "whole explainer"),
-        (lambda facts: facts.update(parameters={"no_such": 1}), "whole explainer"),
-        (lambda facts: facts["weights"].update(file="../../etc/passwd"), "save never writes"),
-        (lambda facts: facts["weights"].update(sha256="0" * 64), "checksum"),
-        (lambda facts: facts.pop("weights"), "weights"),
-        (lambda facts: facts.update(groups=[]), "whole explainer"),
-        (lambda facts: facts.update(input_format={}), "whole explainer"),
+        (lambda metadata: metadata.update(format=99), "format 99"),
+        (lambda metadata: metadata.update(format=None), "format None"),
+        (lambda metadata: metadata.pop("outputs"), "outputs"),
+        (lambda metadata: metadata.update(config=[None] * 3), "whole explainer"),
+        (lambda metadata: metadata["config"][0].update(hidden=[7]), "whole explainer"),
+        (lambda metadata: metadata["config"][0].update(hidden=[-1]), "whole explainer"),
+        (lambda metadata: metadata.update(parameters={"no_such": 1}), "whole explainer"),
+        (lambda metadata: metadata["weights"].update(file="../../etc/passwd"), "save never writes"),
+        (lambda metadata: metadata["weights"].update(sha256="0" * 64), "checksum"),
+        (lambda metadata: metadata.pop("weights"), "weights"),
+        (lambda metadata: metadata.update(groups=[]), "whole explainer"),
+        (lambda metadata: metadata.update(input_format={}), "whole explainer"),
     ],
 )
 def test_damaged_facts_give_one_clear_error(saved, change, words):
@@ -221,7 +240,7 @@ def test_a_digit_that_changed_in_the_facts(saved):
 
 @pytest.mark.parametrize(("version", "words"), [(3, "version that saved it"), (5, "Install a newer one")])
 def test_formats_that_cannot_be_read_say_what_to_install(saved, version, words):
-    edit(saved, lambda facts: facts.update(format=version))
+    edit(saved, lambda metadata: metadata.update(format=version))
     with pytest.raises(LoadError, match=f"format {version}, .* reads format 4.*{words}"):
         sointer.load(saved)
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import sointer
 from sointer import BlackBox, EnergyConfig, SOInter
-from sointer.config import InterpreterConfig, TrainingConfig
+from sointer.config import Configs, InterpreterConfig, TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.energy.inference import mean_field_log_marginals, mean_field_log_odds
 from sointer.energy.likelihood import Likelihood
@@ -27,7 +27,7 @@ from sointer.interpreter.networks import EliminationInterpreter
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.training import context as task_module
-from sointer.training.context import Configs, Points, Task, as_small, compact, concatenate
+from sointer.training.context import Points, Task, as_small, compact, concatenate
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

@@ -191,8 +191,8 @@ def test_sparse_parquet_is_read_back_as_it_was(tmp_path) -> None:
 )
 def test_wrong_sparse_rows_are_refused(tmp_path, indices, values, n_features, complaint) -> None:
     table = pa.table({"indices": pa.array(indices, pa.list_(pa.int32())), "values": values})
-    facts = {} if n_features is None else {b"sointer.n_features": n_features}
-    pq.write_table(table.replace_schema_metadata(facts), tmp_path / "rows.parquet")
+    metadata = {} if n_features is None else {b"sointer.n_features": n_features}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "rows.parquet")
     with pytest.raises(InputError, match=complaint):
         list(read_chunks(tmp_path / "rows.parquet"))
 
@@ -245,9 +245,9 @@ def _failing():
 def test_the_file_says_what_it_holds_and_has_row_groups(explainer, table, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(writer, "GROUP_RECORDS", 60)
     path = stream_explain(explainer, table, tmp_path / "why.parquet", target=["sun", 1], k=2, chunk_rows=10).path
-    facts = pq.read_schema(path).metadata
-    assert facts[b"sointer.version"].decode() == sointer.__version__
-    assert (facts[b"sointer.k"], json.loads(facts[b"sointer.target"])) == (b"2", ["sun", "rain"])
+    metadata = pq.read_schema(path).metadata
+    assert metadata[b"sointer.version"].decode() == sointer.__version__
+    assert (metadata[b"sointer.k"], json.loads(metadata[b"sointer.target"])) == (b"2", ["sun", "rain"])
     assert pq.ParquetFile(path).num_row_groups == 5
 
 
@@ -461,7 +461,7 @@ def test_wrong_requests_are_refused_before_anything_is_written(explainer, table,
     out = tmp_path / "why.parquet"
     wrong = [
         ({"source": "nowhere.parquet"}, "nowhere.parquet does not exist"),
-        ({"source": "rows.feather"}, "none of the files that can be read"),
+        ({"source": "rows.feather"}, "unsupported file type"),
         ({"source": tmp_path / "empty"}, "a folder without .parquet files"),
         ({"source": table[["a", "b"]]}, "lacks 3 of the 5 features seen in fit: 'c', 'd', 'e'"),
         ({"source": tmp_path / "empty.csv"}, "lacks 4 of the 5"),

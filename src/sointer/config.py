@@ -6,7 +6,7 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from sointer.errors import InputError
 
@@ -226,6 +226,14 @@ class TrainingConfig(StageConfig):
         "images": {"n_epochs": 3},
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})
+
+
+class Configs(NamedTuple):
+    """The resolved settings of every stage."""
+
+    energy: EnergyConfig
+    interpreter: InterpreterConfig
+    training: TrainingConfig
 
 
 POOR_SKILL = 0.5

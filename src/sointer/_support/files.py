@@ -78,8 +78,8 @@ def _sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-class Draft:
-    """A new file beside `target`, put in its place by `keep`; without that it is removed at the end of the block."""
+class AtomicFile:
+    """A new file beside `target`, put in its place by `commit`; without that it is removed at the end of the block."""
 
     def __init__(self, target: Path) -> None:
         if target.exists() and not target.is_file():  # a device or a pipe would be replaced, not written to
@@ -90,13 +90,13 @@ class Draft:
         os.chmod(name, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
         self.path, self.target = Path(name), target
 
-    def keep(self, name: Path | None = None) -> Path:
+    def commit(self, name: Path | None = None) -> Path:
         """Give the file its name, or another."""
         place = self.target if name is None else name
         os.replace(self.path, place)
         return place
 
-    def __enter__(self) -> Draft:
+    def __enter__(self) -> AtomicFile:
         return self
 
     def __exit__(self, *_: object) -> None:

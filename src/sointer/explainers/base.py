@@ -174,11 +174,9 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
                 f"{query!r}. To give its predictions yourself, use predicted=."
             )
         if is_dask(X):
-            from sointer.integrations.dask import explain
-
-            # Not an Explanation but a lazy table of many, which only those who give dask collections see.
-            return explain(  # type: ignore[no-any-return]
-                self, X, target, k=k, predicted=predicted, query=bool(query), refine=refine
+            raise InputError(
+                f"explain: X is a dask {type(X).__name__}, expected samples in memory; call "
+                "sointer.integrations.dask.explain(explainer, X, ...), which returns a lazy dask DataFrame."
             )
         source, targets = self._with_targets(self._source(X, predicted), target)
         size = check_k(self.k if k is None else k, source.groups.n_units)

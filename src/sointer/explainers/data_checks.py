@@ -56,9 +56,9 @@ def _warn_about_masks(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -
         )
 
 
-def warn_about_no_opposite(explanation: Any, *, stacklevel: int) -> None:
+def warn_about_no_opposite(explanation: Explanation, *, stacklevel: int) -> None:
     """Say for how many targets of images nothing could be learned; stacklevel as for a direct warning."""
-    if not isinstance(explanation, Explanation) or explanation.n_opposite is None:
+    if explanation.n_opposite is None:
         return
     n = int((explanation.n_opposite == 0).sum())
     if n:
@@ -107,7 +107,7 @@ def warn_about_unseen_labels(
     )
 
 
-def warn_about_far_rows(explanation: Any, *, stacklevel: int) -> None:
-    """Say how many rows are unlike the training data; of the lazy tables of dask collections nothing is known yet."""
-    if isinstance(explanation, Explanation) and explanation.distance is not None:
+def warn_about_far_rows(explanation: Explanation, *, stacklevel: int) -> None:
+    """Say how many rows are unlike the training data."""
+    if explanation.distance is not None:
         FarRows().add(explanation.distance).warn(stacklevel=stacklevel + 1)

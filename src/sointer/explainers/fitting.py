@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
-from sointer.config import POOR_SKILL, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import POOR_SKILL, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
 from sointer.errors import (
     BudgetWarning,
@@ -26,7 +27,11 @@ from sointer.errors import (
 from sointer.explainers.data_checks import warn_about_outputs
 from sointer.explainers.reading import fitted_targets
 from sointer.masking.rows import Subject
-from sointer.training.context import Configs, Task, Trained, compact
+from sointer.training.context import Task, Trained, compact
+from sointer.training.images import train_images
+from sointer.training.paper import train_paper
+from sointer.training.sparse_rows import train_sparse_rows
+from sointer.training.tables import train_tables
 
 if TYPE_CHECKING:
     from sointer.explainers.sointer import SOInter
@@ -153,3 +158,9 @@ def warn_about_fit(explainer: SOInter, task: Task, trained: Trained, plan: int) 
             PoorFitWarning,
             stacklevel=3,
         )
+
+
+def recipe_for(explainer: SOInter, subject: Subject) -> Callable[[Task], Trained]:
+    """How to train."""
+    recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
+    return train_paper if explainer.preset == "paper" else recipes[kind_of_data(explainer, subject)[0]]

@@ -64,7 +64,7 @@ class ReadsModelAndData:
             raise InputError(
                 f"fit: X is a dask {type(X).__name__}, expected rows in memory; some thousand rows are enough to learn "
                 "from. Fit on a sample, such as X.sample(frac=0.01, random_state=0).compute() of a dataframe or "
-                "X[:10_000].compute() of an array; explain() takes the whole collection."
+                "X[:10_000].compute() of an array; sointer.integrations.dask.explain() takes the whole collection."
             )
         self.text_ = TextPipeline.of(self.model) if is_text(X) else None
         names = self.feature_names

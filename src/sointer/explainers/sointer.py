@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from sointer.errors import (
 )
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_far_rows, warn_about_no_opposite
-from sointer.explainers.fitting import kind_of_data, make_task, settings_of, warn_about_fit
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.interpreter.image import ImageInterpreter
@@ -39,11 +38,9 @@ from sointer.interpreter.tables import TableInterpreter
 from sointer.masking.rows import Source, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace
-from sointer.training.context import Task, Trained
-from sointer.training.images import train_images
-from sointer.training.paper import train_paper
-from sointer.training.sparse_rows import train_sparse_rows
-from sointer.training.tables import train_tables
+
+if TYPE_CHECKING:
+    from sointer.training.context import Task, Trained
 
 
 class SOInter(Explainer):
@@ -148,6 +145,8 @@ class SOInter(Explainer):
         directory that keeps every answer of the model as it arrives: if fit is stopped, by whatever, the same call goes
         on from there, asks nothing again, and gives the same explainer. See docs/reliability.md.
         """
+        from sointer.explainers import fitting  # saved explainers are loaded and used without what trains them
+
         if self.preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
         if not isinstance(self.structured, bool):
@@ -159,12 +158,13 @@ class SOInter(Explainer):
         removal = "zero" if wants_auto and self.preset == "paper" else self.removal
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
             subject = self._read(X, removal, seed=None if kept is None else kept.seed)
-            black_box = subject.black_box if kept is None else kept.door(subject, settings_of(self, subject, targets))
+            black_box = (
+                subject.black_box if kept is None else kept.door(subject, fitting.settings_of(self, subject, targets))
+            )
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
                 return self
-            task, plan = make_task(self, subject, black_box, targets)
-            recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
-            recipe = train_paper if self.preset == "paper" else recipes[kind_of_data(self, subject)[0]]
+            task, plan = fitting.make_task(self, subject, black_box, targets)
+            recipe = fitting.recipe_for(self, subject)
             queries_before = subject.black_box.n_queries
             try:
                 with black_box.budget(self.query_budget), one_thread():
@@ -180,7 +180,7 @@ class SOInter(Explainer):
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None and not trained.interrupted:
                 self.save(kept.finished)
-            warn_about_fit(self, task, trained, plan)
+            fitting.warn_about_fit(self, task, trained, plan)
             return self
 
     def _adopt_saved(self, kept: Checkpoint, subject: Subject) -> bool:
@@ -232,8 +232,8 @@ class SOInter(Explainer):
     ) -> Explanation:
         """The features that decide what the model predicts for the target of every sample.
 
-        The model is queried once per sample, in batches; everything else is network passes. A dask array or dataframe
-        gives a lazy dask DataFrame like `to_frame()`.
+        The model is queried once per sample, in batches; everything else is network passes. For a dask array or
+        dataframe, call `sointer.integrations.dask.explain`.
 
         Parameters
         ----------

@@ -23,8 +23,6 @@ from sointer.energy.sparse import Inputs
 from sointer.masking.rows import Source
 from sointer.masking.selection import first_units
 from sointer.paths import Paths, one_to_one
-from sointer.training.context import Points
-from sointer.training.energy import learn_target
 
 N_POINTS = 4096
 SHARE_WHOLE = 0.25
@@ -145,6 +143,9 @@ class Tracer:
         """Networks for targets that have none yet; where two threads learn the same one, both keep the first."""
         if not targets:
             return
+        from sointer.training.context import Points
+        from sointer.training.energy import learn_target
+
         rows = _mixed_rows(source, np.random.default_rng(0))
         codes = self._expected(source, rows)
         points = Points.of(rows.toarray() if is_sparse(rows) and self.shift.any() else rows, self.shift)
@@ -233,6 +234,8 @@ def _chunks(rows: Any, shift: NDArray[np.float64]) -> Iterator[tuple[slice, Inpu
 
     Every chunk has the same shape, so what comes out for a row cannot depend on how many others there are.
     """
+    from sointer.training.context import Points
+
     for start in range(0, rows.shape[0], CHUNK_POINTS):
         part = rows[start : start + CHUNK_POINTS]
         n_missing = CHUNK_POINTS - part.shape[0]

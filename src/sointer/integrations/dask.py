@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
-from sointer._support.containers import rows
-from sointer._support.validation import check_random_state, resolve_targets
-from sointer.blackbox.adapters import as_black_box
-from sointer.blackbox.adapters.text import TextPipeline, is_text
-from sointer.blackbox.box import BlackBox
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
 from sointer.io.columns import as_in_fit, columns_needed
-from sointer.io.writers import Question, record_schema, record_table
+from sointer.io.writers import ExplainOptions, record_schema, record_table
 
 AnyExplainer = TypeVar("AnyExplainer", bound=Explainer)
 
@@ -60,18 +50,18 @@ def with_model(explainer: Explainer, cloudpickle: Any) -> bytes:
 
 
 def needs_no_model(explainer: Explainer, k: object, refine: int) -> None:
-    """Refuse what only the black box can answer."""
-    asks = "k='auto'" if k == "auto" and explainer.asks_for_sizes else "refine=" if refine else ""
+    """Refuse what queries the model many times per sample."""
+    costly = "k='auto'" if k == "auto" and explainer.asks_for_sizes else "refine=" if refine else ""
     if explainer.asks_to_explain:
-        asks = type(explainer).__name__
-    if asks:
+        costly = type(explainer).__name__
+    if costly:
         raise InputError(
-            f"{asks} queries the model many times for every sample, which is not done on dask's workers. Leave it out, "
-            "or compute the rows first and explain them here."
+            f"{costly} queries the model many times for every sample, which is not done on dask's workers. Leave it "
+            "out, or compute the rows first and explain them here."
         )
 
 
-MOST_ROWS = 2**12  # explained at a time, within a partition
+MAX_ROWS = 2**12  # explained at a time, within a partition
 
 
 def explain(
@@ -85,31 +75,56 @@ def explain(
     refine: int = 0,
     text_column: str | None = None,
 ) -> Any:
-    """Explanations of the rows of a dask array, dataframe or series of texts, as a lazy dask DataFrame.
+    """Explain the samples of a dask array, dataframe or series of texts lazily.
 
-    Its columns are those of `Explanation.to_frame()`, and `sample` counts over all rows. Nothing is computed until you
-    say so (`.compute()`, `.to_parquet()`); each partition of X gives one partition of explanations. The explainer goes
-    to the workers once, with a copy of its model if that is to be queried, else without. What the copies are sent is
-    not counted in `n_explain_queries_`.
+    The explainer is sent to the workers once, with a copy of its model if the model is to be queried. Queries of these
+    copies are not counted in `n_explain_queries_`.
 
     Parameters
     ----------
-    target : an output's name or number, a list of them (each is explained for every row), or "all".
-    k : how many features, or "auto" where that costs no query (of SOInter, and of baselines with a size of their own).
-        What would query the model many times, as `refine` does, is refused.
-    predicted : what the model predicts for X: a dask collection with the same partitions.
-    query : query the model once per sample, on the workers, unless `predicted` is given; False explains what is
-        expected of it.
-    text_column : which column of a dataframe holds the texts, for explainers of texts.
+    explainer : Explainer
+        A fitted explainer.
+    X : dask array, DataFrame or Series
+        The samples. Columns of a dataframe are matched by name.
+    target : int, str, list or "all"
+        An output's name or number, a list of them (each is explained for every sample), or "all".
+    k : int or "auto", optional
+        The number of features; default the explainer's own. "auto" is refused where it would query the model many
+        times per sample.
+    predicted : dask collection, optional
+        The model's predictions for X, with the same partitions.
+    query : bool, default True
+        Query the model once per sample, on the workers, unless `predicted` is given; False explains what the explainer
+        expects the model to predict.
+    refine : int, default 0
+        Refused unless 0: it queries the model many times per sample.
+    text_column : str, optional
+        The column of a dataframe that holds the texts, for explainers of texts.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The columns of `Explanation.to_frame()`; `sample` counts over all samples. Each partition of X gives one
+        partition, computed on `.compute()`, `.to_parquet()` and the like.
+
+    Raises
+    ------
+    InputError
+        If X is not a dask collection or lacks features, or if the model cannot be sent to the workers.
+
+    Examples
+    --------
+    >>> from sointer.integrations.dask import explain
+    >>> explain(explainer, dd.read_parquet("rows.parquet"), "rain").to_parquet("why/")  # doctest: +SKIP
     """
     dask = require_extra("dask", "dask")
     frames, cloudpickle = require_extra("dask.dataframe", "dask"), require_extra("cloudpickle", "dask")
     check_is_fitted(explainer, "outputs_")
     needs_no_model(explainer, explainer.k if k is None else k, refine)
-    question = Question.of(explainer, target, k, query=query)
+    options = ExplainOptions.of(explainer, target, k, query=query)
     X, parts, lengths = _partitions(_with_columns_of_fit(explainer, X, text_column))
-    said = [None] * len(parts) if predicted is None else _partitions_of(predicted, len(parts))
-    queries = question.query and predicted is None and explainer.black_box_ is not None
+    predictions = [None] * len(parts) if predicted is None else _partitions_of(predicted, len(parts))
+    queries = options.query and predicted is None and explainer.black_box_ is not None
     content = with_model(explainer, cloudpickle) if queries else cloudpickle.dumps(without_model(explainer))
     # One task makes the explainer, and all others wait for it: dask moves its result to every worker once, and makes
     # it again if the workers that had it are lost.
@@ -118,13 +133,13 @@ def explain(
     explained = dask.delayed(_explain_partition, pure=True)
     tables, first = [], 0 if lengths is not None else dask.delayed(0)
     for number, part in enumerate(parts):
-        tables.append(explained(shipped, part, said[number], question, first, text_column))
+        tables.append(explained(shipped, part, predictions[number], options, first, text_column))
         first = first + (lengths[number] if lengths is not None else dask.delayed(len)(part))
     return frames.from_delayed(tables, meta=_empty(explainer), verify_meta=True)
 
 
 def _explain_partition(
-    explainer: Explainer, X: Any, predicted: Any, question: Question, first: int, text_column: str | None
+    explainer: Explainer, X: Any, predicted: Any, options: ExplainOptions, first: int, text_column: str | None
 ) -> Any:
     """What was selected in the rows of one partition, the first of which has the number `first`."""
     pandas = require_extra("pandas", "pandas")
@@ -135,7 +150,7 @@ def _explain_partition(
     schema = record_schema(explainer)
     tables = [
         record_table(explanation, first + sample, schema).to_pandas()
-        for explanation, sample in question.explain(explainer, X, predicted, MOST_ROWS)
+        for explanation, sample in options.explain(explainer, X, predicted, MAX_ROWS)
     ]
     return pandas.concat(tables, ignore_index=True)
 
@@ -178,105 +193,3 @@ def _partitions_of(predicted: Any, n: int) -> list[Any]:
     if len(parts) != n:
         raise InputError(f"predicted has {len(parts)} partitions, but X has {n}; expected the same ones.")
     return parts
-
-
-Group: TypeAlias = "Sequence[int | str]"
-Told: TypeAlias = "list[tuple[str, type[Warning]]]"
-
-
-def fit_groups(
-    explainer: Explainer, X: Any, groups: Sequence[Group], *, alone: bool = False, n_jobs: int | None = None
-) -> list[Any]:
-    """A fitted copy of `explainer` for each group of outputs, in the order of the groups.
-
-    Each copy asks the model on its own and is fitted as `fit(X, targets=group)`, so that a fit that would take too long
-    is cut into pieces that run side by side: in processes of this machine (`n_jobs`), or wherever joblib is told to,
-    for example `with joblib.parallel_config(backend="dask"): fit_groups(...)`. The seeds come from the explainer's
-    `random_state`, one for each group: what comes out does not depend on where and in which order they were fitted.
-
-    With alone=True a copy sees the outputs of its group only, by their names. That keeps the fits small where there are
-    too many outputs for one, but what a feature does through outputs of another group is then not told apart.
-    """
-    chosen = [list(group) for group in groups if not isinstance(group, str | int)]
-    if not chosen or len(chosen) < len(groups) or not all(chosen):
-        raise InputError(
-            f"groups must be lists of outputs, at least one in each, got {list(groups)!r:.80}; write for example "
-            '[["news", "sport"], ["games"]].'
-        )
-    model = explainer.model
-    if isinstance(model, BlackBox) and model.remaining is not None:
-        raise InputError(
-            "fit_groups was given a black box with a query budget, which cannot be kept across processes; set "
-            "query_budget= of the explainer (it holds for each group), and lift the budget with reset_budget(None)."
-        )
-    copies: list[Any] = [
-        clone(explainer).set_params(random_state=seed) for seed in _seeds(explainer.random_state, len(chosen))
-    ]
-    if alone:
-        _limit(copies, X, chosen)
-    models = [copy.model for copy in copies]
-    before = model.n_queries if isinstance(model, BlackBox) else 0
-    results = Parallel(n_jobs=n_jobs)(
-        delayed(_fit)(copy, X, None if alone else group) for copy, group in zip(copies, chosen, strict=True)
-    )
-    for number, (_, told) in enumerate(results):
-        for message, category in told:
-            warnings.warn(f"group {number}: {message}", category, stacklevel=2)
-    fitted = [one for one, _ in results]
-    if isinstance(model, BlackBox):  # other processes ask through copies of it
-        model.n_queries = before + sum(one.n_queries_ for one in fitted)
-    for one, its_model in zip(fitted, models, strict=True):
-        _give_model(one, its_model)
-    return fitted
-
-
-@dataclass(frozen=True)
-class SomeOutputs:
-    """The model, of which only some outputs are looked at."""
-
-    black_box: BlackBox
-    outputs: NDArray[Any]
-
-    @property
-    def declared_kind(self) -> str | None:
-        return self.black_box.declared_kind
-
-    def __call__(self, X: Any) -> NDArray[Any]:
-        answers: NDArray[Any] = self.black_box(X)[:, self.outputs]
-        return answers
-
-
-def _limit(copies: list[Any], X: Any, groups: list[list[Any]]) -> None:
-    """Give each copy a model with the outputs of its group only."""
-    if is_text(X):
-        raise InputError("alone=True does not work on raw texts; count the words, and give the model behind that step.")
-    black_box = as_black_box(copies[0].model, method=copies[0].method, batch_size=copies[0].batch_size)
-    black_box.prepare(X, stacklevel=4)
-    answers = black_box(rows(X, [0]))  # one row, to learn how many outputs there are, and their names
-    given = copies[0].output_names if copies[0].output_names is not None else black_box.output_names
-    names = [f"y{i}" for i in range(answers.shape[1])] if given is None else list(given)
-    for one, group in zip(copies, groups, strict=True):
-        outputs = resolve_targets(group, names, len(group))
-        some = [names[i] for i in outputs]
-        one.set_params(model=BlackBox(SomeOutputs(black_box, outputs), batch_size=black_box.batch_size))
-        one.set_params(output_names=some, method=None, batch_size=None)
-
-
-def _fit(explainer: Any, X: Any, group: list[int | str] | None) -> tuple[Explainer, Told]:
-    """The fitted explainer, and the warnings of fit, which would otherwise be lost in another process."""
-    with warnings.catch_warnings(record=True) as told:
-        fitted: Explainer = explainer.fit(X, targets=group)
-    return without_model(fitted), [(str(one.message), one.category) for one in told]
-
-
-def _give_model(explainer: Explainer, model: Any) -> None:
-    explainer.model = model
-    if explainer.text_ is not None:
-        explainer.text_ = TextPipeline.of(model)
-    explainer.black_box_ = explainer._black_box_again()
-
-
-def _seeds(random_state: Any, n: int) -> list[int | None]:
-    if random_state is None:
-        return [None] * n
-    return [int(seed) for seed in check_random_state(random_state).integers(2**31, size=n)]

@@ -124,7 +124,7 @@ def _check(explainer: Any) -> None:
 
 
 def _signature(explainer: SOInter) -> Any:
-    """What may be asked for; columns are checked by the explainer itself, which knows them better."""
+    """The parameters of predict; columns are checked by the explainer itself, which knows them better."""
     from mlflow.models import ModelSignature
     from mlflow.types import ParamSchema, ParamSpec
 

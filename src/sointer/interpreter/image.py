@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sointer.config import EnergyConfig
+from sointer.data.images import ImageShape
 from sointer.energy.image import Evidence, ImageEnergy, Maps
 from sointer.masking.groups import Groups
 
@@ -21,6 +23,7 @@ SMOOTH = {0.0: 0.3, 1.0: 1.0, 2.0: 2.0, 4.0: 4.0}
 """Weights of relevance smoothed over so many cells, where neighbouring pixels only count together."""
 MAX_PIXELS_OF_REGION = 64
 """Of larger regions so many pixels are looked at, evenly spread."""
+N_KEYS, N_VALUES = 16, 8
 
 
 class Found(NamedTuple):
@@ -154,3 +157,13 @@ class PixelUnits:
     def spread(self, of_units: Tensor) -> Tensor:
         """Values of units (n, units) on their pixels: (n, pixels)."""
         return of_units if self.of_pixel is None else of_units.gather(1, self.of_pixel)
+
+
+def build_networks(
+    image: ImageShape, n_classes: int, config: EnergyConfig, *, generator: torch.Generator | None = None
+) -> ImageInterpreter:
+    """An interpreter and, in it, its energy; with weights if there is a generator to draw them."""
+    energy = ImageEnergy(image, n_classes, config.hidden, n_keys=N_KEYS, n_values=N_VALUES)
+    if generator is not None:
+        energy.initialise(generator)
+    return ImageInterpreter(energy)

@@ -1,7 +1,7 @@
-"""What the facts of a saved explainer must fulfil before anything is made from them.
+"""What the metadata of a saved explainer must fulfil before anything is made from them.
 
 Whoever wrote the file may have meant harm, so sizes are compared with those of the tensors, which are as large as their
-file and no larger; what is made from facts that pass is of that size too.
+file and no larger; what is made from metadata that pass is of that size too.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch")
 KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
 DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
-MOST_SEGMENTS = 2**16
-MOST_LABEL_ENTRIES = 2**30
+MAX_SEGMENTS = 2**16
+MAX_LABEL_ENTRIES = 2**30
 
 
-def check_facts(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """ValueError, or another error of wrong types, if facts do not fit together or not to the tensors."""
+def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """ValueError, or another error of wrong types, if metadata do not fit together or not to the tensors."""
     need(tensors["shift"].ndim == 1 and str(tensors["shift"].dtype) == "torch.float64", "shift is not a row of numbers")
     n_columns = len(tensors["shift"])
-    check_input_format(facts["input_format"], n_columns)
-    n_features = len(facts["input_format"]["feature_names"])
-    check_groups(facts["groups"], n_columns, n_features, facts["input_format"].get("image"))
-    check_outputs(facts["outputs"])
-    n_outputs = len(facts["outputs"]["names"])
-    check_removal(facts["removal"], _part(tensors, "removal."), n_columns, facts["input_format"].get("image"))
-    check_background(facts["background"], _part(tensors, "background."), n_columns)
-    check_training_codes(facts["outputs"], tensors["training_codes"], n_outputs)
-    targets = facts["targets"]
+    check_input_format(metadata["input_format"], n_columns)
+    n_features = len(metadata["input_format"]["feature_names"])
+    check_groups(metadata["groups"], n_columns, n_features, metadata["input_format"].get("image"))
+    check_outputs(metadata["outputs"])
+    n_outputs = len(metadata["outputs"]["names"])
+    check_removal(metadata["removal"], _part(tensors, "removal."), n_columns, metadata["input_format"].get("image"))
+    check_background(metadata["background"], _part(tensors, "background."), n_columns)
+    check_training_codes(metadata["outputs"], tensors["training_codes"], n_outputs)
+    targets = metadata["targets"]
     need(isinstance(targets, list) and all(_is_count(t) and t < n_outputs for t in targets), "targets are not outputs")
     need(len(set(targets)) == len(targets) > 0, "targets are none, or there twice")
 
@@ -71,7 +71,7 @@ def check_groups(data: Mapping[str, Any], n_columns: int, n_features: int, image
         shape = data["image"]
         need(image is not None and [shape[s] for s in ("channels", "height", "width")] == image, "other images")
         if "superpixels" in data:
-            most = max(MOST_SEGMENTS, image[1] * image[2])
+            most = max(MAX_SEGMENTS, image[1] * image[2])
             need(_is_count(data["superpixels"]["n_segments"], most=most), "too many superpixels")
         return
     names, units, owners = data["unit_names"], data["unit_of_feature"], data["column_feature"]
@@ -108,7 +108,7 @@ def check_outputs(data: Mapping[str, Any]) -> None:
         need(_is_number(data["tolerance"]) and data["tolerance"] >= 0, "no tolerance")
     # Beside numbers there are tables of labels x labels.
     n_labels = sum(2 if one is None else len(one) for one in classes)
-    need(shape is not None or n_labels * n_labels <= MOST_LABEL_ENTRIES, "too many labels")
+    need(shape is not None or n_labels * n_labels <= MAX_LABEL_ENTRIES, "too many labels")
 
 
 def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any) -> None:

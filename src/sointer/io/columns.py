@@ -19,7 +19,7 @@ from sointer.errors import InputError, LoadError, SointerError
 from sointer.explainers.base import Explainer
 
 Columns: TypeAlias = "str | Sequence[str] | None"
-"""Some columns of a table, one of them (which gives Series), or all."""
+"""Columns of a table, one of them (which gives Series), or all."""
 Dtypes: TypeAlias = Mapping[str, str]
 """The dtype of columns by name, for files that do not say it themselves."""
 
@@ -56,8 +56,8 @@ def reading(
     except (SointerError, MemoryError):
         raise
     except damage as error:
-        told = " ".join(str(error).split())[:300] or type(error).__name__
-        raise raises(f"{path} cannot be read as {kind}: {told.rstrip('.')}. {advice}") from error
+        message = " ".join(str(error).split())[:300] or type(error).__name__
+        raise raises(f"{path} cannot be read as {kind}: {message.rstrip('.')}. {advice}") from error
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def check_columns(columns: Columns, known: Sequence[str] | None, what: str) -> N
         return
     wanted = [columns] if isinstance(columns, str) else columns
     if known is None:
-        raise InputError(f"{what} has no named columns, but {some(wanted)} were asked for; leave columns out.")
+        raise InputError(f"{what} has no named columns, but {some(wanted)} were requested; leave columns out.")
     names = set(known)
     missing = [name for name in wanted if name not in names]
     if missing:

@@ -17,28 +17,25 @@ from sointer._support.unet import channels_last
 from sointer._support.validation import is_integer
 from sointer.blackbox.adapters.text import TextPipeline
 from sointer.blackbox.box import BlackBox
-from sointer.config import PRESETS, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.data.labels import N_KNOTS
 from sointer.data.outputs import Outputs
+from sointer.energy.build import PaperEnergy, build_energy, build_paper_energy
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
-from sointer.energy.paper_image import paper_image_energy
 from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.errors import InputError, LoadError
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
+from sointer.interpreter.image import build_networks
 from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter
-from sointer.io.checks import check_facts
+from sointer.io.checks import check_metadata
 from sointer.io.storage import DAMAGE, Storage, check_shapes, need
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal
-from sointer.training.context import Configs
-from sointer.training.energy import build_energy
-from sointer.training.images import build_networks
-from sointer.training.paper import PaperEnergy, paper_energy
 
 MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
 NO_MEMORY = torch.device("meta")
@@ -46,19 +43,19 @@ NO_MEMORY = torch.device("meta")
 
 
 def restore_networks(
-    explainer: SOInter, facts: dict[str, Any], energy_state: dict[str, Tensor], state: dict[str, Tensor]
+    explainer: SOInter, metadata: dict[str, Any], energy_state: dict[str, Tensor], state: dict[str, Tensor]
 ) -> tuple[AnyEnergy, nn.Module]:
     """The energy and the interpreter, with the weights that were saved."""
-    structured = bool(facts["parameters"]["structured"])
-    if facts["parameters"]["preset"] == "paper":
+    structured = bool(metadata["parameters"]["structured"])
+    if metadata["parameters"]["preset"] == "paper":
         return _paper_networks(explainer, structured, energy_state, state)
     image = explainer.input_format_.image
     if image is not None:
         n_classes = explainer.outputs_.n_classes[0]
         whole = {f"energy.{name}": tensor for name, tensor in energy_state.items()} | state
         with NO_MEMORY:
-            check_shapes(build_networks(image, n_classes, explainer.config_), whole)
-        of_images = build_networks(image, n_classes, explainer.config_)
+            check_shapes(build_networks(image, n_classes, explainer.config_.energy), whole)
+        of_images = build_networks(image, n_classes, explainer.config_.energy)
         of_images.load_state_dict(whole)
         channels_last(of_images).requires_grad_(False).eval()
         return of_images.energy, of_images
@@ -87,9 +84,7 @@ def _paper_networks(
     image, (energy_config, config, _) = explainer.input_format_.image, explainer.config_
 
     def energy_of(space: OutputSpace, alone: int | None = None) -> PaperEnergy:
-        if image is None:
-            return paper_energy(n_columns, space, energy_config)
-        return paper_image_energy(image, space, energy_config, pixel=alone)
+        return build_paper_energy(n_columns, image, space, energy_config, pixel=alone)
 
     def alike() -> tuple[AnyEnergy, nn.Module]:
         space = OutputSpace.of(explainer.outputs_)
@@ -198,11 +193,11 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     Nothing in the files is executed, and nothing larger than the files is made from them, so also those of others can
     be loaded.
     """
-    facts, tensors = STORAGE.read(path)
-    takes_text = facts.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
+    metadata, tensors = STORAGE.read(path)
+    takes_text = metadata.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
     text = TextPipeline.of(black_box) if takes_text else None
     try:
-        explainer = _restore(facts, tensors, black_box, removal, text)
+        explainer = _restore(metadata, tensors, black_box, removal, text)
     except LoadError:
         raise
     except DAMAGE as error:
@@ -217,8 +212,8 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
 
 
 def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    removal_facts, removal_arrays = explainer.removal_.state()
-    background_facts, background_arrays = explainer.background_.state()
+    removal_metadata, removal_arrays = explainer.removal_.state()
+    background_metadata, background_arrays = explainer.background_.state()
     tensors = {f"removal.{name}": as_tensor(array) for name, array in removal_arrays.items()}
     tensors |= {f"background.{name}": as_tensor(array) for name, array in background_arrays.items()}
     tensors["shift"] = as_tensor(explainer.shift_)
@@ -229,16 +224,16 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
     own = {name: t for name, t in interpreter.state_dict().items() if not name.startswith(shared)}
     tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
-    facts = {
+    metadata = {
         "parameters": {name: as_plain(params[name]) for name in SAVED_PARAMETERS},
         "method": explainer.method_,
         "random_state": int(params["random_state"]) if is_integer(params["random_state"]) else None,
-        "background": background_facts,
+        "background": background_metadata,
         "config": [asdict(config) for config in explainer.config_],
         "input_format": explainer.input_format_.to_json(),
         "groups": explainer.groups_.to_json(),
         "outputs": explainer.outputs_.to_json(),
-        "removal": removal_facts,
+        "removal": removal_metadata,
         "takes_text": explainer.text_ is not None,
         "targets": explainer.targets_,
         "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
@@ -248,54 +243,54 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "output_agreement": explainer.output_agreement_.tolist(),
         "output_skill": [None if np.isnan(one) else float(one) for one in explainer.output_skill_],
     }
-    return facts, tensors
+    return metadata, tensors
 
 
 def _restore(
-    facts: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any, text: TextPipeline | None
+    metadata: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any, text: TextPipeline | None
 ) -> SOInter:
-    check_facts(facts, tensors)
-    parameters = {name: facts["parameters"][name] for name in SAVED_PARAMETERS}
-    need(len(parameters) == len(facts["parameters"]), "there are parameters that are not known")
-    need(facts["method"] in (None, "predict", "predict_proba"), "the method is not known")
+    check_metadata(metadata, tensors)
+    parameters = {name: metadata["parameters"][name] for name in SAVED_PARAMETERS}
+    need(len(parameters) == len(metadata["parameters"]), "there are parameters that are not known")
+    need(metadata["method"] in (None, "predict", "predict_proba"), "the method is not known")
     need(parameters["preset"] in PRESETS and isinstance(parameters["structured"], bool), "a parameter is not known")
     if isinstance(black_box, BlackBox):
         parameters["batch_size"] = None  # it has its own
-    explainer = SOInter(black_box, **parameters, random_state=facts["random_state"])
-    energy_facts, interpreter_facts, training_facts = (_without_lists(config) for config in facts["config"])
-    explainer.input_format_ = InputFormat.from_json(facts["input_format"])
+    explainer = SOInter(black_box, **parameters, random_state=metadata["random_state"])
+    energy_metadata, interpreter_metadata, training_metadata = (_without_lists(config) for config in metadata["config"])
+    explainer.input_format_ = InputFormat.from_json(metadata["input_format"])
     is_sparse = "interpreter.unit_of_column" in tensors
     data: DataKind = "sparse rows" if is_sparse else "table"
     data = data if explainer.input_format_.image is None else "images"
     explainer.config_ = Configs(
-        EnergyConfig(**energy_facts).resolve(parameters["preset"], data),
-        InterpreterConfig(**interpreter_facts).resolve(parameters["preset"], data),
-        TrainingConfig(**training_facts).resolve(parameters["preset"], data),
+        EnergyConfig(**energy_metadata).resolve(parameters["preset"], data),
+        InterpreterConfig(**interpreter_metadata).resolve(parameters["preset"], data),
+        TrainingConfig(**training_metadata).resolve(parameters["preset"], data),
     )
-    explainer.groups_ = Groups.from_json(facts["groups"])
-    explainer.outputs_ = Outputs.from_json(facts["outputs"])
-    explainer.removal_ = _removal(facts["removal"], _arrays(tensors, "removal."), removal)
-    explainer.background_ = Background.from_state(facts["background"], _arrays(tensors, "background."))
+    explainer.groups_ = Groups.from_json(metadata["groups"])
+    explainer.outputs_ = Outputs.from_json(metadata["outputs"])
+    explainer.removal_ = _removal(metadata["removal"], _arrays(tensors, "removal."), removal)
+    explainer.background_ = Background.from_state(metadata["background"], _arrays(tensors, "background."))
     explainer.shift_ = tensors["shift"].numpy()
     explainer.training_codes_ = tensors["training_codes"].numpy()
     explainer.text_ = text
-    explainer.method_ = facts["method"]
+    explainer.method_ = metadata["method"]
     explainer.black_box_ = None if black_box is None else explainer._black_box_again()
-    explainer.targets_ = [int(t) for t in facts["targets"]]
-    explainer.n_queries_ = int(facts["n_queries"])
-    explainer.held_out_agreement_ = facts["held_out_agreement"]
-    explainer.held_out_skill_ = facts["held_out_skill"]
-    explainer.output_agreement_ = np.array(facts["output_agreement"], dtype=np.float64)
+    explainer.targets_ = [int(t) for t in metadata["targets"]]
+    explainer.n_queries_ = int(metadata["n_queries"])
+    explainer.held_out_agreement_ = metadata["held_out_agreement"]
+    explainer.held_out_skill_ = metadata["held_out_skill"]
+    explainer.output_agreement_ = np.array(metadata["output_agreement"], dtype=np.float64)
     explainer.output_skill_ = np.array(
-        [np.nan if one is None else one for one in facts["output_skill"]], dtype=np.float64
+        [np.nan if one is None else one for one in metadata["output_skill"]], dtype=np.float64
     )
-    explainer.history_ = facts["history"]
+    explainer.history_ = metadata["history"]
     explainer.n_features_in_ = explainer.input_format_.n_features
     explainer.feature_names_in_ = np.array(explainer.input_format_.feature_names, dtype=object)
     explainer.n_outputs_ = explainer.outputs_.n_outputs
     explainer.output_names_ = list(explainer.outputs_.names)
     explainer.energy_, explainer.interpreter_ = restore_networks(
-        explainer, facts, _part(tensors, "energy."), _part(tensors, "interpreter.")
+        explainer, metadata, _part(tensors, "energy."), _part(tensors, "interpreter.")
     )
     _set_parameters(explainer)
     return explainer
@@ -312,8 +307,8 @@ def _set_parameters(explainer: SOInter) -> None:
         explainer.method = None if explainer.black_box_ is None else explainer.black_box_.method
 
 
-def _removal(facts: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Removal:
-    removal = Removal.from_state(facts, arrays, function=function)
+def _removal(metadata: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Removal:
+    removal = Removal.from_state(metadata, arrays, function=function)
     if function is not None and not isinstance(removal, FunctionRemoval):
         raise LoadError(
             f"removal was given, but the explainer was fitted with removal={removal.name!r} and keeps it; leave "

@@ -11,7 +11,7 @@ import numpy as np
 
 from sointer._support import containers
 from sointer._support.containers import csr_array
-from sointer._support.files import Draft
+from sointer._support.files import AtomicFile
 from sointer._support.validation import check_unique_names
 from sointer.errors import InputError, require_extra
 from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, reading, slices
@@ -59,7 +59,7 @@ def write_sparse_parquet(
     pyarrow, parquet = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
     parts: Iterable[Any] = [matrix] if containers.is_sparse(matrix) else matrix
     path, writer = Path(path), None
-    with Draft(path) as draft:
+    with AtomicFile(path) as file:
         for part in parts:
             if not containers.is_sparse(part):
                 raise InputError(
@@ -70,7 +70,7 @@ def write_sparse_parquet(
             rows.sum_duplicates()
             if writer is None:
                 n_features = rows.shape[1] if n_features is None else n_features
-                writer = parquet.ParquetWriter(draft.path, _sparse_schema(pyarrow, rows, n_features, feature_names))
+                writer = parquet.ParquetWriter(file.path, _sparse_schema(pyarrow, rows, n_features, feature_names))
             if rows.shape[1] != n_features:
                 raise InputError(f"write_sparse_parquet got {rows.shape[1]} features, after {n_features} before.")
             for span in slices(rows.shape[0], GROUP_ROWS):
@@ -78,17 +78,17 @@ def write_sparse_parquet(
         if writer is None:
             raise InputError("write_sparse_parquet got no rows; expected a scipy sparse matrix, or several.")
         writer.close()
-        draft.keep()
+        file.commit()
     return path
 
 
 def _sparse_schema(pyarrow: Any, rows: Any, n_features: int, names: Sequence[str] | None) -> Any:
-    facts = {N_FEATURES: str(n_features).encode()}
+    metadata = {N_FEATURES: str(n_features).encode()}
     if names is not None:
-        facts[FEATURE_NAMES] = json.dumps(check_unique_names(names, n_features, "feature_names")).encode()
+        metadata[FEATURE_NAMES] = json.dumps(check_unique_names(names, n_features, "feature_names")).encode()
     values = pyarrow.from_numpy_dtype(rows.dtype)
     fields = [(INDICES, pyarrow.list_(pyarrow.int32())), (VALUES, pyarrow.list_(values))]
-    return pyarrow.schema(fields, metadata=facts)
+    return pyarrow.schema(fields, metadata=metadata)
 
 
 def _sparse_table(pyarrow: Any, rows: Any, schema: Any) -> Any:
@@ -121,9 +121,9 @@ def _is_sparse(schema: Any) -> bool:
 
 
 def _sparse_names(schema: Any) -> list[str] | None:
-    facts = schema.metadata or {}
-    if FEATURE_NAMES in facts:
-        names: list[str] = json.loads(facts[FEATURE_NAMES])
+    metadata = schema.metadata or {}
+    if FEATURE_NAMES in metadata:
+        names: list[str] = json.loads(metadata[FEATURE_NAMES])
         return names
     return None
 
@@ -138,8 +138,8 @@ def _frames(path: Path, columns: Columns, chunk_rows: int) -> Iterator[Any]:
 def _sparse_chunks(path: Path, columns: Columns, chunk_rows: int) -> Iterator[Any]:
     opened = _opened(path)
     schema = opened.schema_arrow
-    names, facts = _sparse_names(schema), schema.metadata or {}
-    n_features = int(facts[N_FEATURES]) if N_FEATURES in facts else None if names is None else len(names)
+    names, metadata = _sparse_names(schema), schema.metadata or {}
+    n_features = int(metadata[N_FEATURES]) if N_FEATURES in metadata else None if names is None else len(names)
     place = None if names is None else {name: i for i, name in enumerate(names)}
     wanted = [columns] if isinstance(columns, str) else columns
     order = None if wanted is None or place is None else [place[name] for name in wanted]

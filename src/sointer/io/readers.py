@@ -21,7 +21,7 @@ from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
 ADVICE = (
-    'Where a column changes its kind on the way, say what it is with dtypes={"column": "float64"}, or mend the file.'
+    'Where a column changes its kind on the way, say what it is with dtypes={"column": "float64"}, or fix the file.'
 )
 
 
@@ -32,8 +32,9 @@ def csv_source(path: Path) -> RowSource:
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, str(path))
         wanted = [columns] if isinstance(columns, str) else columns
-        with reading(path, "CSV", ADVICE, InputError):
-            for batch in _batches(path, wanted, dtypes):
+        # The types are those of the first block where they were not given.
+        with reading(path, "CSV", ADVICE, InputError), _reader(path, wanted, dtypes) as reader:
+            for batch in reader:
                 for span in slices(batch.num_rows, chunk_rows):
                     frame = batch.slice(span.start, span.stop - span.start).to_pandas()
                     yield frame if not isinstance(columns, str) else frame[columns]
@@ -53,17 +54,6 @@ def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
         parse_options=csv.ParseOptions(delimiter="\t" if plain_name.endswith(".tsv") else ","),
         convert_options=csv.ConvertOptions(include_columns=columns, column_types=types),
     )
-
-
-def _batches(path: Path, columns: Any, dtypes: Dtypes) -> Iterator[Any]:
-    """Record batches; the types are those of the first block where they were not given."""
-    with _reader(path, columns, dtypes) as reader:
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                return
-            yield batch
 
 
 def _arrow_type(pyarrow: Any, dtype: str) -> Any:
@@ -98,7 +88,7 @@ def _part(data: Any, span: slice) -> Any:
 
 
 class _StoredCSR:
-    """A CSR matrix whose entries stay where they are until rows are asked for."""
+    """A CSR matrix whose entries stay where they are until rows are read."""
 
     def __init__(self, data: Any, indices: Any, indptr: NDArray[Any], shape: tuple[int, int]) -> None:
         if len(shape) != 2 or len(indptr) != shape[0] + 1 or len(data) != len(indices) or indptr[-1] > len(data):
@@ -240,7 +230,7 @@ def _open_path(path: Path) -> RowSource:
         return parquet_source(parts, str(path))
     if not name.endswith((*PARQUET, *CSV, *ARRAYS)):
         raise InputError(
-            f"{path} is none of the files that can be read: {KNOWN}. Convert it, or iterate over its parts."
+            f"{path} is an unsupported file type; expected {KNOWN}. Convert it, or iterate over its parts."
         )
     if not path.exists():
         raise InputError(f"{path} does not exist. Check the path; it is looked up from {Path.cwd()}.")
@@ -263,7 +253,7 @@ def _of_container(X: Any) -> RowSource:
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, containers.describe(X))
         for span in slices(containers.n_rows(X), chunk_rows):
-            yield _some_columns(slice_rows(X, span), names, columns)
+            yield _columns_of(slice_rows(X, span), names, columns)
 
     return RowSource(containers.describe(X), names, containers.n_rows(X), chunks)
 
@@ -273,13 +263,13 @@ def _of_iterable(source: Iterable[Any], columns: Columns, chunk_rows: int) -> It
         if not _is_container(X):
             raise InputError(
                 f"part {number} of the iterable is {containers.describe(X)}; expected a DataFrame, an array, a scipy "
-                "CSR matrix or a list of texts, each with some of the rows."
+                "CSR matrix or a list of texts, each with a part of the rows."
             )
         part = _of_container(X)
         yield from part.chunks(columns if part.columns is not None else None, chunk_rows, {})
 
 
-def _some_columns(X: Any, names: list[str] | None, columns: Columns) -> Any:
+def _columns_of(X: Any, names: list[str] | None, columns: Columns) -> Any:
     if columns is None or names is None:
         return X
     if isinstance(columns, str):

@@ -29,8 +29,8 @@ except ImportError:  # on Windows, where saving twice at a time to one place is 
 
 WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
 DRAFT = re.compile(r"\.(.+\.json|weights-[0-9a-f]{16}\.safetensors)-.*")
-MOST_FACTS_BYTES, MOST_HEADER_BYTES = 2**27, 2**26
-MOST_WEIGHTS_BYTES = 2**33
+MAX_METADATA_BYTES, MAX_HEADER_BYTES = 2**27, 2**26
+MAX_WEIGHTS_BYTES = 2**33
 N_READINGS = 3
 
 # What reading files that were changed can raise.
@@ -55,12 +55,12 @@ class Storage:
     """
 
     what: str
-    facts_file: str
+    metadata_file: str
     version: int
     oldest: int
 
-    def write(self, directory: str | os.PathLike[str], facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Write facts and tensors, whole or not at all.
+    def write(self, directory: str | os.PathLike[str], metadata: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Write metadata and tensors, whole or not at all.
 
         The weights go to a file named after their content; then the JSON file, which names that file, is put in
         place by one atomic rename. Until then what was saved there before stays as it was. Other files in the
@@ -69,7 +69,7 @@ class Storage:
         target = Path(directory).resolve()
         if target.exists() and not target.is_dir():
             raise InputError(f"{target} is a file, expected a directory for the {self.what}; choose another path.")
-        if target.is_dir() and not (target / self.facts_file).exists() and any(map(is_foreign, target.iterdir())):
+        if target.is_dir() and not (target / self.metadata_file).exists() and any(map(is_foreign, target.iterdir())):
             raise InputError(
                 f"{target} is not empty and holds no saved {self.what}; nothing was written. Choose a new directory."
             )
@@ -77,14 +77,14 @@ class Storage:
         digest = hashlib.sha256(weights).hexdigest()
         name = f"weights-{digest[:16]}.safetensors"
         manifest = {"file": name, "sha256": digest, "bytes": len(weights)}
-        known = {"format": self.version, "sointer": __version__, "weights": manifest, **facts}
-        known["history"] = as_finite(facts.get("history"))  # a loss may be anything
+        known = {"format": self.version, "sointer": __version__, "weights": manifest, **metadata}
+        known["history"] = as_finite(metadata.get("history"))  # a loss may be anything
         known = {"format": self.version, "content_sha256": content_digest(known), **known}
         text = as_text(known, self.what)
         target.mkdir(parents=True, exist_ok=True)
         with _alone_in(target):
             put(target / name, weights)
-            put(target / self.facts_file, text)
+            put(target / self.metadata_file, text)
             for old in target.iterdir():
                 if (WEIGHTS.fullmatch(old.name) and old.name != name) or DRAFT.fullmatch(old.name):
                     old.unlink(missing_ok=True)
@@ -93,9 +93,9 @@ class Storage:
         """What `write` wrote; LoadError if anything is missing or was changed."""
         source = Path(directory)
         for tries_left in reversed(range(N_READINGS)):
-            facts, content = self._facts(source)
+            metadata, content = self._metadata(source)
             try:
-                return facts, deserialise(self._weights(source, facts["weights"], facts["format"]))
+                return metadata, deserialise(self._weights(source, metadata["weights"], metadata["format"]))
             except LoadError:
                 # Another process may have replaced the whole thing in between.
                 if tries_left and self._changed(source, content):
@@ -111,15 +111,15 @@ class Storage:
             f"{source} does not hold a whole {self.what} ({type(error).__name__}: {error!s:.300}). Save it again."
         )
 
-    def _facts(self, source: Path) -> tuple[dict[str, Any], bytes]:
+    def _metadata(self, source: Path) -> tuple[dict[str, Any], bytes]:
         """The JSON file's content, checked, and its bytes."""
-        path = source / self.facts_file
+        path = source / self.metadata_file
         try:
-            content = read_file(path, within=source, most_bytes=MOST_FACTS_BYTES)
-            facts, all_finite = parse(content)
+            content = read_file(path, within=source, most_bytes=MAX_METADATA_BYTES)
+            metadata, all_finite = parse(content)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise LoadError(
-                f"{source} is not a saved {self.what}: {self.facts_file} is missing. Give the directory that "
+                f"{source} is not a saved {self.what}: {self.metadata_file} is missing. Give the directory that "
                 f"{self.what}.save() wrote."
             ) from error
         except (OSError, ValueError, RecursionError, MemoryError) as error:
@@ -127,13 +127,13 @@ class Storage:
                 f"{path} cannot be read ({type(error).__name__}: {error!s:.300}); the {self.what} is damaged. Save it "
                 "again."
             ) from error
-        self._check_format(source, facts.get("format") if isinstance(facts, dict) else None)
-        if facts["format"] < self.version:
-            return facts, content
-        expected = facts.pop("content_sha256", None)
-        if not all_finite or content_digest(facts) != expected:
+        self._check_format(source, metadata.get("format") if isinstance(metadata, dict) else None)
+        if metadata["format"] < self.version:
+            return metadata, content
+        expected = metadata.pop("content_sha256", None)
+        if not all_finite or content_digest(metadata) != expected:
             raise LoadError(f"{path} is not what was saved (its checksum differs). Save the {self.what} again.")
-        return facts, content
+        return metadata, content
 
     def _check_format(self, source: Path, found: Any) -> None:
         if type(found) is int and self.oldest <= found <= self.version:
@@ -150,7 +150,7 @@ class Storage:
         name, digest = manifest["file"], manifest["sha256"]
         if not isinstance(name, str) or not WEIGHTS.fullmatch(name):
             raise LoadError(
-                f"{source / self.facts_file} names the weights file {name!r:.100}, which save never writes. Save it "
+                f"{source / self.metadata_file} names the weights file {name!r:.100}, which save never writes. Save it "
                 "again."
             )
         path = source / name
@@ -159,7 +159,7 @@ class Storage:
             expected = manifest["bytes"] if version == self.version else size
             content = b""
             if size == expected and safetensors_size(path, size) == size:
-                content = read_file(path, within=source, most_bytes=MOST_WEIGHTS_BYTES)
+                content = read_file(path, within=source, most_bytes=MAX_WEIGHTS_BYTES)
         except (OSError, ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
             raise LoadError(f"{path} cannot be read ({error!s:.300}). Save the {self.what} again.") from error
         if hashlib.sha256(content).hexdigest() != digest:
@@ -168,7 +168,7 @@ class Storage:
 
     def _changed(self, source: Path, before: bytes) -> bool:
         try:
-            return read_file(source / self.facts_file, within=source, most_bytes=MOST_FACTS_BYTES) != before
+            return read_file(source / self.metadata_file, within=source, most_bytes=MAX_METADATA_BYTES) != before
         except (OSError, ValueError):
             return False
 
@@ -187,7 +187,7 @@ def safetensors_size(path: Path, size: int) -> int:
     """How long a safetensors file should be, judging by its first bytes, so that no other is read whole."""
     with open(path, "rb") as file:
         n_header = int.from_bytes(file.read(8), "little")
-        if not 2 <= n_header <= min(MOST_HEADER_BYTES, size - 8):
+        if not 2 <= n_header <= min(MAX_HEADER_BYTES, size - 8):
             return -1
         header, _ = parse(file.read(n_header))
     ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]

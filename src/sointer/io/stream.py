@@ -24,11 +24,11 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import FarRows
 from sointer.io.columns import RowSource, as_in_fit, columns_needed, csv_dtypes, slice_rows
 from sointer.io.readers import open_source, read_table
-from sointer.io.writers import Question, RecordWriter, TextWriter, record_schema, record_table
+from sointer.io.writers import ExplainOptions, RecordWriter, TextWriter, record_schema, record_table
 
 CHUNK_BYTES = 2**27
 BYTES_PER_NUMBER = 32  # of each feature of each row, while rows are explained
-MOST_ROWS = 2**15
+MAX_ROWS = 2**15
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def stream_explain(
     progress : True shows a bar, None does on a terminal; or a function of (rows done, rows in all or None).
     """
     check_is_fitted(explainer, "outputs_")
-    question = Question.of(explainer, target, k, refine, query)
+    options = ExplainOptions.of(explainer, target, k, refine, query)
     opened = open_source(source)
     place = out.path if isinstance(out, TextWriter) else out
     if isinstance(source, str | PathLike) and os.path.exists(place) and os.path.samefile(source, place):
@@ -97,8 +97,8 @@ def stream_explain(
     size = _chunk_rows(explainer) if chunk_rows is None else check_positive_int(chunk_rows, "chunk_rows")
     columns = columns_needed(explainer, opened.columns, text_column, opened.name)
     chunks = opened.chunks(columns, size, csv_dtypes(explainer))
-    said = _Predicted(predicted, opened)
-    schema = record_schema(explainer, _facts(explainer, question))
+    predictions = _Predicted(predicted, opened)
+    schema = record_schema(explainer, _metadata(explainer, options))
     writer = out if isinstance(out, TextWriter) else RecordWriter(out, schema)
     started, n_rows, queries_before, far = time.perf_counter(), 0, explainer.n_explain_queries_, FarRows()
     shown: Progress = make_progress(progress, opened.n_rows)
@@ -107,15 +107,15 @@ def stream_explain(
             rows = as_in_fit(explainer, chunk, text_column)
             n_new = containers.n_rows(rows)
             tables = []
-            for explanation, sample in question.explain(explainer, rows, said.next(rows, n_new), size):
+            for explanation, sample in options.explain(explainer, rows, predictions.next(rows, n_new), size):
                 tables.append(record_table(explanation, n_rows + sample, schema))
                 if explanation.distance is not None:
-                    far.add(explanation.distance[:: len(question.targets)])
+                    far.add(explanation.distance[:: len(options.targets)])
             for table in tables:
                 writer.write(table)
             n_rows += n_new
             shown.add(n_new)
-        said.check_end()
+        predictions.check_end()
         if n_rows == 0:
             raise InputError(f"{opened.name} has no rows; nothing was written.")
         path = writer.finish()
@@ -130,7 +130,7 @@ def stream_explain(
 
 
 class _Predicted:
-    """What the model said about each part of the rows in turn."""
+    """The model's predictions for each chunk of the rows in turn."""
 
     def __init__(self, predicted: Any, opened: RowSource) -> None:
         self.predict = predicted if callable(predicted) else None
@@ -158,19 +158,24 @@ class _Predicted:
         if not fits:
             raise InputError(
                 f"predicted has {containers.n_rows(self.table)} rows, but the source has {n_rows}; expected one row of "
-                "outputs for each. Give the answers to exactly these rows, or the function model.predict."
+                "outputs for each. Give the predictions for exactly these rows, or the function model.predict."
             )
 
 
 def _chunk_rows(explainer: Explainer) -> int:
     widest = max(explainer.input_format_.n_columns, explainer.groups_.n_units)
-    return int(np.clip(CHUNK_BYTES // (BYTES_PER_NUMBER * widest), 1, MOST_ROWS))
+    return int(np.clip(CHUNK_BYTES // (BYTES_PER_NUMBER * widest), 1, MAX_ROWS))
 
 
-def _facts(explainer: Explainer, question: Question) -> dict[str, str]:
-    k = explainer.k if question.k is None else question.k
-    facts = {"version": __version__, "explainer": type(explainer).__name__, "k": str(k), "refine": str(question.refine)}
-    return facts | {"target": json.dumps([str(target) for target in question.targets])}
+def _metadata(explainer: Explainer, options: ExplainOptions) -> dict[str, str]:
+    k = explainer.k if options.k is None else options.k
+    return {
+        "version": __version__,
+        "explainer": type(explainer).__name__,
+        "k": str(k),
+        "refine": str(options.refine),
+        "target": json.dumps([str(target) for target in options.targets]),
+    }
 
 
 def _stop(error: BaseException, partial: Path | None, n_rows: int) -> None:
@@ -178,9 +183,9 @@ def _stop(error: BaseException, partial: Path | None, n_rows: int) -> None:
     if (partial is None and n_rows == 0) or isinstance(error, BrokenPipeError):  # the reader had enough
         return
     kept = "nothing could be kept" if partial is None else f"the explanations of the rows before it are in {partial}"
-    told = f"It happened in the part that begins at row {n_rows} of the source; {kept}."
+    where = f"It happened in the part that begins at row {n_rows} of the source; {kept}."
     if isinstance(error, KeyboardInterrupt):
         raise KeyboardInterrupt(f"Stopped at row {n_rows} of the source; {kept}.") from error
     if isinstance(error, SointerError):
-        raise type(error)(f"{error} {told}") from error
-    warnings.warn(told, SointerWarning, stacklevel=3)
+        raise type(error)(f"{error} {where}") from error
+    warnings.warn(where, SointerWarning, stacklevel=3)

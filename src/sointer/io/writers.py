@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import containers
-from sointer._support.files import Draft
+from sointer._support.files import AtomicFile
 from sointer._support.validation import check_k
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError, require_extra
@@ -40,8 +40,8 @@ class RecordWriter:
                 f"out is {self.path}, which is a folder; expected a file such as {self.path / 'why.parquet'}."
             )
         parquet = require_extra("pyarrow.parquet", "parquet")
-        self._draft = Draft(self.path)
-        self._writer = parquet.ParquetWriter(self._draft.path, schema)
+        self._file = AtomicFile(self.path)
+        self._writer = parquet.ParquetWriter(self._file.path, schema)
         self._waiting: list[Any] = []
         self._n_waiting = 0
         self.n_records = 0
@@ -62,16 +62,16 @@ class RecordWriter:
         """All is written: give the file its name."""
         self._close()
         self.partial.unlink(missing_ok=True)  # left by an earlier run that this one replaces
-        return self._draft.keep()
+        return self._file.commit()
 
     def stop_early(self, n_rows: int) -> Path | None:
         """Keep what there is as `<path>.partial`, if it tells of any row."""
-        with self._draft:
+        with self._file:
             try:
                 self._close()
             except OSError:  # such as a full disk: what cannot be closed cannot be read
                 return None
-            return self._draft.keep(self.partial) if n_rows else None
+            return self._file.commit(self.partial) if n_rows else None
 
     def _close(self) -> None:
         self._flush()
@@ -94,7 +94,7 @@ class TextWriter:
         self.path = Path(out) if isinstance(out, str | PathLike) else STREAM
         self.n_records = 0
         self._as_json = as_json
-        self._draft: Draft | None = None
+        self._file: AtomicFile | None = None
         self._stream: BinaryIO | None = None if isinstance(out, str | PathLike) else out
 
     @property
@@ -104,31 +104,31 @@ class TextWriter:
     def write(self, table: Any) -> None:
         """Add records; whoever reads along sees them at once."""
         if self._stream is None:
-            self._draft = Draft(self.path)
-            self._stream = self._draft.path.open("wb")
+            self._file = AtomicFile(self.path)
+            self._stream = self._file.path.open("wb")
         self._stream.write(self._as_text(table))
         self.n_records += table.num_rows
-        if self._draft is None:
+        if self._file is None:
             self._stream.flush()
 
     def finish(self) -> Path:
         """All is written: give the file its name."""
-        if self._draft is None or self._stream is None:
+        if self._file is None or self._stream is None:
             return STREAM
         self._stream.close()
         self.partial.unlink(missing_ok=True)  # left by an earlier run that this one replaces
-        return self._draft.keep()
+        return self._file.commit()
 
     def stop_early(self, n_rows: int) -> Path | None:
         """Keep what there is as `<path>.partial`, if it tells of any row."""
-        if self._draft is None or self._stream is None:
+        if self._file is None or self._stream is None:
             return Path("the output") if n_rows else None
-        with self._draft:
+        with self._file:
             try:
                 self._stream.close()
             except OSError:  # such as a full disk
                 return None
-            return self._draft.keep(self.partial) if n_rows else None
+            return self._file.commit(self.partial) if n_rows else None
 
     def _as_text(self, table: Any) -> bytes:
         if self._as_json:
@@ -143,8 +143,8 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked about every row."""
+class ExplainOptions:
+    """What to explain of every sample, and how."""
 
     targets: list[Any]
     """Each of these is explained, of every row."""
@@ -161,7 +161,7 @@ class Question:
         k: int | Literal["auto"] | None,
         refine: int = 0,
         query: bool = True,
-    ) -> Question:
+    ) -> ExplainOptions:
         """One target, a list of targets, or "all": checked before any row is read."""
         if not isinstance(query, bool | np.bool_):
             raise InputError(f"query must be True (the model is queried once per sample) or False, got {query!r}.")
@@ -172,8 +172,8 @@ class Question:
         if isinstance(target, str) and target == ALL and ALL not in names:
             if shape is not None:
                 raise InputError(
-                    f'target="all" would explain all {shape[0] * shape[1]} pixels of every image; give some pixels, or '
-                    "regions, in a list."
+                    f'target="all" would explain all {shape[0] * shape[1]} pixels of every image; give a list of '
+                    "pixels or regions."
                 )
             return cls([names[t] for t in explainer.targets_], k, refine, bool(query))
         if isinstance(target, list) and not target:
@@ -182,27 +182,25 @@ class Question:
         numbers = explainer._resolve(target, len(each)).index.tolist()
         if len(set(numbers)) < len(numbers):
             raise InputError(
-                "target names an output twice. Here a list means: each of these outputs, for every row; one output per "
-                "row cannot be told for rows that are read in parts."
+                "target names an output twice. Here a list means: each of these outputs, for every row; per-sample "
+                "targets are not supported when streaming."
             )
         return cls(each if shape is not None else [names[t] for t in numbers], k, refine, bool(query))
 
-    def explain(
-        self, explainer: Explainer, X: Any, predicted: Any, most_rows: int
-    ) -> Iterator[tuple[Explanation, Any]]:
-        """Explanations of parts of X, at most most_rows rows times targets at a time, and their sample numbers."""
+    def explain(self, explainer: Explainer, X: Any, predicted: Any, max_rows: int) -> Iterator[tuple[Explanation, Any]]:
+        """Explanations of parts of X, at most max_rows rows times targets at a time, and their sample numbers."""
         n_rows, n_targets = containers.n_rows(X), len(self.targets)
-        step = max(1, most_rows // n_targets)
+        step = max(1, max_rows // n_targets)
         more = {"refine": self.refine} if self.refine else {}
         for start in range(0, n_rows, step):
             sample = np.repeat(np.arange(start, min(start + step, n_rows)), n_targets)
             n_times = len(sample) // n_targets
             whole = n_targets == 1 and n_times == n_rows
             rows = X if whole else containers.rows(X, sample)
-            said = predicted if predicted is None or whole else containers.rows(predicted, sample)
+            outputs = predicted if predicted is None or whole else containers.rows(predicted, sample)
             target = self.targets[0] if n_targets == 1 else self.targets * n_times
             with unwarned():
-                explanation = explainer.explain(rows, target, k=self.k, predicted=said, query=self.query, **more)
+                explanation = explainer.explain(rows, target, k=self.k, predicted=outputs, query=self.query, **more)
             yield explanation, sample
 
 
@@ -241,8 +239,8 @@ def _values(pyarrow: Any, values: NDArray[Any], kind: Any) -> Any:
         ) from error
 
 
-def record_schema(explainer: Explainer, facts: dict[str, str] | None = None) -> Any:
-    """The columns of the table of records, those of `to_frame()`; `facts` are kept in the file's metadata."""
+def record_schema(explainer: Explainer, metadata: dict[str, str] | None = None) -> Any:
+    """The columns of the table of records, those of `to_frame()`; `metadata` is kept in the file."""
     pyarrow = require_extra("pyarrow", "parquet")
     outputs = explainer.outputs_
     more = {"needed": pyarrow.bool_(), "effect": pyarrow.float32(), "locality": pyarrow.int64()}
@@ -256,8 +254,8 @@ def record_schema(explainer: Explainer, facts: dict[str, str] | None = None) -> 
         ("score", pyarrow.float32()),
         *((name, more[name]) for name in explainer.known_columns),
     ]
-    metadata = {f"sointer.{name}": value for name, value in (facts or {}).items()}
-    return pyarrow.schema(fields, metadata=metadata or None)
+    named = {f"sointer.{name}": value for name, value in (metadata or {}).items()}
+    return pyarrow.schema(fields, metadata=named or None)
 
 
 def _value_type(pyarrow: Any, outputs: Outputs) -> Any:

@@ -1,7 +1,7 @@
 """Measures of explanations, each defined once; and `evaluate`, which compares methods by them."""
 
 from sointer.metrics.evaluation import evaluate
-from sointer.metrics.evaluation_baselines import RIVALS
+from sointer.metrics.evaluation_baselines import BASELINES
 from sointer.metrics.evaluation_result import Evaluation, MethodScore, TargetScore
 from sointer.metrics.faithfulness import (
     KeepAndDelete,
@@ -39,7 +39,7 @@ from sointer.metrics.segmentation import MeanInterval, iou, mean_interval
 from sointer.metrics.swaps import SwapScores, fill_masked, swap_scores
 
 __all__ = [
-    "RIVALS",
+    "BASELINES",
     "Evaluation",
     "KeepAndDelete",
     "Leakage",

@@ -1,4 +1,4 @@
-"""Ask an explainer and its rivals the same questions, and the model whether they are right."""
+"""Compare an explainer with baselines on the same questions; the model decides who is right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from sointer.explanation import Explanation
 from sointer.masking.build import make_removal
 from sointer.masking.rows import Queried, Source
 from sointer.masking.selection import first_units, smallest_confirmed
-from sointer.metrics.evaluation_baselines import GlobalList, Rival, choose_rivals, make_rival, queries_of_fit
+from sointer.metrics.evaluation_baselines import (
+    FittedBaseline,
+    GlobalList,
+    choose_baselines,
+    make_baseline,
+    queries_of_fit,
+)
 from sointer.metrics.evaluation_result import Evaluation, MethodScore, TargetScore
 from sointer.metrics.faithfulness import check_sizes, keep_and_delete
 from sointer.metrics.pixels import check_sizes as check_pixel_sizes
@@ -42,11 +48,11 @@ class Pool:
 
     @classmethod
     def of(cls, source: Source, ks: tuple[int, ...], rng: np.random.Generator) -> Pool:
-        """Some of the images at hand."""
-        some = np.sort(rng.permutation(source.data.shape[0])[:MAX_POOL])
+        """A random subset of the images at hand."""
+        subset = np.sort(rng.permutation(source.data.shape[0])[:MAX_POOL])
         image = source.input_format.image
         assert image is not None
-        return cls(image.unflatten(source.rows(some)), ks, int(rng.integers(2**31)))
+        return cls(image.unflatten(source.rows(subset)), ks, int(rng.integers(2**31)))
 
     def measure(self, explanation: Explanation, targets: NDArray[np.int64]) -> SwapScores | None:
         """None where no image of the pool has another label at the target of any explanation."""
@@ -89,14 +95,14 @@ Sizes: TypeAlias = tuple[int, ...] | Pool
 
 @dataclass(frozen=True)
 class Questions:
-    """Rows, and which outputs are asked about for each: question i is about row `row[i]` and output `target[i]`."""
+    """Rows, and which outputs are explained for each: question i is about row `row[i]` and output `target[i]`."""
 
     source: Source
-    """The rows, with what the model says about them."""
+    """The rows, with the model's outputs."""
     row: NDArray[np.int64]
     target: NDArray[np.int64]
     changed: Source
-    """The same rows with some of their features removed, and what the model says about those."""
+    """The same rows with a tenth of their features removed, and the model's outputs for those."""
     untouched: NDArray[np.bool_]
     """Which units of each row were left as they were: (rows, units)."""
 
@@ -149,39 +155,39 @@ def evaluate(
     """
     say = tell or (lambda _: None)
     if explainer.black_box_ is None:
-        raise InputError("evaluate: there is no model to ask; load the explainer with its black box.")
+        raise InputError("evaluate: there is no model to query; load the explainer with its black box.")
     before = explainer.black_box_.n_queries
     rng = np.random.default_rng(check_positive_int(random_state, "random_state", minimum=0))
     check_positive_int(n_samples, "n_samples", minimum=10)
-    asked_targets = fitted_targets(targets, explainer.outputs_)
-    names = choose_rivals(against, explainer, asked_targets, say)
+    targets_to_explain = fitted_targets(targets, explainer.outputs_)
+    names = choose_baselines(against, explainer, targets_to_explain, say)
     rows = explainer._source(X, None)
-    some = np.sort(rng.permutation(rows.data.shape[0])[: check_positive_int(n_rows, "n_rows")])
-    say(f"asking the model about {len(some)} rows")
-    questions = ask_questions(explainer, rows.take(some), asked_targets, rng)
+    subset = np.sort(rng.permutation(rows.data.shape[0])[: check_positive_int(n_rows, "n_rows")])
+    say(f"querying the model for {len(subset)} rows")
+    questions = ask_questions(explainer, rows.take(subset), targets_to_explain, rng)
     n_units = questions.source.groups.n_units
-    asked = check_k(explainer.k if k is None else k, n_units)
-    sizes = sizes_to_report(explainer, ks, asked)
+    size = check_k(explainer.k if k is None else k, n_units)
+    sizes = sizes_to_report(explainer, ks, size)
     pool = Pool.of(rows, sizes, rng) if explainer.input_format_.image is not None and sizes else None
     other = "mean" if questions.source.removal.is_random else "marginal"
-    rivals = [make_rival(name, explainer, asked_targets, n_samples, random_state, say) for name in names]
+    baselines = [make_baseline(name, explainer, targets_to_explain, n_samples, random_state, say) for name in names]
     own_queries = queries_of_fit(explainer) if isinstance(explainer, SOInter) else 0
     say(f"judging {type(explainer).__name__}")
-    if asked == "auto":
+    if size == "auto":
         kept = rank(explainer, questions.source, questions, "auto").n_selected
     else:
-        kept = np.full(len(questions), asked)
+        kept = np.full(len(questions), size)
     score, agreement, explanation = judge(explainer, questions, kept, pool or sizes, other)
     scores = [replace(score, n_fit_queries=own_queries, fit_seconds=float("nan"))]
-    for rival in rivals:
-        say(f"judging {type(rival.method).__name__}")
-        scores.append(judge_rival(rival, explanation, questions, kept, pool or sizes, other))
+    for baseline in baselines:
+        say(f"judging {type(baseline.method).__name__}")
+        scores.append(judge_baseline(baseline, explanation, questions, kept, pool or sizes, other))
     return Evaluation(
         methods=scores,
         targets=by_target(explainer, questions, agreement),
-        n_rows=len(some),
+        n_rows=len(subset),
         n_questions=len(questions),
-        k=asked,
+        k=size,
         n_kept=float(kept.mean()),
         ks=list(sizes),
         removal=questions.source.removal.name,
@@ -206,8 +212,8 @@ def ask_questions(explainer: Explainer, source: Source, targets: list[int], rng:
     row, target = choose_questions(source.answers, explainer, targets, rng)
     allowed = explainer._allowed(source)
     n_changed = np.maximum(1, np.rint(SHARE_CHANGED * allowed.sum(axis=1)))
-    lots = np.where(allowed, rng.random(allowed.shape), np.inf)
-    untouched = lots.argsort(axis=1).argsort(axis=1) >= n_changed[:, None]
+    uniforms = np.where(allowed, rng.random(allowed.shape), np.inf)
+    untouched = uniforms.argsort(axis=1).argsort(axis=1) >= n_changed[:, None]
     untouched |= ~allowed
     reduced = source.removal.reduce(source.data, source.groups.to_columns(untouched), rng)
     changed = replace(source, data=reduced, predicted=source.ask(reduced))
@@ -215,29 +221,29 @@ def ask_questions(explainer: Explainer, source: Source, targets: list[int], rng:
 
 
 def choose_questions(
-    answers: NDArray[Any], explainer: Explainer, targets: list[int], rng: np.random.Generator
+    outputs: NDArray[Any], explainer: Explainer, targets: list[int], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All outputs of every row if they are few, else some, half of them with another value than usual."""
+    """All outputs of every row if they are few, else 8 of them, half of them with another value than usual."""
     if len(targets) <= TARGETS_PER_ROW:
-        return np.repeat(np.arange(len(answers)), len(targets)), np.tile(targets, len(answers))
-    asked: list[NDArray[np.int64]] = []
-    codes = explainer.outputs_.labels(answers)[:, targets]
+        return np.repeat(np.arange(len(outputs)), len(targets)), np.tile(targets, len(outputs))
+    chosen: list[NDArray[np.int64]] = []
+    codes = explainer.outputs_.labels(outputs)[:, targets]
     usual = np.array([np.bincount(column).argmax() for column in codes.T])
     for unusual in codes != usual:
         rare = rng.permutation(np.flatnonzero(unusual))[: TARGETS_PER_ROW // 2]
         others = rng.permutation(np.setdiff1d(np.arange(len(targets)), rare))[: TARGETS_PER_ROW - len(rare)]
-        asked.append(np.asarray(targets)[np.concatenate([rare, others])])
-    return np.repeat(np.arange(len(answers)), TARGETS_PER_ROW), np.concatenate(asked)
+        chosen.append(np.asarray(targets)[np.concatenate([rare, others])])
+    return np.repeat(np.arange(len(outputs)), TARGETS_PER_ROW), np.concatenate(chosen)
 
 
-def judge_rival(
-    rival: Rival, own: Explanation, questions: Questions, kept: NDArray[np.int64], sizes: Sizes, other: str
+def judge_baseline(
+    baseline: FittedBaseline, own: Explanation, questions: Questions, kept: NDArray[np.int64], sizes: Sizes, other: str
 ) -> MethodScore:
     """How another method does on all questions; `own` is the explainer's explanation of them."""
-    if isinstance(rival.method, GlobalList):
-        rival.method.learn_from(own)
-    score, _, _ = judge(rival.method, questions, kept, sizes, other)
-    return replace(score, n_fit_queries=rival.n_fit_queries, fit_seconds=rival.fit_seconds)
+    if isinstance(baseline.method, GlobalList):
+        baseline.method.learn_from(own)
+    score, _, _ = judge(baseline.method, questions, kept, sizes, other)
+    return replace(score, n_fit_queries=baseline.n_fit_queries, fit_seconds=baseline.fit_seconds)
 
 
 def judge(
@@ -253,7 +259,7 @@ def judge(
     queries, started = black_box.n_queries, time.perf_counter()
     explanation = rank(method, questions.source, questions)
     ranking, source = explanation.selected, explanation.source
-    seconds, asked = time.perf_counter() - started, black_box.n_queries - queries
+    seconds, n_queried = time.perf_counter() - started, black_box.n_queries - queries
     n_units, every = source.groups.n_units, np.arange(len(questions))
     chosen = first_units(ranking, kept, n_units)
     agreement = source.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
@@ -268,7 +274,7 @@ def judge(
         fidelity_otherwise=float(elsewhere.mean()),
         stability=stability(method, questions, chosen, kept),
         size=float(smallest_confirmed(source, ranking, questions.target).mean()),
-        queries_per_row=asked / n_rows,
+        queries_per_row=n_queried / n_rows,
         ms_per_row=1000 * seconds / n_rows,
         **at_sizes(explanation, questions.target, sizes),
     )

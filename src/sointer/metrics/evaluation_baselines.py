@@ -1,4 +1,4 @@
-"""Other methods, set up to answer the very questions that an explainer answers."""
+"""Baselines, set up to explain the very outputs that an explainer explains."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GlobalList(Baseline):
         return self.mean_scores_[targets], np.zeros(len(targets), dtype=np.int64)
 
 
-RIVALS = (
+BASELINES = (
     "Random",
     "GlobalList",
     "NearestPixels",
@@ -89,7 +89,7 @@ SHARED = (
 
 
 @dataclass(frozen=True)
-class Rival:
+class FittedBaseline:
     """A method to compare with, ready to explain."""
 
     method: Baseline
@@ -97,7 +97,7 @@ class Rival:
     fit_seconds: float = 0.0
 
 
-def choose_rivals(
+def choose_baselines(
     names: Sequence[str] | None, explainer: Explainer, targets: list[int], tell: Callable[[str], None]
 ) -> list[str]:
     """The methods of these names; "all", or None for those that take seconds, as far as they can be used here.
@@ -106,10 +106,10 @@ def choose_rivals(
     """
     wants_all = names is not None and [name.lower() for name in names] == [ALL]
     if names is not None and not wants_all:
-        known = {name.lower(): name for name in RIVALS}
+        known = {name.lower(): name for name in BASELINES}
         unknown = [name for name in names if name.lower() not in known]
         if unknown:
-            choice = f"{', '.join(RIVALS)}, or {ALL}"
+            choice = f"{', '.join(BASELINES)}, or {ALL}"
             raise InputError(f"there is no method {unknown[0]!r} to compare with; choose among {choice}.")
         chosen = list(dict.fromkeys(known[name.lower()] for name in names))
         unfit = [name for name in chosen if not suits(name, explainer)]
@@ -118,7 +118,7 @@ def choose_rivals(
             raise InputError(f"{unfit[0]} is for {data} only; leave it out.")
         return chosen
     found = []
-    for name in (name for name in RIVALS if suits(name, explainer)):
+    for name in (name for name in BASELINES if suits(name, explainer)):
         why = why_not(name, explainer, targets, slow_ones=wants_all)
         if why is None:
             found.append(name)
@@ -156,38 +156,38 @@ def why_not(name: str, explainer: Explainer, targets: list[int], *, slow_ones: b
     return None
 
 
-def make_rival(
+def make_baseline(
     name: str, explainer: Explainer, targets: list[int], n_samples: int, seed: int, tell: Callable[[str], None]
-) -> Rival:
+) -> FittedBaseline:
     """A method beside the explainer: same model, features, outputs and meaning of "absent".
 
     Methods that train networks may query the model as often as the explainer's fit did.
     """
     black_box = explainer.black_box_
     assert black_box is not None
-    rival = _make(name, explainer, n_samples, seed, tell)
-    rival._check_settings()
+    baseline = _make(name, explainer, n_samples, seed, tell)
+    baseline._check_settings()
     before, started = black_box.n_queries, time.perf_counter()
-    if isinstance(rival, Trained | TreeShap | BySwaps):
+    if isinstance(baseline, Trained | TreeShap | BySwaps):
         form = explainer.input_format_
         rng, data = np.random.default_rng(seed), explainer.background_.rows
         subject = Subject(data, black_box, form, explainer.groups_, explainer.removal_, 1, rng)
-        if isinstance(rival, Trained):
-            tell(f"training {name} with {rival.query_budget:,} queries, once for each of {len(targets)} outputs")
-            queried = rival._ask_whole_rows(subject, targets)
-            rival._learn(subject, replace(queried, outputs=explainer.outputs_.with_new_labels(queried.raw)))
-        elif isinstance(rival, BySwaps):
-            tell(f"querying {min(rival.most_rows_asked, data.shape[0]):,} training images for {name}")
-            rival._learn(subject, rival._ask_whole_rows(subject, targets))
+        if isinstance(baseline, Trained):
+            tell(f"training {name} with {baseline.query_budget:,} queries, once for each of {len(targets)} outputs")
+            queried = baseline._ask_whole_rows(subject, targets)
+            baseline._learn(subject, replace(queried, outputs=explainer.outputs_.with_new_labels(queried.raw)))
+        elif isinstance(baseline, BySwaps):
+            tell(f"querying {min(baseline.most_rows_asked, data.shape[0]):,} training images for {name}")
+            baseline._learn(subject, baseline._ask_whole_rows(subject, targets))
         else:
             nothing = np.zeros((0, explainer.n_outputs_))
-            rival._learn(subject, Answers(np.zeros(0, dtype=np.int64), nothing, explainer.outputs_, targets))
+            baseline._learn(subject, Answers(np.zeros(0, dtype=np.int64), nothing, explainer.outputs_, targets))
     for attribute in SHARED:
-        setattr(rival, attribute, getattr(explainer, attribute))
-    rival.seed_ = seed
-    if isinstance(rival, UsualValue):  # its guess of the value, never used where the value is given
-        rival.usual_ = np.zeros(explainer.n_outputs_, dtype=np.int64)
-    return Rival(rival, black_box.n_queries - before, time.perf_counter() - started)
+        setattr(baseline, attribute, getattr(explainer, attribute))
+    baseline.seed_ = seed
+    if isinstance(baseline, UsualValue):  # its guess of the value, never used where the value is given
+        baseline.usual_ = np.zeros(explainer.n_outputs_, dtype=np.int64)
+    return FittedBaseline(baseline, black_box.n_queries - before, time.perf_counter() - started)
 
 
 def queries_of_fit(explainer: Explainer) -> int:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from sointer.metrics.segmentation import MeanInterval
 
-MOST_TARGETS_SHOWN = 10
-FIT = "fit         rows asked of the model and seconds, before the first explanation"
+MAX_TARGETS_SHOWN = 10
+FIT = "fit         rows sent to the model and seconds, before the first explanation"
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class MethodScore:
     fidelity_otherwise: float
     """Fidelity when "absent" means something else than in training."""
     stability: float
-    """Overlap of the selections when a tenth of a row's features is removed and the model's answer stays; NaN where
+    """Overlap of the selections when a tenth of a row's features is removed and the model's output stays; NaN where
     features cannot be compared, such as superpixels."""
     size: float
     """How few of its best features the model confirms, on average."""
@@ -72,7 +72,7 @@ class Evaluation:
     removal: str
     other_removal: str
     n_queries: int
-    """Rows that the whole comparison asked the model about."""
+    """Rows sent to the model by the whole comparison."""
 
     @property
     def fidelity(self) -> float:
@@ -81,13 +81,13 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain values; what could not be measured is None."""
-        facts = asdict(self)
-        facts["methods"] = [{**asdict(method), "fidelity": method.fidelity._asdict()} for method in self.methods]
-        return _without_nan(facts)  # type: ignore[no-any-return]
+        content = asdict(self)
+        content["methods"] = [{**asdict(method), "fidelity": method.fidelity._asdict()} for method in self.methods]
+        return _without_nan(content)  # type: ignore[no-any-return]
 
     def table(self) -> str:
         """The comparison as text, with a line of explanation for every column."""
-        header = ["", "fidelity", "±", "sufficient", f"if {self.other_removal}", "stability", "size", "asked", "ms"]
+        header = ["", "fidelity", "±", "sufficient", f"if {self.other_removal}", "stability", "size", "queries", "ms"]
         rows = [_cells(method) for method in self.methods]
         own = f"as many features kept as {self.methods[0].name} selects ({self.n_kept:.1f} on average)"
         kept = own if self.k == "auto" else f"{self.k} features kept"
@@ -99,16 +99,16 @@ class Evaluation:
             "fidelity    the model says the same on the selected features alone (share of draws, 95 % interval)",
             "sufficient  questions on which it does so in every draw",
             f"if {self.other_removal:<9}fidelity when the others are removed in that way instead",
-            "stability   overlap of the selections when other features of the row change and the answer does not",
+            "stability   overlap of the selections when other features of the row change and the output does not",
             "size        how few of the best features are enough for the model to say the same",
-            "asked, ms   rows asked of the model and time, to explain one row",
+            "queries, ms rows sent to the model and time, to explain one row",
         ]
         if self.methods[0].insert:
             lines += ["", *self._swaps()]
         elif self.methods[0].keep:
             lines += ["", *self._keep_and_delete()]
         if len(self.targets) > 1:
-            shown = self.targets[:MOST_TARGETS_SHOWN]
+            shown = self.targets[:MAX_TARGETS_SHOWN]
             more = f" (the worst {len(shown)} of {len(self.targets)})" if len(shown) < len(self.targets) else ""
             per_target = [[t.target, f"{t.fidelity:.3f}", str(t.n_questions)] for t in shown]
             lines += ["", *aligned([[f"output{more}", "fidelity", "questions"], *per_target])]
@@ -140,7 +140,7 @@ class Evaluation:
         ]
 
     def _at_all_sizes(self, title: str, measures: Callable[[MethodScore], list[list[float]]]) -> list[str]:
-        header = [title, *(f"k={k}" for k in self.ks), "fit asked", "fit s"]
+        header = [title, *(f"k={k}" for k in self.ks), "fit queries", "fit s"]
         rows = [
             [
                 method.name,

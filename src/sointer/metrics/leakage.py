@@ -1,4 +1,4 @@
-"""Does a selection carry what decides the target, or does the shape of the mask smuggle the answer?"""
+"""Does a selection carry what decides the target, or does the shape of the mask leak the output?"""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.masking.rows import ASK_ROWS
 from sointer.masking.superpixels import Superpixels
-from sointer.metrics.masked_predictor import Index, MaskedRows, MasksAlone, Reader, any_mask, mask_of_another
+from sointer.metrics.masked_predictor import Index, MaskedPredictor, MaskedRows, MasksAlone, any_mask, mask_of_another
 from sointer.metrics.segmentation import MeanInterval
 
 N_FOLDS = 3
-FEWEST_ROWS = 30
+MIN_ROWS = 30
 FIRST_STEPS = (1000, 4000)
 ROWS_PER_FIRST_STEP = 3  # more rows to learn from are worth more steps
 MORE_STEPS = 150
@@ -28,17 +28,17 @@ SURE = 0.2  # less of the way from chance to certainty is a guess: below 0.6 whe
 
 
 class Reading(NamedTuple):
-    """How well the target's value was told on the explained rows, each of its values counting the same."""
+    """How well the target's value was predicted on the explained rows, each of its values counting the same."""
 
     accuracy: float
-    """Share of rows told right, averaged over the values of the target; a hesitant answer counts as a guess."""
+    """Share of rows predicted correctly, averaged over the values of the target; a hesitant one counts as a guess."""
     log_loss: float
     """In bits, averaged likewise: 0 is sure and right; guessing one of two values costs 1."""
 
 
 @dataclass(frozen=True)
 class Leakage:
-    """What can be told from the selected values, from the mask's shape, and from both; see `leakage`."""
+    """What can be predicted from the selected values, from the mask's shape, and from both; see `leakage`."""
 
     evaluator: Reading
     """From the selected values, by a network whose masks were drawn without regard to the row (EVAL-X)."""
@@ -88,7 +88,7 @@ class Leakage:
 
     def __repr__(self) -> str:
         return (
-            f"Leakage(answer {self.verdict}: told right {self.evaluator.accuracy:.2f} from the selected values, "
+            f"Leakage({self.verdict}: predicted correctly {self.evaluator.accuracy:.2f} from the selected values, "
             f"{self.joint.accuracy:.2f} knowing the explainer's habits, {self.shape.accuracy:.2f} from the mask alone, "
             f"{self.whole.accuracy:.2f} from whole rows, {self.chance:.2f} by chance; {self.n_rows} rows, "
             f"n_queries={self.n_queries})"
@@ -96,25 +96,25 @@ class Leakage:
 
 
 def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, random_state: int = 0) -> Leakage:
-    """Can the target be told from the selected values, or only from which features were selected?
+    """Can the target be predicted from the selected values, or only from which features were selected?
 
-    An explainer that selects feature 0 for yes and feature 1 for no gives the answer away though neither matters.
-    After EVAL-X (Jethani et al. 2021) an *evaluator* learns to tell what the black box says about whole rows from
-    parts of them, under masks that were drawn without regard to the row: at random, or selected for some other row.
+    An explainer that selects feature 0 for yes and feature 1 for no gives the output away though neither matters.
+    After EVAL-X (Jethani et al. 2021) an *evaluator* learns to predict the model's outputs for unmasked rows from
+    parts of them, under masks that were drawn without regard to the row: at random, or selected for another row.
     To it the shape of a mask means nothing, so what it tells right, the selected values carry. A twin with the same
     training then learns from the same rows with their own masks (*joint*), another from the masks alone (*shape*).
     What these tell beyond the evaluator, they know from the explainer's habits: it was smuggled. All three are
-    asked about rows that they have not learnt from.
+    tested on rows that they have not learnt from.
 
-    The shape of an honest mask may depend on the answer too, where other features decide other rows: shape above
+    The shape of an honest mask may depend on the output too, where other features decide other rows: shape above
     chance proves nothing as long as the evaluator keeps up. Picking for every row the features that speak for its
-    answer gives a little away, since whoever knows the habit trusts slim evidence; hence the tolerance. And a
+    output gives a little away, since whoever knows the habit trusts slim evidence; hence the tolerance. And a
     selection that is the same in all rows cannot smuggle: evaluator and joint then learn the same, also where they
     learn poorly, and shape can only guess.
 
     Parameters
     ----------
-    explanation : of one target, at least 30 rows; hundreds make the answer sharp. Numbers as outputs are told as low
+    explanation : of one target, at least 30 rows; hundreds make the result sharp. Numbers as outputs are read as low
         or high, split at their median.
     X : more rows to learn from, as many as you like; each costs one query. By default up to 1,000 rows that the
         explainer was fitted on. Rows that are explained are left out.
@@ -136,10 +136,10 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
     data, truth, explained, others = _rows_to_read(explanation, X)
     own, n_values = explanation.unit_mask, int(truth.max()) + 1
     seeds = np.random.default_rng(random_state).integers(2**62, size=4 + N_FOLDS).tolist()
-    first = Reader(MaskedRows(data, source.groups), truth, n_values, seeds[0])
+    first = MaskedPredictor(MaskedRows(data, source.groups), truth, n_values, seeds[0])
     n_first_steps = int(np.clip(len(others) // ROWS_PER_FIRST_STEP, *FIRST_STEPS))
     first.train(others, any_mask(own[explained]), n_first_steps, seeds[1])
-    blind = Reader(MasksAlone(own.shape[1]), truth, n_values, seeds[2])
+    blind = MaskedPredictor(MasksAlone(own.shape[1]), truth, n_values, seeds[2])
     fold_of = _folds(source.data[explained], seeds[3])
     log_p = {name: np.empty((len(explained), n_values)) for name in ("evaluator", "joint", "shape")}
     for fold, seed in enumerate(seeds[4:]):
@@ -147,10 +147,10 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
         evaluator = first.copy().train(learn, mask_of_another(own[learn]), MORE_STEPS, seed)
         joint = first.copy().train(learn, lambda index, _: own[index], MORE_STEPS, seed)
         shape = blind.copy().train(learn, lambda index, _: own[index], MORE_STEPS, seed)
-        log_p["evaluator"][fold_of == fold] = evaluator.read(test, own[test])
-        log_p["joint"][fold_of == fold] = joint.read(test, own[test])
-        log_p["shape"][fold_of == fold] = shape.read(test, own[test])
-    log_p["whole"] = first.read(explained, np.ones((len(explained), own.shape[1]), dtype=bool))
+        log_p["evaluator"][fold_of == fold] = evaluator.log_probabilities(test, own[test])
+        log_p["joint"][fold_of == fold] = joint.log_probabilities(test, own[test])
+        log_p["shape"][fold_of == fold] = shape.log_probabilities(test, own[test])
+    log_p["whole"] = first.log_probabilities(explained, np.ones((len(explained), own.shape[1]), dtype=bool))
     n_queries = 0 if source.black_box is None else source.black_box.n_queries - before
     return _compare(log_p, truth[explained], tolerance, n_queries)
 
@@ -167,13 +167,13 @@ def _check_target(explanation: Explanation, tolerance: float) -> None:
             "explain each target by itself."
         )
     if isinstance(explanation.source.groups.spec, Superpixels):
-        raise InputError("leakage cannot be told for superpixels, which differ from image to image; use Patches.")
+        raise InputError("leakage cannot be measured for superpixels, which differ from image to image; use Patches.")
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
         raise InputError(f"leakage: tolerance must be a number from 0 to below 1, got {tolerance!r}.")
 
 
 def _folds(data: Any, seed: int) -> Index:
-    """The fold of each row; equal rows share one, so that none is learnt from and then asked about."""
+    """The fold of each row; equal rows share one, so that none is learnt from and then tested."""
     numbers: dict[bytes, int] = {}
     number_of = np.array([numbers.setdefault(key, len(numbers)) for key in row_keys(data)])
     return np.asarray(np.random.default_rng(seed).permutation(len(numbers))[number_of] % N_FOLDS)
@@ -186,14 +186,14 @@ def _rows_to_read(explanation: Explanation, X: Any) -> tuple[Any, Index, Index, 
     explained_keys = set(row_keys(source.data))
     more = more[np.array([key not in explained_keys for key in row_keys(more)], dtype=bool)]
     n_explained, n_more = source.data.shape[0], more.shape[0]
-    if len(explained_keys) < FEWEST_ROWS or n_more < FEWEST_ROWS:
+    if len(explained_keys) < MIN_ROWS or n_more < MIN_ROWS:
         raise InputError(
-            f"leakage needs at least {FEWEST_ROWS} explained rows that differ and as many others to learn from, got "
+            f"leakage needs at least {MIN_ROWS} explained rows that differ and as many others to learn from, got "
             f"{len(explained_keys)} and {n_more}; explain rows that were held out, or give more rows with X=."
         )
-    answers = [source.ask(more[start : start + ASK_ROWS]) for start in range(0, n_more, ASK_ROWS)]
+    predictions = [source.ask(more[start : start + ASK_ROWS]) for start in range(0, n_more, ASK_ROWS)]
     codes, known = source.outputs.encode_targets(
-        stack([source.answers, *answers]), np.full(n_explained + n_more, target), source.regions
+        stack([source.answers, *predictions]), np.full(n_explained + n_more, target), source.regions
     )
     kind = source.outputs.kinds[min(target, source.outputs.n_outputs - 1)]
     if kind == "continuous":
@@ -219,13 +219,13 @@ def _rows_to_read(explanation: Explanation, X: Any) -> tuple[Any, Index, Index, 
 
 def _compare(log_p: dict[str, NDArray[np.float64]], truth: Index, tolerance: float, n_queries: int) -> Leakage:
     chance = 1 / len(np.unique(truth))
-    right = {name: _credit(told, truth, chance) for name, told in log_p.items()}
+    right = {name: _credit(predicted, truth, chance) for name, predicted in log_p.items()}
     readings = {
         name: Reading(
             _over_values(right[name], truth).mean,
-            _over_values(-told[np.arange(len(truth)), truth], truth).mean,
+            _over_values(-predicted[np.arange(len(truth)), truth], truth).mean,
         )
-        for name, told in log_p.items()
+        for name, predicted in log_p.items()
     }
     better = max(("joint", "shape"), key=lambda name: readings[name].accuracy)
     return Leakage(
@@ -240,10 +240,10 @@ def _compare(log_p: dict[str, NDArray[np.float64]], truth: Index, tolerance: flo
 
 
 def _credit(log_p: NDArray[np.float64], truth: Index, chance: float) -> NDArray[np.float64]:
-    """1 where the value was told right, 0 where wrong, and what a guess is worth where it was no more than one.
+    """1 where the prediction is correct, 0 where wrong, and what a guess is worth where it was no more than one.
 
     An evaluator with nothing to go by leans a hair to this side under one mask and to that under another; where
-    masks go with answers, all those hairs would be right together, or wrong together.
+    masks go with outputs, all those hairs would be right together, or wrong together.
     """
     right = (log_p.argmax(axis=1) == truth).astype(np.float64)
     return np.where(np.exp2(log_p.max(axis=1)) < chance + SURE * (1 - chance), chance, right)

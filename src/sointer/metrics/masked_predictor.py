@@ -103,7 +103,7 @@ class MaskedEvaluator:
         masks = keep.reshape(len(pixels), 1, *pixels.shape[2:])
         with torch.inference_mode():
             parts = [
-                self.network_(self._inputs(pixels[some], masks[some])).argmax(1) for some in chunks(len(pixels), 256)
+                self.network_(self._inputs(pixels[batch], masks[batch])).argmax(1) for batch in chunks(len(pixels), 256)
             ]
         return np.asarray(self.classes_[torch.cat(parts).numpy()])
 
@@ -136,19 +136,19 @@ Masks: TypeAlias = Callable[[Index, np.random.Generator], NDArray[np.bool_]]
 
 HIDDEN = 100
 ROWS_PER_STEP = 128
-ROWS_PER_READ = 256
+ROWS_PER_BATCH = 256
 LEARNING_RATE = 2e-3
 WEIGHT_DECAY = 1e-2
 WHOLE_SHARE = 0.2
 
 
 def mask_of_another(masks: NDArray[np.bool_]) -> Masks:
-    """The explainer's mask of a row drawn by lot."""
+    """The explainer's mask of another row, drawn at random."""
     return lambda index, rng: masks[rng.integers(len(masks), size=len(index))]
 
 
 def any_mask(masks: NDArray[np.bool_]) -> Masks:
-    """Half the time that of a row drawn by lot, else of a size drawn by lot or, now and then, all."""
+    """Half the time that of another row, else of a random size or, now and then, all."""
     of_another = mask_of_another(masks)
 
     def draw(index: Index, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -200,8 +200,8 @@ class MaskedRows:
         return torch.from_numpy(seen)
 
 
-class Reader:
-    """Tells the target's value; every value counts the same, however rare."""
+class MaskedPredictor:
+    """Predicts the target's value from masked rows; every value counts the same, however rare."""
 
     def __init__(self, views: Views, truth: Index, n_values: int, seed: int) -> None:
         self._views = views
@@ -216,13 +216,13 @@ class Reader:
                 nn.Linear(HIDDEN, n_values),
             )
 
-    def copy(self) -> Reader:
+    def copy(self) -> MaskedPredictor:
         """One that knows as much and can be taught something else."""
         twin = copy.copy(self)
         twin._network = copy.deepcopy(self._network)
         return twin
 
-    def train(self, index: Index, masks: Masks, n_steps: int, seed: int) -> Reader:
+    def train(self, index: Index, masks: Masks, n_steps: int, seed: int) -> MaskedPredictor:
         """Learn from the rows at `index`, each step with fresh masks; rows do not depend on how masks are drawn."""
         row_rng, mask_rng = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
         by_value = [index[self._truth[index] == value] for value in range(self._n_values)]
@@ -233,7 +233,7 @@ class Reader:
         )
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, n_steps)
         for _ in range(n_steps):
-            rows = np.concatenate([some[row_rng.integers(len(some), size=n_each)] for some in by_value])
+            rows = np.concatenate([subset[row_rng.integers(len(subset), size=n_each)] for subset in by_value])
             logits = self._network(self._views.inputs(rows, masks(rows, mask_rng)))
             loss = nn.functional.cross_entropy(logits, torch.from_numpy(self._truth[rows]))
             optimiser.zero_grad()
@@ -242,9 +242,9 @@ class Reader:
             schedule.step()
         return self
 
-    def read(self, index: Index, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def log_probabilities(self, index: Index, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Log-probabilities (base 2) of each value for rows of which only `keep_units` are visible."""
-        parts = [slice(start, start + ROWS_PER_READ) for start in range(0, len(index), ROWS_PER_READ)]
+        parts = [slice(start, start + ROWS_PER_BATCH) for start in range(0, len(index), ROWS_PER_BATCH)]
         with torch.no_grad():
-            logits = torch.cat([self._network(self._views.inputs(index[some], keep_units[some])) for some in parts])
+            logits = torch.cat([self._network(self._views.inputs(index[batch], keep_units[batch])) for batch in parts])
         return np.asarray(torch.log_softmax(logits.double(), dim=1).numpy() / np.log(2))

@@ -87,13 +87,12 @@ class TargetModel:
 
     def labels(self, images: NDArray[Any]) -> NDArray[Any]:
         """Labels of all outputs: (n, height, width) or (n, outputs)."""
-        parts = [self._query(images[some]) for some in chunks(len(images), self.batch_size)]
-        return np.concatenate(parts)
+        return np.concatenate([self._query(images[batch]) for batch in chunks(len(images), self.batch_size)])
 
     def at(self, images: Callable[[slice], NDArray[Any]], targets: NDArray[np.int64]) -> NDArray[Any]:
         """Labels of each image's target (n,); `images` makes the images of a batch."""
-        parts = [at_targets(self._query(images(some)), targets[some]) for some in chunks(len(targets), self.batch_size)]
-        return np.concatenate(parts)
+        batches = chunks(len(targets), self.batch_size)
+        return np.concatenate([at_targets(self._query(images(batch)), targets[batch]) for batch in batches])
 
     def _query(self, images: NDArray[Any]) -> NDArray[Any]:
         self.n_queries += len(images)

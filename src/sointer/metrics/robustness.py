@@ -280,5 +280,5 @@ def _masked_labels(
     mean_image: ArrayLike,
 ) -> NDArray[Any]:
     return model.at(
-        lambda some: fill_masked(images[some], as_masks(selected[some], images.shape), fill, mean_image), targets
+        lambda batch: fill_masked(images[batch], as_masks(selected[batch], images.shape), fill, mean_image), targets
     )

@@ -293,8 +293,8 @@ class _Swaps:
     partners: NDArray[np.int64]
     mean_image: NDArray[Any]
 
-    def _masks(self, some: slice, k: int) -> NDArray[np.bool_]:
-        return as_masks(self.best[some, :k], self.images.shape)
+    def _masks(self, batch: slice, k: int) -> NDArray[np.bool_]:
+        return as_masks(self.best[batch, :k], self.images.shape)
 
     def _mean_over_pairs(self, one_pair: Callable[[NDArray[np.int64]], NDArray[np.bool_]]) -> Rows:
         return np.asarray(np.mean([one_pair(z) for z in self.partners.T], axis=0))
@@ -304,13 +304,13 @@ class _Swaps:
 
         def insert(z: NDArray[np.int64]) -> NDArray[np.bool_]:
             mixed = self.model.at(
-                lambda some: np.where(self._masks(some, k), self.images[some], self.pool[z[some]]), self.targets
+                lambda batch: np.where(self._masks(batch, k), self.images[batch], self.pool[z[batch]]), self.targets
             )
             return np.asarray(mixed == self.labels)
 
         def delete(z: NDArray[np.int64]) -> NDArray[np.bool_]:
             mixed = self.model.at(
-                lambda some: np.where(self._masks(some, k), self.pool[z[some]], self.images[some]), self.targets
+                lambda batch: np.where(self._masks(batch, k), self.pool[z[batch]], self.images[batch]), self.targets
             )
             return np.asarray(mixed != self.labels)
 
@@ -321,7 +321,7 @@ class _Swaps:
 
         def label(images: NDArray[Any], k: int) -> NDArray[Any]:
             return self.model.at(
-                lambda some: fill_masked(images[some], self._masks(some, k), fill, self.mean_image), self.targets
+                lambda batch: fill_masked(images[batch], self._masks(batch, k), fill, self.mean_image), self.targets
             )
 
         return self._own_and_foreign(label)
@@ -331,8 +331,8 @@ class _Swaps:
 
         def label(images: NDArray[Any], k: int) -> NDArray[Any]:
             parts = [
-                at_targets(evaluator.predict(images[some], self._masks(some, k)), self.targets[some])
-                for some in chunks(len(images), self.model.batch_size)
+                at_targets(evaluator.predict(images[batch], self._masks(batch, k)), self.targets[batch])
+                for batch in chunks(len(images), self.model.batch_size)
             ]
             return np.concatenate(parts)
 

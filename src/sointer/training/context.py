@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from sointer._support.progress import History
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.query_worker import Asker
 from sointer.blackbox.replies import Soft, stack
-from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import Configs
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.energy.networks import AnyEnergy
@@ -105,14 +105,6 @@ class Replies:
         """Probabilities of the labels of all outputs: (rows, labels)."""
         soft = None if self.soft is None else outputs.label_probabilities(self.soft.classes, self.soft.table[known])
         return None if soft is None else torch.from_numpy(soft)
-
-
-class Configs(NamedTuple):
-    """The resolved settings of every stage."""
-
-    energy: EnergyConfig
-    interpreter: InterpreterConfig
-    training: TrainingConfig
 
 
 @dataclass

@@ -10,19 +10,16 @@ import torch
 from torch import Tensor
 
 from sointer._support.progress import History
-from sointer._support.torch_state import seeded
 from sointer.config import EnergyConfig
 from sointer.energy.conditional import TargetGivenOthers
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import SeparateEnergy, TrainableEnergy, VectorEnergy
-from sointer.energy.space import Encoding, InputScaling, OutputSpace, PiecewiseLinear
+from sointer.energy.networks import TrainableEnergy
+from sointer.energy.space import InputScaling
 from sointer.training.context import Pairs, Points, Task
 from sointer.training.optim import Adam, Group
 from sointer.training.quality import Quality, quality_of
 
 SPARSITY_WARM_UP = 0.25
-# A layer of all outputs' networks together: many outputs must do with narrower ones.
-MOST_UNITS_ALONE, FEWEST_UNITS_ALONE = 2000, 16
 N_VALIDATIONS = 60
 MAX_HELD_OUT = 400
 """Answers held out, at most: that many judge an energy well enough, and all others teach it."""
@@ -30,22 +27,6 @@ VALIDATION_CHUNK = 1024
 MOST_VALIDATED = 2048
 """Of the held-out answers, so many are looked at while training goes on; at its end all of them are."""
 LARGEST_GRADIENT = 10.0
-
-
-def build_energy(
-    encoding: int | Encoding, space: OutputSpace, config: EnergyConfig, *, structured: bool, seed: int
-) -> TrainableEnergy:
-    """A fresh energy; the global random state of torch is left as it was.
-
-    Inputs that are encoded piecewise linear enter a network that bends smoothly; sparse ones that of the paper.
-    """
-    is_table = isinstance(encoding, PiecewiseLinear)
-    more: dict[str, Any] = {"activation": "silu" if is_table else "softplus", "output_offset": is_table}
-    with seeded(seed):
-        if structured:
-            return VectorEnergy(encoding, space, hidden=config.hidden, coupling_units=config.coupling_units, **more)
-        most = max(FEWEST_UNITS_ALONE, MOST_UNITS_ALONE // space.n_outputs)
-        return SeparateEnergy(encoding, space, hidden=tuple(min(width, most) for width in config.hidden), **more)
 
 
 def fit_scaling(energy: TrainableEnergy, data: Any) -> None:

@@ -15,8 +15,8 @@ from sointer.data.images import ImageShape
 from sointer.data.outputs import Outputs
 from sointer.energy.image import ImageEnergy
 from sointer.errors import BlackBoxError, FewImagesWarning, InputError
-from sointer.interpreter.image import ImageInterpreter
-from sointer.training.context import Configs, Replies, Task, Trained, concatenate, n_asked_twice, repeatability, slices
+from sointer.interpreter.image import build_networks
+from sointer.training.context import Replies, Task, Trained, concatenate, n_asked_twice, repeatability, slices
 from sointer.training.image_steps import ImageSteps, choose_by_queries
 from sointer.training.image_swaps import Mixtures, Planned, Predictions, plan_mixtures
 from sointer.training.quality import Quality
@@ -25,23 +25,12 @@ from sointer.training.queries import N_FIRST
 MIXTURES_PER_IMAGE = 4
 WHOLE, CHECKS = 0.2, 0.1
 """Shares of the queries, at most: images as they are; and to see how relevance is best shown, and how much suffices."""
-N_KEYS, N_VALUES = 16, 8
 FEW_IMAGES = 20
 N_PROBED = 4
 """Mixtures that a model is tried on before anything is learned."""
 USABLE_SHARE = 0.5
 """Of the steps, after which an interrupted fit is worth keeping."""
 ROWS_PER_CALL, NUMBERS_PER_CALL = 1024, 2**24
-
-
-def build_networks(
-    image: ImageShape, n_classes: int, configs: Configs, *, generator: torch.Generator | None = None
-) -> ImageInterpreter:
-    """An interpreter and, in it, its energy; with weights if there is a generator to draw them."""
-    energy = ImageEnergy(image, n_classes, configs.energy.hidden, n_keys=N_KEYS, n_values=N_VALUES)
-    if generator is not None:
-        energy.initialise(generator)
-    return ImageInterpreter(energy)
 
 
 def train_images(task: Task) -> Trained:
@@ -62,7 +51,7 @@ def train_images(task: Task) -> Trained:
     check_masks(outputs, image)
     repeatability(task, outputs, whole, first)
     predictions = Predictions.of(outputs, first.raw)
-    interpreter = build_networks(image, outputs.n_classes[0], task.configs, generator=task.generator)
+    interpreter = build_networks(image, outputs.n_classes[0], task.configs.energy, generator=task.generator)
     interpreter.energy.scale_to(task.data[:n_rows])
     interpreter.n_seen.copy_(torch.stack([(predictions.labels == c).sum(0) for c in range(outputs.n_classes[0])]))
     n_unusual = predictions.n_unusual

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -17,9 +16,10 @@ from sointer.data.images import BOUNDS
 from sointer.data.outputs import Outputs
 from sointer.energy import descent, inference
 from sointer.energy import likelihood as losses
+from sointer.energy.build import PaperEnergy, build_paper_energy
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import SideBySideEnergies, VectorEnergy
-from sointer.energy.paper_image import PaperImageEnergy, paper_image_energy
+from sointer.energy.networks import SideBySideEnergies
+from sointer.energy.paper_image import PaperImageEnergy
 from sointer.energy.space import OutputSpace
 from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.networks import PaperInterpreter, gumbel_k_hot, hard_top_k
@@ -27,8 +27,6 @@ from sointer.interpreter.paper_image import PaperImageInterpreter, check_memory
 from sointer.masking.superpixels import SuperpixelGroups
 from sointer.training.context import Task, Trained, as_labels, concatenate, repeatability
 from sointer.training.quality import quality_of_labels
-
-PaperEnergy: TypeAlias = VectorEnergy | PaperImageEnergy
 
 
 def check_images(task: Task) -> None:
@@ -51,25 +49,12 @@ def check_images(task: Task) -> None:
     check_memory(image, task.groups.n_units, 1)
 
 
-def paper_energy(n_columns: int, space: OutputSpace, config: EnergyConfig) -> VectorEnergy:
-    """Eq. 17-3 to the letter: no offset inside softplus, the library's usual initial weights."""
-    return VectorEnergy(
-        n_columns,
-        space,
-        hidden=config.hidden,
-        coupling_units=config.coupling_units,
-        coupling_spread=None,
-        coupling_offset=False,
-    )
-
-
 def energy_for(task: Task, space: OutputSpace, alone: int | None = None) -> PaperEnergy:
     """A fresh energy of all outputs, or of the one that is to be seen alone."""
-    image, config = task.input_format.image, task.configs.energy
-    if image is None:
-        return paper_energy(task.input_format.n_columns, space, config)
-    energy = paper_image_energy(image, space, config, pixel=alone)
-    energy.scale.fill_(pixel_scale(task))
+    image, n_columns = task.input_format.image, task.input_format.n_columns
+    energy = build_paper_energy(n_columns, image, space, task.configs.energy, pixel=alone)
+    if isinstance(energy, PaperImageEnergy):
+        energy.scale.fill_(pixel_scale(task))
     return energy
 
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from sointer.data.outputs import Outputs
+from sointer.energy.build import build_energy
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.space import OutputSpace
 from sointer.interpreter.elimination import whole_rows
 from sointer.interpreter.networks import EliminationInterpreter, hard_top_k
 from sointer.training.context import Pairs, Question, Task, Trained, concatenate, n_asked_twice, repeatability
-from sointer.training.energy import EnergyTrainer, build_energy, fit_scaling, some_held_out
+from sointer.training.energy import EnergyTrainer, fit_scaling, some_held_out
 from sointer.training.quality import Quality
 from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs
 

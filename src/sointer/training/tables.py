@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.data.outputs import Outputs
+from sointer.energy.build import build_energy
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.interpreter.effects import redraw_effects
@@ -26,7 +27,7 @@ from sointer.training.context import (
     n_asked_twice,
     repeatability,
 )
-from sointer.training.energy import EnergyTrainer, build_energy, some_held_out
+from sointer.training.energy import EnergyTrainer, some_held_out
 from sointer.training.table_interpreter import (
     MAX_UNITS_REDRAWN,
     N_DRAWS,

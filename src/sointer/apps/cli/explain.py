@@ -141,11 +141,11 @@ def confirmed(explainer: Any, data: Path, n_rows: int, settings: dict[str, Any])
     import numpy as np
 
     from sointer.apps.cli.inputs import first_rows
-    from sointer.io.writers import Question
+    from sointer.io.writers import ExplainOptions
 
-    query = Question.of(explainer, settings["target"], settings["k"], settings["refine"], settings["query"])
+    options = ExplainOptions.of(explainer, settings["target"], settings["k"], settings["refine"], settings["query"])
     rows = first_rows(data, explainer, n_rows, settings["text_column"])
-    parts = query.explain(explainer, rows, None, n_rows)
+    parts = options.explain(explainer, rows, None, n_rows)
     return float(np.concatenate([explanation.verify().agreement for explanation, _ in parts]).mean())
 
 

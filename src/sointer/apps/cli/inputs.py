@@ -233,5 +233,5 @@ def open_explainer(
 
 def saved_metadata(path: Path) -> dict[str, Any]:
     """The metadata of a saved explainer, which was loaded before and so is complete."""
-    metadata: dict[str, Any] = json.loads((path / STORAGE.facts_file).read_text(encoding="utf-8"))
+    metadata: dict[str, Any] = json.loads((path / STORAGE.metadata_file).read_text(encoding="utf-8"))
     return metadata

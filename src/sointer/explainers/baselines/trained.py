@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer._support.containers import is_dask
 from sointer._support.progress import History
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int
@@ -148,7 +147,7 @@ class Trained(Baseline):
     def _explain(
         self, X: Any, target: Any, k: int | Literal["auto"] | None, predicted: Any, **options: Any
     ) -> Explanation:
-        if (self.k if k is None else k) != "auto" or is_dask(X) or not hasattr(self, "groups_"):
+        if (self.k if k is None else k) != "auto" or not hasattr(self, "groups_"):
             return super()._explain(X, target, k, predicted, **options)
         ranked = super()._explain(X, target, self.groups_.n_units, predicted, **options)
         sizes = np.maximum(1, (ranked.scores >= THRESHOLD).sum(axis=1))
