@@ -10,15 +10,15 @@ from pathlib import Path
 from sointer.errors import InputError
 
 
-def read_file(path: Path, *, within: Path, most_bytes: int) -> bytes:
+def read_file(path: Path, *, within: Path, max_bytes: int) -> bytes:
     """The content of a regular file; ValueError or OSError, before anything is read, if it is something else."""
     checked_size(path, within=within)
     # Another file, or a pipe, may have taken its place since: its size is that of what was opened, without waiting.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(handle, "rb") as file:
         size = _size_of_regular(os.fstat(handle))
-        if size > most_bytes:
-            raise ValueError(f"it has {size} bytes, expected at most {most_bytes}")
+        if size > max_bytes:
+            raise ValueError(f"it has {size} bytes, expected at most {max_bytes}")
         content = file.read(size + 1)
     if len(content) != size:
         raise ValueError(f"its size changed from {size} bytes while it was read")
@@ -78,8 +78,8 @@ def _sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-class Draft:
-    """A new file beside `target`, put in its place by `keep`; without that it is removed at the end of the block."""
+class AtomicFile:
+    """A new file beside `target`, put in its place by `commit`; without that it is removed at the end of the block."""
 
     def __init__(self, target: Path) -> None:
         if target.exists() and not target.is_file():  # a device or a pipe would be replaced, not written to
@@ -90,13 +90,13 @@ class Draft:
         os.chmod(name, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
         self.path, self.target = Path(name), target
 
-    def keep(self, name: Path | None = None) -> Path:
+    def commit(self, name: Path | None = None) -> Path:
         """Give the file its name, or another."""
         place = self.target if name is None else name
         os.replace(self.path, place)
         return place
 
-    def __enter__(self) -> Draft:
+    def __enter__(self) -> AtomicFile:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -173,7 +173,7 @@ class SOInter(Explainer):
         removal = "zero" if wants_auto and self.preset == "paper" else self.removal
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
             subject = self._read(X, removal, seed=None if kept is None else kept.seed)
-            black_box = subject.black_box if kept is None else kept.door(subject, self._settings(subject, targets))
+            black_box = subject.black_box if kept is None else kept.replaying(subject, self._settings(subject, targets))
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
                 return self
             task, plan = self._task(subject, black_box, targets)
@@ -227,7 +227,7 @@ class SOInter(Explainer):
             describe=describe,
             rng=rng,
             generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-            history=History(self.verbose, n_asked=lambda: subject.black_box.n_queries - asked_before, n_planned=plan),
+            history=History(self.verbose, n_queried=lambda: subject.black_box.n_queries - asked_before, n_planned=plan),
         )
         return task, plan
 

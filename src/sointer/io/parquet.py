@@ -11,7 +11,7 @@ import numpy as np
 
 from sointer._support import containers
 from sointer._support.containers import csr_array
-from sointer._support.files import Draft
+from sointer._support.files import AtomicFile
 from sointer._support.validation import check_unique_names
 from sointer.errors import InputError, require_extra
 from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, reading, slices
@@ -59,7 +59,7 @@ def write_sparse_parquet(
     pyarrow, parquet = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
     parts: Iterable[Any] = [matrix] if containers.is_sparse(matrix) else matrix
     path, writer = Path(path), None
-    with Draft(path) as draft:
+    with AtomicFile(path) as draft:
         for part in parts:
             if not containers.is_sparse(part):
                 raise InputError(
@@ -78,7 +78,7 @@ def write_sparse_parquet(
         if writer is None:
             raise InputError("write_sparse_parquet got no rows; expected a scipy sparse matrix, or several.")
         writer.close()
-        draft.keep()
+        draft.commit()
     return path
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import containers
-from sointer._support.files import Draft
+from sointer._support.files import AtomicFile
 from sointer._support.validation import check_k
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError, require_extra
@@ -40,7 +40,7 @@ class RecordWriter:
                 f"out is {self.path}, which is a folder; expected a file such as {self.path / 'why.parquet'}."
             )
         parquet = require_extra("pyarrow.parquet", "parquet")
-        self._draft = Draft(self.path)
+        self._draft = AtomicFile(self.path)
         self._writer = parquet.ParquetWriter(self._draft.path, schema)
         self._waiting: list[Any] = []
         self._n_waiting = 0
@@ -62,7 +62,7 @@ class RecordWriter:
         """All is written: give the file its name."""
         self._close()
         self.partial.unlink(missing_ok=True)  # left by an earlier run that this one replaces
-        return self._draft.keep()
+        return self._draft.commit()
 
     def stop_early(self, n_rows: int) -> Path | None:
         """Keep what there is as `<path>.partial`, if it tells of any row."""
@@ -71,7 +71,7 @@ class RecordWriter:
                 self._close()
             except OSError:  # such as a full disk: what cannot be closed cannot be read
                 return None
-            return self._draft.keep(self.partial) if n_rows else None
+            return self._draft.commit(self.partial) if n_rows else None
 
     def _close(self) -> None:
         self._flush()
@@ -94,7 +94,7 @@ class TextWriter:
         self.path = Path(out) if isinstance(out, str | PathLike) else STREAM
         self.n_records = 0
         self._as_json = as_json
-        self._draft: Draft | None = None
+        self._draft: AtomicFile | None = None
         self._stream: BinaryIO | None = None if isinstance(out, str | PathLike) else out
 
     @property
@@ -104,7 +104,7 @@ class TextWriter:
     def write(self, table: Any) -> None:
         """Add records; whoever reads along sees them at once."""
         if self._stream is None:
-            self._draft = Draft(self.path)
+            self._draft = AtomicFile(self.path)
             self._stream = self._draft.path.open("wb")
         self._stream.write(self._as_text(table))
         self.n_records += table.num_rows
@@ -117,7 +117,7 @@ class TextWriter:
             return STREAM
         self._stream.close()
         self.partial.unlink(missing_ok=True)  # left by an earlier run that this one replaces
-        return self._draft.keep()
+        return self._draft.commit()
 
     def stop_early(self, n_rows: int) -> Path | None:
         """Keep what there is as `<path>.partial`, if it tells of any row."""
@@ -128,7 +128,7 @@ class TextWriter:
                 self._stream.close()
             except OSError:  # such as a full disk
                 return None
-            return self._draft.keep(self.partial) if n_rows else None
+            return self._draft.commit(self.partial) if n_rows else None
 
     def _as_text(self, table: Any) -> bytes:
         if self._as_json:

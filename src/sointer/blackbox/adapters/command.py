@@ -18,7 +18,7 @@ from typing import Any
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.connection import PerProcess, rows_and_columns, to_json
 from sointer.blackbox.box import BlackBox
-from sointer.blackbox.call import Hung, Unanswered, check_seconds, within
+from sointer.blackbox.call import CallTimeout, TransientError, check_seconds, within
 from sointer.blackbox.replies import NamedTable
 from sointer.errors import InputError
 
@@ -54,7 +54,7 @@ class Program:
         self._end = weakref.finalize(self, _end, self._process, os.getpid())
 
     def ask(self, line: bytes, timeout: float, most_bytes: int) -> bytes:
-        """The line that the program answers; `Hung`, and the program is ended, if it takes too long."""
+        """The line that the program answers; `CallTimeout`, and the program is ended, if it takes too long."""
         try:
             return within(timeout, lambda: self._exchange(line, most_bytes))
         except BaseException:
@@ -202,7 +202,9 @@ class CommandPredict:
             return reply["outputs"]
         names = reply["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise Unanswered(f"The program {self.command[0]} gave names that are no list of strings: {names!r:.200}.")
+            raise TransientError(
+                f"The program {self.command[0]} gave names that are no list of strings: {names!r:.200}."
+            )
         return NamedTable(reply["outputs"], names)
 
     def close(self) -> None:
@@ -217,7 +219,7 @@ class CommandPredict:
         try:
             line = program.ask(question, self.timeout, self.max_reply_bytes)
             reply = json.loads(line)
-        except Hung:
+        except CallTimeout:
             problem = (
                 f"gave no answer within timeout={self.timeout:g} s and was ended. Raise timeout, or lower batch_size"
             )
@@ -229,13 +231,13 @@ class CommandPredict:
             problem = f"wrote something else than JSON: {line[:200]!r}. Other things go to its error output"
         else:
             if isinstance(reply, dict) and "error" in reply:
-                raise Unanswered(f"The program {self.command[0]} says: {reply['error']!s:.300}.")
+                raise TransientError(f"The program {self.command[0]} says: {reply['error']!s:.300}.")
             if isinstance(reply, dict) and isinstance(reply.get("outputs"), list):
                 return reply
             problem = f'wrote something else than {{"outputs": [[...], ...]}}: {line[:200]!r}'
         self.close()
         self.n_restarts += 1
-        raise Unanswered(f"The program {self.command[0]} {problem}.{program.last_words()}")
+        raise TransientError(f"The program {self.command[0]} {problem}.{program.last_words()}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_lock"}
