@@ -63,7 +63,7 @@ def test_budget_is_exact(calls: list[int], budget: int, batch_size: int) -> None
             box(np.ones((n, 2)))
             used += n
         else:
-            with pytest.raises(QueryBudgetExceeded, match=rf"{budget} rows.*{used} used, {n} more asked"):
+            with pytest.raises(QueryBudgetExceeded, match=rf"{budget} rows.*{used} used, {n} more requested"):
                 box(np.ones((n, 2)))
         assert box.n_queries == model.n_rows == used
         assert box.remaining == budget - used
@@ -77,7 +77,7 @@ def test_budget_blocks_nest_and_end() -> None:
         box(X[:3])
         with box.budget(100):
             assert box.remaining == 2
-            with pytest.raises(QueryBudgetExceeded, match=r"budget of 5 rows .* 3 used, 3 more asked"):
+            with pytest.raises(QueryBudgetExceeded, match=r"budget of 5 rows .* 3 used, 3 more requested"):
                 box(X[:3])
         with box.budget(None):
             assert box.remaining == 2
@@ -192,7 +192,7 @@ WRONG = [
     (lambda X: X + 1j, "complex"),
     (lambda X: X.astype("datetime64[s]"), "datetime64"),
     (lambda X: [np.ones((10, 2))] * 3, "predict_proba"),
-    (lambda X: np.ones((10, 4, 4)), r"reshape\(len\(reply\), -1\)"),
+    (lambda X: np.ones((10, 4, 4)), r"reshape\(len\(outputs\), -1\)"),
     (lambda X: np.ma.masked_array(X, X > 3), "masked"),
     (lambda X: (y for y in X), "generator"),
 ]

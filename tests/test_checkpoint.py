@@ -299,7 +299,7 @@ def test_wherever_a_kill_cut_the_journal_what_is_whole_is_used(peace, tmp_path):
     journal = tmp_path / "fit" / "journal.bin"
     content = journal.read_bytes()
     file = RecordFile(journal)
-    records = [(record.start + record.n_bytes, record.facts.get("shape", [0])[0]) for record in file.records()]
+    records = [(record.start + record.n_bytes, record.metadata.get("shape", [0])[0]) for record in file.records()]
     file.close()
     ends = [end for end, _ in records]
     for cut in (*range(0, len(content), 397), *ends, *(end - 1 for end in ends), *(end + 3 for end in ends)):
@@ -307,9 +307,9 @@ def test_wherever_a_kill_cut_the_journal_what_is_whole_is_used(peace, tmp_path):
         opened = Journal(journal)
         assert opened.n_known == sum(n_rows for end, n_rows in records if end <= cut)
         assert opened.n_damaged_bytes == 0
-        opened.begin({}) if opened.facts is None else None  # what was cut off is gone, so one can go on writing
+        opened.begin({}) if opened.metadata is None else None  # what was cut off is gone, so one can go on writing
         opened.close()
-        assert Journal(journal).facts is not None
+        assert Journal(journal).metadata is not None
     journal.write_bytes(content[: ends[3] + 5])
     assert same(peace[0], fit(make(Model()), checkpoint=tmp_path / "fit"))
 

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from quick_fits import QUICK
 from sointer import BlackBox, CommandBlackBox, HTTPBlackBox, ONNXBlackBox, SOInter
-from sointer.blackbox.parallel import FEWEST_ROWS, rows_per_batch
+from sointer.blackbox.parallel import MIN_ROWS, rows_per_batch
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 
 X = np.random.default_rng(0).normal(size=(90, 3))
@@ -51,13 +51,13 @@ def test_rows_per_batch_keep_all_workers_busy() -> None:
     assert rows_per_batch(1000, 1, 1024) == 1024
     assert rows_per_batch(1000, 2, 1024) == 500
     assert rows_per_batch(3000, 2, 1024) == 750  # not 1024, 1024, 952
-    assert rows_per_batch(7, 4, 1024) == FEWEST_ROWS
+    assert rows_per_batch(7, 4, 1024) == MIN_ROWS
     assert rows_per_batch(7, 4, 3) == 3
     for n, workers, size in ((1, 8, 5), (99, 7, 10), (10_000, 3, 1000)):
         rows = rows_per_batch(n, workers, size)
         assert 1 <= rows <= size
         n_batches = -(-n // rows)
-        assert n_batches % workers == 0 or n < workers * FEWEST_ROWS or rows * (n_batches - 1) < n
+        assert n_batches % workers == 0 or n < workers * MIN_ROWS or rows * (n_batches - 1) < n
 
 
 # --- joblib ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from model_server import ModelServer, model
 from quick_fits import QUICK
 from sointer import BlackBox, HTTPBlackBox, SOInter
-from sointer.blackbox.call import Patience
+from sointer.blackbox.call import RetryPolicy
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 
 X = np.random.default_rng(0).normal(size=(50, 4))
@@ -120,7 +120,7 @@ def test_a_call_that_hangs_is_left_behind() -> None:
     np.testing.assert_array_equal(box(X), model(X))
     assert counts(box) == (50, 1, 1, 20)
     stuck = BlackBox(waits, timeout=0.05, retries=1)
-    with pytest.raises(BlackBoxError, match=r"hung: waits gave no answer within timeout=0\.05 s.* tried 2 times"):
+    with pytest.raises(BlackBoxError, match=r"hung: waits returned nothing within timeout=0\.05 s.* tried 2 times"):
         stuck(X)
     release.set()
 
@@ -155,14 +155,14 @@ def test_interrupts_pass() -> None:
 def test_waits_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
-    patience = Patience(10, first_wait=0.1, longest_wait=1.0)
+    policy = RetryPolicy(10, first_wait=0.1, max_wait=1.0)
     for n_failures in range(1, 8):
-        patience.sleep(n_failures)
+        policy.sleep(n_failures)
     full = np.minimum(0.1 * 2.0 ** np.arange(7), 1.0)
     assert (np.array(waits) <= full).all()
     assert (np.array(waits) >= full / 2).all()
-    patience.sleep(1, at_least=0.7)
-    patience.sleep(1, at_least=1e9)
+    policy.sleep(1, at_least=0.7)
+    policy.sleep(1, at_least=1e9)
     assert waits[-2:] == [0.7, 1.0]
 
 
@@ -259,8 +259,8 @@ def test_a_fault_that_passes(server: ModelServer, fault: str) -> None:
         ("500", "status 500: .*failed on purpose"),
         ("drops", "connection broke off"),
         ("garbage", "something else than a JSON object: <html>no gateway"),
-        ("hangs", r"did not answer within timeout=0\.3 s"),
-        ("drips", r"did not answer within timeout=0\.3 s"),
+        ("hangs", r"did not respond within timeout=0\.3 s"),
+        ("drips", r"did not respond within timeout=0\.3 s"),
     ],
 )
 def test_a_fault_that_stays(server: ModelServer, fault: str, words: str) -> None:
@@ -282,7 +282,7 @@ def test_a_refusal_is_not_asked_again(server: ModelServer) -> None:
 
 def test_the_server_says_when_to_come_back(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(Patience, "sleep", lambda self, n_failures, at_least: waits.append(at_least))
+    monkeypatch.setattr(RetryPolicy, "sleep", lambda self, n_failures, at_least: waits.append(at_least))
     server.fault = lambda n: {1: "429 7", 2: "503 Wed, 21 Oct 2015 07:28:00 GMT", 3: "503 soon", 4: "500"}.get(n)
     np.testing.assert_array_equal(HTTPBlackBox(server.url, n_jobs=None)(X), model(X))
     assert waits == [7.0, 0.0, 0.0, 0.0]

@@ -164,7 +164,7 @@ def test_flat_answers_about_images_stay_what_they_are() -> None:
     [
         (lambda X: np.zeros((len(X), 2, 4, 6)), r"expected masks of shape \(5, 4, 6\).*argmax\(axis=1\)"),
         (lambda X: np.zeros((len(X), 4, 6, 2)), r"argmax\(axis=3\)"),
-        (lambda X: np.zeros((len(X), 4, 6, 1)), r"reply\[\.\.\., 0\]"),
+        (lambda X: np.zeros((len(X), 4, 6, 1)), r"outputs\[\.\.\., 0\]"),
         (lambda X: np.zeros((len(X), 8, 12)), "masks of 8 x 12 pixels .*images of 4 x 6.*Resize the masks"),
         (lambda X: np.zeros((len(X), 6, 4)), "masks of 6 x 4 pixels .*images of 4 x 6"),
         (lambda X: np.zeros((1, 4, 6)), "1 masks .*for 5 images"),

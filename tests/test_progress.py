@@ -74,14 +74,14 @@ def test_a_fit_shows_stages_rate_time_left_queries_agreement_and_loss(terminal, 
     SOInter(small_problem, k=4, random_state=0, query_budget=500, training=TrainingConfig(n_epochs=12)).fit(small_data)
     text = shown.close()
     assert re.search(r"asking the model +\d+%\|", text)
-    facts = r"\| \d\d:\d\d left, +\S+ steps/s, agrees \d+\.\d%, asked \d+/500, loss \S+ *$"
+    facts = r"\| \d\d:\d\d left, +\S+ steps/s, agrees \d+\.\d%, queried \d+/500, loss \S+ *$"
     assert [line for line in last_lines(text) if re.match(r"learning +\d+%\|", line) and re.search(facts, line)]
     assert text.rstrip(" ").endswith("\r")  # nothing stays behind
 
 
 def test_a_narrow_terminal_leaves_out_what_matters_least(terminal):
     shown = terminal(62)
-    history = History(n_asked=lambda: 4200, n_planned=5000)
+    history = History(n_queried=lambda: 4200, n_planned=5000)
     history.stage("learning", 10)
     history.record(held_out_agreement=0.971)
     time.sleep(0.15)  # tqdm draws ten times a second at most
@@ -90,7 +90,7 @@ def test_a_narrow_terminal_leaves_out_what_matters_least(terminal):
         time.sleep(0.01)
     lines = last_lines(shown.text)
     assert "agrees 97.1%" in lines[-1]
-    assert "asked" not in lines[-1]
+    assert "queried" not in lines[-1]
     assert "loss" not in lines[-1]
     assert max(map(len, lines)) <= 62
     history.close()
@@ -98,19 +98,19 @@ def test_a_narrow_terminal_leaves_out_what_matters_least(terminal):
 
 def test_a_slow_black_box_still_shows_that_it_is_being_asked(terminal):
     shown, asked = terminal(100), [0]
-    history = History(n_asked=lambda: asked[0], n_planned=1000)
+    history = History(n_queried=lambda: asked[0], n_planned=1000)
     history.stage("asking the model", 1000, unit="rows")
     asked[0] = 400  # in another thread, while this one waits
     deadline = time.monotonic() + 20
-    while "asked 400/1,000" not in shown.text and time.monotonic() < deadline:
+    while "queried 400/1,000" not in shown.text and time.monotonic() < deadline:
         time.sleep(0.05)
     history.close()
-    assert re.search(r"asking the model +40%\|.*asked 400/1,000", shown.close())
+    assert re.search(r"asking the model +40%\|.*queried 400/1,000", shown.close())
 
 
 def test_without_a_terminal_nothing_is_shown_unless_asked_for(capsys):
     for verbose, lines in ((None, 0), (False, 0), (True, 2)):
-        history = History(verbose, n_asked=lambda: 7, n_planned=8)
+        history = History(verbose, n_queried=lambda: 7, n_planned=8)
         history.stage("asking", 7, unit="rows")
         history.stage("learning", 3)
         history.record(held_out_agreement=0.5)
@@ -121,7 +121,7 @@ def test_without_a_terminal_nothing_is_shown_unless_asked_for(capsys):
         assert len(told.err.splitlines()) == lines
         assert "\r" not in told.err
     assert re.fullmatch(
-        r"learning: 2 steps in 0\.\d s, agrees 50\.0%, asked 7/8, loss 0\.125", told.err.splitlines()[1]
+        r"learning: 2 steps in 0\.\d s, agrees 50\.0%, queried 7/8, loss 0\.125", told.err.splitlines()[1]
     )
 
 

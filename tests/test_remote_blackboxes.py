@@ -466,7 +466,7 @@ def test_a_program_answers(tmp_path: Path) -> None:
     with CommandBlackBox(command(tmp_path), batch_size=20) as box:
         np.testing.assert_array_equal(box(X), model(X))
         assert (box.output_names, box.n_restarts, box.n_queries) == (["p", "q", "r"], 0, 50)
-        process = box.predict._program.get()._process  # type: ignore[attr-defined]
+        process, _ = box.predict._program.get()  # type: ignore[attr-defined]
         assert process.poll() is None
     assert process.poll() is not None
     np.testing.assert_array_equal(box(X), model(X))  # started again
@@ -493,8 +493,8 @@ def test_a_program_that_dies_is_started_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        ("hangs", r"no answer within timeout=3 s and was ended.*Its last words: ready.*tried 2 times"),
-        ("chats", "something else than JSON: b'hello"),
+        ("hangs", r"returned nothing within timeout=3 s.*Its last words: ready.*tried 2 times"),
+        ("chats", r"wrote b'hello\\n', expected \{\"outputs\": "),
         ("errors", "says: no model loaded"),
     ],
 )

@@ -20,7 +20,7 @@ def is_sparse(X: object) -> bool:
 
 
 def is_frame(X: object) -> bool:
-    """True for a pandas DataFrame; pandas is never imported for the question."""
+    """True for a pandas DataFrame; pandas is never imported for this."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(X, pandas.DataFrame)
 
@@ -32,13 +32,13 @@ def is_series(X: object) -> bool:
 
 
 def is_tensor(X: object) -> bool:
-    """True for a torch tensor; torch is never imported for the question."""
+    """True for a torch tensor; torch is never imported for this."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(X, torch.Tensor)
 
 
 def is_dask(X: object) -> bool:
-    """True for a dask array, dataframe or series; dask is never imported for the question."""
+    """True for a dask array, dataframe or series; dask is never imported for this."""
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from sointer.errors import InputError
 
 
-def read_file(path: Path, *, within: Path, most_bytes: int) -> bytes:
+def read_file(path: Path, *, within: Path, max_bytes: int) -> bytes:
     """The content of a regular file; ValueError or OSError, before anything is read, if it is something else."""
     checked_size(path, within=within)
     # Another file, or a pipe, may have taken its place since: its size is that of what was opened, without waiting.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(handle, "rb") as file:
         size = _size_of_regular(os.fstat(handle))
-        if size > most_bytes:
-            raise ValueError(f"it has {size} bytes, expected at most {most_bytes}")
+        if size > max_bytes:
+            raise ValueError(f"it has {size} bytes, expected at most {max_bytes}")
         content = file.read(size + 1)
     if len(content) != size:
         raise ValueError(f"its size changed from {size} bytes while it was read")

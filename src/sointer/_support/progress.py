@@ -14,10 +14,10 @@ from tqdm import tqdm
 
 @dataclass
 class Progress:
-    """Counts rows, and tells whoever wants to know."""
+    """Counts rows, and reports them to a bar or a callback."""
 
     n_rows: int | None
-    tell: Callable[[int, int | None], None] | None = None
+    callback: Callable[[int, int | None], None] | None = None
     bar: Any = None
     done: int = 0
 
@@ -25,8 +25,8 @@ class Progress:
         self.done += n
         if self.bar is not None:
             self.bar.update(n)
-        if self.tell is not None:
-            self.tell(self.done, self.n_rows)
+        if self.callback is not None:
+            self.callback(self.done, self.n_rows)
 
     def close(self) -> None:
         if self.bar is not None:
@@ -36,7 +36,7 @@ class Progress:
 def make_progress(progress: bool | Callable[[int, int | None], None] | None, n_rows: int | None) -> Progress:
     """A bar (None: on a terminal only), a function to call, or nothing."""
     if callable(progress):
-        return Progress(n_rows, tell=progress)
+        return Progress(n_rows, callback=progress)
     shown = sys.stderr.isatty() if progress is None else progress
     bar = tqdm(total=n_rows, desc="explaining rows", unit=" rows", leave=False, dynamic_ncols=True) if shown else None
     return Progress(n_rows, bar=bar)
@@ -53,42 +53,42 @@ WIDTH_WITHOUT_WORDS = 40
 
 
 class History:
-    """Rows of training facts, shown as a progress bar on a terminal (`verbose` None), always, or never.
+    """Rows of training values, shown as a progress bar on a terminal (`verbose` None), always, or never.
 
-    Where there is no terminal, `verbose` True writes one line for every stage that is done. `n_asked` says how many
-    rows the black box has been asked about so far, of the `n_planned` that it will be asked about.
+    Where there is no terminal, `verbose` True writes one line for every stage that is done. `n_queried` gives how
+    many rows the black box was queried for so far, of the `n_planned`.
     """
 
     def __init__(
-        self, verbose: bool | None = None, *, n_asked: Callable[[], int] | None = None, n_planned: int | None = None
+        self, verbose: bool | None = None, *, n_queried: Callable[[], int] | None = None, n_planned: int | None = None
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self._started = time.perf_counter()
         on_terminal = sys.stderr.isatty()
         self._shows_bars = on_terminal and verbose is not False
         self._writes_lines = verbose is True
-        self._n_asked, self._n_planned = n_asked, n_planned
+        self._n_queried, self._n_planned = n_queried, n_planned
         self._stage: Stage | None = None
         self._agreement: float | None = None
-        self._facts: dict[str, float] = {}
+        self._values: dict[str, float] = {}
 
     def stage(self, name: str, n_steps: int, unit: str = "steps") -> None:
-        """Begin a stage of known length; one that is counted in "rows" is over when so many have been asked about."""
+        """Begin a stage of known length; one that is counted in "rows" is over when so many were queried."""
         self.close()
         if self._shows_bars or self._writes_lines:
-            counter = self._n_asked if unit == "rows" else None
+            counter = self._n_queried if unit == "rows" else None
             self._stage = Stage(name, n_steps, unit, counter, self._beside if self._shows_bars else None)
 
-    def step(self, n: int = 1, **facts: float) -> None:
-        """Advance; facts are shown beside the bar."""
+    def step(self, n: int = 1, **values: float) -> None:
+        """Advance; values are shown beside the bar."""
         if self._stage is not None:
-            self._facts = facts or self._facts
+            self._values = values or self._values
             self._stage.step(n)
 
-    def record(self, **facts: Any) -> None:
+    def record(self, **values: Any) -> None:
         """Keep a row for `history_`."""
-        self.rows.append({"seconds": round(time.perf_counter() - self._started, 3), **facts})
-        self._agreement = facts.get("held_out_agreement", self._agreement)
+        self.rows.append({"seconds": round(time.perf_counter() - self._started, 3), **values})
+        self._agreement = values.get("held_out_agreement", self._agreement)
 
     def close(self) -> None:
         """End the stage, if there is one."""
@@ -96,14 +96,16 @@ class History:
             self._stage.close()
             if self._writes_lines:
                 print(", ".join([self._stage.summary(), *self._beside()]), file=sys.stderr, flush=True)
-            self._stage, self._facts = None, {}
+            self._stage, self._values = None, {}
 
     def _beside(self) -> list[str]:
         """What is worth knowing, best first: in a narrow terminal the last are left out."""
-        told = [] if self._agreement is None else [f"agrees {self._agreement:.1%}"]
-        if self._n_asked is not None:
-            told.append(f"asked {self._n_asked():,}" + ("" if self._n_planned is None else f"/{self._n_planned:,}"))
-        return told + [f"{name} {value:.3g}" for name, value in self._facts.items()]
+        parts = [] if self._agreement is None else [f"agrees {self._agreement:.1%}"]
+        if self._n_queried is not None:
+            parts.append(
+                f"queried {self._n_queried():,}" + ("" if self._n_planned is None else f"/{self._n_planned:,}")
+            )
+        return parts + [f"{name} {value:.3g}" for name, value in self._values.items()]
 
 
 class Stage:

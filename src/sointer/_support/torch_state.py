@@ -11,8 +11,8 @@ import torch
 
 _lock = threading.Lock()
 _n_inside = 0
-_usual = 0
-_flushed_usually = False
+_default_threads = 0
+_default_flush = False
 _here = threading.local()
 
 
@@ -28,16 +28,16 @@ def one_thread() -> Iterator[None]:
     Numbers so small that processors handle them in slow motion count as zero meanwhile: where outputs are certain,
     gradients are full of them, and a step of training takes five times as long. A new thread inherits that too.
     """
-    global _n_inside, _usual, _flushed_usually
+    global _n_inside, _default_threads, _default_flush
     if getattr(_here, "inside", False):
         yield
         return
     with _lock:
         before, flushed = torch.get_num_threads(), flushes_denormals()
         if _n_inside == 0:
-            _usual, _flushed_usually = before, flushed
+            _default_threads, _default_flush = before, flushed
         elif before == 1:
-            before = _usual
+            before = _default_threads
         _n_inside += 1
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)
@@ -54,13 +54,13 @@ def one_thread() -> Iterator[None]:
 
 def as_outside() -> None:
     """Let this thread, begun within `one_thread`, compute as its owner wants: it runs the black box."""
-    if _usual:
-        torch.set_num_threads(_usual)
-        torch.set_flush_denormal(_flushed_usually)
+    if _default_threads:
+        torch.set_num_threads(_default_threads)
+        torch.set_flush_denormal(_default_flush)
 
 
 def flushes_denormals() -> bool:
-    """Whether numbers too small for full precision count as zero in this thread; torch cannot be asked."""
+    """Whether numbers too small for full precision count as zero in this thread; torch has no getter."""
     smallest = torch.tensor(torch.finfo(torch.float32).tiny)
     return float(smallest / 2) == 0.0
 

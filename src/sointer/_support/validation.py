@@ -144,7 +144,7 @@ def check_random_state(seed: object) -> np.random.Generator:
         return np.random.default_rng(int(seed))  # type: ignore[call-overload]
     raise InputError(
         f"random_state must be None, an int of at least 0, a numpy Generator or a RandomState, got {seed!r}. "
-        "Give an int for answers that repeat."
+        "Give an int for results that repeat."
     )
 
 

@@ -1,4 +1,4 @@
-"""The one door to the model: batching, counting, budget, cache, and checks of what it answers."""
+"""The black box: batched calls, counting, budget, cache, and checks of the outputs."""
 
 from sointer.blackbox.box import BlackBox
 

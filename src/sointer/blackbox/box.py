@@ -1,4 +1,4 @@
-"""BlackBox: the one door to the model that is explained."""
+"""BlackBox: the model that is explained."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import numpy.typing as npt
 from sointer._support import containers
 from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.blackbox.budget import Budget
-from sointer.blackbox.cache import AnswerCache
-from sointer.blackbox.call import Answer, Hung, Known, Patience, within
+from sointer.blackbox.cache import OutputCache
+from sointer.blackbox.call import CallResult, CallTimeout, OutputSchema, RetryPolicy, within
 from sointer.blackbox.masks import Size, check_same_shape
-from sointer.blackbox.parallel import Here, Terms, ThroughDask, make_sender, rows_per_batch
-from sointer.blackbox.replies import WRONG, ClassProbabilities, Soft, read_reply, stack
+from sointer.blackbox.parallel import CallSpec, DaskBackend, SerialBackend, make_backend, rows_per_batch
+from sointer.blackbox.replies import WRONG, ClassProbabilities, Soft, read_outputs, stack
 from sointer.errors import InputError, MethodWarning, SointerError
 
 Table = npt.NDArray[Any]
 N_COMPARED = 64
 """Rows by which an estimator chooses between predict and predict_proba."""
 OnAnswer = Callable[[npt.NDArray[np.int64], Table], None]
-"""Called with the numbers of the rows that were answered, and their answers, as soon as they are there."""
+"""Called with the indices of the rows of each batch, and their outputs, as soon as they arrive."""
 
 
 class BlackBox:
-    """A model known only by its answers: batched, counted, kept within a budget, and checked.
+    """A model known only by its outputs: batched, counted, kept within a budget, and checked.
 
     Parameters
     ----------
@@ -37,19 +37,19 @@ class BlackBox:
         height, width) these may be masks (n, height, width), whose pixels become the outputs.
     batch_size : most rows sent in one call of `predict`.
     query_budget : most rows sent in all, or None for no limit.
-    cache : remember answers by row and not ask twice; only for models that always answer the same.
-    output_names : one name per output; a DataFrame reply brings its own.
-    retries : how often a batch is asked again when `predict` raises, hangs or, having answered well before, returns
-        something wrong; the waits between grow. Then the error is raised. A function that never answered is asked
-        again at most twice.
+    cache : keep outputs by row and never query a row twice; only for deterministic models.
+    output_names : one name per output; a DataFrame of outputs brings its own.
+    retries : how often a batch is sent again when `predict` raises, hangs or, having returned valid outputs before,
+        returns something wrong; the waits between grow. Then the error is raised. A function that never returned
+        valid outputs is called again at most twice.
     timeout : seconds after which a call counts as hung, or None to wait for ever. Python cannot stop such a call: it
         is left behind, and the next one may run beside it.
-    n_jobs : calls at a time, through joblib: processes, or what `joblib.parallel_config` says (-1: all processors).
-        None asks one batch after the other, in this thread.
+    n_jobs : calls at a time, through joblib: processes, or as set by `joblib.parallel_config` (-1: all processors).
+        None sends one batch after the other, in this thread.
     client : a `dask.distributed.Client` whose workers make the calls.
 
     Counted are `n_queries`, rows sent (once each, however often they had to be sent again; the budget counts the
-    same), `n_failures`, calls without a good answer, `n_retries`, calls made again, and `n_retried_rows`, rows in them.
+    same), `n_failures`, calls without valid outputs, `n_retries`, calls made again, and `n_retried_rows`, rows in them.
 
     Examples
     --------
@@ -59,9 +59,9 @@ class BlackBox:
     (array([[ True, False]]), 1, 9)
     """
 
-    _first_wait, _longest_wait = 0.05, 1.0  # seconds between tries
+    _first_wait, _max_wait = 0.05, 1.0  # seconds between tries
     _retries_at_first: int | None = 2  # None: as many as later
-    _joblib_backend: str | None = None  # what the context says
+    _joblib_backend: str | None = None  # as set by joblib's context
 
     def __init__(
         self,
@@ -88,18 +88,18 @@ class BlackBox:
         self.name = str(name or getattr(predict, "__name__", type(predict).__name__))
         self.output_names: list[str] | None = None
         self.n_outputs: int | None = None
-        self.output_shape: Size | None = None  # height and width, where the replies are masks
+        self.output_shape: Size | None = None  # height and width, where the outputs are masks
         self.n_failures = 0
         self.n_retries = 0
         self.n_retried_rows = 0
         if output_names is not None:
             self.output_names = check_unique_names(output_names, len(output_names), "output_names")
             self.n_outputs = len(self.output_names)
-        self._confirmed = False  # until the first reply, n_outputs is only what the caller said
+        self._confirmed = False  # until the first outputs, n_outputs is only what the caller gave
         self._empty: Table | None = None
-        self._patience = Patience(retries, timeout, self._first_wait, self._longest_wait, self._retries_at_first)
-        self._sender = make_sender(n_jobs, client, self._joblib_backend)
-        self._cache, self._probability_cache = AnswerCache(), AnswerCache()
+        self._retry_policy = RetryPolicy(retries, timeout, self._first_wait, self._max_wait, self._retries_at_first)
+        self._backend = make_backend(n_jobs, client, self._joblib_backend)
+        self._cache, self._probability_cache = OutputCache(), OutputCache()
         self._budget = Budget()
         self._budget.reset(query_budget)
         self._lock = threading.RLock()
@@ -107,7 +107,7 @@ class BlackBox:
     def __call__(self, X: Any, *, on_answer: OnAnswer | None = None) -> Table:
         """The outputs for every row of X: (n_rows, n_outputs). Nothing is sent if it is beyond the budget.
 
-        `on_answer` is told of every batch as soon as it is answered.
+        `on_answer` is called with every batch as soon as its outputs arrive.
         """
         n = containers.n_rows(X)
         if n == 0:
@@ -116,8 +116,8 @@ class BlackBox:
             empty: Table = self._empty.copy()
             return empty
         if self.cache:
-            return self._cache.answers(X, lambda index: self._ask(X, index, on_answer))
-        return self._ask(X, np.arange(n), on_answer)
+            return self._cache.outputs(X, lambda index: self._query(X, index, on_answer))
+        return self._query(X, np.arange(n), on_answer)
 
     def query(self, X: Any, *, on_answer: OnAnswer | None = None) -> tuple[Table, Soft | None]:
         """The outputs for every row and, where `class_probabilities` are known, how probable each of their classes is.
@@ -135,14 +135,14 @@ class BlackBox:
 
     def probabilities(self, X: Any, *, on_answer: OnAnswer | None = None) -> Table:
         """The probabilities of the classes of all outputs, where `class_probabilities` are known: (n_rows, classes)."""
-        asked = self.class_probabilities
+        proba = self.class_probabilities
         if self.cache:
-            return self._probability_cache.answers(X, lambda index: self._ask(X, index, on_answer, asked))
-        return self._ask(X, np.arange(containers.n_rows(X)), on_answer, asked)
+            return self._probability_cache.outputs(X, lambda index: self._query(X, index, on_answer, proba))
+        return self._query(X, np.arange(containers.n_rows(X)), on_answer, proba)
 
     @property
     def class_probabilities(self) -> ClassProbabilities | None:
-        """How to ask for the probabilities of classes, where there are more than two; known from `prepare` on."""
+        """How to get the probabilities of classes, where there are more than two; known from `prepare` on."""
         return getattr(self.predict, "class_probabilities", None)
 
     @property
@@ -152,11 +152,11 @@ class BlackBox:
 
     @property
     def declared_kind(self) -> str | None:
-        """What kind the outputs are by the model's own word, such as those of predict_proba."""
+        """What kind the outputs are as declared by the model, such as those of predict_proba."""
         return getattr(self.predict, "declared_kind", None)
 
     def settle_method(self, method: str) -> None:
-        """Say which method of an estimator is called, where that was left open and is not chosen yet."""
+        """Set which method of an estimator is called, unless it is given or chosen already."""
         predict: Any = self.predict
         if self.method is None and hasattr(predict, "choose_method"):
             predict.method = method
@@ -170,12 +170,12 @@ class BlackBox:
         choose = getattr(self.predict, "choose_method", None)
         if choose is None or self._confirmed:
             return
-        some = containers.rows(X, np.arange(min(N_COMPARED, containers.n_rows(X))))
+        subset = containers.rows(X, np.arange(min(N_COMPARED, containers.n_rows(X))))
         with self._lock:
             try:
-                note = within(self._patience.timeout, lambda: choose(some))
-            except Hung:
-                return  # the call itself will hang too, and say so
+                note = within(self._retry_policy.timeout, lambda: choose(subset))
+            except CallTimeout:
+                return  # the call itself will hang too, and raise
         if note is not None:
             warnings.warn(note, MethodWarning, stacklevel=stacklevel + 1)
 
@@ -190,7 +190,7 @@ class BlackBox:
 
     @property
     def n_cache_hits(self) -> int:
-        """Rows that were answered from the cache."""
+        """Rows whose outputs came from the cache."""
         return self._cache.n_hits + self._probability_cache.n_hits
 
     @property
@@ -214,40 +214,40 @@ class BlackBox:
             yield self
 
     def clear_cache(self) -> None:
-        """Forget all remembered answers."""
+        """Empty the cache."""
         self._cache.clear()
         self._probability_cache.clear()
 
-    def _ask(
+    def _query(
         self,
         X: Any,
         index: npt.NDArray[np.int64],
         on_answer: OnAnswer | None,
-        asked: ClassProbabilities | None = None,
+        proba: ClassProbabilities | None = None,
     ) -> Table:
-        """The answers to the rows at `index`. After a failure no more are sent, but those under way are heard."""
-        size = rows_per_batch(len(index), self._sender.n_workers(), self.batch_size)
+        """The outputs of the rows at `index`. After a failure no more are sent, but those under way are awaited."""
+        size = rows_per_batch(len(index), self._backend.n_workers(), self.batch_size)
         tables: dict[int, Table] = {}
         error: SointerError | None = None
-        with self._budget.promise(len(index)) as promise:
+        with self._budget.reserve(len(index)) as reservation:
             self.prepare(containers.rows(X, index[: min(self.batch_size, N_COMPARED)]), stacklevel=3)
 
             def batches() -> Iterator[Any]:
                 for start in range(0, len(index), size):
                     chosen = index[start : start + size]
-                    if not promise.spend(len(chosen)):
+                    if not reservation.spend(len(chosen)):
                         return
                     # Indexing copies, so a model that writes into its input cannot reach the caller's data.
                     yield containers.rows(X, chosen)
 
-            predict = self.predict if asked is None else asked.predict
-            with closing(self._sender.send(predict, batches(), lambda: self._terms(asked))) as answers:
-                for number, answer in answers:
+            predict = self.predict if proba is None else proba.predict
+            with closing(self._backend.send(predict, batches(), lambda: self._call_spec(proba))) as results:
+                for number, result in results:
                     try:
-                        tables[number] = self._accept(answer, asked)
+                        tables[number] = self._accept(result, proba)
                     except SointerError as exc:
                         error = error or exc
-                        promise.end()
+                        reservation.end()
                         continue
                     if on_answer is not None:
                         on_answer(index[number * size : (number + 1) * size], tables[number])
@@ -255,42 +255,42 @@ class BlackBox:
             raise error
         return stack([tables[number] for number in sorted(tables)])
 
-    def _terms(self, asked: ClassProbabilities | None) -> Terms:
+    def _call_spec(self, proba: ClassProbabilities | None) -> CallSpec:
         with self._lock:
-            n_columns = self.n_outputs if asked is None else asked.n_columns
-            known = Known(n_columns, self.output_shape, True) if self._confirmed else Known()
-        return Terms(self.name, known, self._patience)
+            n_columns = self.n_outputs if proba is None else proba.n_columns
+            schema = OutputSchema(n_columns, self.output_shape, True) if self._confirmed else OutputSchema()
+        return CallSpec(self.name, schema, self._retry_policy)
 
-    def _accept(self, answer: Answer, asked: ClassProbabilities | None) -> Table:
-        """Count what the answer took, learn what the outputs are from the first one, and give its table."""
+    def _accept(self, result: CallResult, proba: ClassProbabilities | None) -> Table:
+        """Count the calls, learn the format of the outputs from the first result, and return its table."""
         with self._lock:
-            self.n_failures += answer.n_failures
-            self.n_retries += answer.n_retries
-            self.n_retried_rows += answer.n_retried_rows
-            if answer.error is not None or answer.table is None:
-                raise answer.error or RuntimeError("an answer without table or error")
+            self.n_failures += result.n_failures
+            self.n_retries += result.n_retries
+            self.n_retried_rows += result.n_retried_rows
+            if result.error is not None or result.table is None:
+                raise result.error or RuntimeError("a result without table or error")
             if self._confirmed:
-                n_columns = self.n_outputs if asked is None else asked.n_columns
-                if answer.table.shape[1] != n_columns:  # sent before the first reply was known
-                    read_reply(answer.table, len(answer.table), n_columns)
-                check_same_shape(answer.shape, self.output_shape, WRONG)
-                return answer.table
-            outputs = answer.table if asked is None else asked.most_probable(answer.table)
+                n_columns = self.n_outputs if proba is None else proba.n_columns
+                if result.table.shape[1] != n_columns:  # sent before the first result was known
+                    read_outputs(result.table, len(result.table), n_columns)
+                check_same_shape(result.shape, self.output_shape, WRONG)
+                return result.table
+            outputs = result.table if proba is None else proba.most_probable(result.table)
             n_outputs = outputs.shape[1]
             if self.output_names is not None and n_outputs != len(self.output_names):
                 raise InputError(
                     f"output_names holds {len(self.output_names)} names, but the model returned {n_outputs} "
                     "outputs. Give one name per output."
                 )
-            if self.output_names is None and answer.names is not None:
-                self.output_names = check_unique_names(answer.names, n_outputs, "The columns of the model's reply")
+            if self.output_names is None and result.names is not None:
+                self.output_names = check_unique_names(result.names, n_outputs, "The columns of the model's outputs")
             self._confirmed = True
-            self.output_shape = answer.shape
+            self.output_shape = result.shape
             self.n_outputs = n_outputs
             self._empty = outputs[:0].copy()
-        return answer.table
+        return result.table
 
-    # One door: copies of an explainer must not un-fit, duplicate or forget the count of the user's model.
+    # One object: copies of an explainer must not un-fit, duplicate or forget the count of the user's model.
     def __sklearn_clone__(self) -> BlackBox:
         return self
 
@@ -303,8 +303,8 @@ class BlackBox:
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         del state["_lock"]
-        if isinstance(self._sender, ThroughDask):
-            state["_sender"] = Here()  # a connection to a cluster cannot be copied
+        if isinstance(self._backend, DaskBackend):
+            state["_backend"] = SerialBackend()  # a connection to a cluster cannot be copied
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

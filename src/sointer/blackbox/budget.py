@@ -12,12 +12,12 @@ from sointer.errors import QueryBudgetExceeded
 
 
 class Budget:
-    """Counts rows as they are sent, and promises them beforehand, all or none."""
+    """Counts rows as they are sent, and reserves them beforehand, all or none."""
 
     def __init__(self) -> None:
         self.n_sent = 0
         self.rows: int | None = None
-        self._promised = 0  # rows of calls under way that are not sent yet
+        self._reserved = 0  # rows of calls under way that are not sent yet
         # A limit is (n_sent when it was set, rows it allows): the standing one, and those of open blocks.
         self._standing: tuple[int, int] | None = None
         self._inner: list[tuple[int, int]] = []
@@ -28,7 +28,7 @@ class Budget:
         """Rows that may still be sent, or None when there is no limit."""
         with self._lock:
             tightest = self._tightest()
-            return None if tightest is None else max(0, sum(tightest) - self.n_sent - self._promised)
+            return None if tightest is None else max(0, sum(tightest) - self.n_sent - self._reserved)
 
     def reset(self, rows: int | None) -> None:
         """Allow so many more rows from now on; None: no limit."""
@@ -55,7 +55,7 @@ class Budget:
                 self._inner.remove(limit)
 
     @contextmanager
-    def promise(self, n: int) -> Iterator[Promise]:
+    def reserve(self, n: int) -> Iterator[Reservation]:
         """Set `n` rows aside for the block, or refuse all of them; what is not sent in it is given back."""
         with self._lock:
             remaining, tightest = self.remaining, self._tightest()
@@ -63,15 +63,15 @@ class Budget:
                 _, rows = tightest
                 raise QueryBudgetExceeded(
                     f"The query budget of {rows} rows does not suffice: {rows - remaining} used, {n} more "
-                    f"asked, {remaining} left; none of the {n} was sent. Raise query_budget, or ask for "
+                    f"requested, {remaining} left; none of the {n} was sent. Raise query_budget, or request "
                     "fewer rows."
                 )
-            self._promised += n
-        promise = Promise(self, n)
+            self._reserved += n
+        reservation = Reservation(self, n)
         try:
-            yield promise
+            yield reservation
         finally:
-            promise.end()
+            reservation.end()
 
     def _tightest(self) -> tuple[int, int] | None:
         limits = self._inner if self._standing is None else [self._standing, *self._inner]
@@ -81,14 +81,14 @@ class Budget:
         with self._lock:
             state = self.__dict__.copy()
         del state["_lock"]
-        return state | {"_promised": 0, "_inner": []}  # calls and blocks stay where they are open
+        return state | {"_reserved": 0, "_inner": []}  # calls and blocks stay where they are open
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = threading.RLock()
 
 
-class Promise:
+class Reservation:
     """Rows set aside for one call."""
 
     def __init__(self, budget: Budget, n: int) -> None:
@@ -102,7 +102,7 @@ class Promise:
             if self._is_over:
                 return False
             self._n_left -= n
-            self._budget._promised -= n
+            self._budget._reserved -= n
             self._budget.n_sent += n
             return True
 
@@ -110,5 +110,5 @@ class Promise:
         """Send no more, and give back what is left."""
         with self._budget._lock:
             self._is_over = True
-            self._budget._promised -= self._n_left
+            self._budget._reserved -= self._n_left
             self._n_left = 0

@@ -1,4 +1,4 @@
-"""Checkpoints: directories in which fit keeps the black box's answers, to go on from there when it is called again."""
+"""Checkpoints: directories in which fit keeps the black box's outputs, to resume from there."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Subject(Protocol):
 class Checkpoint:
     """The journal of one fit and, when it has ended, its explainer. Open while fit runs, by one fit at a time.
 
-    Fit is deterministic, so the same fit asks the same questions again: those that were answered before are
-    answered from the journal, and what comes out is what an uninterrupted fit would have given.
+    Fit is deterministic, so the same fit sends the same queries again: known outputs come from the journal, and the
+    explainer is the one that an uninterrupted fit would have given.
     """
 
     def __init__(self, directory: str | os.PathLike[str], random_state: Any) -> None:
@@ -56,11 +56,11 @@ class Checkpoint:
         if self.journal.n_damaged_bytes:
             warnings.warn(
                 f"the last {self.journal.n_damaged_bytes} bytes of {self.directory / JOURNAL} were damaged and are cut "
-                f"off; {self.journal.n_known} answers before them are used, the others will be asked again.",
+                f"off; {self.journal.n_known} outputs before them are used, the others will be queried again.",
                 CheckpointWarning,
                 stacklevel=3,
             )
-        known = self.journal.facts or {}
+        known = self.journal.metadata or {}
         self.seed: int | None = None
         """What to draw from instead of random_state=None, always the same."""
         if random_state is None:
@@ -80,16 +80,16 @@ class Checkpoint:
                 f"{self.directory} cannot be made ({error}). Choose another directory for the checkpoint."
             ) from error
 
-    def door(self, subject: Subject, settings: Mapping[str, Any]) -> BlackBox:
-        """The black box, with the answers of the journal before it, if they are answers for this very fit."""
+    def replaying(self, subject: Subject, settings: Mapping[str, Any]) -> BlackBox:
+        """The black box behind the outputs of the journal, if these belong to this very fit."""
         wanted = {**fingerprint(subject, settings), "random_state": self._random_state}
         black_box = subject.black_box
-        if self.journal.facts is None:
+        if self.journal.metadata is None:
             self.journal.begin({"seed": self.seed, "n_allowed": black_box.remaining, "for": wanted})
-        facts = self.journal.facts or {}
-        kept = facts.get("for")
+        metadata = self.journal.metadata or {}
+        kept = metadata.get("for")
         self._compare(kept if isinstance(kept, dict) else {}, wanted)
-        return self.journal.door(black_box, facts.get("n_allowed"))
+        return self.journal.replaying(black_box, metadata.get("n_allowed"))
 
     def _compare(self, kept: dict[str, Any], wanted: dict[str, Any]) -> None:
         differences = [_difference(name, kept.get(name), value) for name, value in wanted.items()]
@@ -120,15 +120,15 @@ class Checkpoint:
 
 
 def fingerprint(subject: Subject, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the questions: short facts as they are, long ones by their digests."""
-    removal_facts, removal_arrays = subject.removal.state()
+    """What decides the queries: short values as they are, long ones as digests."""
+    removal_metadata, removal_arrays = subject.removal.state()
     arrays = [np.ascontiguousarray(array) for _, array in sorted(removal_arrays.items())]
     return {
         **{name: _short(value) for name, value in settings.items()},
         "data": _digest(*_arrays_of(subject.data)),
         "features": _digest(_json(subject.input_format.to_json())),
         "groups": _digest(_json(subject.groups.to_json())),
-        "removal": [removal_facts.get("name"), _digest(_json(removal_facts), *arrays)],
+        "removal": [removal_metadata.get("name"), _digest(_json(removal_metadata), *arrays)],
         "sointer": __version__,
         "torch": str(torch.__version__),
         "numpy": np.__version__,

@@ -1,4 +1,4 @@
-"""A journal of the black box's answers: kept as they arrive, and given again to the same questions."""
+"""A journal of the black box's outputs: kept as they arrive, and replayed for the same queries."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ MAGIC = b"sointer journal 1\n"
 FRAME = struct.Struct("<Q16s")  # how long a record is, and its checksum
 HEAD = struct.Struct("<I")  # how long its JSON part is
 SECONDS_BETWEEN_SYNCS = 1.0
-MOST_HEAD_BYTES, MOST_RECORD_BYTES = 2**26, 2**30
+MAX_HEAD_BYTES, MAX_RECORD_BYTES = 2**26, 2**30
 
 
 class Record(NamedTuple):
-    """One record: facts as JSON, and where in the file its bytes are."""
+    """One record: metadata as JSON, and where in the file its bytes are."""
 
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     start: int
     n_bytes: int
 
@@ -103,7 +103,7 @@ class RecordFile:
             start = self._end + FRAME.size
             if start + length > size:  # the writer was killed here
                 break
-            content = self._read(start, length) if length <= MOST_RECORD_BYTES else b""
+            content = self._read(start, length) if length <= MAX_RECORD_BYTES else b""
             record = _parse(content, start) if _digest(content) == digest else None
             if record is None:  # no kill does this
                 self.n_damaged_bytes = size - self._end
@@ -112,9 +112,9 @@ class RecordFile:
             yield record
         self._file.truncate(self._end)
 
-    def append(self, facts: dict[str, Any], *parts: bytes) -> None:
+    def append(self, metadata: dict[str, Any], *parts: bytes) -> None:
         """Write one more record; on failure the file stays as it was."""
-        head = json.dumps(facts).encode()
+        head = json.dumps(metadata).encode()
         content = b"".join([HEAD.pack(len(head)), head, *parts])
         whole = FRAME.pack(len(content), _digest(content)) + content
         self._write(whole)
@@ -150,8 +150,8 @@ class RecordFile:
 
     def _full(self, error: OSError) -> CheckpointError:
         return CheckpointError(
-            f"an answer of the black box could not be written to {self.path} ({error.strerror or error}), so the fit "
-            "was stopped. All answers before it are kept there: make room, then call fit again with the same "
+            f"outputs of the black box could not be written to {self.path} ({error.strerror or error}), so the fit "
+            "was stopped. All outputs before them are kept there: make room, then call fit again with the same "
             "checkpoint."
         )
 
@@ -169,42 +169,42 @@ def _digest(content: bytes) -> bytes:
 
 
 def _parse(content: bytes, start: int) -> Record | None:
-    """A record's facts and the place of its bytes; None if it is not written as `append` does."""
+    """A record's metadata and the place of its bytes; None if it is not written as `append` does."""
     if len(content) < HEAD.size:
         return None
     (n_head,) = HEAD.unpack_from(content)
-    if n_head > min(MOST_HEAD_BYTES, len(content) - HEAD.size):
+    if n_head > min(MAX_HEAD_BYTES, len(content) - HEAD.size):
         return None
     begin = HEAD.size + n_head
     try:
-        facts = json.loads(content[HEAD.size : begin])
+        metadata = json.loads(content[HEAD.size : begin])
     except (ValueError, RecursionError):
         return None
-    return Record(facts, start + begin, len(content) - begin) if isinstance(facts, dict) else None
+    return Record(metadata, start + begin, len(content) - begin) if isinstance(metadata, dict) else None
 
 
 Table = npt.NDArray[Any]
-Ask = Callable[..., Table]
+Query = Callable[..., Table]
 
-KEY_BYTES = 20  # a row's digest, and how often the row was asked about before
+KEY_BYTES = 20  # a row's digest, and how often the row was queried before
 BATCHES_PER_WORKER = 8  # sent on at once, so that workers seldom wait for each other
-MOST_TABLE_BYTES = 2**26  # in one record
+MAX_TABLE_BYTES = 2**26  # in one record
 
 
 class Journal:
-    """Answers by question. A question is a row and how many times it was asked before, so the order is free.
+    """Outputs by query. A query is a row and how many times it was queried before, so the order is free.
 
-    The first record says what the answers are for (`facts`); `begin` writes it.
+    The first record describes the fit (`metadata`); `begin` writes it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.facts: dict[str, Any] | None = None
+        self.metadata: dict[str, Any] | None = None
         self.n_replayed = 0
         self.names: list[str] | None = None
         self.size: Size | None = None
-        self._known: dict[bytes, tuple[int, int]] = {}  # of earlier runs: the record of an answer, and the row in it
+        self._known: dict[bytes, tuple[int, int]] = {}  # of earlier runs: the record of a query, and the row in it
         self._batches: list[Record] = []
-        self._asked: Counter[bytes] = Counter()
+        self._n_queried: Counter[bytes] = Counter()
         self._lock = threading.Lock()
         self._file = RecordFile(path)
         try:
@@ -216,67 +216,66 @@ class Journal:
         self.n_damaged_bytes = self._file.n_damaged_bytes
         self.n_known = len(self._known)
 
-    def begin(self, facts: dict[str, Any]) -> None:
-        """Say what the answers are for."""
-        self.facts = facts
-        self._file.append({"kind": "fit", "fit": facts})
+    def begin(self, metadata: dict[str, Any]) -> None:
+        """Write which fit the outputs are for."""
+        self.metadata = metadata
+        self._file.append({"kind": "fit", "fit": metadata})
 
     def close(self) -> None:
         self._file.close()
 
-    def door(self, black_box: BlackBox, n_allowed: int | None) -> BlackBox:
-        """A black box that answers from the journal, and asks the given one only what is not there.
+    def replaying(self, black_box: BlackBox, n_allowed: int | None) -> BlackBox:
+        """A black box that replays the journal, and queries the given one only for what is not there.
 
         It allows `n_allowed` rows in all, those from the journal among them.
         """
 
-        def predict(X: Any, ask: Ask = black_box) -> Table:
-            table = self._answer(X, black_box, ask)
-            door.output_names = door.output_names or self.names
+        def predict(X: Any, query: Query = black_box) -> Table:
+            table = self._outputs(X, black_box, query)
+            replay.output_names = replay.output_names or self.names
             return table if self.size is None else table.reshape(len(table), *self.size)
 
-        names = black_box.output_names
-        asked = black_box.class_probabilities
-        if asked is not None:
-            asked = replace(asked, predict=partial(predict, ask=black_box.probabilities))
-        setattr(predict, "class_probabilities", asked)  # noqa: B010
+        proba = black_box.class_probabilities
+        if proba is not None:
+            proba = replace(proba, predict=partial(predict, query=black_box.probabilities))
+        setattr(predict, "class_probabilities", proba)  # noqa: B010
         setattr(predict, "declared_kind", black_box.declared_kind)  # noqa: B010
-        door = BlackBox(
+        replay = BlackBox(
             predict,
             batch_size=_portion(black_box),
             query_budget=n_allowed,
             cache=black_box.cache,
-            output_names=names,
+            output_names=black_box.output_names,
             name=black_box.name,
             retries=0,  # the black box itself has tried often enough
         )
-        return door
+        return replay
 
-    # --- answering ---------------------------------------------------------------------------------------
+    # --- querying ----------------------------------------------------------------------------------------
 
-    def _answer(self, X: Any, black_box: BlackBox, ask: Ask) -> Table:
+    def _outputs(self, X: Any, black_box: BlackBox, query: Query) -> Table:
         with self._lock:
-            keys = self._questions(row_keys(X))
+            keys = self._query_keys(row_keys(X))
             found = [self._known.pop(key, None) for key in keys]
             tables, order = self._replay(found)
         unknown = np.array([row for row, place in enumerate(found) if place is None], dtype=np.int64)
         if len(unknown):
-            asked = [keys[row] for row in unknown]
+            new_keys = [keys[row] for row in unknown]
             rest = X if len(unknown) == len(keys) else containers.rows(X, unknown)
-            tables.append(ask(rest, on_answer=lambda rows, part: self._keep(asked, rows, part, black_box)))
+            tables.append(query(rest, on_answer=lambda rows, part: self._keep(new_keys, rows, part, black_box)))
             order.append(unknown)
-        answers = stack(tables)
-        return answers if len(tables) == 1 else answers[np.argsort(np.concatenate(order), kind="stable")]
+        outputs = stack(tables)
+        return outputs if len(tables) == 1 else outputs[np.argsort(np.concatenate(order), kind="stable")]
 
-    def _questions(self, keys: Sequence[bytes]) -> list[bytes]:
-        questions = []
+    def _query_keys(self, keys: Sequence[bytes]) -> list[bytes]:
+        query_keys = []
         for key in keys:
-            questions.append(key + self._asked[key].to_bytes(KEY_BYTES - len(key), "little"))
-            self._asked[key] += 1
-        return questions
+            query_keys.append(key + self._n_queried[key].to_bytes(KEY_BYTES - len(key), "little"))
+            self._n_queried[key] += 1
+        return query_keys
 
     def _replay(self, found: Sequence[tuple[int, int] | None]) -> tuple[list[Table], list[npt.NDArray[np.int64]]]:
-        """The answers found, record by record, and the rows that they answer."""
+        """The outputs found, record by record, and the rows that they belong to."""
         rows_of: dict[int, list[tuple[int, int]]] = {}
         for row, place in enumerate(found):
             if place is not None:
@@ -292,31 +291,31 @@ class Journal:
     # --- writing and reading -----------------------------------------------------------------------------
 
     def _keep(self, keys: list[bytes], rows: npt.NDArray[np.int64], table: Table, black_box: BlackBox) -> None:
-        """Write answers down; by the time this returns, they outlive the process."""
+        """Write outputs down; by the time this returns, they outlive the process."""
         with self._lock:
             names, size = black_box.output_names, black_box.output_shape
             if (names, size) != (self.names, self.size):
                 self.names, self.size = names, size
                 self._file.append({"kind": "outputs", "names": names, "size": size})
-            step = max(1, MOST_TABLE_BYTES // max(1, table.nbytes // len(table)))
+            step = max(1, MAX_TABLE_BYTES // max(1, table.nbytes // len(table)))
             for start in range(0, len(rows), step):
                 part = np.ascontiguousarray(table[start : start + step])
                 is_plain = part.dtype.kind in "biufU"
                 content = part.tobytes() if is_plain else json.dumps(part.tolist()).encode()
-                facts = {"kind": "answers", "dtype": part.dtype.str if is_plain else "O", "shape": part.shape}
-                self._file.append(facts, b"".join(keys[row] for row in rows[start : start + step]), content)
+                metadata = {"kind": "answers", "dtype": part.dtype.str if is_plain else "O", "shape": part.shape}
+                self._file.append(metadata, b"".join(keys[row] for row in rows[start : start + step]), content)
 
     def _take_in(self, record: Record) -> None:
-        facts = record.facts
-        if self.facts is None:
-            if facts.get("kind") != "fit" or not isinstance(facts.get("fit"), dict):
+        metadata = record.metadata
+        if self.metadata is None:
+            if metadata.get("kind") != "fit" or not isinstance(metadata.get("fit"), dict):
                 raise self._foreign()
-            self.facts = facts["fit"]
-        elif facts.get("kind") == "outputs":
-            names, size = facts.get("names"), facts.get("size")
+            self.metadata = metadata["fit"]
+        elif metadata.get("kind") == "outputs":
+            names, size = metadata.get("names"), metadata.get("size")
             self.names = None if names is None else [str(name) for name in names]
             self.size = None if size is None else (int(size[0]), int(size[1]))
-        elif facts.get("kind") == "answers":
+        elif metadata.get("kind") == "answers":
             n_rows = self._shape(record)[0]
             keys = self._file.body(Record({}, record.start, n_rows * KEY_BYTES))
             for row in range(n_rows):
@@ -328,21 +327,21 @@ class Journal:
     def _table(self, record: Record) -> Table:
         n_rows, n_outputs = self._shape(record)
         content = self._file.body(record)[n_rows * KEY_BYTES :]
-        if record.facts["dtype"] == "O":
+        if record.metadata["dtype"] == "O":
             table = np.empty((n_rows, n_outputs), dtype=object)
             try:
                 table[:] = json.loads(content)
             except (ValueError, RecursionError) as error:
                 raise self._foreign() from error
             return table
-        return np.frombuffer(content, dtype=record.facts["dtype"]).reshape(n_rows, n_outputs)
+        return np.frombuffer(content, dtype=record.metadata["dtype"]).reshape(n_rows, n_outputs)
 
     def _shape(self, record: Record) -> tuple[int, int]:
-        """Rows and outputs of a record of answers, if that is what its bytes hold."""
+        """Rows and outputs of a record, if that is what its bytes hold."""
         try:
-            n_rows, n_outputs = (int(side) for side in record.facts["shape"])
+            n_rows, n_outputs = (int(side) for side in record.metadata["shape"])
             rest = record.n_bytes - n_rows * KEY_BYTES
-            dtype = np.dtype(record.facts["dtype"])
+            dtype = np.dtype(record.metadata["dtype"])
         except (KeyError, TypeError, ValueError) as error:
             raise self._foreign() from error
         is_plain = dtype.kind in "biufU"
@@ -360,5 +359,5 @@ class Journal:
 
 def _portion(black_box: BlackBox) -> int:
     """How many rows are sent on at once: a batch, or enough of them to keep all workers busy."""
-    n_workers = black_box._sender.n_workers()
+    n_workers = black_box._backend.n_workers()
     return black_box.batch_size * (1 if n_workers == 1 else n_workers * BATCHES_PER_WORKER)

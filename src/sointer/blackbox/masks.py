@@ -56,10 +56,10 @@ def are_class_probabilities(masks: npt.NDArray[Any]) -> bool:
 
 
 def check_same_shape(shape: Size | None, known: Size | None, wrong: str) -> None:
-    """Refuse a reply whose outputs are laid out differently from those of the replies before."""
+    """Refuse outputs that are laid out differently from those of earlier calls."""
     if shape != known:
         raise BlackBoxError(
-            f"{wrong}{_in_words(shape)}, expected {_in_words(known)} as in the replies before. "
+            f"{wrong}{_in_words(shape)}, expected {_in_words(known)} as in earlier calls. "
             "Return outputs of the same shape on every call."
         )
 
@@ -70,12 +70,12 @@ def _in_words(shape: Size | None) -> str:
 
 def _axes_hint(masks: npt.NDArray[Any], size: Size) -> str:
     if masks.ndim == 4 and masks.shape[3] == 1 and masks.shape[1:3] == size:
-        return "Drop the last axis with reply[..., 0]."
+        return "Drop the last axis with outputs[..., 0]."
     if masks.ndim == 4 and masks.shape[1:3] == size:
-        return "For one label per pixel take reply.argmax(axis=3)."
+        return "For one label per pixel take outputs.argmax(axis=3)."
     if masks.ndim == 4:
         return (
             "Class scores that do not add up to 1 are not probabilities: return their softmax over axis 1 or, for one "
-            "label per pixel, the largest of them with reply.argmax(axis=1)."
+            "label per pixel, the largest of them with outputs.argmax(axis=1)."
         )
     return "Return one label or number for each pixel."

@@ -1,4 +1,4 @@
-"""Batches spread over workers: through joblib (threads, processes, whatever its context says) or a dask cluster."""
+"""Batches spread over workers: through joblib (threads, processes, as its context is set) or a dask cluster."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from typing import Any, NamedTuple, Protocol
 
 from sointer._support import containers
 from sointer._support.validation import is_integer
-from sointer.blackbox.call import Answer, Known, Patience, answer
+from sointer.blackbox.call import CallResult, OutputSchema, RetryPolicy, query_batch
 from sointer.errors import BlackBoxError, InputError, SointerError, require_extra
 
-FEWEST_ROWS = 4
+MIN_ROWS = 4
 """Rows that are always sent together: for fewer, a call costs more than the wait."""
 BATCHES_UNDER_WAY = 3
 """Batches for each worker that are under way at once, so that none waits for work."""
 
 Predict = Callable[[Any], Any]
-Numbered = Generator[tuple[int, Answer], None, None]
+Numbered = Generator[tuple[int, CallResult], None, None]
 
 
-class Terms(NamedTuple):
-    """What is said along with a batch: the model's name, what its outputs are, how patient to be."""
+class CallSpec(NamedTuple):
+    """What is sent along with a batch: the model's name, the format of its outputs, and the retry policy."""
 
     name: str
-    known: Known
-    patience: Patience
+    schema: OutputSchema
+    policy: RetryPolicy
 
 
-class Sender(Protocol):
-    """A way to have batches answered."""
+class Backend(Protocol):
+    """A way to run batches."""
 
     def n_workers(self) -> int:
         """How many calls can run at once, now."""
 
-    def send(self, predict: Predict, batches: Iterator[Any], terms: Callable[[], Terms]) -> Numbered:
-        """Every batch's answer with its number, as they come; `terms` is called for each batch when it is sent."""
+    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec]) -> Numbered:
+        """Every batch's result with its number, as they arrive; `spec` is called for each batch when it is sent."""
 
 
-def make_sender(n_jobs: object, client: Any, backend: str | None) -> Sender:
-    """The sender for these arguments of `BlackBox`."""
+def make_backend(n_jobs: object, client: Any, backend: str | None) -> Backend:
+    """The backend for these arguments of `BlackBox`."""
     if client is not None:
         if n_jobs is not None:
             raise InputError(
                 f"n_jobs={n_jobs!r} was given together with a client, whose workers are all used. Give one of the two."
             )
-        return ThroughDask(client)
+        return DaskBackend(client)
     if n_jobs is None:
-        return Here()
+        return SerialBackend()
     if not is_integer(n_jobs) or n_jobs == 0:
         raise InputError(f"n_jobs must be None or an int other than 0, got {n_jobs!r}. -1 means all processors.")
-    return ThroughJoblib(int(n_jobs), backend)  # type: ignore[call-overload]
+    return JoblibBackend(int(n_jobs), backend)  # type: ignore[call-overload]
 
 
 def rows_per_batch(n_rows: int, n_workers: int, batch_size: int) -> int:
@@ -62,21 +62,21 @@ def rows_per_batch(n_rows: int, n_workers: int, batch_size: int) -> int:
     if n_workers <= 1:
         return batch_size
     n_rounds = -(-n_rows // (n_workers * batch_size))
-    return min(batch_size, max(FEWEST_ROWS, -(-n_rows // (n_workers * n_rounds))))
+    return min(batch_size, max(MIN_ROWS, -(-n_rows // (n_workers * n_rounds))))
 
 
-class Here:
+class SerialBackend:
     """One batch after the other, in the thread of the caller."""
 
     def n_workers(self) -> int:
         return 1
 
-    def send(self, predict: Predict, batches: Iterator[Any], terms: Callable[[], Terms]) -> Numbered:
-        return ((number, answer(predict, batch, *terms())) for number, batch in enumerate(batches))
+    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec]) -> Numbered:
+        return ((number, query_batch(predict, batch, *spec())) for number, batch in enumerate(batches))
 
 
-class ThroughJoblib:
-    """Several batches at a time, in what joblib calls a backend; None is what its context says."""
+class JoblibBackend:
+    """Several batches at a time, in a backend of joblib; None is the one of its context."""
 
     def __init__(self, n_jobs: int, backend: str | None) -> None:
         self.n_jobs = n_jobs
@@ -87,25 +87,25 @@ class ThroughJoblib:
 
         return int(self._parallel(joblib)._effective_n_jobs())
 
-    def send(self, predict: Predict, batches: Iterator[Any], terms: Callable[[], Terms]) -> Numbered:
+    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec]) -> Numbered:
         import joblib
 
-        tasks = (joblib.delayed(_numbered)(number, predict, batch, *terms()) for number, batch in enumerate(batches))
+        tasks = (joblib.delayed(_numbered)(number, predict, batch, *spec()) for number, batch in enumerate(batches))
         try:
             parallel = self._parallel(joblib, return_as="generator_unordered")
-        except ValueError:  # a backend, such as ray's, that gives all answers at the end
+        except ValueError:  # a backend, such as ray's, that gives all results at the end
             parallel = self._parallel(joblib)
         try:
             yield from parallel(tasks)
         except Exception as exc:
-            raise _explained(exc, predict, terms().name) from exc
+            raise _explained(exc, predict, spec().name) from exc
 
     def _parallel(self, joblib: Any, **options: Any) -> Any:
         # joblib would hand large batches over as read-only maps of memory; models may write into their input.
         return joblib.Parallel(self.n_jobs, backend=self.backend, batch_size=1, max_nbytes=None, **options)
 
 
-class ThroughDask:
+class DaskBackend:
     """Several batches at a time on a dask cluster; those of a worker that dies are given to another one by dask."""
 
     def __init__(self, client: Any) -> None:
@@ -123,7 +123,7 @@ class ThroughDask:
     def n_workers(self) -> int:
         return sum(self.client.nthreads().values())
 
-    def send(self, predict: Predict, batches: Iterator[Any], terms: Callable[[], Terms]) -> Numbered:
+    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec]) -> Numbered:
         as_completed: Any = require_extra("distributed", "dask").as_completed
         waiting = enumerate(batches)
         flights: dict[Any, tuple[int, str | None]] = {}  # the number and the worker of every batch under way
@@ -134,7 +134,7 @@ class ThroughDask:
                 worker = self._freest(Counter(worker for _, worker in flights.values()))
                 # Left alone, dask sends all batches to the one worker that holds the model already.
                 place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-                future = self.client.submit(answer, held, batch, *terms(), pure=False, **place)
+                future = self.client.submit(query_batch, held, batch, *spec(), pure=False, **place)
                 flights[future] = number, worker
                 started.append(future)
             return started
@@ -150,7 +150,7 @@ class ThroughDask:
                     flying.add(later)
                 yield number, got
         except Exception as exc:
-            raise _explained(exc, predict, terms().name) from exc
+            raise _explained(exc, predict, spec().name) from exc
         finally:
             if flights:
                 self.client.cancel(list(flights))
@@ -170,8 +170,8 @@ class ThroughDask:
             return self._held[1]
 
 
-def _numbered(number: int, *question: Any) -> tuple[int, Answer]:
-    return number, answer(*question)
+def _numbered(number: int, *call: Any) -> tuple[int, CallResult]:
+    return number, query_batch(*call)
 
 
 def _same(predict: Predict) -> Predict:
@@ -179,7 +179,7 @@ def _same(predict: Predict) -> Predict:
 
 
 def _explained(exc: Exception, predict: Predict, name: str) -> Exception:
-    """What went wrong between us and the workers; the model's own errors arrive as answers."""
+    """What went wrong between us and the workers; the model's own errors arrive as results."""
     if isinstance(exc, SointerError):
         return exc
     try:
@@ -191,7 +191,7 @@ def _explained(exc: Exception, predict: Predict, name: str) -> Exception:
             "and client."
         )
     return BlackBoxError(
-        f"The workers failed before {name} had answered: {type(exc).__name__}: {exc}. If they were killed, look "
+        f"The workers failed before {name} had returned: {type(exc).__name__}: {exc}. If they were killed, look "
         "whether they ran out of memory (lower batch_size), and that they have the same packages as this process."
     )
 

@@ -1,7 +1,7 @@
-"""Asking the black box in a thread of its own, one question after the other, while training goes on.
+"""Query the black box in a thread of its own, one query after the other, while training goes on.
 
-Which questions are asked, and in which order, never depends on how long the answers take: whoever needs an answer that
-is not there yet waits for it. So the speed of a black box changes how long a fit takes, and nothing else.
+Which queries are sent, and in which order, never depends on how long they take: whoever needs outputs that are not
+there yet waits for them. So the speed of a black box changes how long a fit takes, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from sklearn import config_context, get_config
 from sointer._support.torch_state import as_outside
 from sointer.errors import InterruptedFitWarning
 
-Answer = TypeVar("Answer")
-SECONDS_OF_PATIENCE = 2.0
+Result = TypeVar("Result")
+SECONDS_TO_STOP = 2.0
 
 
-class Asker:
-    """Runs questions in the order in which they came, all of them in one thread."""
+class QueryWorker:
+    """Runs queries in the order in which they were submitted, all of them in one thread."""
 
     def __init__(self) -> None:
-        self._questions: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stopped = False
-        self._failure: BaseException = CancelledError("fit stopped before this was asked")
+        self._failure: BaseException = CancelledError("fit stopped before this query was sent")
 
-    def ask(self, question: Callable[[], Answer]) -> Future[Answer]:
-        """Put a question at the end of the queue; the answer, or what was raised instead, is in the future."""
-        future: Future[Answer] = Future()
+    def submit(self, query: Callable[[], Result]) -> Future[Result]:
+        """Put a query at the end of the queue; the future gets its result, or what it raised."""
+        future: Future[Result] = Future()
         if self._thread is None and not self._stopped:
             self._start()
         if self._thread is None:
             future.set_exception(self._failure)
         else:
-            self._questions.put((future, question))
+            self._queue.put((future, query))
         return future
 
     def stop(self) -> None:
-        """Ask nothing more, and wait until the question under way is answered; who is interrupted waits no more."""
+        """Send nothing more, and wait until the query under way has ended; an interrupt ends the wait."""
         self._stopped = True
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        self._questions.put(None)
-        thread.join(SECONDS_OF_PATIENCE)
+        self._queue.put(None)
+        thread.join(SECONDS_TO_STOP)
         if thread.is_alive():
             warnings.warn(
                 "fit is to stop and waits for the black box to end its call; interrupt again to leave at once.",
@@ -60,9 +60,9 @@ class Asker:
             thread.join()
 
     def between_batches(self, *_: Any) -> None:
-        """Called by a question after each batch of its rows; does not return if fit is to stop."""
+        """Called by a query after each batch of its rows; raises if fit is to stop."""
         if self._stopped:
-            raise CancelledError("fit stopped before all rows of this question were asked")
+            raise CancelledError("fit stopped before all rows of this query were sent")
 
     def _start(self) -> None:
         # What the caller set for its own thread (numpy's and scikit-learn's settings) holds in the other one too.
@@ -78,14 +78,14 @@ class Asker:
         self._thread.start()
 
     def _run(self) -> None:
-        while (item := self._questions.get()) is not None:
-            future, question = item
+        while (item := self._queue.get()) is not None:
+            future, query = item
             if self._stopped:
                 future.set_exception(self._failure)
                 continue
             try:
-                future.set_result(question())
-            except BaseException as error:  # raised again where the answer is needed
-                self._stopped, self._failure = True, error  # questions after a failure would only cost
+                future.set_result(query())
+            except BaseException as error:  # raised again where the result is needed
+                self._stopped, self._failure = True, error  # queries after a failure would only cost
                 future.set_exception(error)
-            del item, future, question  # an answer may be large, and waiting may be long
+            del item, future, query  # a result may be large, and waiting may be long

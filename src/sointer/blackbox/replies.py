@@ -18,28 +18,28 @@ WRONG = "Your function returned the wrong thing: "
 
 
 class NamedTable(NamedTuple):
-    """A reply that brings the names of its outputs, as a DataFrame does, without pandas."""
+    """Outputs that bring the names of their columns, as a DataFrame does, without pandas."""
 
     table: Any
     names: list[str]
 
 
-def read_reply(reply: Any, n_rows: int, n_outputs: int | None, size: Size | None = None) -> Table:
-    """A model's reply to `n_rows` rows as an array (n_rows, n_outputs); label dtypes are kept.
+def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | None = None) -> Table:
+    """A model's outputs for `n_rows` rows as an array (n_rows, n_outputs); label dtypes are kept.
 
-    `size` is the height and width of the rows where they are images: the reply may then be masks.
+    `size` is the height and width of the rows where they are images: the outputs may then be masks.
     """
-    return read_shaped_reply(reply, n_rows, n_outputs, size)[0]
+    return read_shaped_outputs(outputs, n_rows, n_outputs, size)[0]
 
 
-def read_shaped_reply(
-    reply: Any, n_rows: int, n_outputs: int | None, size: Size | None = None
+def read_shaped_outputs(
+    outputs: Any, n_rows: int, n_outputs: int | None, size: Size | None = None
 ) -> tuple[Table, Size | None]:
-    """The same, and the height and width of the reply if it was masks."""
-    table = _to_array(reply)
+    """The same, and the height and width of the outputs if they were masks."""
+    table = _to_array(outputs)
     wanted = f"({n_rows}, {'n_outputs' if n_outputs is None else n_outputs})"
-    got = containers.describe(reply)
-    if isinstance(reply, (list, tuple)):
+    got = containers.describe(outputs)
+    if isinstance(outputs, (list, tuple)):
         got += f" (as an array: shape {table.shape})"
     shape = size if table.ndim > 2 else None
     if shape is not None:
@@ -62,16 +62,16 @@ def read_shaped_reply(
     return table, shape
 
 
-def read_named_reply(
-    reply: Any, n_rows: int, n_outputs: int | None, size: Size | None = None
+def read_named_outputs(
+    outputs: Any, n_rows: int, n_outputs: int | None, size: Size | None = None
 ) -> tuple[Table, Size | None, list[str] | None]:
-    """The same, and the names of the outputs if the reply brought any."""
+    """The same, and the names of the outputs if they brought any."""
     names: list[str] | None = None
-    if isinstance(reply, NamedTable):
-        reply, names = reply
-    elif containers.is_frame(reply):
-        names = [str(label) for label in reply.columns]
-    return *read_shaped_reply(reply, n_rows, n_outputs, size), names
+    if isinstance(outputs, NamedTable):
+        outputs, names = outputs
+    elif containers.is_frame(outputs):
+        names = [str(label) for label in outputs.columns]
+    return *read_shaped_outputs(outputs, n_rows, n_outputs, size), names
 
 
 def stack(tables: list[Table]) -> Table:
@@ -82,31 +82,31 @@ def stack(tables: list[Table]) -> Table:
     return np.concatenate(tables, axis=0)
 
 
-def _to_array(reply: Any) -> Table:
-    if containers.is_frame(reply) or containers.is_series(reply):
-        return _clean(reply.to_numpy())
-    if containers.is_tensor(reply):
-        return containers.tensor_to_numpy(reply)
-    if containers.is_sparse(reply):
-        return np.asarray(reply.toarray())
-    if isinstance(reply, np.ma.MaskedArray) and np.ma.is_masked(reply):
+def _to_array(outputs: Any) -> Table:
+    if containers.is_frame(outputs) or containers.is_series(outputs):
+        return _clean(outputs.to_numpy())
+    if containers.is_tensor(outputs):
+        return containers.tensor_to_numpy(outputs)
+    if containers.is_sparse(outputs):
+        return np.asarray(outputs.toarray())
+    if isinstance(outputs, np.ma.MaskedArray) and np.ma.is_masked(outputs):
         raise BlackBoxError(f"{WRONG}a masked array with hidden values, expected every output. Fill it in.")
-    if isinstance(reply, np.ndarray):
-        return _clean(np.asarray(reply))
-    if isinstance(reply, (list, tuple)):
-        if len(reply) and all(containers.is_tensor(part) for part in reply):
-            reply = [containers.tensor_to_numpy(part) for part in reply]
+    if isinstance(outputs, np.ndarray):
+        return _clean(np.asarray(outputs))
+    if isinstance(outputs, (list, tuple)):
+        if len(outputs) and all(containers.is_tensor(part) for part in outputs):
+            outputs = [containers.tensor_to_numpy(part) for part in outputs]
         try:
-            table = np.asarray(reply)
+            table = np.asarray(outputs)
             # numpy writes numbers beside strings as strings; as objects they stay what they are.
-            return _clean(np.asarray(reply, dtype=object) if table.dtype.kind in "US" else table)
+            return _clean(np.asarray(outputs, dtype=object) if table.dtype.kind in "US" else table)
         except ValueError as exc:
             raise BlackBoxError(
-                f"{WRONG}{containers.describe(reply)} with parts of different lengths, expected a "
+                f"{WRONG}{containers.describe(outputs)} with parts of different lengths, expected a "
                 "rectangular table. Return one row of equally many outputs for each row of input."
             ) from exc
     raise BlackBoxError(
-        f"{WRONG}{containers.describe(reply)}, expected an array of shape (rows, outputs). "
+        f"{WRONG}{containers.describe(outputs)}, expected an array of shape (rows, outputs). "
         "Return a numpy array, list, DataFrame, sparse matrix or tensor."
     )
 
@@ -157,7 +157,7 @@ def _shape_hint(table: Table, n_rows: int) -> str:
     if table.ndim == 3 and table.shape[1] == n_rows:
         return "A list of arrays, one per output, comes from predict_proba: see as_black_box(method=...)."
     if table.ndim > 2:
-        return "Flatten the outputs of each row with reply.reshape(len(reply), -1)."
+        return "Flatten the outputs of each row with outputs.reshape(len(outputs), -1)."
     return "Return one row of outputs for each row of input."
 
 
@@ -183,7 +183,7 @@ class ClassProbabilities:
 
 @dataclass(frozen=True, eq=False)
 class Soft:
-    """Answers as probabilities: (rows, classes of all outputs)."""
+    """Outputs as probabilities: (rows, classes of all outputs)."""
 
     classes: tuple[npt.NDArray[Any], ...]
     table: npt.NDArray[np.float32]

@@ -47,7 +47,7 @@ def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets
     groups, rng = subject.groups, subject.rng
     kind, data = kind_of_data(explainer, subject)
     plan = n_planned(explainer, groups.n_units, kind)
-    asked_before = subject.black_box.n_queries
+    before = subject.black_box.n_queries
 
     def check(raw: NDArray[Any]) -> None:
         explainer._check_first(raw, black_box, targets)
@@ -72,7 +72,9 @@ def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets
         describe=describe,
         rng=rng,
         generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-        history=History(explainer.verbose, n_asked=lambda: subject.black_box.n_queries - asked_before, n_planned=plan),
+        history=History(
+            explainer.verbose, n_queried=lambda: subject.black_box.n_queries - asked_before, n_planned=plan
+        ),
     )
     return task, plan
 

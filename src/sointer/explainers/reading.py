@@ -15,7 +15,7 @@ from sointer._support.validation import check_k, check_random_state, resolve_tar
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.adapters.text import TextPipeline, is_text
 from sointer.blackbox.box import N_COMPARED, BlackBox
-from sointer.blackbox.replies import WRONG, read_reply
+from sointer.blackbox.replies import WRONG, read_outputs
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
@@ -186,7 +186,7 @@ class ReadsModelAndData:
         if self.outputs_.kind == "probability":
             predicted = _of_second_class(predicted, self.n_outputs_)
         try:
-            table = read_reply(predicted, n_rows, self.n_outputs_, shape)
+            table = read_outputs(predicted, n_rows, self.n_outputs_, shape)
             self.outputs_.encode(table)
         except BlackBoxError as error:
             got = str(error).removeprefix(WRONG).split(". ")[0]

@@ -159,7 +159,9 @@ class SOInter(Explainer):
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
             subject = self._read(X, removal, seed=None if kept is None else kept.seed)
             black_box = (
-                subject.black_box if kept is None else kept.door(subject, fitting.settings_of(self, subject, targets))
+                subject.black_box
+                if kept is None
+                else kept.replaying(subject, fitting.settings_of(self, subject, targets))
             )
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
                 return self

@@ -115,7 +115,7 @@ class Storage:
         """The JSON file's content, checked, and its bytes."""
         path = source / self.metadata_file
         try:
-            content = read_file(path, within=source, most_bytes=MAX_METADATA_BYTES)
+            content = read_file(path, within=source, max_bytes=MAX_METADATA_BYTES)
             metadata, all_finite = parse(content)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise LoadError(
@@ -159,7 +159,7 @@ class Storage:
             expected = manifest["bytes"] if version == self.version else size
             content = b""
             if size == expected and safetensors_size(path, size) == size:
-                content = read_file(path, within=source, most_bytes=MAX_WEIGHTS_BYTES)
+                content = read_file(path, within=source, max_bytes=MAX_WEIGHTS_BYTES)
         except (OSError, ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
             raise LoadError(f"{path} cannot be read ({error!s:.300}). Save the {self.what} again.") from error
         if hashlib.sha256(content).hexdigest() != digest:
@@ -168,7 +168,7 @@ class Storage:
 
     def _changed(self, source: Path, before: bytes) -> bool:
         try:
-            return read_file(source / self.metadata_file, within=source, most_bytes=MAX_METADATA_BYTES) != before
+            return read_file(source / self.metadata_file, within=source, max_bytes=MAX_METADATA_BYTES) != before
         except (OSError, ValueError):
             return False
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.progress import History
 from sointer.blackbox.box import BlackBox
-from sointer.blackbox.query_worker import Asker
+from sointer.blackbox.query_worker import QueryWorker
 from sointer.blackbox.replies import Soft, stack
 from sointer.config import Configs
 from sointer.data.inputs import InputFormat
@@ -128,7 +128,7 @@ class Task:
     rng: np.random.Generator
     generator: torch.Generator
     history: History = field(default_factory=History)
-    asker: Asker = field(default_factory=Asker)
+    asker: QueryWorker = field(default_factory=QueryWorker)
     budget_ran_out: bool = False
 
     @cached_property
@@ -169,7 +169,7 @@ class Task:
         """
         # Draws of its own: what is removed must not depend on what the caller draws in the meantime.
         rng = np.random.default_rng(int(self.rng.integers(2**62)))
-        return Question(len(index), self.asker.ask(partial(self._answer, index, keep_units, other, rng)))
+        return Question(len(index), self.asker.submit(partial(self._answer, index, keep_units, other, rng)))
 
     def query(
         self, index: NDArray[np.int64], keep_units: Keeps | None = None, other: NDArray[np.int64] | None = None

@@ -22,7 +22,7 @@ from sointer._support import containers
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.secrets import Secret, hidden_in_logs, hide
 from sointer.blackbox.adapters.torch import dense
-from sointer.blackbox.call import Unanswered, check_seconds
+from sointer.blackbox.call import TransientError, check_seconds
 from sointer.errors import BlackBoxError, InputError, SointerError, require_extra
 
 T = TypeVar("T")
@@ -101,9 +101,9 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__}")
 
 
-PASSING = (408, 425, 429)
-"""Refusals that may be gone the next time, as are all from 500 on."""
-LONGEST_QUOTE = 300
+TRANSIENT = (408, 425, 429)
+"""Statuses that may be gone at the next try, as are all from 500 on."""
+MAX_QUOTE = 300
 LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
 
@@ -113,9 +113,9 @@ class Response(NamedTuple):
     status: int
     body: bytes
     wait: float
-    """Seconds after which the server wants to be asked again, if it said so."""
+    """Seconds after which to try again, if the server sent that."""
 
-    def __repr__(self) -> str:  # what a server says may repeat what it was told
+    def __repr__(self) -> str:  # a server's text may repeat what was sent
         return f"Response(status={self.status}, {len(self.body)} bytes)"
 
 
@@ -149,34 +149,34 @@ class Connection:
         """The address without user, password and query."""
         return self.root + self.path
 
-    def ask(self, method: str, path: str, content: Any = None) -> Response:
+    def send(self, method: str, path: str, content: Any = None) -> Response:
         """The server's reply to one request, whatever its status."""
         httpx = require_extra("httpx", "http")
         body = None if content is None else to_json(content)
-        problem, is_passing = "", True
+        problem, is_transient = "", True
         # The library's own errors hold the request with its headers: none may be the context of ours.
         try:
             with hidden_in_logs(self._secrets(), LOGGERS):
                 return self._exchange(method, path, body)
         except httpx.TimeoutException:
-            problem = f"it did not answer within timeout={self.timeout:g} s. Raise timeout, or lower batch_size"
+            problem = f"it did not respond within timeout={self.timeout:g} s. Raise timeout, or lower batch_size"
         except httpx.ConnectError as exc:
             problem = f"it cannot be reached ({hide(str(exc), self._secrets())})"
-            is_passing = "CERTIFICATE" not in str(exc).upper()
+            is_transient = "CERTIFICATE" not in str(exc).upper()
             problem += (
                 ". Look whether the address is right and the server is running"
-                if is_passing
+                if is_transient
                 else ". If the server has a certificate of your own authority, give verify='path/to/ca.pem'"
             )
         except SointerError:
             raise
         except Exception as exc:
             problem = f"the connection broke off ({type(exc).__name__}: {hide(str(exc), self._secrets())})"
-        raise (Unanswered if is_passing else BlackBoxError)(f"The server {self.root} gave no reply: {problem}.")
+        raise (TransientError if is_transient else BlackBoxError)(f"The server {self.root} gave no reply: {problem}.")
 
     def json(self, method: str, path: str, content: Any = None) -> dict[str, Any]:
         """The JSON object that the server replied; anything else is an error."""
-        response = self.ask(method, path, content)
+        response = self.send(method, path, content)
         if response.status != 200:
             raise self.refusal(response, path)
         return self.parsed(response)  # type: ignore[no-any-return]
@@ -188,21 +188,21 @@ class Connection:
         except (ValueError, RecursionError):
             reply = None
         if not anything and not isinstance(reply, dict):
-            raise Unanswered(
+            raise TransientError(
                 f"The server {self.root} replied with something else than a JSON object: {self._quote(response.body)}."
             )
         return reply
 
     def refusal(self, response: Response, path: str) -> BlackBoxError:
         """The error for a reply that is none."""
-        said = f"The server {self.root} refused {path} with status {response.status}: {self._quote(response.body)}."
-        if response.status in PASSING or response.status >= 500:
-            return Unanswered(said, wait=response.wait)
+        message = f"The server {self.root} refused {path} with status {response.status}: {self._quote(response.body)}."
+        if response.status in TRANSIENT or response.status >= 500:
+            return TransientError(message, wait=response.wait)
         if 300 <= response.status < 400:
-            said += " It sends callers elsewhere, where headers are not sent on to: give the final address."
+            message += " It sends callers elsewhere, where headers are not sent on to: give the final address."
         if response.status in (401, 403):
-            said += " Look at the token in headers=."
-        return BlackBoxError(said)
+            message += " Look at the token in headers=."
+        return BlackBoxError(message)
 
     def close(self) -> None:
         """Close the connections; they are opened again when needed."""
@@ -254,7 +254,7 @@ class Connection:
 
     def _quote(self, body: bytes) -> str:
         text = " ".join(hide(body.decode("utf-8", "replace"), self._secrets()).split())
-        return "nothing" if not text else text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + " ..."
+        return "nothing" if not text else text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + " ..."
 
     def __repr__(self) -> str:
         return f"Connection({self.shown})"

@@ -22,19 +22,20 @@ class HTTPBlackBox(BlackBox):
     ----------
     url : address of the model (`http://host:8000/v2/models/name`, `http://host:5000/invocations`) or of a server with
         one model. User, password and query in it are sent, and never shown.
-    protocol : "v2", "mlflow", or "auto" to tell by the address or else by asking the server.
+    protocol : "v2", "mlflow", or "auto" to find out by the address or else by querying the server.
     headers : sent with every request and held as secrets: no message, log, file or pickle shows them. Values are
         strings, or `sointer.blackbox.adapters.secrets.Secret.from_environment(...)`, which workers can read too.
     timeout : seconds for one request.
-    retries : how often a batch is sent again when the connection breaks, nothing comes in time, or the server says that
-        it is busy (429) or has failed (5xx); after waits that grow from 0.2 to 30 s, or as long as the server asks.
+    retries : how often a batch is sent again when the connection breaks, nothing comes in time, or the server
+        reports that it is busy (429) or has failed (5xx); after waits that grow from 0.2 to 30 s, or as long as the
+        server requests.
     n_jobs : requests at a time, in threads.
     verify : True, or the path of your own authority's certificates; TLS is always checked.
     input_name, output_name : which tensor to fill and which to explain, where the model has several.
     max_reply_bytes : replies larger than this are refused.
     options : `batch_size`, `query_budget`, `cache`, `output_names`, `name` and `client` of `BlackBox`.
 
-    Nothing is sent before the first rows are asked about.
+    Nothing is sent before the first query.
     """
 
     _first_wait, _longest_wait = 0.2, 30.0
@@ -86,7 +87,7 @@ class HTTPPredict:
         self._model = PerProcess(self._find)
 
     def __call__(self, X: Any) -> Any:
-        """The model's reply for the rows of X."""
+        """The model's outputs for the rows of X."""
         return self._model.get()(X)
 
     def _find(self) -> OpenInference | Invocations:
@@ -111,10 +112,10 @@ class HTTPPredict:
         return Invocations(self.connection, path, self.output_name)
 
     def _spoken(self) -> str:
-        """The protocol that the server speaks, judging by what it says about itself."""
+        """The protocol that the server speaks, judging by its own description."""
         base = self.connection.path.removesuffix("/v2")
         for path, protocol in ((base + "/v2", "v2"), (base + "/ping", "mlflow")):
-            response = self.connection.ask("GET", path)
+            response = self.connection.send("GET", path)
             if response.status == 200:
                 return protocol
             if response.status in (401, 403, 429) or response.status >= 500:

@@ -32,7 +32,7 @@ class ONNXBlackBox(BlackBox):
     ----------
     path : the file.
     input_name : which input to fill, where there are several; a DataFrame may have one column for each instead.
-    output_name : which output to explain. Of exported classifiers this is the label unless you say otherwise; of their
+    output_name : which output to explain. Of exported classifiers this is by default the label; of their
         probabilities the positive class is taken.
     providers : ONNX Runtime's execution providers; None for all that it has.
     options : what else `BlackBox` takes. Copies in other processes read the file again.
@@ -84,21 +84,21 @@ class ONNXPredict:
         return one_table(outputs, None, n_rows, self.who)
 
     def _run(self, tensors: dict[str, Array], index: Array) -> list[Array]:
-        replies = self._session.get().run(self.output_names, {name: array[index] for name, array in tensors.items()})
+        outputs = self._session.get().run(self.output_names, {name: array[index] for name, array in tensors.items()})
         return [
-            self._positive_class(reply) if outputs_first else np.asarray(reply)
-            for reply, outputs_first in zip(replies, self._has_outputs_first, strict=True)
+            self._positive_class(output) if outputs_first else np.asarray(output)
+            for output, outputs_first in zip(outputs, self._has_outputs_first, strict=True)
         ]
 
-    def _positive_class(self, reply: Any) -> Array:
+    def _positive_class(self, output: Any) -> Array:
         """Probabilities (n, 2), one table for each output, as (n, outputs)."""
-        wrong = [part.shape for part in reply if part.ndim != 2 or part.shape[1] != 2]
+        wrong = [part.shape for part in output if part.ndim != 2 or part.shape[1] != 2]
         if wrong:
             raise InputError(
                 f"Output {self.output_names[0]!r} of {self.who} has probabilities of shape {wrong[0]}, expected two "
                 "classes. Explain its labels instead: leave out output_name."
             )
-        return np.column_stack([part[:, 1] for part in reply])
+        return np.column_stack([part[:, 1] for part in output])
 
     def _free_rows(self) -> list[TensorSpec]:
         return [TensorSpec(one.name, one.dtype, one.shape and (None, *one.shape[1:])) for one in self._inputs]
@@ -114,7 +114,7 @@ class ONNXPredict:
             sizes = {tuple(output.shape[1:]) for output in outputs if output.type.startswith("tensor")}
             alike = len(sizes) == 1 and all(kind.startswith("tensor") for kind in types.values())
             if first not in LABELS and not (alike and sizes <= {(), (1,)}):
-                raise InputError(f"{self.who} has several outputs: {listed}. Say which to explain with output_name=.")
+                raise InputError(f"{self.who} has several outputs: {listed}. Choose one with output_name=.")
             names = [first] if first in LABELS else names
         if any("map(" in types[name] for name in names):
             raise InputError(
@@ -142,7 +142,7 @@ class ONNXPredict:
 
 
 def _sides(shape: Sequence[Any]) -> tuple[int | None, ...] | None:
-    """A shape with names for free sizes, as onnxruntime tells it."""
+    """A shape with names for free sizes, as onnxruntime gives it."""
     return tuple(side if isinstance(side, int) else None for side in shape) or None
 
 

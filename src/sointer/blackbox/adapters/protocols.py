@@ -10,7 +10,7 @@ import numpy as np
 from sointer._support import containers
 from sointer.blackbox.adapters.connection import Connection, PerProcess, rows_and_columns
 from sointer.blackbox.adapters.torch import Array, TensorSpec, dense, input_tensors, one_table
-from sointer.blackbox.call import Unanswered
+from sointer.blackbox.call import TransientError
 from sointer.blackbox.replies import NamedTable
 from sointer.errors import BlackBoxError
 
@@ -25,19 +25,19 @@ class Invocations:
         self.who = f"the model at {connection.root}{path}"
 
     def __call__(self, X: Any) -> Any:
-        """The model's reply for the rows of X."""
+        """The model's outputs for the rows of X."""
         rows, columns = rows_and_columns(X)
         request = {"inputs": rows} if columns is None else {"dataframe_split": {"columns": columns, "data": rows}}
         reply = self.connection.json("POST", self.path, request)
         if "predictions" not in reply:
-            raise Unanswered(f"The reply of {self.who} has no predictions, but the keys {sorted(reply)[:10]}.")
+            raise TransientError(f"The reply of {self.who} has no predictions, but the keys {sorted(reply)[:10]}.")
         return self._table(reply["predictions"], containers.n_rows(X))
 
     def _table(self, predictions: Any, n_rows: int) -> Any:
         if isinstance(predictions, list) and predictions and all(isinstance(row, dict) for row in predictions):
             names = list(predictions[0])
             if any(list(row) != names for row in predictions):
-                raise Unanswered(f"The predictions of {self.who} do not have the same columns in every row.")
+                raise TransientError(f"The predictions of {self.who} do not have the same columns in every row.")
             if self.output_name is None:
                 return NamedTable([list(row.values()) for row in predictions], [str(name) for name in names])
             predictions = {name: [row[name] for row in predictions] for name in names}
@@ -46,7 +46,7 @@ class Invocations:
         try:
             outputs = {str(name): np.array(values) for name, values in predictions.items()}
         except ValueError:
-            raise Unanswered(f"The predictions of {self.who} have parts of different lengths.") from None
+            raise TransientError(f"The predictions of {self.who} have parts of different lengths.") from None
         return one_table(outputs, self.output_name, n_rows, self.who)
 
 
@@ -63,7 +63,7 @@ DEFAULT_INPUT = "input-0"
 
 
 class OpenInference:
-    """A model behind `/v2/models/{name}`: asks what it takes and gives, then for its outputs."""
+    """A model behind `/v2/models/{name}`: reads its metadata, then its outputs."""
 
     def __init__(self, connection: Connection, path: str, input_name: str | None, output_name: str | None) -> None:
         self.connection = connection
@@ -74,7 +74,7 @@ class OpenInference:
         self._inputs = PerProcess(self._metadata)
 
     def __call__(self, X: Any) -> Any:
-        """The model's reply for the rows of X."""
+        """The model's outputs for the rows of X."""
         tensors, is_frame = self._tensors(X)
         request: dict[str, Any] = {"inputs": [_written(name, array) for name, array in tensors.items()]}
         if is_frame:
@@ -84,7 +84,7 @@ class OpenInference:
         reply = self.connection.json("POST", self.path + "/infer", request)
         outputs = reply.get("outputs")
         if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
-            raise Unanswered(f"The reply of {self.who} has no list of outputs, but the keys {sorted(reply)[:10]}.")
+            raise TransientError(f"The reply of {self.who} has no list of outputs, but the keys {sorted(reply)[:10]}.")
         read = dict(self._read(output) for output in outputs)
         return one_table(read, self.output_name, containers.n_rows(X), self.who)
 
@@ -98,8 +98,8 @@ class OpenInference:
         return {DEFAULT_INPUT: dense(X)}, False
 
     def _metadata(self) -> list[TensorSpec]:
-        """What the model takes; nothing if the server does not say."""
-        response = self.connection.ask("GET", self.path)
+        """What the model takes; nothing if the server does not describe it."""
+        response = self.connection.send("GET", self.path)
         if response.status == 404:
             names = model_names(self.connection, self.path.split("/v2/")[0])
             known = f" It has the models {', '.join(map(repr, names))}." if names else ""
@@ -108,9 +108,9 @@ class OpenInference:
             return []
         if response.status != 200:
             raise self.connection.refusal(response, self.path)
-        facts = self.connection.parsed(response)
+        metadata = self.connection.parsed(response)
         try:
-            return [_spec(tensor) for tensor in facts.get("inputs") or []]
+            return [_spec(tensor) for tensor in metadata.get("inputs") or []]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BlackBoxError(
                 f"The description of {self.who} cannot be read: {type(error).__name__}: {error}."
@@ -122,20 +122,20 @@ class OpenInference:
             sides = [int(side) for side in shape]  # type: ignore[union-attr]
             array = np.array(data, dtype=DTYPES[str(output["datatype"])])
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise Unanswered(
+            raise TransientError(
                 f"Output {name!r} of {self.who} cannot be read: expected a shape, a datatype among {', '.join(DTYPES)}"
                 f", and data in JSON; got shape {shape!r:.80} and datatype {output.get('datatype')!r:.40}."
             ) from None
         if min(sides, default=0) < 0 or array.size != np.prod(sides, dtype=object):
-            raise Unanswered(f"Output {name!r} of {self.who} holds {array.size} values, but its shape is {sides}.")
+            raise TransientError(f"Output {name!r} of {self.who} holds {array.size} values, but its shape is {sides}.")
         return name, array.reshape(sides)
 
 
 def model_names(connection: Connection, base: str) -> list[str]:
-    """The models of a server, if it tells in one of the usual ways."""
+    """The models of a server, if it lists them in one of the common ways."""
     for method, path, content in (("POST", "/v2/repository/index", {}), ("GET", "/v2/models", None)):
         try:
-            response = connection.ask(method, base + path, content)
+            response = connection.send(method, base + path, content)
             found = connection.parsed(response, anything=True) if response.status == 200 else None
         except BlackBoxError:
             continue

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus, unquote
 from sointer.errors import InputError
 
 HIDDEN = "<secret>"
-SHORTEST_PART = 4
+MIN_PART = 4
 
 
 class Secret:
@@ -63,7 +63,7 @@ class Secret:
             return set()
         words = {value, *value.split(), *value.replace("=", "&").split("&")}
         spelled = {spell(word) for word in words for spell in (str, quote, quote_plus, unquote)}
-        return {word for word in spelled if len(word) >= SHORTEST_PART and word not in ("Bearer", "Basic", "Token")}
+        return {word for word in spelled if len(word) >= MIN_PART and word not in ("Bearer", "Basic", "Token")}
 
     def __repr__(self) -> str:
         return HIDDEN
@@ -105,7 +105,7 @@ _without_secrets = _WithoutSecrets()
 
 @contextmanager
 def hidden_in_logs(secrets: Iterable[Secret], loggers: Iterable[str]) -> Iterator[None]:
-    """Within the block, and in this thread, these loggers do not say the secrets, at any level."""
+    """Within the block, and in this thread, these loggers do not write the secrets, at any level."""
     for name in loggers:
         logging.getLogger(name).addFilter(_without_secrets)  # which adds it once only
     before = _hidden.set(tuple(secrets))

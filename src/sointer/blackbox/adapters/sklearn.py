@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
-from sointer.blackbox.replies import ClassProbabilities, NamedTable, read_named_reply
+from sointer.blackbox.replies import ClassProbabilities, NamedTable, read_named_outputs
 from sointer.errors import BlackBoxError, InputError
 
 METHODS = ("predict", "predict_proba")
@@ -26,7 +26,7 @@ class EstimatorPredict:
 
     With method=None it is chosen by the first rows seen: predict_proba where its most probable labels are those that
     predict returns, else predict. Of an output with two classes, the probability is that of the second. Where an output
-    has more, all outputs are those of predict, and `class_probabilities` says how to ask how probable they are.
+    has more, all outputs are those of predict, and `class_probabilities` gives their probabilities.
     """
 
     def __init__(self, model: Any, method: str | None = None) -> None:
@@ -139,13 +139,13 @@ class EstimatorPredict:
     def __call__(self, X: Any) -> Any:
         """The outputs for X, as the estimator returns them or, for probabilities, of the positive class."""
         self.choose_method(X)
-        reply = getattr(self.model, self.method or "predict")(X)
+        outputs = getattr(self.model, self.method or "predict")(X)
         if self.method != "predict_proba":
-            return reply
-        if not self._is_one_per_output(reply):
-            return self._named(_within(np.asarray(reply, dtype=np.float64)), None)
-        tables = self._tables(reply)
-        if len(tables) == 1 and tables[0].shape[1] > 2:  # asked for expressly: one output for each class
+            return outputs
+        if not self._is_one_per_output(outputs):
+            return self._named(_within(np.asarray(outputs, dtype=np.float64)), None)
+        tables = self._tables(outputs)
+        if len(tables) == 1 and tables[0].shape[1] > 2:  # chosen explicitly: one output for each class
             classes = self._classes(0)
             names = None if classes is None else [str(label) for label in classes]
             return self._named(_within(tables[0]), names)
@@ -159,17 +159,17 @@ class EstimatorPredict:
         columns = [self._positive(table, output) for output, table in enumerate(tables)]
         return self._named(_within(np.column_stack(columns)), self._names(len(tables)))
 
-    def _is_one_per_output(self, reply: Any) -> bool:
+    def _is_one_per_output(self, outputs: Any) -> bool:
         """Whether probabilities come with a column for each class, rather than for each output."""
-        if isinstance(reply, list):
+        if isinstance(outputs, list):
             return True
         predicted = self._predicted
-        n_columns = np.shape(reply)[1] if np.ndim(reply) == 2 else 0
+        n_columns = np.shape(outputs)[1] if np.ndim(outputs) == 2 else 0
         return predicted is not None and (predicted.is_flat or (predicted.table.shape[1] == 1 and n_columns > 1))
 
-    def _tables(self, reply: Any) -> list[FloatTable]:
+    def _tables(self, outputs: Any) -> list[FloatTable]:
         """Probabilities as one table (rows, classes) per output; of two classes the second alone may be there."""
-        parts = reply if isinstance(reply, list) else [reply]
+        parts = outputs if isinstance(outputs, list) else [outputs]
         tables = [np.asarray(part, dtype=np.float64) for part in parts]
         if any(table.ndim != 2 for table in tables):
             shapes = ", ".join(str(table.shape) for table in tables[:3])
@@ -177,7 +177,7 @@ class EstimatorPredict:
                 f"predict_proba gave arrays of shape {shapes}, expected (n, classes) for each output. "
                 "Use method='predict'."
             )
-        if self._is_one_per_output(reply):
+        if self._is_one_per_output(outputs):
             return tables
         (table,) = tables
         return [np.column_stack([1 - table[:, j], table[:, j]]) for j in range(table.shape[1])]
@@ -258,10 +258,10 @@ class _Predicted(NamedTuple):
     """Whether it was one label a row, not a table."""
 
     @classmethod
-    def of(cls, reply: Any, n_rows: int) -> _Predicted:
-        table, _, names = read_named_reply(reply, n_rows, None)
-        shape = getattr(reply, "shape", None)
-        return cls(table, names, len(np.shape(reply) if shape is None else shape) == 1)
+    def of(cls, outputs: Any, n_rows: int) -> _Predicted:
+        table, _, names = read_named_outputs(outputs, n_rows, None)
+        shape = getattr(outputs, "shape", None)
+        return cls(table, names, len(np.shape(outputs) if shape is None else shape) == 1)
 
 
 def _may_have_many_classes(model: Any) -> bool:

@@ -20,7 +20,7 @@ from sointer.errors import BlackBoxError, InputError
 class TorchPredict:
     """Runs a module in evaluation mode without gradients, and leaves it as it was.
 
-    The module gets tensors on its own device in its own float dtype (float32 unless it was changed); tensors
+    The module gets tensors on its own device in its own float dtype (default float32); tensors
     of integers, such as token ids, are passed on as they are, unless they are images (four axes). Its raw outputs
     are returned, without sigmoid. Outputs that all lie in [0, 1] are later taken for probabilities: wrap logits in
     a sigmoid to have that.
@@ -32,20 +32,20 @@ class TorchPredict:
     def __call__(self, X: Any) -> Any:
         """The module's outputs for X, as numpy if they are one tensor."""
         with _evaluating(self.module), torch.inference_mode():
-            reply = self.module(self._to_tensor(X))
-        return reply.cpu() if isinstance(reply, torch.Tensor) else reply
+            outputs = self.module(self._to_tensor(X))
+        return outputs.cpu() if isinstance(outputs, torch.Tensor) else outputs
 
     def gradient(self, X: Any, part: Callable[[torch.Tensor], torch.Tensor]) -> NDArray[np.float64]:
         """The gradient of the sum over `part` of the module's outputs (n, outputs), in the shape of X."""
         with _evaluating(self.module), torch.inference_mode(False), torch.enable_grad():
             points = self._to_tensor(X).detach().clone().requires_grad_(True)
-            reply = self.module(points)
-            if not isinstance(reply, torch.Tensor) or not reply.requires_grad:
+            outputs = self.module(points)
+            if not isinstance(outputs, torch.Tensor) or not outputs.requires_grad:
                 raise InputError(
                     f"the outputs of {self!r} have no gradient; give a module that returns one tensor of logits or "
                     "probabilities rather than labels."
                 )
-            (found,) = torch.autograd.grad(part(reply.reshape(len(points), -1)).sum(), points)
+            (found,) = torch.autograd.grad(part(outputs.reshape(len(points), -1)).sum(), points)
         return np.asarray(found.detach().cpu().numpy(), dtype=np.float64)
 
     def _to_tensor(self, X: Any) -> torch.Tensor:
@@ -177,7 +177,7 @@ def cast(array: Array, dtype: np.dtype[Any], what: str) -> Array:
 
 
 def one_table(outputs: Mapping[str, Array], output_name: str | None, n_rows: int, who: str) -> Any:
-    """The output that was asked for, or the only one, or all of them where each is one number for a row."""
+    """The output called `output_name`, or the only one, or all of them where each is one number for a row."""
     shapes = ", ".join(f"{name!r} {list(np.shape(array))}" for name, array in outputs.items())
     if output_name is not None:
         if output_name not in outputs:
