@@ -72,9 +72,7 @@ def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets
         describe=describe,
         rng=rng,
         generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-        history=History(
-            explainer.verbose, n_queried=lambda: subject.black_box.n_queries - asked_before, n_planned=plan
-        ),
+        history=History(explainer.verbose, n_queried=lambda: subject.black_box.n_queries - before, n_planned=plan),
     )
     return task, plan
 
