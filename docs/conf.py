@@ -41,5 +41,5 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(?!sointer\b).*"),
     ("py:class", r"sointer\.(base\.Explainer|explanation\.Source|paths\.Trace)"),  # seen in annotations only
-    ("py:class", r"sointer\.(adapters\.text|streaming\.text_writer|datasets\.records|models\.cache)\.\w+"),
+    ("py:class", r"sointer\.(adapters\.text|streaming\.text_writer|zoo\.\w+)\.\w+"),
 ]
