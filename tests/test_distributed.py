@@ -111,7 +111,7 @@ def test_collections_are_explained_as_if_given_at_once(client, explainer, table)
         assert_same_records(lazy, whole)
 
 
-def test_values_are_what_the_model_predicts_unless_told_otherwise(client, explainer, homebound, table) -> None:
+def test_values_are_what_the_model_predicts_by_default(client, explainer, homebound, table) -> None:
     X = dd.from_pandas(table, npartitions=3)
     found = explain(explainer, X, ["sun", "rain"]).compute()
     assert set(found["value_source"]) == {"model"}
@@ -144,7 +144,7 @@ def test_partitions_without_rows_do_no_harm(client, explainer, table) -> None:
     assert_same_records(explain(explainer, frame, 0), explainer.explain(chosen, 0).to_frame())
 
 
-def test_nothing_is_computed_before_it_is_asked_for(client, explainer, table, tmp_path) -> None:
+def test_nothing_is_computed_before_compute(client, explainer, table, tmp_path) -> None:
     def touch(part):
         (tmp_path / f"{len(list(tmp_path.iterdir()))}-{os.getpid()}").touch()
         return part

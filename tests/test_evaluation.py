@@ -102,16 +102,16 @@ def test_one_list_for_all_rows_is_a_control_that_rows_that_differ_beat():
 
 
 def test_queries_are_counted(found, small_explainer):
-    asked = {method.name: method.queries_per_row for method in found.methods}
-    assert (asked["SOInter"], asked["Random"]) == (0, 0)
-    assert 100 < asked["Lime"] <= 200
-    assert 100 < asked["KernelShap"] <= 200
+    queried = {method.name: method.queries_per_row for method in found.methods}
+    assert (queried["SOInter"], queried["Random"]) == (0, 0)
+    assert 100 < queried["Lime"] <= 200
+    assert 100 < queried["KernelShap"] <= 200
     fitting = {method.name: method.n_fit_queries for method in found.methods}
     assert fitting["SOInter"] == fitting["HideAndSeek"] == small_explainer.n_queries_
     assert fitting["Random"] == fitting["GlobalList"] == fitting["Lime"] == 0
     assert np.isnan(found.methods[0].fit_seconds)
     assert found.methods[-1].fit_seconds > 0
-    assert found.n_queries > 20 * (asked["Lime"] + asked["KernelShap"])
+    assert found.n_queries > 20 * (queried["Lime"] + queried["KernelShap"])
 
 
 def test_fidelity_is_that_of_verify(small_problem, small_data):
@@ -171,9 +171,9 @@ def test_of_many_outputs_some_are_asked_about_and_half_of_them_are_unusual():
     row, target = choose_questions(answers, explainer, list(range(20)), rng)
     assert len(row) == len(target) == 60 * TARGETS_PER_ROW
     for i in range(60):
-        asked = target[row == i]
-        assert len(set(asked.tolist())) == TARGETS_PER_ROW
-        assert answers[i, asked].sum() >= min(TARGETS_PER_ROW // 2, answers[i].sum())
+        chosen = target[row == i]
+        assert len(set(chosen.tolist())) == TARGETS_PER_ROW
+        assert answers[i, chosen].sum() >= min(TARGETS_PER_ROW // 2, answers[i].sum())
 
 
 def test_any_explainer_of_tables_with_categories_and_some_targets():
@@ -199,27 +199,27 @@ def test_any_explainer_of_tables_with_categories_and_some_targets():
 
 def test_methods_that_are_not_installed_are_left_out_unless_named(small_explainer, small_data, monkeypatch):
     monkeypatch.setitem(sys.modules, "lime", None)
-    told: list[str] = []
-    found = evaluate(small_explainer, small_data, n_rows=4, n_samples=20, tell=told.append)
+    messages: list[str] = []
+    found = evaluate(small_explainer, small_data, n_rows=4, n_samples=20, tell=messages.append)
     assert [method.name for method in found.methods] == [name for name in METHODS if name != "Lime"]
-    assert told[0] == 'Lime is left out, for lime is not installed (pip install "sointer[baselines]")'
+    assert messages[0] == 'Lime is left out, for lime is not installed (pip install "sointer[baselines]")'
     with pytest.raises(MissingExtraError, match="lime"):
         evaluate(small_explainer, small_data, n_rows=4, against=["Lime"])
 
 
-def test_trees_are_looked_into_and_trained_rivals_named(monkeypatch):
+def test_trees_are_looked_into_and_trained_baselines_named(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 5))
     forest = RandomForestClassifier(10, random_state=0).fit(X, (X[:, [0, 3]] > 0).astype(int))
     explainer = Random(forest, k=1, random_state=0).fit(X)
-    told: list[str] = []
-    found = evaluate(explainer, X, n_rows=10, n_samples=20, ks=[1], tell=told.append)
+    messages: list[str] = []
+    found = evaluate(explainer, X, n_rows=10, n_samples=20, ks=[1], tell=messages.append)
     assert [method.name for method in found.methods] == ["Random", *METHODS[1:5], "TreeShap", "HideAndSeek"]
     scores = {method.name: method for method in found.methods}
     assert scores["TreeShap"].keep[0] > 0.9 > scores["Random"].keep[0]
     assert scores["TreeShap"].queries_per_row == scores["TreeShap"].n_fit_queries == 0
-    assert "Invase is left out, for it trains for minutes; name it to include it" in told
-    assert "training HideAndSeek with 200 queries, once for each of 2 outputs" in told
+    assert "Invase is left out, for it trains for minutes; name it to include it" in messages
+    assert "training HideAndSeek with 200 queries, once for each of 2 outputs" in messages
     pytest.importorskip("invase")
     monkeypatch.setattr("sointer.explainers.baselines.invase.ESTIMATOR_STEPS", 200)
     monkeypatch.setitem(DEFAULTS["package"], "n_steps", 10)
@@ -233,13 +233,13 @@ def test_images_are_judged_by_swaps_and_fidelity_is_never_without_j():
     images = random_scenes(80, size=16).images
     model = WindowSegmenter(images)
     explainer = NearestPixels(model, k=9, random_state=0).fit(images)
-    told: list[str] = []
+    messages: list[str] = []
     targets = [(2, 2), (3, 5), (5, 4)]
     pixels = [row * 16 + column for row, column in targets]
-    found = evaluate(explainer, images, targets=pixels, n_rows=30, n_samples=60, ks=[1, 9], tell=told.append)
+    found = evaluate(explainer, images, targets=pixels, n_rows=30, n_samples=60, ks=[1, 9], tell=messages.append)
     names = [method.name for method in found.methods]
     assert names == ["NearestPixels", "Random", "NearestPixels", "Rise", "Occlusion", "Lime", "KernelShap"]
-    assert not any("is left out" in line for line in told)
+    assert not any("is left out" in line for line in messages)
     scores = {method.name: method for method in found.methods[1:]}
     nearest, random = scores["NearestPixels"], scores["Random"]
     # The window around the target decides: its nine pixels carry the label, others do not.
@@ -263,7 +263,7 @@ def test_where_no_image_has_another_label_nothing_is_said_of_swaps():
     found = evaluate(explainer, images, n_rows=3, against=[])
     assert found.methods[0].insert == []
     assert "insert" not in found.table()
-    with pytest.raises(InputError, match="ks must be sizes from 1 to 9, the number of pixels"):
+    with pytest.raises(InputError, match="ks must be from 1 to 9, the number of pixels"):
         evaluate(explainer, images, n_rows=3, ks=[10], against=[])
 
 
@@ -275,9 +275,9 @@ def test_methods_for_images_are_refused_for_tables(small_explainer, small_data):
 def test_many_outputs_are_not_trained_for_unless_named():
     X = np.random.default_rng(0).normal(size=(100, 10))
     explainer = Random(lambda X: (X > 0).astype(int), k=1, random_state=0).fit(X)
-    told: list[str] = []
-    evaluate(explainer, X, n_rows=2, n_samples=10, tell=told.append)
-    assert "HideAndSeek is left out, for it would train 10 times, once per output; name it to include it" in told
+    messages: list[str] = []
+    evaluate(explainer, X, n_rows=2, n_samples=10, tell=messages.append)
+    assert "HideAndSeek is left out, for it would train 10 times, once per output; name it to include it" in messages
 
 
 def test_wrong_arguments(small_explainer, small_data, tmp_path):

@@ -1,4 +1,4 @@
-"""MLflow: explainers as models that are logged, loaded as a pyfunc and asked over HTTP, without pickle."""
+"""MLflow: explainers as models that are logged, loaded as a pyfunc and queried over HTTP, without pickle."""
 
 from __future__ import annotations
 
@@ -110,15 +110,15 @@ def test_a_scoring_request(explainer: SOInter, tmp_path: Path) -> None:
     bridge.save_model(explainer, tmp_path / "model")
     client = TestClient(scoring_server.init(mlflow.pyfunc.load_model(str(tmp_path / "model"))))
     X = frame(3, 1)
-    asked = {"dataframe_split": X.to_dict(orient="split", index=False), "params": {"target": "warm", "k": 1}}
-    reply = client.post("/invocations", content=json.dumps(asked), headers={"Content-Type": "application/json"})
+    request = {"dataframe_split": X.to_dict(orient="split", index=False), "params": {"target": "warm", "k": 1}}
+    reply = client.post("/invocations", content=json.dumps(request), headers={"Content-Type": "application/json"})
     assert reply.status_code == 200, reply.text
     answer = pd.DataFrame(reply.json()["predictions"])
     wanted = explainer.explain(X, "warm", k=1, query=False).to_frame()
     assert answer["feature"].tolist() == wanted["feature"].tolist()
     np.testing.assert_allclose(answer["score"], wanted["score"], rtol=1e-5)
-    asked["params"]["target"] = "cold"  # type: ignore[index]
-    refused = client.post("/invocations", content=json.dumps(asked), headers={"Content-Type": "application/json"})
+    request["params"]["target"] = "cold"  # type: ignore[index]
+    refused = client.post("/invocations", content=json.dumps(request), headers={"Content-Type": "application/json"})
     assert refused.status_code == 400
     assert "cold" in refused.text
 

@@ -119,7 +119,7 @@ def test_more_than_two_values() -> None:
     assert honest.verdict == "carried by the selected values"
 
 
-def test_numbers_are_told_as_low_or_high() -> None:
+def test_numbers_are_read_as_low_or_high() -> None:
     def numbers(X: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.column_stack([X[:, 0] + 0.1 * X[:, 1] + 50, X[:, 2]])
 
@@ -147,7 +147,7 @@ def test_the_true_features_of_all_rows_pass_and_nothing_at_all_is_smuggled() -> 
 
 
 def test_the_evaluator_is_as_good_as_the_best_possible() -> None:
-    """From one of two normals the sign of their sum can be told in exactly three rows of four."""
+    """From one of two normals the sign of their sum can be predicted in exactly three rows of four."""
     X, X_test = normal(3000, 5, 0), normal(1500, 5, 1)
     found = leakage(explanation_of(sum_of_two, X, X_test, constant([1], 1500), 0), normal(3000, 5, 2))
     assert found.evaluator.accuracy == pytest.approx(0.75, abs=0.035)
@@ -287,7 +287,7 @@ def test_queries_are_counted_and_explained_rows_are_not_learnt_from() -> None:
     explanation = explanation_of(box, X, X[:120], None, 0)
     before = box.n_queries
     found = leakage(explanation)
-    assert found.n_queries == box.n_queries - before == 180, "what is known about explained rows is not asked again"
+    assert found.n_queries == box.n_queries - before == 180, "what is known about explained rows is not queried again"
     assert leakage(explanation, np.vstack([X[:150], normal(50, 5, 9)])).n_queries == 30 + 50
 
 

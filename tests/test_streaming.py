@@ -251,7 +251,7 @@ def test_the_file_says_what_it_holds_and_has_row_groups(explainer, table, tmp_pa
     assert pq.ParquetFile(path).num_row_groups == 5
 
 
-def test_the_model_is_queried_once_per_row_unless_told_otherwise(explainer, table, tmp_path) -> None:
+def test_the_model_is_queried_once_per_row_by_default(explainer, table, tmp_path) -> None:
     before = explainer.black_box_.n_queries
     done = stream_explain(explainer, table, tmp_path / "why.parquet", target="all", chunk_rows=9)
     assert done.n_queries == explainer.black_box_.n_queries - before == N
@@ -406,7 +406,7 @@ def test_columns_of_csv_keep_their_dtypes(tmp_path, monkeypatch) -> None:
         read_table(tmp_path / "late.csv", dtypes={"a": "float128"})
 
 
-def test_some_columns_are_read_in_the_order_asked_for(table, tmp_path) -> None:
+def test_some_columns_are_read_in_the_given_order(table, tmp_path) -> None:
     table.to_parquet(tmp_path / "rows.parquet")
     table.to_csv(tmp_path / "rows.csv", index=False)
     for source in (tmp_path / "rows.parquet", tmp_path / "rows.csv", table):

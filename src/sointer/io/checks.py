@@ -29,11 +29,12 @@ def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     n_columns = len(tensors["shift"])
     check_input_format(metadata["input_format"], n_columns)
     n_features = len(metadata["input_format"]["feature_names"])
-    check_groups(metadata["groups"], n_columns, n_features, metadata["input_format"].get("image"))
+    image = metadata["input_format"].get("image")
+    check_groups(metadata["groups"], n_columns, n_features, image)
     check_outputs(metadata["outputs"])
     n_outputs = len(metadata["outputs"]["names"])
-    check_removal(metadata["removal"], _part(tensors, "removal."), n_columns, metadata["input_format"].get("image"))
-    check_background(metadata["background"], _part(tensors, "background."), n_columns)
+    check_removal(metadata["removal"], with_prefix(tensors, "removal."), n_columns, image)
+    check_background(metadata["background"], with_prefix(tensors, "background."), n_columns)
     check_training_codes(metadata["outputs"], tensors["training_codes"], n_outputs)
     targets = metadata["targets"]
     need(isinstance(targets, list) and all(_is_count(t) and t < n_outputs for t in targets), "targets are not outputs")
@@ -153,7 +154,7 @@ def check_training_codes(outputs: Mapping[str, Any], codes: Tensor, n_outputs: i
         need(bool((table >= 0).all() and (table < most).all()), "an output of a training sample is no class")
 
 
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 

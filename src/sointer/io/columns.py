@@ -14,7 +14,7 @@ from os import PathLike
 from typing import Any, TypeAlias
 
 from sointer._support import containers
-from sointer._support.validation import _some as some
+from sointer._support.validation import _some as listed
 from sointer.errors import InputError, LoadError, SointerError
 from sointer.explainers.base import Explainer
 
@@ -74,19 +74,24 @@ class RowSource:
     """Parts of at most so many rows, in the container they are kept in."""
 
 
+def column_names(columns: Columns) -> list[str] | None:
+    """The columns as a list; None for all."""
+    return [columns] if isinstance(columns, str) else columns if columns is None else list(columns)
+
+
 def check_columns(columns: Columns, known: Sequence[str] | None, what: str) -> None:
     """Refuse columns that are not there."""
-    if columns is None:
+    wanted = column_names(columns)
+    if wanted is None:
         return
-    wanted = [columns] if isinstance(columns, str) else columns
     if known is None:
-        raise InputError(f"{what} has no named columns, but {some(wanted)} were requested; leave columns out.")
+        raise InputError(f"{what} has no named columns, but {listed(wanted)} were requested; leave columns out.")
     names = set(known)
     missing = [name for name in wanted if name not in names]
     if missing:
         raise InputError(
-            f"{what} lacks {len(missing)} of the columns that are needed: {some(missing)}; it has {some(known)}. Give "
-            "a source with these columns, or rename them."
+            f"{what} lacks {len(missing)} of the columns that are needed: {listed(missing)}; it has {listed(known)}. "
+            "Give a source with these columns, or rename them."
         )
 
 
@@ -123,8 +128,8 @@ def columns_needed(explainer: Explainer, names: Sequence[str] | None, text_colum
             "keep only those columns, in the order of fit, or fit on a DataFrame."
         )
     raise InputError(
-        f"{what} lacks {len(missing)} of the {len(wanted)} features seen in fit: {some(missing)}; it has {some(names)}"
-        ". Add or rename the columns; others are ignored, and their order does not matter."
+        f"{what} lacks {len(missing)} of the {len(wanted)} features seen in fit: {listed(missing)}; it has "
+        f"{listed(names)}. Add or rename the columns; others are ignored, and their order does not matter."
     )
 
 
@@ -168,7 +173,7 @@ def _text_column(names: Sequence[str], text_column: str | None, what: str) -> st
         return chosen
     wanted = "no text_column was given" if text_column is None else f"none is {text_column!r}"
     raise InputError(
-        f"{what} has the columns {some(list(names))}, and {wanted}; the explainer was fitted on texts. Say which "
+        f"{what} has the columns {listed(list(names))}, and {wanted}; the explainer was fitted on texts. Say which "
         "column holds them with text_column=."
     )
 

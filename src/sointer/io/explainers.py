@@ -32,7 +32,7 @@ from sointer.interpreter.image import build_networks
 from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter
-from sointer.io.checks import check_metadata
+from sointer.io.checks import check_metadata, with_prefix
 from sointer.io.storage import DAMAGE, Storage, check_shapes, need
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal
@@ -186,12 +186,34 @@ def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
     """Read a saved explainer.
 
-    `black_box` is the model or function that is explained: with it, explain() explains what the model predicts, and
-    verify() and refine= work; without it, what it is expected to predict. `removal` is needed only if a function of
-    yours was used.
-
     Nothing in the files is executed, and nothing larger than the files is made from them, so also those of others can
     be loaded.
+
+    Parameters
+    ----------
+    path : str or path
+        The directory that `save` wrote.
+    black_box : model or function, optional
+        What is explained: with it, explain() explains what the model predicts, and verify() and refine= work; without
+        it, what it is expected to predict.
+    removal : function, optional
+        Needed only if a function of yours was used in fit.
+
+    Returns
+    -------
+    SOInter
+        Fitted.
+
+    Raises
+    ------
+    LoadError
+        If files are missing, damaged, or of another format.
+    InputError
+        If the pipeline given as black_box is not the one that was explained.
+
+    Examples
+    --------
+    >>> explainer = sointer.load("why", black_box=model)  # doctest: +SKIP
     """
     metadata, tensors = STORAGE.read(path)
     takes_text = metadata.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
@@ -220,8 +242,7 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors["training_codes"] = as_tensor(explainer.training_codes_)
     tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
     interpreter = explainer.interpreter_
-    shared = ("energy.", "effects.energy.")
-    own = {name: t for name, t in interpreter.state_dict().items() if not name.startswith(shared)}
+    own = {name: t for name, t in interpreter.state_dict().items() if not _of_energy(name)}
     tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
     metadata = {
@@ -290,7 +311,7 @@ def _restore(
     explainer.n_outputs_ = explainer.outputs_.n_outputs
     explainer.output_names_ = list(explainer.outputs_.names)
     explainer.energy_, explainer.interpreter_ = restore_networks(
-        explainer, metadata, _part(tensors, "energy."), _part(tensors, "interpreter.")
+        explainer, metadata, with_prefix(tensors, "energy."), with_prefix(tensors, "interpreter.")
     )
     _set_parameters(explainer)
     return explainer
@@ -327,11 +348,7 @@ def as_plain(value: Any) -> Any:
 
 
 def _arrays(tensors: dict[str, Tensor], prefix: str) -> dict[str, NDArray[Any]]:
-    return {name: tensor.numpy() for name, tensor in _part(tensors, prefix).items()}
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return {name: tensor.numpy() for name, tensor in with_prefix(tensors, prefix).items()}
 
 
 def _without_lists(config: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sointer._support.containers import csr_array
 from sointer._support.files import AtomicFile
 from sointer._support.validation import check_unique_names
 from sointer.errors import InputError, require_extra
-from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, reading, slices
+from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slices
 
 INDICES, VALUES = "indices", "values"
 N_FEATURES, FEATURE_NAMES = b"sointer.n_features", b"sointer.feature_names"
@@ -129,10 +129,10 @@ def _sparse_names(schema: Any) -> list[str] | None:
 
 
 def _frames(path: Path, columns: Columns, chunk_rows: int) -> Iterator[Any]:
-    wanted = [columns] if isinstance(columns, str) else columns
+    wanted = column_names(columns)
     for batch in _opened(path).iter_batches(chunk_rows, columns=wanted, use_threads=False):
         frame = batch.to_pandas()
-        yield frame[columns] if isinstance(columns, str) else frame if wanted is None else frame[list(wanted)]
+        yield frame[columns] if isinstance(columns, str) else frame if wanted is None else frame[wanted]
 
 
 def _sparse_chunks(path: Path, columns: Columns, chunk_rows: int) -> Iterator[Any]:
@@ -141,7 +141,7 @@ def _sparse_chunks(path: Path, columns: Columns, chunk_rows: int) -> Iterator[An
     names, metadata = _sparse_names(schema), schema.metadata or {}
     n_features = int(metadata[N_FEATURES]) if N_FEATURES in metadata else None if names is None else len(names)
     place = None if names is None else {name: i for i, name in enumerate(names)}
-    wanted = [columns] if isinstance(columns, str) else columns
+    wanted = column_names(columns)
     order = None if wanted is None or place is None else [place[name] for name in wanted]
     order = None if order == list(range(n_features or 0)) else order
     for batch in opened.iter_batches(chunk_rows, columns=[INDICES, VALUES], use_threads=False):

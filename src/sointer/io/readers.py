@@ -16,7 +16,7 @@ from sointer._support import containers
 from sointer._support.containers import csr_array
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
-from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, reading, slice_rows, slices
+from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slice_rows, slices
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
@@ -31,9 +31,8 @@ def csv_source(path: Path) -> RowSource:
 
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, str(path))
-        wanted = [columns] if isinstance(columns, str) else columns
         # The types are those of the first block where they were not given.
-        with reading(path, "CSV", ADVICE, InputError), _reader(path, wanted, dtypes) as reader:
+        with reading(path, "CSV", ADVICE, InputError), _reader(path, column_names(columns), dtypes) as reader:
             for batch in reader:
                 for span in slices(batch.num_rows, chunk_rows):
                     frame = batch.slice(span.start, span.stop - span.start).to_pandas()
@@ -74,17 +73,10 @@ def array_source(path: Path) -> RowSource:
         check_columns(columns, None, str(path))
         for span in slices(data.shape[0], chunk_rows):
             with reading(path, "rows of numbers", "Check the file, or save it again."):
-                part = _part(data, span)
+                part = np.array(data[span]) if isinstance(data, np.ndarray) else data.rows(span)
             yield part
 
     return RowSource(str(path), None, int(data.shape[0]), chunks)
-
-
-def _part(data: Any, span: slice) -> Any:
-    """Rows in memory of an array or of the parts of a CSR matrix, which may be on disk."""
-    if isinstance(data, np.ndarray):
-        return np.array(data[span])
-    return data.rows(span)
 
 
 class _StoredCSR:
@@ -174,23 +166,67 @@ KNOWN = "Parquet (.parquet, a folder of them), CSV (.csv, .tsv, .csv.gz), .npy o
 def read_chunks(
     source: Any, columns: Columns = None, *, chunk_rows: int = CHUNK_ROWS, dtypes: Dtypes | None = None
 ) -> Iterator[Any]:
-    """Rows of a file or an iterable, at most chunk_rows at a time, never all at once.
+    """Rows of a file or an iterable in chunks, never all at once.
+
+    A compressed .npz must be loaded whole; .npy, and .npz as numpy.savez writes it, are read from disk as needed.
 
     Parameters
     ----------
-    source : a path (Parquet, a folder of Parquet files, CSV, .npy, .npz), a container, or an iterable of containers.
-    columns : which columns of a table, in this order; one name gives Series; None gives all.
-    dtypes : of columns of a CSV file ("float64", "int64", "bool", "str"); others are what the first block shows.
+    source : path, container, or iterable of containers
+        Paths to Parquet, a folder of Parquet files, CSV, .npy or .npz.
+    columns : str or sequence of str, optional
+        Columns of a table, in this order; one name gives Series. Default all.
+    chunk_rows : int, default 16384
+        Rows of a chunk, at most.
+    dtypes : mapping, optional
+        Types of columns of a CSV file ("float64", "int64", "bool", "str"); others are what the first block shows.
 
-    Tables come as DataFrames, sparse rows as `csr_array`, arrays as arrays. A compressed .npz must be loaded whole;
-    .npy, and .npz as numpy.savez writes it, are read from disk as needed.
+    Returns
+    -------
+    iterator
+        Tables as DataFrames, sparse rows as `csr_array`, arrays as arrays.
+
+    Raises
+    ------
+    InputError
+        If the source or its columns do not exist, or a CSV file cannot be read.
+    LoadError
+        If another file is damaged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [chunk.shape for chunk in read_chunks(np.zeros((5, 2)), chunk_rows=3)]
+    [(3, 2), (2, 2)]
     """
     chunk_rows = check_positive_int(chunk_rows, "chunk_rows")
     return open_source(source).chunks(columns, chunk_rows, dtypes or {})
 
 
 def read_table(source: Any, columns: Columns = None, *, dtypes: Dtypes | None = None) -> Any:
-    """All rows of a file or an iterable in one container, to fit on; `columns` and `dtypes` as in `read_chunks`."""
+    """All rows of a file or an iterable in one container, to fit on.
+
+    Parameters
+    ----------
+    source, columns, dtypes : as for `read_chunks`
+
+    Returns
+    -------
+    DataFrame, Series, csr_array or array
+
+    Raises
+    ------
+    InputError
+        As `read_chunks`, and if there are no rows.
+    LoadError
+        As `read_chunks`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> read_table([np.zeros((2, 3)), np.ones((1, 3))]).shape
+    (3, 3)
+    """
     parts = list(read_chunks(source, columns, dtypes=dtypes))
     if not parts:
         raise InputError(f"{open_source(source).name} has no rows; expected at least one.")
@@ -272,7 +308,5 @@ def _of_iterable(source: Iterable[Any], columns: Columns, chunk_rows: int) -> It
 def _columns_of(X: Any, names: list[str] | None, columns: Columns) -> Any:
     if columns is None or names is None:
         return X
-    if isinstance(columns, str):
-        return X.iloc[:, names.index(columns)]
     place = {name: i for i, name in enumerate(names)}
-    return X.iloc[:, [place[name] for name in columns]]
+    return X.iloc[:, place[columns] if isinstance(columns, str) else [place[name] for name in columns]]

@@ -76,17 +76,40 @@ def stream_explain(
 
     Parameters
     ----------
-    source : as for `read_chunks`: Parquet, CSV, .npy, .npz, or an iterable of tables. Columns are found by name, others
-        are ignored.
-    out : the file to write; one of that name is replaced. A `TextWriter` writes CSV or JSON lines instead.
-    target : an output's name or number, a list of them (each is explained for every row), or "all".
-    k, query, refine : as in `SOInter.explain`: the explainer's model, if it has one, is queried once per row unless
-        `predicted` is given or query=False.
-    predicted : what the model predicts: a function from rows to outputs, such as `model.predict`, called on every part;
-        or all outputs, as a table or the path to one.
-    chunk_rows : rows read at a time; chosen for you so that a part takes some 128 MB.
-    text_column : which column holds the texts, for explainers of texts.
-    progress : True shows a bar, None does on a terminal; or a function of (rows done, rows in all or None).
+    explainer : Explainer
+        Fitted.
+    source : path, table, or iterable of tables
+        As for `read_chunks`: Parquet, CSV, .npy, .npz. Columns are found by name, others are ignored.
+    out : path or TextWriter
+        The file to write; one of that name is replaced. A `TextWriter` writes CSV or JSON lines instead.
+    target : int, str, list or "all"
+        An output's name or number, a list of them (each is explained for every row), or "all".
+    k, query, refine : as in `SOInter.explain`
+        The explainer's model, if it has one, is queried once per row unless `predicted` is given or query=False.
+    predicted : function, table or path, optional
+        The model's predictions: a function from rows to outputs, such as `model.predict`, called on every chunk; or all
+        outputs, as a table or the path to one.
+    chunk_rows : int, optional
+        Rows read at a time; default about 128 MB of them.
+    text_column : str, optional
+        The column that holds the texts, for explainers of texts.
+    progress : bool or function, optional
+        True shows a bar, None does on a terminal; or a function of (rows done, rows in all or None).
+
+    Returns
+    -------
+    StreamResult
+
+    Raises
+    ------
+    InputError
+        If the source, out or an argument does not fit, or there are no rows.
+    LoadError
+        If the source is damaged.
+
+    Examples
+    --------
+    >>> stream_explain(explainer, "rows.parquet", "why.parquet", target="rain")  # doctest: +SKIP
     """
     check_is_fitted(explainer, "outputs_")
     options = ExplainOptions.of(explainer, target, k, refine, query)

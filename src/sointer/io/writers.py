@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
@@ -25,11 +26,53 @@ from sointer.explanation import Explanation
 GROUP_RECORDS = 2**18
 
 
-class RecordWriter:
-    """Gathers tables of records and writes them in row groups; what was written survives as `<path>.partial`."""
+STREAM = Path("-")
+
+
+class Writer:
+    """A file of records that gets its name when it is whole; what was written before is kept as `<path>.partial`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.n_records = 0
+        self._file: AtomicFile | None = None
+
+    @property
+    def partial(self) -> Path:
+        return self.path.with_name(self.path.name + ".partial")
+
+    def finish(self) -> Path:
+        """All is written: give the file its name."""
+        if self._file is None:
+            return STREAM
+        self._close()
+        self.partial.unlink(missing_ok=True)  # left by an earlier run that this one replaces
+        return self._file.commit()
+
+    def stop_early(self, n_rows: int) -> Path | None:
+        """Keep what there is as `<path>.partial`, if it has records of any row."""
+        if self._file is None:
+            return Path("the output") if n_rows else None
+        with self._file:
+            try:
+                self._close()
+            except OSError:  # such as a full disk: what cannot be closed cannot be read
+                return None
+            return self._file.commit(self.partial) if n_rows else None
+
+    @abstractmethod
+    def write(self, table: Any) -> None:
+        """Add records, given as an Arrow table."""
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+
+class RecordWriter(Writer):
+    """Gathers tables of records and writes them to a Parquet file in row groups."""
 
     def __init__(self, path: str | PathLike[str], schema: Any) -> None:
-        self.path = Path(path)
+        super().__init__(Path(path))
         if self.path.suffix.lower() in (".csv", ".tsv", ".json", ".npz"):
             raise InputError(
                 f"out is {self.path}, but explanations are written as Parquet. Give a name such as "
@@ -44,11 +87,6 @@ class RecordWriter:
         self._writer = parquet.ParquetWriter(self._file.path, schema)
         self._waiting: list[Any] = []
         self._n_waiting = 0
-        self.n_records = 0
-
-    @property
-    def partial(self) -> Path:
-        return self.path.with_name(self.path.name + ".partial")
 
     def write(self, table: Any) -> None:
         """Add records; they reach the disk when there are enough of them for a row group."""
@@ -57,21 +95,6 @@ class RecordWriter:
         self.n_records += table.num_rows
         if self._n_waiting >= GROUP_RECORDS:
             self._flush()
-
-    def finish(self) -> Path:
-        """All is written: give the file its name."""
-        self._close()
-        self.partial.unlink(missing_ok=True)  # left by an earlier run that this one replaces
-        return self._file.commit()
-
-    def stop_early(self, n_rows: int) -> Path | None:
-        """Keep what there is as `<path>.partial`, if it tells of any row."""
-        with self._file:
-            try:
-                self._close()
-            except OSError:  # such as a full disk: what cannot be closed cannot be read
-                return None
-            return self._file.commit(self.partial) if n_rows else None
 
     def _close(self) -> None:
         self._flush()
@@ -84,22 +107,13 @@ class RecordWriter:
             self._writer.write_table(pyarrow.concat_tables(tables).combine_chunks(), row_group_size=2 * GROUP_RECORDS)
 
 
-STREAM = Path("-")
-
-
-class TextWriter:
-    """Writes tables of records to a file, which gets its name when it is whole, or to an open binary stream."""
+class TextWriter(Writer):
+    """Writes tables of records as CSV or JSON lines to a file, or to an open binary stream."""
 
     def __init__(self, out: str | PathLike[str] | BinaryIO, *, as_json: bool = False) -> None:
-        self.path = Path(out) if isinstance(out, str | PathLike) else STREAM
-        self.n_records = 0
+        super().__init__(Path(out) if isinstance(out, str | PathLike) else STREAM)
         self._as_json = as_json
-        self._file: AtomicFile | None = None
         self._stream: BinaryIO | None = None if isinstance(out, str | PathLike) else out
-
-    @property
-    def partial(self) -> Path:
-        return self.path.with_name(self.path.name + ".partial")
 
     def write(self, table: Any) -> None:
         """Add records; whoever reads along sees them at once."""
@@ -111,24 +125,9 @@ class TextWriter:
         if self._file is None:
             self._stream.flush()
 
-    def finish(self) -> Path:
-        """All is written: give the file its name."""
-        if self._file is None or self._stream is None:
-            return STREAM
-        self._stream.close()
-        self.partial.unlink(missing_ok=True)  # left by an earlier run that this one replaces
-        return self._file.commit()
-
-    def stop_early(self, n_rows: int) -> Path | None:
-        """Keep what there is as `<path>.partial`, if it tells of any row."""
-        if self._file is None or self._stream is None:
-            return Path("the output") if n_rows else None
-        with self._file:
-            try:
-                self._stream.close()
-            except OSError:  # such as a full disk
-                return None
-            return self._file.commit(self.partial) if n_rows else None
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
 
     def _as_text(self, table: Any) -> bytes:
         if self._as_json:

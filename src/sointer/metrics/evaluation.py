@@ -28,8 +28,7 @@ from sointer.metrics.evaluation_baselines import (
 )
 from sointer.metrics.evaluation_result import Evaluation, MethodScore, TargetScore
 from sointer.metrics.faithfulness import check_sizes, keep_and_delete
-from sointer.metrics.pixels import check_sizes as check_pixel_sizes
-from sointer.metrics.pixels import pixel_scores
+from sointer.metrics.pixels import check_pixel_sizes, pixel_scores
 from sointer.metrics.segmentation import mean_interval
 from sointer.metrics.swaps import Fill, SwapScores, swap_scores
 
@@ -123,24 +122,51 @@ def evaluate(
     random_state: int = 0,
     tell: Callable[[str], None] | None = None,
 ) -> Evaluation:
-    """Compare an explainer that has a black box with other methods, on some rows of X.
+    """Compare an explainer that has a black box with baselines, on rows drawn from X.
 
-    All methods are asked the same questions: up to 8 outputs of each of `n_rows` rows, of which half, where outputs are
-    many, are chosen because the model gives them another value than usual. All are told what the model says, and
-    the model judges what they select. `k` is how many features are kept (by default the explainer's own); for "auto"
-    every method keeps as many as the explainer selects for the question.
-    Keep and delete are reported side by side, for tables and texts, at the sizes `ks` (by default k and 1, 3, 8, 15,
-    30, as far as there are more features): the share of predictions that stay on the best features alone, and the share
-    that flip when these are removed. For images it is insert and delete by swaps with images of X that have another
-    label at the target, and J, at `ks` pixels (by default 10, 30, 100 and 300): see `sointer.metrics.swap_scores`.
+    All methods explain the same questions (a question is a row and an output): up to 8 outputs of each row, of which
+    half, where outputs are many, are chosen because the model gives them another value than usual. All methods are
+    given the model's outputs, and the model judges what they select. Keep and delete are reported side by side, for
+    tables and texts: the share of predictions that stay on the best features alone, and the share that flip when these
+    are removed. For images it is insert and delete by swaps with images of X that have another label at the target,
+    and J: see `sointer.metrics.swap_scores`.
 
-    `against` names the other methods, among Random, GlobalList (one ranking for all rows, by the mean size of the
-    explainer's own scores), NearestPixels, Rise and Occlusion (images only), Lime, KernelShap, TreeShap (which looks
-    inside models of trees), HideAndSeek and Invase (both trained with as many queries as the explainer's fit took, on
-    its training rows). ["all"] are those that are installed and can be used here; by default Invase is left out, which
-    takes minutes, and HideAndSeek where outputs are many.
-    `n_samples` is the most rows that Lime, KernelShap, Rise and Occlusion may ask about each row. `tell` receives a
-    line before every step.
+    Parameters
+    ----------
+    explainer : Explainer
+        Fitted, with its model.
+    X : table, texts or images
+        In the form given to fit; rows that were held out say most.
+    targets : sequence of int or str, optional
+        Outputs to explain; default all that were fitted.
+    n_rows : int, default 50
+        Rows drawn from X.
+    k : int or "auto", optional
+        How many features are kept; default the explainer's own. "auto": every method keeps as many as the explainer
+        selects for the question.
+    ks : sequence of int, optional
+        Sizes of keep and delete; default k and 1, 3, 8, 15, 30, as far as there are more features. For images, in
+        pixels; default 10, 30, 100 and 300.
+    against : sequence of str, optional
+        Names of `BASELINES`: Random, GlobalList (one ranking for all rows, by the mean size of the explainer's own
+        scores), NearestPixels, Rise and Occlusion (images only), Lime, KernelShap, TreeShap (which looks inside models
+        of trees), HideAndSeek and Invase (both trained with as many queries as the explainer's fit took, on its
+        training rows). ["all"] are those that are installed and can be used here; by default Invase is left out, which
+        takes minutes, and HideAndSeek where outputs are many.
+    n_samples : int, default 1000
+        The most rows that Lime, KernelShap, Rise and Occlusion may query for each row.
+    random_state : int, default 0
+    tell : function, optional
+        Receives a line before every step.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    InputError
+        If the explainer has no model, or a baseline is unknown or unfit for the data.
 
     Examples
     --------
@@ -200,7 +226,7 @@ def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int | Lit
     """At how many features keep and delete are measured; or at how many pixels, if the outputs are labels."""
     n_units, image = explainer.groups_.n_units, explainer.input_format_.image
     if image is not None:
-        pixels = check_pixel_sizes(ks, image.n_pixels)
+        pixels = check_pixel_sizes(ks, image.size)
         return () if "continuous" in explainer.outputs_.kinds else pixels
     sizes = check_sizes(ks, n_units)
     return sizes if ks is not None or k == "auto" or k == n_units else tuple(sorted({*sizes, k}))

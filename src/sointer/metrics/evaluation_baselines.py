@@ -57,6 +57,7 @@ BASELINES = (
     "HideAndSeek",
     "Invase",
 )
+"""Names that `evaluate(against=...)` takes."""
 ALL = "all"
 PACKAGES = {"Lime": "lime", "KernelShap": "shap", "TreeShap": "shap", "Invase": "invase"}
 TABLES_ONLY = ("GlobalList", "TreeShap", "HideAndSeek", "Invase")

@@ -35,10 +35,29 @@ class PostHocF1(NamedTuple):
 
 
 def f1(truth: npt.ArrayLike, prediction: npt.ArrayLike, average: Average = "macro") -> float:
-    """F1 of 0/1 labels, one row per sample and one column per tag.
+    """F1 of 0/1 labels.
 
-    "macro" averages over the tags, "example" over the samples, in both cases those with at least one positive
-    on either side; "micro" counts all labels together. Without any positive the result is NaN.
+    Parameters
+    ----------
+    truth, prediction : arrays (samples, tags) of 0 and 1
+    average : "macro", "micro" or "example"
+        "macro" averages over the tags, "example" over the samples, in both cases those with at least one positive on
+        either side; "micro" counts all labels together.
+
+    Returns
+    -------
+    float
+        From 0 to 1; NaN if there is no positive.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or labels are not 0 or 1.
+
+    Examples
+    --------
+    >>> f1([[1, 0], [1, 1]], [[1, 0], [1, 0]], average="example")
+    0.8333333333333333
     """
     expected, given = _as_labels(truth), _as_labels(prediction)
     if expected.shape != given.shape:
@@ -62,10 +81,31 @@ def f1(truth: npt.ArrayLike, prediction: npt.ArrayLike, average: Average = "macr
 def post_hoc_f1(
     truth: npt.ArrayLike, original: npt.ArrayLike, explained: npt.ArrayLike, average: Average = "macro"
 ) -> PostHocF1:
-    """Plain, post-hoc and relative post-hoc F1 of 0/1 labels, one row per sample and one column per tag.
+    """Plain, post-hoc and relative post-hoc F1 of 0/1 labels.
 
-    original holds the model's labels on whole inputs. Column t of explained holds its label for tag t when
-    only the features selected for tag t are left; see target_columns.
+    Parameters
+    ----------
+    truth : array (samples, tags)
+    original : array (samples, tags)
+        The model's labels on unmasked inputs.
+    explained : array (samples, tags)
+        In column t, the model's label for tag t when only the features selected for tag t are left; see
+        `target_columns`.
+    average : as for `f1`
+
+    Returns
+    -------
+    PostHocF1
+
+    Raises
+    ------
+    ValueError
+        As `f1`.
+
+    Examples
+    --------
+    >>> post_hoc_f1([[1, 0]], [[1, 1]], [[1, 1]], average="micro").relative_post_hoc
+    1.0
     """
     return PostHocF1(
         plain=f1(truth, original, average),
@@ -77,8 +117,25 @@ def post_hoc_f1(
 def target_columns(outputs_by_target: npt.ArrayLike, targets: npt.ArrayLike | None = None) -> npt.NDArray[Any]:
     """From all outputs under each target's selection, keep that target's own output.
 
-    outputs_by_target has axes (target, sample, output); the result has one row per sample, one column per
-    target. Without targets, there must be one for each output, in order.
+    Parameters
+    ----------
+    outputs_by_target : array (targets, samples, outputs)
+    targets : array (targets,) of output numbers, optional
+        Default one for each output, in order.
+
+    Returns
+    -------
+    array (samples, targets)
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit together.
+
+    Examples
+    --------
+    >>> target_columns([[[1, 0]], [[0, 1]]]).tolist()
+    [[1, 1]]
     """
     outputs = np.asarray(outputs_by_target)
     if outputs.ndim != 3:
@@ -91,7 +148,27 @@ def target_columns(outputs_by_target: npt.ArrayLike, targets: npt.ArrayLike | No
 
 
 def agreement(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """Share of equal entries of two arrays of one shape; on the labels of a target, this is its fidelity."""
+    """Share of equal entries; on the labels of a target, this is its fidelity.
+
+    Parameters
+    ----------
+    a, b : arrays of one shape
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ or the arrays are empty.
+
+    Examples
+    --------
+    >>> agreement([1, 0, 1, 1], [1, 1, 1, 1])
+    0.75
+    """
     left, right = np.asarray(a), np.asarray(b)
     if left.shape != right.shape:
         raise ValueError(f"the two sides differ in shape: {left.shape} and {right.shape}")
@@ -169,11 +246,27 @@ def keep_and_delete(
 
     Parameters
     ----------
-    explanation : its units are ranked as selected, the others behind them by score, equal ones at random.
-    ks : sizes, each from 1 to the number of units; by default 1, 3, 8, 15 and 30, as far as there are more units.
-    ranking : (samples, n) units, best first, to judge in place of the explanation's own; -1 where there is none.
-    removal : what becomes of removed units; the explainer's own by default.
-    n_draws : draws per sample and size, where removal is random.
+    explanation : Explanation
+        Its units are ranked as selected, the others behind them by score, equal ones at random.
+    ks : sequence of int, optional
+        Sizes, each from 1 to the number of units; default 1, 3, 8, 15 and 30, as far as there are more units.
+    ranking : array (samples, n) of int, optional
+        Units, best first, to judge in place of the explanation's own; -1 where there is none.
+    removal : optional
+        What becomes of removed units; default the explainer's own.
+    n_draws : int, default 10
+        Draws per sample and size, where removal is random.
+    random_state : int, default 0
+        Seed of the draws and of the order of equal scores.
+
+    Returns
+    -------
+    KeepAndDelete
+
+    Raises
+    ------
+    InputError
+        If the explanation is of images, or an argument does not fit it.
 
     Examples
     --------
@@ -212,15 +305,17 @@ def keep_and_delete(
     )
 
 
-def check_sizes(ks: Sequence[int] | None, n_units: int) -> tuple[int, ...]:
+def check_sizes(
+    ks: Sequence[int] | None, n_units: int, *, default: tuple[int, ...] = KS, units: str = "units"
+) -> tuple[int, ...]:
     """Sizes in rising order, each once."""
     if ks is None:
-        return tuple(k for k in KS if k < n_units) or (1,)
+        return tuple(k for k in default if k < n_units) or (1,)
     if isinstance(ks, str | int) or len(list(ks)) == 0:
-        raise InputError(f"ks must be a list of sizes, got {ks!r}; write ks=[1, 3].")
+        raise InputError(f"ks must be a list of sizes from 1 to {n_units}, got {ks!r}; write ks=[1, 3].")
     sizes = sorted({check_positive_int(k, "each of ks") for k in ks})
     if sizes[-1] > n_units:
-        raise InputError(f"ks must be from 1 to {n_units}, the number of units, got {sizes[-1]}. Leave it out.")
+        raise InputError(f"ks must be from 1 to {n_units}, the number of {units}, got {sizes[-1]}. Leave it out.")
     return tuple(sizes)
 
 

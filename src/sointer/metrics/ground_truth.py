@@ -18,15 +18,55 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 def exact_match(selected: npt.ArrayLike, relevant: npt.ArrayLike) -> float:
-    """Share of samples whose selected set equals the relevant set, in any order."""
+    """Share of samples whose selected set equals the relevant set, in any order.
+
+    Parameters
+    ----------
+    selected : array (samples, k) of indices, or boolean mask (samples, features)
+    relevant : array of indices, or boolean mask (features,) or (samples, features)
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If the two do not fit together.
+
+    Examples
+    --------
+    >>> exact_match([[2, 0], [0, 1]], [0, 2])
+    0.5
+    """
     chosen, truth = _paired_masks(selected, relevant)
     return float(np.mean(np.all(chosen == truth, axis=1)))
 
 
 def recall_at_k(selected: npt.ArrayLike, relevant: npt.ArrayLike, k: int | None = None) -> float:
-    """Mean over samples of the share of relevant features among the first k selected (by default all).
+    """Mean over samples of the share of relevant features among the first k selected.
 
-    A limit k needs indices, best first: a mask has no order.
+    Parameters
+    ----------
+    selected, relevant : as for `exact_match`
+    k : int, optional
+        Default all. It needs indices, best first: a mask has no order.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If a sample has no relevant feature, or k does not fit the selection.
+
+    Examples
+    --------
+    >>> recall_at_k([[2, 0], [0, 1]], [0, 2])
+    0.75
     """
     if k is not None:
         ordered = np.asarray(selected)
@@ -35,15 +75,30 @@ def recall_at_k(selected: npt.ArrayLike, relevant: npt.ArrayLike, k: int | None 
         if ordered.ndim != 2 or not 1 <= k <= ordered.shape[1]:
             raise ValueError(f"k must be between 1 and the number of selected features, got {k}")
         selected = ordered[:, :k]
-    chosen, truth = _paired_masks(selected, relevant)
-    n_relevant = truth.sum(axis=1)
-    if np.any(n_relevant == 0):
-        raise ValueError("recall is undefined where no feature is relevant")
-    return float(np.mean((chosen & truth).sum(axis=1) / n_relevant))
+    return float(np.mean(true_positive_rates(selected, relevant)))
 
 
 def median_rank(selected: npt.ArrayLike) -> float:
-    """Mean over samples of the median 1-based index of the selected features."""
+    """Mean over samples of the median 1-based index of the selected features.
+
+    Parameters
+    ----------
+    selected : array (samples, k) of indices, or boolean mask (samples, features)
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If a mask selects nothing in a sample.
+
+    Examples
+    --------
+    >>> median_rank([[0, 1, 2], [2, 3, 4]])
+    3.0
+    """
     selection = _as_rows(selected)
     if selection.dtype != np.bool_:
         return float(np.mean(np.median(selection + 1, axis=1)))
@@ -56,6 +111,27 @@ def top_k(scores: npt.ArrayLike, k: int, rng: int | np.random.Generator | None) 
     """Indices of the k largest scores of each row, best first, with ties broken at random.
 
     An explainer that scores many features exactly 0 would otherwise be rewarded for the order of the columns.
+
+    Parameters
+    ----------
+    scores : array (samples, features)
+    k : int
+    rng : int, Generator or None
+        Seed of the order of equal scores.
+
+    Returns
+    -------
+    array (samples, k) of int
+
+    Raises
+    ------
+    ValueError
+        If scores contain NaN, or there are fewer than k features.
+
+    Examples
+    --------
+    >>> top_k([[0.1, 0.9, 0.5]], 2, rng=0).tolist()
+    [[1, 2]]
     """
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 2:
@@ -69,9 +145,30 @@ def top_k(scores: npt.ArrayLike, k: int, rng: int | np.random.Generator | None) 
 
 
 def top_of_sizes(scores: npt.ArrayLike, sizes: npt.ArrayLike, rng: int | np.random.Generator | None) -> BoolArray:
-    """(rows, features) True for the best of each row, as many as its size says, with ties broken at random.
+    """Mask of the best features of each sample, as many as its size says, with ties broken at random.
 
     With the true sizes, `exact_match(top_of_sizes(scores, truth.sum(axis=1), 0), truth)` judges the ranking alone.
+
+    Parameters
+    ----------
+    scores : array (samples, features)
+    sizes : array (samples,) of int
+    rng : int, Generator or None
+        Seed of the order of equal scores.
+
+    Returns
+    -------
+    boolean array (samples, features)
+
+    Raises
+    ------
+    ValueError
+        If there is not one size for each sample, from 0 to the number of features.
+
+    Examples
+    --------
+    >>> top_of_sizes([[0.1, 0.9, 0.5]], [2], rng=0).tolist()
+    [[False, True, True]]
     """
     values = np.asarray(scores, dtype=np.float64)
     counts = np.asarray(sizes)
@@ -100,6 +197,11 @@ def r_precision(scores: npt.ArrayLike, relevant: npt.ArrayLike, *, random_state:
     random_state : int
         Seed of the order of equal scores.
 
+    Returns
+    -------
+    float
+        From 0 to 1.
+
     Raises
     ------
     ValueError
@@ -122,17 +224,50 @@ def r_precision(scores: npt.ArrayLike, relevant: npt.ArrayLike, *, random_state:
 
 
 def true_positive_rates(selected: npt.ArrayLike, relevant: npt.ArrayLike) -> FloatArray:
-    """For each sample, the share of its relevant features that were selected."""
+    """For each sample, the share of its relevant features that were selected.
+
+    Parameters
+    ----------
+    selected, relevant : as for `exact_match`
+
+    Returns
+    -------
+    array (samples,)
+
+    Raises
+    ------
+    ValueError
+        If a sample has no relevant feature.
+
+    Examples
+    --------
+    >>> true_positive_rates([[2, 0], [0, 1]], [0, 2]).tolist()
+    [1.0, 0.5]
+    """
     chosen, truth = _paired_masks(selected, relevant)
     n_relevant = truth.sum(axis=1)
     if np.any(n_relevant == 0):
-        raise ValueError("the true positive rate is undefined where no feature is relevant")
+        raise ValueError("recall is undefined where no feature is relevant")
     rates: FloatArray = (chosen & truth).sum(axis=1) / n_relevant
     return rates
 
 
 def false_discovery_rates(selected: npt.ArrayLike, relevant: npt.ArrayLike) -> FloatArray:
-    """For each sample, the share of its selected features that are not relevant; 0 where none was selected."""
+    """For each sample, the share of its selected features that are not relevant; 0 where none was selected.
+
+    Parameters
+    ----------
+    selected, relevant : as for `exact_match`
+
+    Returns
+    -------
+    array (samples,)
+
+    Examples
+    --------
+    >>> false_discovery_rates([[2, 0], [0, 1]], [0, 2]).tolist()
+    [0.0, 0.5]
+    """
     chosen, truth = _paired_masks(selected, relevant)
     rates: FloatArray = (chosen & ~truth).sum(axis=1) / np.maximum(chosen.sum(axis=1), 1)
     return rates
@@ -141,8 +276,27 @@ def false_discovery_rates(selected: npt.ArrayLike, relevant: npt.ArrayLike) -> F
 def switch_accuracy(selected: npt.ArrayLike, relevant: npt.ArrayLike, switch: npt.ArrayLike) -> float:
     """Share of samples in which every relevant feature of the switch was selected.
 
-    `switch` are the indices of the features that decide which others are relevant. Where one of them does not matter
-    in a sample (the inner one of nested switches), it need not be selected there.
+    Parameters
+    ----------
+    selected, relevant : as for `exact_match`
+    switch : array of indices
+        The features that decide which others are relevant. Where one of them does not matter in a sample (the inner one
+        of nested switches), it need not be selected there.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If switch is empty or names a feature that does not exist.
+
+    Examples
+    --------
+    >>> switch_accuracy([[2, 0], [1, 2]], [0, 2], switch=[0])
+    0.5
     """
     chosen, truth = _paired_masks(selected, relevant)
     features = np.asarray(switch)
@@ -157,8 +311,29 @@ def switch_accuracy(selected: npt.ArrayLike, relevant: npt.ArrayLike, switch: np
 def sign_accuracy(effects: npt.ArrayLike, contributions: npt.ArrayLike, quantile: float = 0.5) -> float:
     """Share of strong contributions whose effect has the right sign; an effect of 0 is wrong.
 
-    Strong are those whose size is at or above this quantile of the sizes of all contributions that are not 0. Both
-    arrays are (rows, features), and positive for what pushes the output up.
+    Parameters
+    ----------
+    effects : array (samples, features)
+        Positive for what pushes the output up.
+    contributions : array (samples, features)
+        The true ones, with the same sign convention.
+    quantile : float, default 0.5
+        Strong are contributions whose size is at or above this quantile of the sizes of all that are not 0.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ or all contributions are 0.
+
+    Examples
+    --------
+    >>> sign_accuracy([[0.5, -0.1]], [[2.0, 1.0]], quantile=0)
+    0.5
     """
     given = np.asarray(effects, dtype=np.float64)
     true = np.asarray(contributions, dtype=np.float64)

@@ -114,11 +114,25 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
 
     Parameters
     ----------
-    explanation : of one target, at least 30 rows; hundreds make the result sharp. Numbers as outputs are read as low
-        or high, split at their median.
-    X : more rows to learn from, as many as you like; each costs one query. By default up to 1,000 rows that the
-        explainer was fitted on. Rows that are explained are left out.
-    tolerance : the least difference in accuracy that counts.
+    explanation : Explanation
+        Of one target, at least 30 rows; hundreds make the result sharp. Numbers as outputs are read as low or high,
+        split at their median.
+    X : optional
+        More rows to learn from; each costs one query. Default up to 1,000 rows that the explainer was fitted on. Rows
+        that are explained are left out.
+    tolerance : float, default 0.1
+        The least difference in accuracy that counts.
+    random_state : int, default 0
+        Seed of the networks and their masks.
+
+    Returns
+    -------
+    Leakage
+
+    Raises
+    ------
+    InputError
+        If there are several targets, too few rows, or one value of the target only.
 
     Examples
     --------
@@ -147,9 +161,8 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
         evaluator = first.copy().train(learn, mask_of_another(own[learn]), MORE_STEPS, seed)
         joint = first.copy().train(learn, lambda index, _: own[index], MORE_STEPS, seed)
         shape = blind.copy().train(learn, lambda index, _: own[index], MORE_STEPS, seed)
-        log_p["evaluator"][fold_of == fold] = evaluator.log_probabilities(test, own[test])
-        log_p["joint"][fold_of == fold] = joint.log_probabilities(test, own[test])
-        log_p["shape"][fold_of == fold] = shape.log_probabilities(test, own[test])
+        for name, network in (("evaluator", evaluator), ("joint", joint), ("shape", shape)):
+            log_p[name][fold_of == fold] = network.log_probabilities(test, own[test])
     log_p["whole"] = first.log_probabilities(explained, np.ones((len(explained), own.shape[1]), dtype=bool))
     n_queries = 0 if source.black_box is None else source.black_box.n_queries - before
     return _compare(log_p, truth[explained], tolerance, n_queries)

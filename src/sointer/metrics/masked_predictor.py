@@ -41,7 +41,8 @@ class MaskedEvaluator:
     ----------
     n_steps : int
         Training steps of 32 images.
-    widths : channels of the U-Net at full size and after each halving
+    widths : sequence of int
+        Channels of the U-Net at full size and after each halving.
     random_state : int
 
     Examples
@@ -62,12 +63,22 @@ class MaskedEvaluator:
         self.batch_size = 32
 
     def fit(self, images: Any, outputs: ArrayLike) -> MaskedEvaluator:
-        """Learn from images and what the model predicts for them, whole.
+        """Learn from images and the model's outputs for them, unmasked.
 
         Parameters
         ----------
-        images : (n, channels, height, width)
-        outputs : (n, height, width) labels or probabilities
+        images : array (n, channels, height, width)
+        outputs : array (n, height, width) of labels or probabilities
+
+        Returns
+        -------
+        MaskedEvaluator
+            Itself.
+
+        Raises
+        ------
+        InputError
+            If outputs are not masks of the images.
         """
         pixels, labels = read_images(images, "images"), as_labels(np.asarray(outputs))
         if labels.shape != (len(pixels), *pixels.shape[2:]):
@@ -98,7 +109,17 @@ class MaskedEvaluator:
             schedule.step()
 
     def predict(self, images: Any, keep: NDArray[np.bool_]) -> NDArray[Any]:
-        """Labels (n, height, width) of images of which only `keep` (n, height, width) is visible."""
+        """Labels of images of which only `keep` is visible.
+
+        Parameters
+        ----------
+        images : array (n, channels, height, width)
+        keep : boolean array (n, height, width)
+
+        Returns
+        -------
+        array (n, height, width)
+        """
         pixels = read_images(images, "images")
         masks = keep.reshape(len(pixels), 1, *pixels.shape[2:])
         with torch.inference_mode():

@@ -12,6 +12,7 @@ from sointer._support import containers
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.explanation import Explanation
+from sointer.metrics.faithfulness import check_sizes
 from sointer.metrics.ground_truth import top_k
 
 KS = (10, 30, 100, 300)
@@ -21,10 +22,20 @@ KS = (10, 30, 100, 300)
 def pixel_scores(explanation: Explanation) -> NDArray[np.float32]:
     """The scores of an explanation of images as maps, the score of a patch or superpixel at each of its pixels.
 
+    Parameters
+    ----------
+    explanation : Explanation
+        Of images.
+
     Returns
     -------
     array (samples, height, width)
         What `swap_scores` and `r_precision` take; they rank the pixels of one patch or superpixel at random.
+
+    Raises
+    ------
+    InputError
+        If the explanation is of a table.
 
     Examples
     --------
@@ -59,14 +70,9 @@ def as_masks(pixels: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.bo
     return masks.reshape(-1, 1, *shape[2:])
 
 
-def check_sizes(ks: Sequence[int] | None, n_pixels: int) -> tuple[int, ...]:
-    """Sizes in rising order, each once."""
-    if ks is None:
-        return tuple(k for k in KS if k < n_pixels) or (1,)
-    sizes = sorted({check_positive_int(k, "each of ks") for k in ks})
-    if not sizes or sizes[-1] > n_pixels:
-        raise InputError(f"ks must be sizes from 1 to {n_pixels}, the number of pixels, got {list(ks)}.")
-    return tuple(sizes)
+def check_pixel_sizes(ks: Sequence[int] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Numbers of pixels of images (..., height, width) in rising order, each once."""
+    return check_sizes(ks, shape[-2] * shape[-1], default=KS, units="pixels")
 
 
 Model: TypeAlias = Callable[[NDArray[Any]], Any]

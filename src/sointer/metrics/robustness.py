@@ -18,7 +18,7 @@ from sointer.metrics.pixels import (
     as_masks,
     at_targets,
     best_pixels,
-    check_sizes,
+    check_pixel_sizes,
     read_images,
     read_targets,
 )
@@ -76,6 +76,11 @@ def noise_stability(
     -------
     NoiseStability
 
+    Raises
+    ------
+    InputError
+        If only one of model and targets is given, or the noise changes every label.
+
     Examples
     --------
     >>> from sointer.zoo import random_scenes
@@ -108,7 +113,21 @@ def noise_stability(
 def top_k_overlap(scores: ArrayLike, other: ArrayLike, k: int, *, random_state: int = 0) -> NDArray[np.float64]:
     """Share of each sample's k best features that are also among its k best by other scores: (n,), from 0 to 1.
 
-    Equal scores are ranked at random, in the same order on both sides.
+    Parameters
+    ----------
+    scores, other : arrays (samples, features), or maps (samples, height, width)
+    k : int
+    random_state : int, default 0
+        Seed of the order of equal scores, the same on both sides.
+
+    Returns
+    -------
+    array (samples,)
+
+    Raises
+    ------
+    InputError
+        If the shapes differ.
 
     Examples
     --------
@@ -254,7 +273,7 @@ def persuasion_credit(
     """
     images = read_images(X, "X")
     places = read_targets(targets, len(images))
-    sizes = check_sizes(ks, images.shape[2] * images.shape[3])
+    sizes = check_pixel_sizes(ks, images.shape)
     queried = TargetModel(model, batch_size)
     predicted = at_targets(queried.labels(images), places)
     wanted = None if opposite_values is None else np.asarray(opposite_values)

@@ -12,8 +12,27 @@ from scipy.special import stdtrit
 def iou(truth: npt.ArrayLike, prediction: npt.ArrayLike) -> float:
     """Intersection over union of masks, averaged over images.
 
-    Masks are (images, height, width), of booleans or of classes 0, 1, ... An image's own is the mean over its
-    classes but 0, the background, that are on either side; it is 1 where there are none.
+    That of an image is the mean over the classes, but 0, the background, that are on either side; it is 1 where there
+    are none.
+
+    Parameters
+    ----------
+    truth, prediction : arrays (images, height, width) of booleans or of classes 0, 1, ...
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or the values are not classes.
+
+    Examples
+    --------
+    >>> iou([[[1, 1], [0, 0]]], [[[1, 0], [0, 0]]])
+    0.5
     """
     expected, given = _as_masks(truth), _as_masks(prediction)
     if expected.shape != given.shape:
@@ -48,7 +67,28 @@ class MeanInterval(NamedTuple):
 
 
 def mean_interval(values: npt.ArrayLike, confidence: float = 0.95) -> MeanInterval:
-    """Mean and t-interval of one value per seed; from a single value the bounds are NaN."""
+    """Mean and t-interval of one value per seed.
+
+    Parameters
+    ----------
+    values : array (seeds,)
+    confidence : float, default 0.95
+
+    Returns
+    -------
+    MeanInterval
+        From a single value the bounds are NaN.
+
+    Raises
+    ------
+    ValueError
+        If there is no value, or confidence is not between 0 and 1.
+
+    Examples
+    --------
+    >>> mean_interval([0.9, 1.0, 0.8]).mean
+    0.9
+    """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or sample.size == 0:
         raise ValueError(f"give one value per seed, got shape {sample.shape}")

@@ -27,7 +27,7 @@ from sointer.metrics.pixels import (
     at_all_targets,
     at_targets,
     best_pixels,
-    check_sizes,
+    check_pixel_sizes,
     chunks,
     opposite_samples,
     read_images,
@@ -62,6 +62,11 @@ def fill_masked(images: ArrayLike, keep: ArrayLike, fill: Fill, mean_image: Arra
     -------
     array like `images`
         With the same dtype; whole numbers are rounded.
+
+    Raises
+    ------
+    InputError
+        If keep does not fit the images, or the fill is unknown.
 
     Examples
     --------
@@ -248,7 +253,7 @@ def swap_scores(
     if images.shape[1:] != others.shape[1:]:
         raise InputError(f"X and pool must have images of one shape, got {images.shape[1:]} and {others.shape[1:]}.")
     places = read_targets(targets, len(images))
-    sizes = check_sizes(ks, images.shape[2] * images.shape[3])
+    sizes = check_pixel_sizes(ks, images.shape)
     best = best_pixels(scores, images.shape, sizes[-1], random_state)
     queried = TargetModel(model, batch_size)
     predicted = at_targets(queried.labels(images), places)
@@ -302,19 +307,15 @@ class _Swaps:
     def inserted_and_deleted(self, k: int) -> tuple[Rows, Rows]:
         """Per sample, how often the label follows its selected pixels, and how often it is lost with them."""
 
-        def insert(z: NDArray[np.int64]) -> NDArray[np.bool_]:
-            mixed = self.model.at(
-                lambda batch: np.where(self._masks(batch, k), self.images[batch], self.pool[z[batch]]), self.targets
-            )
-            return np.asarray(mixed == self.labels)
+        def mixed(z: NDArray[np.int64], own_inside: bool) -> NDArray[Any]:
+            def images(batch: slice) -> NDArray[Any]:
+                own = self._masks(batch, k) == own_inside
+                return np.where(own, self.images[batch], self.pool[z[batch]])
 
-        def delete(z: NDArray[np.int64]) -> NDArray[np.bool_]:
-            mixed = self.model.at(
-                lambda batch: np.where(self._masks(batch, k), self.pool[z[batch]], self.images[batch]), self.targets
-            )
-            return np.asarray(mixed != self.labels)
+            return self.model.at(images, self.targets)
 
-        return self._mean_over_pairs(insert), self._mean_over_pairs(delete)
+        insert = self._mean_over_pairs(lambda z: np.asarray(mixed(z, True) == self.labels))
+        return insert, self._mean_over_pairs(lambda z: np.asarray(mixed(z, False) != self.labels))
 
     def filled(self, fill: Fill) -> OwnAndForeign:
         """What the model predicts where all but the selected pixels are filled in."""
