@@ -343,7 +343,9 @@ def test_masks_of_labels_probabilities_and_numbers_have_their_colours() -> None:
     }
     kinds = {name: explain(some_images(), 0, [5], masks=masks).source.outputs.kind for name, masks in cases.items()}
     assert kinds == {"words": "categorical", "shares": "probability", "numbers": "continuous"}
-    shown = {name: ImageView.of(explain(some_images(), 0, [5], masks=masks), 1).answer for name, masks in cases.items()}
+    shown = {
+        name: ImageView.of(explain(some_images(), 0, [5], masks=masks), 1).predicted for name, masks in cases.items()
+    }
     codes = np.searchsorted(["horse", "sky", "tree"], cases["words"][1])
     np.testing.assert_array_equal(shown["words"], label_colours(3)[codes])
     np.testing.assert_array_equal(shown["shares"], number_colours(cases["shares"][1], 0.0, 1.0))

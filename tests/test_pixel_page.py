@@ -34,7 +34,7 @@ def content(**changes: Any) -> PixelPageContent:
     selected[:, ::5, -1] = -1
     values: dict[str, Any] = {
         "images": rng.integers(0, 256, (3, 3, HEIGHT, WIDTH)),
-        "answers": np.array(["off", "on"])[rng.integers(0, 2, (3, HEIGHT, WIDTH))],
+        "outputs": np.array(["off", "on"])[rng.integers(0, 2, (3, HEIGHT, WIDTH))],
         "selected": selected,
         "confirmed": rng.random((3, n_pixels)) < 0.5,
         "names": ["first", HOSTILE, "third"],
@@ -64,8 +64,8 @@ def test_everything_can_be_unpacked_again() -> None:
         np.testing.assert_array_equal(np.where(selected == data["nothing"], -1, selected), some.selected[i])
         rgb = unpacked(data["images"][i], "u1").reshape(HEIGHT, WIDTH, 3)
         np.testing.assert_array_equal(rgb, some.images[i].transpose(1, 2, 0))
-        codes = unpacked(data["answers"][i], "u1").reshape(HEIGHT, WIDTH)
-        np.testing.assert_array_equal(np.array(data["labels"])[codes], some.answers[i])
+        codes = unpacked(data["outputs"][i], "u1").reshape(HEIGHT, WIDTH)
+        np.testing.assert_array_equal(np.array(data["labels"])[codes], some.outputs[i])
         assert some.confirmed is not None
         np.testing.assert_array_equal(unpacked(data["confirmed"][i], "u1"), some.confirmed[i])
     assert data["values"] is None
@@ -73,25 +73,25 @@ def test_everything_can_be_unpacked_again() -> None:
 
 
 def test_probabilities_are_steps_from_0_to_1_and_keep_their_values() -> None:
-    answers = np.linspace(0.2, 0.7, 3 * HEIGHT * WIDTH).reshape(3, HEIGHT, WIDTH)
-    data = packed(content(answers=answers))
+    outputs = np.linspace(0.2, 0.7, 3 * HEIGHT * WIDTH).reshape(3, HEIGHT, WIDTH)
+    data = packed(content(outputs=outputs))
     assert data["labels"] == ["0", "1"]
-    np.testing.assert_allclose(unpacked(data["values"][1], "<f4"), answers[1].ravel(), rtol=1e-6)
-    codes = unpacked(data["answers"][1], "u1")
-    np.testing.assert_allclose(codes / 255, answers[1].ravel(), atol=0.5 / 255 + 1e-9)
+    np.testing.assert_allclose(unpacked(data["values"][1], "<f4"), outputs[1].ravel(), rtol=1e-6)
+    codes = unpacked(data["outputs"][1], "u1")
+    np.testing.assert_allclose(codes / 255, outputs[1].ravel(), atol=0.5 / 255 + 1e-9)
     assert len(data["colours"]) == 256
 
 
 def test_other_numbers_are_steps_between_their_smallest_and_largest() -> None:
-    answers = np.linspace(-3.0, 5.0, 3 * HEIGHT * WIDTH).reshape(3, HEIGHT, WIDTH)
-    data = packed(content(answers=answers))
+    outputs = np.linspace(-3.0, 5.0, 3 * HEIGHT * WIDTH).reshape(3, HEIGHT, WIDTH)
+    data = packed(content(outputs=outputs))
     assert data["labels"] == ["-3", "5"]
-    codes = np.concatenate([unpacked(text, "u1") for text in data["answers"]])
+    codes = np.concatenate([unpacked(text, "u1") for text in data["outputs"]])
     assert (codes[0], codes[-1]) == (0, 255)
 
 
 @pytest.mark.parametrize(
-    ("answers", "labels"),
+    ("outputs", "labels"),
     [
         (np.tile([0, 1, 2, 2, 1, 0, 7], (3, HEIGHT, 1)), ["0", "1", "2", "7"]),
         (np.tile([0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0], (3, HEIGHT, 1)), ["0", "1"]),
@@ -99,15 +99,15 @@ def test_other_numbers_are_steps_between_their_smallest_and_largest() -> None:
         (np.full((3, HEIGHT, WIDTH), "all"), ["all"]),
     ],
 )
-def test_a_few_different_values_are_labels(answers: np.ndarray, labels: list[str]) -> None:
-    assert packed(content(answers=answers))["labels"] == labels
+def test_a_few_different_values_are_labels(outputs: np.ndarray, labels: list[str]) -> None:
+    assert packed(content(outputs=outputs))["labels"] == labels
 
 
 def test_twenty_images_with_fifty_pixels_for_each_of_1024_targets_stay_below_5_megabytes() -> None:
     rng = np.random.default_rng(0)
     some = PixelPageContent(
         images=rng.random((20, 3, 32, 32)),
-        answers=rng.integers(0, 2, (20, 32, 32)),
+        outputs=rng.integers(0, 2, (20, 32, 32)),
         selected=rng.integers(0, 1024, (20, 1024, 50)),
         names=[f"image {i}" for i in range(20)],
         title="large",
@@ -131,8 +131,8 @@ def test_what_users_give_is_escaped() -> None:
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("flat images", {"images": np.zeros((3, HEIGHT, WIDTH))}, r"images has shape \(3, 5, 7\).*channels, height"),
     ("NaN", {"images": np.full((3, 1, HEIGHT, WIDTH), np.nan)}, "expected finite numbers"),
-    ("small masks", {"answers": np.zeros((3, 5, 6))}, r"answers has shape \(3, 5, 6\), expected \(3, 5, 7\)"),
-    ("NaN masks", {"answers": np.full((3, HEIGHT, WIDTH), np.nan)}, "answers has NaN"),
+    ("small masks", {"outputs": np.zeros((3, 5, 6))}, r"outputs has shape \(3, 5, 6\), expected \(3, 5, 7\)"),
+    ("NaN masks", {"outputs": np.full((3, HEIGHT, WIDTH), np.nan)}, "outputs has NaN"),
     ("too few targets", {"selected": np.zeros((3, 34, 4), dtype=int)}, r"expected \(3, 35, k\)"),
     ("no k", {"selected": np.zeros((3, 35, 0), dtype=int)}, r"expected \(3, 35, k\)"),
     ("stride", {"stride": 2}, r"expected \(3, 12, k\).*3 x 4 targets at stride 2"),
@@ -295,7 +295,7 @@ def test_a_click_on_the_mask_lights_the_pixels_that_made_it_so(page: Page) -> No
         assert page.target == (row, column)
         assert len(page.lit) == n_lit
         assert page.lit == page.selected(0, row, column)
-        answer = str(page.content.answers[0, row, column])
+        answer = str(page.content.outputs[0, row, column])
         assert page.find("answer").text == f"The model predicts that pixel ({row}, {column}) is {answer}."
         assert page.content.confirmed is not None
         confirmed = page.content.confirmed[0, row * WIDTH + column]
@@ -444,9 +444,9 @@ def test_a_title_with_a_script_is_shown_as_text_and_never_runs(page: Page) -> No
 
 
 def test_numbers_are_told_as_numbers(driver: Any, tmp_path: Path) -> None:
-    answers = np.linspace(0.0, 1.0, 3 * HEIGHT * WIDTH).reshape(3, HEIGHT, WIDTH)
-    page = Page(driver, content(answers=answers), tmp_path / "page.html")
+    outputs = np.linspace(0.0, 1.0, 3 * HEIGHT * WIDTH).reshape(3, HEIGHT, WIDTH)
+    page = Page(driver, content(outputs=outputs), tmp_path / "page.html")
     page.point("mask", 4, 6, click=True)
-    assert page.state("answer") == f"{answers[0, 4, 6]:.3g}"
+    assert page.state("answer") == f"{outputs[0, 4, 6]:.3g}"
     assert page.find("legend").text == "0 to 1"
     assert driver.get_log("browser") == []

@@ -310,7 +310,7 @@ def test_a_budget_that_is_used_up_is_no_error(explainer: SOInter, X: np.ndarray,
     assert "The model was not queried" in page
 
 
-def test_half_of_the_questions_go_to_unusual_answers() -> None:
+def test_half_of_the_queries_go_to_unusual_values() -> None:
     rng = np.random.default_rng(0)
     codes = np.zeros(100, dtype=int)
     codes[[3, 50, 70]] = 1

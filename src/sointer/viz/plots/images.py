@@ -55,7 +55,7 @@ class ImageView:
     """Whether pixels were selected together, as patches or superpixels."""
     target: npt.NDArray[np.bool_]
     """(height, width): the pixel or region that is explained; nowhere, if outputs are not pixels."""
-    answer: Bytes | None
+    predicted: Bytes | None
     """The mask that the model predicts, in colours (height, width, 3), where it is known."""
 
     @classmethod
@@ -77,7 +77,7 @@ class ImageView:
             n_ranks=len(units),
             grouped=bool(members.sum() > len(units)),
             target=_target(source, int(explanation.target[row])).reshape(shape.size),
-            answer=_answer(source, row),
+            predicted=_predicted(source, row),
         )
 
     @property
@@ -131,20 +131,20 @@ def _target(source: Source, target: int) -> npt.NDArray[np.bool_]:
     return where
 
 
-def _answer(source: Source, row: int) -> Bytes | None:
+def _predicted(source: Source, row: int) -> Bytes | None:
     known, outputs = source.predicted, source.outputs
     if known is None or outputs.shape is None:
         return None
-    answer = known[row]
+    output = known[row]
     if outputs.kind == "probability":
-        colours = number_colours(answer, 0.0, 1.0)
+        colours = number_colours(output, 0.0, 1.0)
     elif outputs.kind == "continuous":
-        colours = number_colours(answer, float(known.min()), float(known.max()))
+        colours = number_colours(output, float(known.min()), float(known.max()))
     else:
         classes = outputs.label_sets[0]
         assert classes is not None
-        labels = classes.extend(column_labels(answer))
-        colours = label_colours(len(labels))[labels.encode(answer)]
+        labels = classes.extend(column_labels(output))
+        colours = label_colours(len(labels))[labels.encode(output)]
     return colours.reshape(*outputs.shape, 3)
 
 
@@ -257,7 +257,7 @@ def image(explanation: Explanation, row: int, ax: Axes | None = None) -> Any:
     if ax is not None:
         _draw_overlay(ax, view)
         return ax
-    panels = [_draw_overlay, _draw_rectangle] if view.answer is None else [_draw_overlay, _draw_answer, _draw_rectangle]
+    panels = [_draw_overlay, *([] if view.predicted is None else [_draw_predicted]), _draw_rectangle]
     axes = _make_panels(1, len(panels), PANEL_INCHES, view)
     for draw, panel in zip(panels, axes, strict=True):
         draw(panel, view)
@@ -318,9 +318,9 @@ def _draw_overlay(ax: Axes, view: ImageView) -> None:
     _finish(ax, view, view.title)
 
 
-def _draw_answer(ax: Axes, view: ImageView) -> None:
-    assert view.answer is not None
-    ax.imshow(view.answer, interpolation="nearest")
+def _draw_predicted(ax: Axes, view: ImageView) -> None:
+    assert view.predicted is not None
+    ax.imshow(view.predicted, interpolation="nearest")
     _finish(ax, view, "what the model predicts")
 
 

@@ -62,7 +62,7 @@ def targets_to_follow(explainer: Explainer, targets: list[int], paths: bool | in
 def follow(
     explainer: Explainer,
     X: Any,
-    answers: NDArray[Any] | Queried | None,
+    predictions: NDArray[Any] | Queried | None,
     target: int,
     codes: NDArray[Any],
     k: int | Literal["auto"],
@@ -71,7 +71,7 @@ def follow(
     found, counts = np.unique(codes, return_counts=True)
     usual = found[np.argmax(counts)]
     subset = np.sort(np.argsort(codes == usual, kind="stable")[:N_SAMPLES])
-    predicted = None if answers is None else answers[subset]
+    predicted = None if predictions is None else predictions[subset]
     explanation = explainer.explain(rows(X, subset), target, k=k, predicted=predicted, query=False)
     nothing = not (explanation.selected >= 0).any()
     if explanation.trace is None or isinstance(explanation.trace, NoPaths) or nothing:
@@ -139,16 +139,16 @@ def table_page(
     index = sample_indices(n_given, min(n_samples, fitting))
     X = rows(X, index)
     source = explainer._source(X, None if given.predicted is None else given.predicted[index])
-    answers = source.predicted
+    predictions = source.predicted
     queries_before = _n_queries(explainer)
-    if answers is None and can_query(explainer, len(index)):
-        answers = source.answers
+    if predictions is None and can_query(explainer, len(index)):
+        predictions = source.answers
     seen = X if source.texts is None else explainer.input_format_.decode(source.data)  # words are counted once only
-    predictions = Queried(answers) if answers is not None and source.predicted is None else answers
+    checked_predictions = Queried(predictions) if predictions is not None and source.predicted is None else predictions
     size = explainer.k if k is None else k
-    found = _explain_all(explainer, seen, predictions, chosen, size, n_shown, verify, paths)
+    found = _explain_all(explainer, seen, checked_predictions, chosen, size, n_shown, verify, paths)
     localities, locality = _localities(explainer, chosen, found.locality)
-    values, codes, numbers = _values(explainer, found.value, answers, chosen)
+    values, codes, numbers = _values(explainer, found.value, predictions, chosen)
     words = UnitValues(source)
     shown_of_sample = [np.unique(found.selected[:, i]) for i in range(len(index))]
     far = np.flatnonzero(explainer._distance_of(source.data) > 1).tolist()
@@ -160,7 +160,7 @@ def table_page(
         k=size,
         n_given=n_given,
         too_many=len(index) < min(n_samples, n_given),
-        has_predictions=answers is not None,
+        has_predictions=predictions is not None,
         n_queries=_n_queries(explainer) - queries_before,
         n_followed=len(found.paths),
         n_far=len(far),
@@ -194,7 +194,7 @@ def table_page(
         interactions=getattr(explainer, "output_interactions_", None),
         paths=found.paths,
         far=far,
-        is_expected=answers is None,
+        is_expected=predictions is None,
         kinds=[explainer.outputs_.kinds[t] for t in chosen],
         needed=found.needed,
         effects=found.effects,
@@ -243,7 +243,7 @@ def _quality(explainer: Explainer, targets: list[int]) -> list[tuple[float, floa
 def _explain_all(
     explainer: Explainer,
     X: Any,
-    answers: NDArray[Any] | Queried | None,
+    predictions: NDArray[Any] | Queried | None,
     targets: list[int],
     size: int | Literal["auto"],
     n_shown: int,
@@ -252,7 +252,7 @@ def _explain_all(
 ) -> Findings:
     n_samples, n_targets = n_rows(X), len(targets)
     n_draws = N_DRAWS if explainer.removal_.is_random else 1
-    most = verification_budget(explainer, 0, verify, n_samples * n_targets * n_draws) if answers is not None else 0
+    most = verification_budget(explainer, 0, verify, n_samples * n_targets * n_draws) if predictions is not None else 0
     n_queried = min(n_samples, most // (n_targets * n_draws))
     followed = targets_to_follow(explainer, targets, paths)
     rng = np.random.default_rng(0)
@@ -269,8 +269,8 @@ def _explain_all(
     progress.stage("report: explaining every target", n_targets + len(followed))
     try:
         for i, target in enumerate(targets):
-            # Where there are no answers, the model is missing or its budget too small.
-            explanation = explainer.explain(X, target, k=size, predicted=answers, query=False)
+            # Without predictions, the model is missing or its budget too small.
+            explanation = explainer.explain(X, target, k=size, predicted=predictions, query=False)
             value[i] = explanation.value
             width = min(explanation.selected.shape[1], n_shown)
             selected[i, :, :width] = explanation.selected[:, :width]
@@ -294,7 +294,7 @@ def _explain_all(
             )
             progress.step()
             if target in followed:
-                found = follow(explainer, X, answers, target, groups, size)
+                found = follow(explainer, X, predictions, target, groups, size)
                 followed_paths |= {} if found is None else {i: found}
                 progress.step()
     finally:
@@ -330,7 +330,7 @@ def _grouped(explainer: Explainer, target: int, value: NDArray[Any]) -> NDArray[
 
 
 def _values(
-    explainer: Explainer, explained: NDArray[Any], answers: NDArray[Any] | None, targets: list[int]
+    explainer: Explainer, explained: NDArray[Any], predictions: NDArray[Any] | None, targets: list[int]
 ) -> tuple[list[str], NDArray[np.int64], NDArray[np.float64] | None]:
     """The names of values, which of them each target and sample has, and the numbers behind them."""
     groups = np.stack([_grouped(explainer, target, row) for target, row in zip(targets, explained, strict=True)])
@@ -340,7 +340,7 @@ def _values(
     codes = np.array([[number_of[str(one)] for one in row] for row in groups], dtype=np.int64)
     numbers = np.full(groups.shape, np.nan)
     for i, target in enumerate(targets):
-        if outputs.graded[target] and (answers is not None or outputs.kinds[target] == "continuous"):
+        if outputs.graded[target] and (predictions is not None or outputs.kinds[target] == "continuous"):
             numbers[i] = explained[i].astype(np.float64)
     return names, codes, None if np.isnan(numbers).all() else numbers
 

@@ -30,7 +30,7 @@ MAX_UNITS = 65535
 
 def check_pixel_page(content: PixelPageContent) -> None:
     """Raise an InputError that names what does not fit."""
-    images, answers, selected = content.images, content.answers, content.selected
+    images, outputs, selected = content.images, content.outputs, content.selected
     if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "biuf" or not np.isfinite(images).all():
         raise InputError(
             f"images has shape {images.shape} and dtype {images.dtype}, expected finite numbers (n, channels, height, "
@@ -38,14 +38,14 @@ def check_pixel_page(content: PixelPageContent) -> None:
         )
     check_positive_int(content.stride, "stride")
     n, _, height, width = images.shape
-    if answers.shape != (n, height, width):
+    if outputs.shape != (n, height, width):
         raise InputError(
-            f"answers has shape {answers.shape}, expected {(n, height, width)}: one value for each pixel of images."
+            f"outputs has shape {outputs.shape}, expected {(n, height, width)}: one value for each pixel of images."
         )
-    if answers.dtype.kind == "f" and not np.isfinite(answers).all():
-        raise InputError("answers has NaN or infinite values, expected finite ones; check the model's masks.")
-    if answers.dtype.kind not in "biuf" and len(np.unique(answers.astype(str))) > 256:
-        raise InputError("answers has more than 256 labels, expected at most 256; join rare ones.")
+    if outputs.dtype.kind == "f" and not np.isfinite(outputs).all():
+        raise InputError("outputs has NaN or infinite values, expected finite ones; check the model's masks.")
+    if outputs.dtype.kind not in "biuf" and len(np.unique(outputs.astype(str))) > 256:
+        raise InputError("outputs has more than 256 labels, expected at most 256; join rare ones.")
     rows, columns = content.grid
     if selected.ndim != 3 or selected.shape[:2] != (n, rows * columns) or selected.shape[2] == 0:
         raise InputError(
@@ -98,7 +98,7 @@ class PixelPageContent:
 
     images: npt.NDArray[Any]
     """(n, channels, height, width)"""
-    answers: npt.NDArray[Any]
+    outputs: npt.NDArray[Any]
     """(n, height, width) labels, probabilities or numbers."""
     selected: npt.NDArray[np.integer[Any]]
     """(n, targets, k) pixel numbers row * width + column, best first; -1 for none."""
@@ -159,7 +159,7 @@ def _data(content: PixelPageContent) -> dict[str, Any]:
         "green": list(SELECTED),
         "red": list(TARGET),
         "images": _pack(to_rgb(content.images), "u1"),
-        **_answers(content),
+        **_outputs(content),
         "selected": _pack(selected, "<u2"),
         "units": None if content.units is None else _pack(content.units, "<u2"),
         "confirmed": None if content.confirmed is None else _pack(content.confirmed, "u1"),
@@ -167,10 +167,10 @@ def _data(content: PixelPageContent) -> dict[str, Any]:
     }
 
 
-def _answers(content: PixelPageContent) -> dict[str, Any]:
+def _outputs(content: PixelPageContent) -> dict[str, Any]:
     """The masks as codes with a colour each, and what the codes mean: labels, or steps between two numbers."""
-    answers = np.asarray(content.answers)
-    flat = answers.reshape(-1)
+    outputs = np.asarray(content.outputs)
+    flat = outputs.reshape(-1)
     labels = column_labels(flat)
     most = MAX_FLOAT_LABELS if flat.dtype.kind == "f" else MAX_LABELS
     if len(labels) <= most:
@@ -184,9 +184,9 @@ def _answers(content: PixelPageContent) -> dict[str, Any]:
             low, high = float(numbers.min()), float(numbers.max())
         codes = np.rint((N_STEPS - 1) * (numbers - low) / (high - low))
         words = [f"{low:.3g}", f"{high:.3g}"]
-        colours, values = number_colours(np.linspace(0, 1, N_STEPS), 0.0, 1.0), _pack(answers, "<f4")
+        colours, values = number_colours(np.linspace(0, 1, N_STEPS), 0.0, 1.0), _pack(outputs, "<f4")
     return {
-        "answers": _pack(codes.reshape(answers.shape), "u1"),
+        "outputs": _pack(codes.reshape(outputs.shape), "u1"),
         "labels": words,
         "colours": colours.tolist(),
         "values": values,
@@ -253,7 +253,7 @@ def image_page(
         known.append(np.concatenate([part[2] for part in parts]))
     content = PixelPageContent(
         images=image.unflatten(rows),
-        answers=shown.answers.reshape(-1, *image.size),
+        outputs=shown.answers.reshape(-1, *image.size),
         selected=np.stack(selected),
         names=[f"image {i}" for i in range(len(rows))] if sample_names is None else list(sample_names)[: len(rows)],
         title=title,
@@ -282,7 +282,7 @@ def _batches(targets: list[tuple[int, int]], image: ImageShape) -> list[list[tup
 def _explained(
     explainer: Explainer,
     one: Any,
-    answer: NDArray[Any],
+    output: NDArray[Any],
     targets: list[tuple[int, int]],
     k: int,
     verifies: bool,
@@ -291,7 +291,7 @@ def _explained(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     """What was selected for each target, whether the model confirms it, and whether anything could be learned of it."""
     many = explainer.input_format_.rows(one, np.zeros(len(targets), dtype=np.int64))
-    predicted = Queried(np.repeat(answer, len(targets), axis=0))  # what was given was checked before
+    predicted = Queried(np.repeat(output, len(targets), axis=0))  # what was given was checked before
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoOppositeWarning)  # the page marks every such pixel
         explanation = explainer.explain(many, np.array(targets), k=k, predicted=predicted)

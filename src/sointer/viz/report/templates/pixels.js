@@ -34,7 +34,7 @@
     return paint(canvas, (pixel) => rgb.subarray(3 * pixel, 3 * pixel + 3));
   };
   const paintMask = (i) => {
-    const codes = unpack("answers", i, Uint8Array);
+    const codes = unpack("outputs", i, Uint8Array);
     return paint(document.createElement("canvas"), (pixel) => data.colours[codes[pixel]]);
   };
 
@@ -105,7 +105,7 @@
     const ranks = new Int32Array(height * width).fill(-1), lit = [];
     units.forEach((unit, rank) => members(i, unit).forEach((pixel) => { ranks[pixel] = rank; lit.push(pixel); }));
     const total = all.filter((unit) => unit !== nothing).length, pixel = row * width + column;
-    const code = unpack("answers", i, Uint8Array)[pixel];
+    const code = unpack("outputs", i, Uint8Array)[pixel];
     const answer = data.values ? unpack("values", i, Float32Array)[pixel].toPrecision(3) : data.labels[code];
     const confirmed = data.confirmed ? Boolean(unpack("confirmed", i, Uint8Array)[number]) : null;
     const known = data.known ? Boolean(unpack("known", i, Uint8Array)[number]) : true;
