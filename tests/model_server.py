@@ -40,7 +40,7 @@ class ModelServer:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.queries: list[str] = []
-        self.n_asked = 0
+        self.n_requests = 0
         self.n_at_once = 0
         self.most_at_once = 0
         self.slow = 0.0
@@ -88,8 +88,8 @@ class ModelServer:
         return app
 
     async def _answer(self, request: Request) -> Response:
-        self.n_asked += 1
-        number = self.n_asked
+        self.n_requests += 1
+        number = self.n_requests
         self.headers.append(dict(request.headers))
         self.queries.append(request.url.query)
         fault = self.fault(number)

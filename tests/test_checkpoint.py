@@ -34,16 +34,16 @@ def two_outputs(batch):
 
 
 class Model:
-    """Remembers what it was asked, and fails when it has been asked enough."""
+    """Records the rows queried, and fails when there are enough of them."""
 
     def __init__(self, reply=two_outputs, *, stops_after=None):
         self.reply, self.stops_after = reply, stops_after
-        self.asked = []
+        self.queried = []
 
     def __call__(self, batch):
-        if self.stops_after is not None and len(self.asked) + batch.shape[0] > self.stops_after:
+        if self.stops_after is not None and len(self.queried) + batch.shape[0] > self.stops_after:
             raise OSError("the connection was lost")
-        self.asked += row_keys(batch)
+        self.queried += row_keys(batch)
         return self.reply(batch)
 
 
@@ -70,7 +70,7 @@ def same(one, two, data=X):
 
 
 @functools.cache
-def n_asked() -> int:
+def n_queried() -> int:
     """How many rows a fit that nothing disturbed asks about: the budget, but for checks that are not needed."""
     n = fit(make(Model())).n_queries_
     assert 0.9 * N_QUERIES < n <= N_QUERIES
@@ -82,7 +82,7 @@ def peace():
     """A fit that nothing disturbed."""
     model = Model()
     explainer = fit(make(model))
-    return explainer, model.asked
+    return explainer, model.queried
 
 
 def stopped(directory, after, data=X, **changes):
@@ -94,16 +94,16 @@ def stopped(directory, after, data=X, **changes):
 
 
 def test_a_checkpoint_changes_nothing(peace, tmp_path):
-    explainer, asked = peace
+    explainer, queried = peace
     model = Model()
     kept = fit(make(model), checkpoint=tmp_path / "fit")
     assert same(explainer, kept)
-    assert model.asked == asked
-    assert (kept.n_queries_, kept.n_queries_replayed_) == (n_asked(), 0)
+    assert model.queried == queried
+    assert (kept.n_queries_, kept.n_queries_replayed_) == (n_queried(), 0)
 
 
 def test_a_fit_that_failed_goes_on_where_it_was(peace, tmp_path):
-    explainer, asked = peace
+    explainer, queried = peace
     first, second = Model(stops_after=60), Model(stops_after=70)
     for model in (first, second):
         with pytest.raises(BlackBoxError, match="connection was lost"):
@@ -111,10 +111,10 @@ def test_a_fit_that_failed_goes_on_where_it_was(peace, tmp_path):
     last = Model()
     kept = fit(make(last), checkpoint=tmp_path / "fit")
     assert same(explainer, kept)
-    assert sorted(first.asked + second.asked + last.asked) == sorted(asked)
-    assert kept.n_queries_ == len(last.asked) > 0
-    assert kept.n_queries_replayed_ == len(first.asked) + len(second.asked) > 60
-    assert Journal(tmp_path / "fit" / "journal.bin").n_known == n_asked()
+    assert sorted(first.queried + second.queried + last.queried) == sorted(queried)
+    assert kept.n_queries_ == len(last.queried) > 0
+    assert kept.n_queries_replayed_ == len(first.queried) + len(second.queried) > 60
+    assert Journal(tmp_path / "fit" / "journal.bin").n_known == n_queried()
 
 
 def test_a_finished_fit_is_not_done_again(peace, tmp_path):
@@ -122,15 +122,15 @@ def test_a_finished_fit_is_not_done_again(peace, tmp_path):
     model = Model(stops_after=0)
     again = fit(make(model), checkpoint=tmp_path / "fit")
     assert same(peace[0], again)
-    assert (again.n_queries_, again.n_queries_replayed_, model.asked) == (0, n_asked(), [])
+    assert (again.n_queries_, again.n_queries_replayed_, model.queried) == (0, n_queried(), [])
     model.stops_after = None
     assert again.explain(X[:3], target=1).verify().n_queries > 0  # it has its black box
     loaded = sointer.load(tmp_path / "fit" / "explainer")
-    assert loaded.n_queries_ == n_asked()
+    assert loaded.n_queries_ == n_queried()
 
 
 @pytest.mark.parametrize("damage", ["half saved", "damaged"])
-def test_a_finished_explainer_that_is_not_whole_is_made_again_from_the_answers(damage, peace, tmp_path):
+def test_a_finished_explainer_that_is_not_whole_is_made_again_from_the_outputs(damage, peace, tmp_path):
     fit(make(Model()), checkpoint=tmp_path / "fit")
     facts = tmp_path / "fit" / "explainer" / "explainer.json"
     if damage == "half saved":
@@ -142,25 +142,25 @@ def test_a_finished_explainer_that_is_not_whole_is_made_again_from_the_answers(d
     with pytest.warns(CheckpointWarning, match="fitted again") if damage == "damaged" else contextlib.nullcontext():
         again.fit(X, checkpoint=tmp_path / "fit")
     assert same(peace[0], again)
-    assert model.asked == []
-    assert sointer.load(facts.parent).n_queries_ == n_asked()
+    assert model.queried == []
+    assert sointer.load(facts.parent).n_queries_ == n_queried()
 
 
 def test_without_a_seed_the_first_one_is_kept(tmp_path):
     stopped(tmp_path / "fit", 90, random_state=None)
     model = Model()
     fit(make(model, random_state=None), checkpoint=tmp_path / "fit")
-    assert len(model.asked) <= n_asked() - 60  # another seed would ask other questions
+    assert len(model.queried) <= n_queried() - 60  # another seed would send other queries
     other = Model()
     fit(make(other, random_state=None), checkpoint=tmp_path / "other")
-    assert not set(other.asked) >= set(model.asked)
+    assert not set(other.queried) >= set(model.queried)
 
 
 def test_a_generator_counts_by_its_state(tmp_path):
     stopped(tmp_path / "fit", 90, random_state=np.random.default_rng(3))
     model = Model()
     fit(make(model, random_state=np.random.default_rng(3)), checkpoint=tmp_path / "fit")
-    assert len(model.asked) <= n_asked() - 60
+    assert len(model.queried) <= n_queried() - 60
     with pytest.raises(CheckpointError, match="random_state"):
         fit(make(Model(), random_state=np.random.default_rng(4)), checkpoint=tmp_path / "fit")
 
@@ -197,14 +197,14 @@ PAPER = {"preset": "paper", "interpreter": None, "training": TrainingConfig(n_ro
     ],
     ids=["frame", "csr", "mixed labels", "numbers", "masks", "paper"],
 )
-def test_all_kinds_of_questions_and_answers(data, reply, target, changes, tmp_path):
+def test_all_kinds_of_queries_and_outputs(data, reply, target, changes, tmp_path):
     plain, first, rest = Model(reply), Model(reply, stops_after=70), Model(reply)
     explainer = fit(make(plain, **changes), data)
     with pytest.raises(BlackBoxError, match="connection was lost"):
         fit(make(first, **changes), data, checkpoint=tmp_path / "fit")
     kept = fit(make(rest, **changes), data, checkpoint=tmp_path / "fit")
-    assert sorted(first.asked + rest.asked) == sorted(plain.asked)
-    assert len(first.asked) >= 48
+    assert sorted(first.queried + rest.queried) == sorted(plain.queried)
+    assert len(first.queried) >= 48
     one, two = explainer.explain(data, target), kept.explain(data, target)
     assert np.array_equal(one.scores, two.scores)
     assert list(one.value) == list(two.value)
@@ -227,14 +227,14 @@ def test_a_cache_and_a_budget_of_the_black_box_hold_as_without(tmp_path):
         run()
     second, run = attempt(None, checkpoint=tmp_path / "fit")
     assert same(explainer, run(), few)
-    assert sorted(first.asked + second.asked) == sorted(plain.asked)
+    assert sorted(first.queried + second.queried) == sorted(plain.queried)
     # In the same process, with what is left of the same budget.
     model, run = attempt(40, checkpoint=tmp_path / "same")
     with pytest.raises(BlackBoxError):
         run()
     model.stops_after = None
     assert same(explainer, run(), few)
-    assert len(model.asked) == len(plain.asked)
+    assert len(model.queried) == len(plain.queried)
 
 
 # --- another fit, another place ----------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_another_fit_is_refused(changes, data, words, tmp_path):
     model = Model()
     with pytest.raises(CheckpointError, match=f"another fit: .*{words}.*choose another directory"):
         fit(make(model, **changes), data, checkpoint=tmp_path / "fit")
-    assert model.asked == []
+    assert model.queried == []
 
 
 def test_what_decides_nothing_may_change(peace, tmp_path):
@@ -267,7 +267,7 @@ def test_what_decides_nothing_may_change(peace, tmp_path):
     box = BlackBox(model, batch_size=7)
     kept = fit(make(model, verbose=False).set_params(model=box), checkpoint=tmp_path / "fit")
     assert same(peace[0], kept)
-    assert len(model.asked) <= n_asked() - 60
+    assert len(model.queried) <= n_queried() - 60
 
 
 def test_places_that_are_no_checkpoint(tmp_path):
@@ -345,7 +345,7 @@ def test_a_full_disk_stops_the_fit_and_loses_nothing(peace, tmp_path):
     model = Model()
     kept = fit(make(model), checkpoint=tmp_path / "fit")
     assert same(peace[0], kept)
-    assert kept.n_queries_replayed_ + len(model.asked) == n_asked()
+    assert kept.n_queries_replayed_ + len(model.queried) == n_queried()
     assert kept.n_queries_replayed_ >= 32
 
 
@@ -353,7 +353,7 @@ def test_an_interrupt_leaves_no_finished_explainer(peace, tmp_path):
     done = threading.Event()
 
     def interrupts(batch):
-        if len(model.asked) > 100 and not done.is_set():
+        if len(model.queried) > 100 and not done.is_set():
             done.set()
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         return two_outputs(batch)
@@ -366,7 +366,7 @@ def test_an_interrupt_leaves_no_finished_explainer(peace, tmp_path):
     assert n_known >= 100
     rest = Model()
     assert same(peace[0], fit(make(rest), checkpoint=tmp_path / "fit"))
-    assert len(rest.asked) == n_asked() - n_known
+    assert len(rest.queried) == n_queried() - n_known
 
 
 @pytest.mark.skipif(not hasattr(os, "fork") or not Path("/proc/self/stat").exists(), reason="needs Linux")

@@ -1,4 +1,4 @@
-"""Batches spread over threads, processes and a real dask cluster: the same answers, and nothing lost."""
+"""Batches spread over threads, processes and a real dask cluster: the same outputs, and nothing lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X = np.random.default_rng(0).normal(size=(90, 3))
 
 
 def slow_model(X: Any, seconds: float = 0.0, log: Path | None = None) -> np.ndarray:
-    """Says for each row what it is, takes its time, and writes down which process answered how many rows."""
+    """Says for each row what it is, takes its time, and writes down which process computed how many rows."""
     dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
     time.sleep(seconds * len(dense))
     if log is not None:
@@ -39,7 +39,7 @@ EXPECTED = slow_model(X)
 
 
 def logged(log: Path) -> dict[int, int]:
-    """How many rows each process answered."""
+    """How many rows each process computed."""
     totals: dict[int, int] = {}
     for line in log.read_text().splitlines():
         pid, n = map(int, line.split())
@@ -64,7 +64,7 @@ def test_rows_per_batch_keep_all_workers_busy() -> None:
 
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix])
-def test_threads_give_the_same_answers_at_the_same_time(make: Any) -> None:
+def test_threads_give_the_same_outputs_at_the_same_time(make: Any) -> None:
     here = threading.Barrier(3, timeout=20)
 
     def meets(batch: Any) -> np.ndarray:
@@ -77,7 +77,7 @@ def test_threads_give_the_same_answers_at_the_same_time(make: Any) -> None:
     assert (box.n_queries, box.remaining, box.n_failures) == (90, 0, 0)
 
 
-def test_processes_give_the_same_answers(tmp_path: Path) -> None:
+def test_processes_give_the_same_outputs(tmp_path: Path) -> None:
     log = tmp_path / "log"
     box = BlackBox(partial(slow_model, seconds=0.002, log=log), n_jobs=2, batch_size=10, cache=True)
     np.testing.assert_array_equal(box(X), EXPECTED)
@@ -87,7 +87,7 @@ def test_processes_give_the_same_answers(tmp_path: Path) -> None:
     assert box.n_queries == 90
 
 
-def test_backends_that_give_all_answers_at_the_end() -> None:
+def test_backends_that_give_all_results_at_the_end() -> None:
     from joblib._parallel_backends import ThreadingBackend
 
     class AtTheEnd(ThreadingBackend):
@@ -151,7 +151,7 @@ def client() -> Iterator[Any]:
         yield client
 
 
-def test_a_cluster_gives_the_same_answers(client: Any, tmp_path: Path) -> None:
+def test_a_cluster_gives_the_same_outputs(client: Any, tmp_path: Path) -> None:
     log = tmp_path / "log"
     box = BlackBox(partial(slow_model, seconds=0.002, log=log), client=client, batch_size=20, query_budget=180)
     heard: list[int] = []
@@ -229,7 +229,7 @@ def test_models_elsewhere_are_reached_from_the_workers(client: Any, tmp_path: Pa
         box: BlackBox = HTTPBlackBox(url, client=client, batch_size=10)
         assert box(rows[:1]).shape == (1, 3)
         np.testing.assert_array_equal(box(rows), model(rows))
-    assert server.n_asked == 5
+    assert server.n_requests == 5
     truth = LinearRegression().fit(rows, rows[:, :2] @ np.ones((2, 3)))
     (tmp_path / "m.onnx").write_bytes(to_onnx(truth, rows[:1]).SerializeToString())
     box = ONNXBlackBox(tmp_path / "m.onnx", client=client, batch_size=10)

@@ -1,4 +1,4 @@
-"""Models that fail, hang, or answer nonsense now and then: asked again, counted, and given up in plain words."""
+"""Models that fail, hang, or return nonsense now and then: called again, counted, and given up in plain words."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_function_that_fails_now_and_then_survives() -> None:
     assert box.remaining == 0  # the budget counts each row once
 
 
-def test_a_function_that_never_answers_is_given_up() -> None:
+def test_a_function_that_never_returns_is_given_up() -> None:
     flaky = Flaky(*range(100))
     box = BlackBox(flaky, batch_size=20, query_budget=100)
     with pytest.raises(BlackBoxError, match=r"ConnectionError: the network was down\. .*It was tried 3 times") as info:
@@ -82,7 +82,7 @@ SPOILS = [
 
 
 @pytest.mark.parametrize("how", SPOILS)
-def test_nonsense_is_asked_again_only_from_a_model_that_answered_before(how: Callable[[np.ndarray], object]) -> None:
+def test_nonsense_is_retried_only_from_a_model_that_was_right_before(how: Callable[[np.ndarray], object]) -> None:
     box = BlackBox(Flaky(2, 4, how=how), batch_size=20)
     np.testing.assert_array_equal(box(X), model(X))
     assert counts(box) == (50, 2, 2, 30)
@@ -96,7 +96,7 @@ def test_nonsense_is_asked_again_only_from_a_model_that_answered_before(how: Cal
         later(X)
 
 
-def test_wrong_input_is_not_asked_twice() -> None:
+def test_wrong_input_is_not_sent_twice() -> None:
     n_calls = []
 
     def refuses(batch: np.ndarray) -> np.ndarray:
@@ -191,11 +191,11 @@ def test_eight_threads_and_one_flaky_model_with_a_cache() -> None:
     box = BlackBox(flaky, batch_size=5, cache=True, query_budget=len(X))
     with ThreadPoolExecutor(8) as pool:
         orders = [np.random.default_rng(i).permutation(len(X)) for i in range(40)]
-        answers = list(pool.map(lambda order: box(X[order]), orders))
-    for order, answer in zip(orders, answers, strict=True):
-        np.testing.assert_array_equal(answer, model(X[order]))
+        tables = list(pool.map(lambda order: box(X[order]), orders))
+    for order, table in zip(orders, tables, strict=True):
+        np.testing.assert_array_equal(table, model(X[order]))
     n_calls = len(seen)
-    assert box.n_queries == 50, "a row was asked about twice"
+    assert box.n_queries == 50, "a row was queried twice"
     assert box.n_cache_hits == 40 * 50 - 50
     assert box.n_failures == box.n_retries == n_calls - len(set(seen))
     assert box.remaining == 0
@@ -271,13 +271,13 @@ def test_a_fault_that_stays(server: ModelServer, fault: str, words: str) -> None
     assert counts(box) == (50, 3, 2, 100)
 
 
-def test_a_refusal_is_not_asked_again(server: ModelServer) -> None:
+def test_a_refusal_is_not_retried(server: ModelServer) -> None:
     for status, words in (("400", "failed on purpose"), ("401", "token in headers"), ("307", "final address")):
-        server.n_asked, server.fault = 0, lambda n, status=status: status
+        server.n_requests, server.fault = 0, lambda n, status=status: status
         box = HTTPBlackBox(server.url, n_jobs=None)
         with pytest.raises(BlackBoxError, match=f"status {status}.*{words}"):
             box(X)
-        assert (server.n_asked, box.n_retries) == (1, 0)
+        assert (server.n_requests, box.n_retries) == (1, 0)
 
 
 def test_the_server_says_when_to_come_back(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ def test_one_failure_in_a_hundred(server: ModelServer) -> None:
     box = HTTPBlackBox(server.url, batch_size=4)
     for _ in range(16):
         np.testing.assert_array_equal(box(X), model(X))
-    assert server.n_asked == 16 * 13 + 2
+    assert server.n_requests == 16 * 13 + 2
     assert counts(box) == (800, 2, 2, box.n_retried_rows)
 
 

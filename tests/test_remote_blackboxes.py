@@ -205,7 +205,7 @@ def _ask_in_a_fork(client: int) -> tuple[np.ndarray, bool]:
 def test_errors_say_what_is_wrong(server: ModelServer) -> None:
     with pytest.raises(BlackBoxError, match=r"status 404.*It has the models 'tags'"):
         HTTPBlackBox(server.url + "/v2/models/tag")(X)
-    assert server.n_asked == 0
+    assert server.n_requests == 0
     with pytest.raises(InputError, match=r"takes a tensor 'x' \[any, 4\] of float32, but X would give \[any, 3\]"):
         HTTPBlackBox(server.url, n_jobs=None)(X[:, :3])
     with pytest.raises(BlackBoxError, match=r"cannot be reached.*It was tried 2 times, for \d+\.\d s"):

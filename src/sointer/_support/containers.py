@@ -53,6 +53,19 @@ def tensor_to_numpy(X: Any) -> npt.NDArray[Any]:
     return array
 
 
+def dense(X: Any) -> npt.NDArray[Any]:
+    """Rows of any container as one dense array; strings, alone or beside numbers, as objects."""
+    if is_frame(X):
+        numbers = all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in X.dtypes)
+        return np.asarray(X.to_numpy() if numbers else X.astype(object).to_numpy())
+    if is_sparse(X):
+        return np.asarray(X.toarray())
+    if is_tensor(X):
+        return tensor_to_numpy(X)
+    array = np.asarray(X)
+    return array.astype(object) if array.dtype.kind in "US" else array
+
+
 def n_rows(X: Any) -> int:
     """How many rows any container holds."""
     shape = getattr(X, "shape", None)

@@ -49,35 +49,6 @@ def _read_umask() -> int:
 UMASK = _read_umask()
 
 
-def put(path: Path, content: bytes) -> None:
-    """Write a file under another name and rename it, so that `path` is never half written."""
-    handle, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(draft, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    """Have the names in a directory on the disk itself, where systems know how to."""
-    if os.name != "posix":
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass  # some file systems cannot, and the files themselves are safe
-    finally:
-        os.close(handle)
-
-
 class AtomicFile:
     """A new file beside `target`, put in its place by `commit`; without that it is removed at the end of the block."""
 
@@ -101,3 +72,27 @@ class AtomicFile:
 
     def __exit__(self, *_: object) -> None:
         self.path.unlink(missing_ok=True)
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file under another name and rename it, so that `path` is never half written."""
+    with AtomicFile(path) as draft:
+        with open(draft.path, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.commit()
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    """Have the names in a directory on the disk itself, where systems know how to."""
+    if os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass  # some file systems cannot, and the files themselves are safe
+    finally:
+        os.close(handle)

@@ -65,15 +65,6 @@ def flushes_denormals() -> bool:
     return float(smallest / 2) == 0.0
 
 
-def _after_fork() -> None:
-    global _lock, _n_inside
-    _lock, _n_inside = threading.Lock(), int(getattr(_here, "inside", False))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)  # of the threads, only the one that forked is there
-
-
 _seed_lock = threading.RLock()
 
 
@@ -88,10 +79,11 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _new_seed_lock() -> None:
-    global _seed_lock
-    _seed_lock = threading.RLock()
+def _after_fork() -> None:
+    """Of the threads, only the one that forked is there: locks that others held would never be released."""
+    global _lock, _seed_lock, _n_inside
+    _lock, _seed_lock, _n_inside = threading.Lock(), threading.RLock(), int(getattr(_here, "inside", False))
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_seed_lock)  # the thread that held it is not there any more
+    os.register_at_fork(after_in_child=_after_fork)

@@ -82,9 +82,11 @@ def resolve_targets(target: object, output_names: Sequence[str], n_rows: int) ->
     if isinstance(target, str) or not hasattr(target, "__len__"):
         return np.full(n_rows, _target_index(target, output_names), dtype=np.int64)
     if isinstance(target, (dict, set, frozenset, bytes)) or getattr(target, "ndim", 1) != 1:
+        shape = getattr(target, "shape", None)
+        note = f"of shape {tuple(shape)}" if shape is not None else repr(target)[:60]
         raise InputError(
             f"target must be one index or name, or a flat list with one per row, got {type(target).__name__} "
-            f"{_shape_note(target)}. Give a list of {n_rows} indices or names."
+            f"{note}. Give a list of {n_rows} indices or names."
         )
     each = list(target)  # type: ignore[call-overload]
     if len(each) != n_rows:
@@ -152,8 +154,3 @@ def _some(items: Sequence[Any], limit: int = 5) -> str:
     """The first few items in words, for messages."""
     shown = ", ".join(repr(item) for item in items[:limit])
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
-
-
-def _shape_note(value: object) -> str:
-    shape = getattr(value, "shape", None)
-    return f"of shape {tuple(shape)}" if shape is not None else repr(value)[:60]

@@ -16,9 +16,8 @@ from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.blackbox.budget import Budget
 from sointer.blackbox.cache import OutputCache
 from sointer.blackbox.call import CallResult, CallTimeout, OutputSchema, RetryPolicy, within
-from sointer.blackbox.masks import Size, check_same_shape
 from sointer.blackbox.parallel import CallSpec, DaskBackend, SerialBackend, make_backend, rows_per_batch
-from sointer.blackbox.replies import WRONG, ClassProbabilities, Soft, read_outputs, stack
+from sointer.blackbox.replies import ClassProbabilities, Size, Soft, check_same_shape, read_outputs, stack
 from sointer.errors import InputError, MethodWarning, SointerError
 
 Table = npt.NDArray[Any]
@@ -33,21 +32,39 @@ class BlackBox:
 
     Parameters
     ----------
-    predict : callable that takes rows in their owner's container and returns their outputs; for images (n, channels,
-        height, width) these may be masks (n, height, width), whose pixels become the outputs.
-    batch_size : most rows sent in one call of `predict`.
-    query_budget : most rows sent in all, or None for no limit.
-    cache : keep outputs by row and never query a row twice; only for deterministic models.
-    output_names : one name per output; a DataFrame of outputs brings its own.
-    retries : how often a batch is sent again when `predict` raises, hangs or, having returned valid outputs before,
-        returns something wrong; the waits between grow. Then the error is raised. A function that never returned
-        valid outputs is called again at most twice.
-    timeout : seconds after which a call counts as hung, or None to wait for ever. Python cannot stop such a call: it
-        is left behind, and the next one may run beside it.
-    n_jobs : calls at a time, through joblib: processes, or as set by `joblib.parallel_config` (-1: all processors).
-        None sends one batch after the other, in this thread.
-    client : a `dask.distributed.Client` whose workers make the calls.
+    predict : callable
+        Takes rows in the container that the caller gives and returns their outputs; for images (n, channels, height,
+        width) these may be masks (n, height, width), whose pixels become the outputs.
+    batch_size : int, default 1024
+        Maximum number of rows in one call of `predict`.
+    query_budget : int or None, default None
+        Maximum number of rows in all; None for no limit.
+    cache : bool, default False
+        Keep outputs by row and never query a row twice; only for deterministic models.
+    output_names : sequence of str or None, default None
+        One name per output; a DataFrame of outputs brings its own.
+    name : str or None, default None
+        Name of the model in messages; by default that of the function.
+    retries : int, default 5
+        How often a batch is sent again when `predict` raises, hangs or, having returned valid outputs before, returns
+        something wrong; the waits between grow. Then the error is raised. A function that never returned valid outputs
+        is called again at most twice.
+    timeout : float or None, default None
+        Seconds after which a call counts as hung; None to wait for ever. Python cannot stop such a call: it is left
+        behind, and the next one may run beside it.
+    n_jobs : int or None, default None
+        Calls at a time, through joblib: processes, or as set by `joblib.parallel_config` (-1: all processors). None
+        sends one batch after the other, in this thread.
+    client : dask.distributed.Client or None, default None
+        A cluster whose workers make the calls.
 
+    Raises
+    ------
+    InputError
+        If a parameter is wrong.
+
+    Notes
+    -----
     Counted are `n_queries`, rows sent (once each, however often they had to be sent again; the budget counts the
     same), `n_failures`, calls without valid outputs, `n_retries`, calls made again, and `n_retried_rows`, rows in them.
 
@@ -105,9 +122,26 @@ class BlackBox:
         self._lock = threading.RLock()
 
     def __call__(self, X: Any, *, on_answer: OnAnswer | None = None) -> Table:
-        """The outputs for every row of X: (n_rows, n_outputs). Nothing is sent if it is beyond the budget.
+        """Query the model.
 
-        `on_answer` is called with every batch as soon as its outputs arrive.
+        Parameters
+        ----------
+        X : array, DataFrame, sparse matrix, tensor or list
+            The rows.
+        on_answer : callable or None, default None
+            Called with the indices and the outputs of every batch as soon as they arrive.
+
+        Returns
+        -------
+        array of shape (n_rows, n_outputs)
+            The outputs of every row.
+
+        Raises
+        ------
+        QueryBudgetExceeded
+            If X has more rows than the budget allows; nothing is sent then.
+        BlackBoxError
+            If the model failed, hung or returned something wrong, after all retries.
         """
         n = containers.n_rows(X)
         if n == 0:
@@ -264,31 +298,33 @@ class BlackBox:
     def _accept(self, result: CallResult, proba: ClassProbabilities | None) -> Table:
         """Count the calls, learn the format of the outputs from the first result, and return its table."""
         with self._lock:
-            self.n_failures += result.n_failures
-            self.n_retries += result.n_retries
-            self.n_retried_rows += result.n_retried_rows
-            if result.error is not None or result.table is None:
-                raise result.error or RuntimeError("a result without table or error")
+            n_again = result.n_calls - 1
+            self.n_failures += n_again + (result.error is not None)
+            self.n_retries += n_again
+            self.n_retried_rows += n_again * result.n_rows
+            if result.outputs is None:
+                raise result.error or RuntimeError("a result without outputs or error")
+            table, shape, names = result.outputs
             if self._confirmed:
-                n_columns = self.n_outputs if proba is None else proba.n_columns
-                if result.table.shape[1] != n_columns:  # sent before the first result was known
-                    read_outputs(result.table, len(result.table), n_columns)
-                check_same_shape(result.shape, self.output_shape, WRONG)
-                return result.table
-            outputs = result.table if proba is None else proba.most_probable(result.table)
+                n_columns = self._call_spec(proba).schema.n_outputs
+                if table.shape[1] != n_columns:  # sent before the first result was known
+                    read_outputs(table, len(table), n_columns)
+                check_same_shape(shape, self.output_shape)
+                return table
+            outputs = table if proba is None else proba.most_probable(table)
             n_outputs = outputs.shape[1]
             if self.output_names is not None and n_outputs != len(self.output_names):
                 raise InputError(
                     f"output_names holds {len(self.output_names)} names, but the model returned {n_outputs} "
                     "outputs. Give one name per output."
                 )
-            if self.output_names is None and result.names is not None:
-                self.output_names = check_unique_names(result.names, n_outputs, "The columns of the model's outputs")
+            if self.output_names is None and names is not None:
+                self.output_names = check_unique_names(names, n_outputs, "The columns of the model's outputs")
             self._confirmed = True
-            self.output_shape = result.shape
+            self.output_shape = shape
             self.n_outputs = n_outputs
             self._empty = outputs[:0].copy()
-        return result.table
+        return table
 
     # One object: copies of an explainer must not un-fit, duplicate or forget the count of the user's model.
     def __sklearn_clone__(self) -> BlackBox:

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,8 +15,7 @@ import numpy as np
 
 from sointer._support import containers
 from sointer._support.validation import check_positive_int
-from sointer.blackbox.masks import Size, check_same_shape, image_size
-from sointer.blackbox.replies import WRONG, Table, read_named_outputs
+from sointer.blackbox.replies import ModelOutputs, Size, check_same_shape, image_size, read_outputs
 from sointer.errors import BlackBoxError, InputError, SointerError
 
 Result = TypeVar("Result")
@@ -46,7 +46,7 @@ class RetryPolicy:
     first_wait: float = 0.05
     max_wait: float = 1.0
     at_first: int | None = None
-    """Maximum of retries before the first valid outputs, where a failure is likelier a mistake than an accident."""
+    """Maximum of `retries` before the first valid outputs, where a failure is likelier a mistake than an accident."""
 
     def __post_init__(self) -> None:
         check_positive_int(self.retries, "retries", minimum=0)
@@ -54,7 +54,7 @@ class RetryPolicy:
             check_seconds(self.timeout, "timeout")
 
     def tries(self, has_answered: bool) -> int:
-        """The maximum of calls in all."""
+        """The maximum number of calls."""
         short = not has_answered and self.at_first is not None
         return 1 + (min(self.retries, self.at_first or 0) if short else self.retries)
 
@@ -71,33 +71,39 @@ def check_seconds(value: object, what: str) -> float:
     return float(value)
 
 
-def within(seconds: float | None, call: Callable[[], Result]) -> Result:
-    """The result of `call`, or `CallTimeout` after so many seconds; the call itself cannot be stopped and is left."""
-    if seconds is None:
-        return call()
-    results: list[Result] = []
-    errors: list[BaseException] = []
-    # What the caller set for its own thread (numpy's and scikit-learn's settings) holds in the other one too.
+def with_callers_settings(function: Callable[[], Result]) -> Callable[[], Result]:
+    """The function, for another thread, with the settings of numpy and scikit-learn that hold in this one."""
     from sklearn import config_context, get_config
 
     context, settings = contextvars.copy_context(), get_config()
 
+    def run() -> Result:
+        with config_context(**settings):
+            return context.run(function)
+
+    return run
+
+
+def within(seconds: float | None, call: Callable[[], Result]) -> Result:
+    """The result of `call`, or `CallTimeout` after so many seconds; the call itself cannot be stopped and is left."""
+    if seconds is None:
+        return call()
+    future: Future[Result] = Future()
+    run = with_callers_settings(call)
+
     def work() -> None:
         try:
-            with config_context(**settings):
-                results.append(context.run(call))
+            future.set_result(run())
         except BaseException as exc:
-            errors.append(exc)
+            future.set_exception(exc)
 
     # A daemon: a call that hangs for ever must not keep the program from ending.
     thread = threading.Thread(target=work, name="sointer black box", daemon=True)
     thread.start()
     thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
+    if not future.done():
         raise CallTimeout(f"no result within {seconds:g} s")
-    return results[0]
+    return future.result()
 
 
 @dataclass(frozen=True)
@@ -112,15 +118,12 @@ class OutputSchema:
 
 @dataclass(frozen=True)
 class CallResult:
-    """The result of one batch: a checked table, or the error it ended with; and the calls it took."""
+    """The result of one batch: checked outputs, or the error it ended with; and the calls it took."""
 
-    table: Table | None = None
-    shape: Size | None = None
-    names: list[str] | None = None
-    error: SointerError | None = None
-    n_failures: int = 0
-    n_retries: int = 0
-    n_retried_rows: int = 0
+    outputs: ModelOutputs | None
+    error: SointerError | None
+    n_calls: int
+    n_rows: int
 
 
 def query_batch(
@@ -137,18 +140,22 @@ def query_batch(
         # A copy for every try: a model may write into its input before it fails.
         again = containers.rows(batch, everything) if n_calls < max_calls else batch
         try:
-            outputs = _call(predict, again, name, policy.timeout)
-            table, shape, names = _read(outputs, n_rows, image_size(batch), schema)
-            return CallResult(table, shape, names, None, n_calls - 1, n_calls - 1, (n_calls - 1) * n_rows)
-        except _Wrong as exc:
-            error = exc.error
-            if not schema.confirmed:
-                break
+            returned = _call(predict, again, name, policy.timeout)
         except TransientError as exc:
             error, at_least = exc, exc.wait
         except SointerError as exc:
             error = exc
             break
+        else:
+            try:
+                outputs = read_outputs(returned, n_rows, schema.n_outputs, image_size(batch))
+                if schema.confirmed:
+                    check_same_shape(outputs.shape, schema.shape)
+                return CallResult(outputs, None, n_calls, n_rows)
+            except BlackBoxError as exc:
+                error = exc
+                if not schema.confirmed:
+                    break
         if n_calls < max_calls:
             policy.sleep(n_calls, at_least)
     if isinstance(error, BlackBoxError) and (n_calls > 1 or isinstance(error, TransientError)):
@@ -156,14 +163,7 @@ def query_batch(
         final = BlackBoxError(f"{error} It was tried {tried}, for {time.monotonic() - started:.1f} s in all.")
         final.__cause__ = error.__cause__
         error = final
-    return CallResult(None, None, None, error, n_calls, n_calls - 1, (n_calls - 1) * n_rows)
-
-
-class _Wrong(Exception):
-    """The model returned something else than a table of outputs."""
-
-    def __init__(self, error: BlackBoxError) -> None:
-        self.error = error
+    return CallResult(None, error, n_calls, n_rows)
 
 
 def _call(predict: Callable[[Any], Any], batch: Any, name: str, timeout: float | None) -> Any:
@@ -182,15 +182,3 @@ def _call(predict: Callable[[Any], Any], batch: Any, name: str, timeout: float |
             f"{containers.describe(batch)}, expected to be what it was trained on. Call it yourself on such a batch "
             "to see why."
         ) from exc
-
-
-def _read(
-    outputs: Any, n_rows: int, size: Size | None, schema: OutputSchema
-) -> tuple[Table, Size | None, list[str] | None]:
-    try:
-        table, shape, names = read_named_outputs(outputs, n_rows, schema.n_outputs, size)
-        if schema.confirmed:
-            check_same_shape(shape, schema.shape, WRONG)
-    except BlackBoxError as exc:
-        raise _Wrong(exc) from None
-    return table, shape, names

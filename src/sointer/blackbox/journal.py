@@ -22,8 +22,7 @@ import numpy.typing as npt
 from sointer._support import containers
 from sointer._support.hashing import row_keys
 from sointer.blackbox.box import BlackBox
-from sointer.blackbox.masks import Size
-from sointer.blackbox.replies import stack
+from sointer.blackbox.replies import Size, stack
 from sointer.errors import CheckpointError
 
 try:
@@ -235,6 +234,7 @@ class Journal:
             replay.output_names = replay.output_names or self.names
             return table if self.size is None else table.reshape(len(table), *self.size)
 
+        n_workers = black_box._backend.n_workers()
         proba = black_box.class_probabilities
         if proba is not None:
             proba = replace(proba, predict=partial(predict, query=black_box.probabilities))
@@ -242,7 +242,8 @@ class Journal:
         setattr(predict, "declared_kind", black_box.declared_kind)  # noqa: B010
         replay = BlackBox(
             predict,
-            batch_size=_portion(black_box),
+            # A batch, or enough of them to keep all workers busy.
+            batch_size=black_box.batch_size * (1 if n_workers == 1 else n_workers * BATCHES_PER_WORKER),
             query_budget=n_allowed,
             cache=black_box.cache,
             output_names=black_box.output_names,
@@ -355,9 +356,3 @@ class Journal:
             f"{self._file.path} holds something else than this version of sointer writes. Choose another checkpoint, "
             "or delete that one."
         )
-
-
-def _portion(black_box: BlackBox) -> int:
-    """How many rows are sent on at once: a batch, or enough of them to keep all workers busy."""
-    n_workers = black_box._backend.n_workers()
-    return black_box.batch_size * (1 if n_workers == 1 else n_workers * BATCHES_PER_WORKER)

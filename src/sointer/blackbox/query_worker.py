@@ -6,7 +6,6 @@ there yet waits for them. So the speed of a black box changes how long a fit tak
 
 from __future__ import annotations
 
-import contextvars
 import threading
 import warnings
 from collections.abc import Callable
@@ -14,9 +13,8 @@ from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from sklearn import config_context, get_config
-
 from sointer._support.torch_state import as_outside
+from sointer.blackbox.call import with_callers_settings
 from sointer.errors import InterruptedFitWarning
 
 Result = TypeVar("Result")
@@ -36,7 +34,10 @@ class QueryWorker:
         """Put a query at the end of the queue; the future gets its result, or what it raised."""
         future: Future[Result] = Future()
         if self._thread is None and not self._stopped:
-            self._start()
+            # A daemon: a black box that hangs must not keep the process from ending.
+            run = with_callers_settings(self._run)
+            self._thread = threading.Thread(target=run, name="sointer-black-box", daemon=True)
+            self._thread.start()
         if self._thread is None:
             future.set_exception(self._failure)
         else:
@@ -64,20 +65,8 @@ class QueryWorker:
         if self._stopped:
             raise CancelledError("fit stopped before all rows of this query were sent")
 
-    def _start(self) -> None:
-        # What the caller set for its own thread (numpy's and scikit-learn's settings) holds in the other one too.
-        context, settings = contextvars.copy_context(), get_config()
-
-        def run() -> None:
-            as_outside()
-            with config_context(**settings):
-                self._run()
-
-        # A daemon: a black box that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=context.run, args=(run,), name="sointer-black-box", daemon=True)
-        self._thread.start()
-
     def _run(self) -> None:
+        as_outside()
         while (item := self._queue.get()) is not None:
             future, query = item
             if self._stopped:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
-from sointer.blackbox.masks import Size, flat_masks
 from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]
 WRONG = "Your function returned the wrong thing: "
+Size: TypeAlias = tuple[int, int]
+"""Height and width."""
+SLACK = 1e-3
+"""Of class probabilities in half precision, whose sum is not quite 1."""
 
 
 class NamedTable(NamedTuple):
@@ -24,18 +27,24 @@ class NamedTable(NamedTuple):
     names: list[str]
 
 
-def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | None = None) -> Table:
-    """A model's outputs for `n_rows` rows as an array (n_rows, n_outputs); label dtypes are kept.
+class ModelOutputs(NamedTuple):
+    """Checked outputs: a table (n_rows, n_outputs), and their height and width if they were masks, and their names."""
+
+    table: Table
+    shape: Size | None
+    names: list[str] | None
+
+
+def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | None = None) -> ModelOutputs:
+    """A model's outputs for `n_rows` rows as a table, or BlackBoxError; label dtypes are kept.
 
     `size` is the height and width of the rows where they are images: the outputs may then be masks.
     """
-    return read_shaped_outputs(outputs, n_rows, n_outputs, size)[0]
-
-
-def read_shaped_outputs(
-    outputs: Any, n_rows: int, n_outputs: int | None, size: Size | None = None
-) -> tuple[Table, Size | None]:
-    """The same, and the height and width of the outputs if they were masks."""
+    names: list[str] | None = None
+    if isinstance(outputs, NamedTable):
+        outputs, names = outputs
+    elif containers.is_frame(outputs):
+        names = [str(label) for label in outputs.columns]
     table = _to_array(outputs)
     wanted = f"({n_rows}, {'n_outputs' if n_outputs is None else n_outputs})"
     got = containers.describe(outputs)
@@ -43,7 +52,7 @@ def read_shaped_outputs(
         got += f" (as an array: shape {table.shape})"
     shape = size if table.ndim > 2 else None
     if shape is not None:
-        table, n_outputs = flat_masks(table, n_rows, shape, got, WRONG), None  # the shape says how many there are
+        table, n_outputs = flat_masks(table, n_rows, shape, got), None  # the shape says how many there are
     if table.ndim == 1 and n_outputs in (None, 1) and len(table) == n_rows:
         table = table.reshape(-1, 1)
     if table.ndim != 2:
@@ -59,19 +68,7 @@ def read_shaped_outputs(
             "Return the same outputs, at least one, in the same order on every call."
         )
     _check_values(table, got)
-    return table, shape
-
-
-def read_named_outputs(
-    outputs: Any, n_rows: int, n_outputs: int | None, size: Size | None = None
-) -> tuple[Table, Size | None, list[str] | None]:
-    """The same, and the names of the outputs if they brought any."""
-    names: list[str] | None = None
-    if isinstance(outputs, NamedTable):
-        outputs, names = outputs
-    elif containers.is_frame(outputs):
-        names = [str(label) for label in outputs.columns]
-    return *read_shaped_outputs(outputs, n_rows, n_outputs, size), names
+    return ModelOutputs(table, shape, names)
 
 
 def stack(tables: list[Table]) -> Table:
@@ -159,6 +156,69 @@ def _shape_hint(table: Table, n_rows: int) -> str:
     if table.ndim > 2:
         return "Flatten the outputs of each row with outputs.reshape(len(outputs), -1)."
     return "Return one row of outputs for each row of input."
+
+
+def image_size(X: Any) -> Size | None:
+    """Height and width of images (n, channels, height, width); None for anything else."""
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    return (int(shape[2]), int(shape[3])) if len(shape) == 4 and not containers.is_sparse(X) else None
+
+
+def flat_masks(masks: Table, n_rows: int, size: Size, got: str) -> Table:
+    """Masks (n, height, width) or (n, 1, height, width) as a table (n, height x width).
+
+    Class probabilities (n, classes, height, width) become the probability of the second of two classes, and of more
+    than two the number of the most probable one.
+    """
+    height, width = size
+    if masks.ndim == 4 and masks.shape[1] > 1 and masks.shape[2:] == size and are_class_probabilities(masks):
+        masks = masks[:, 1] if masks.shape[1] == 2 else masks.argmax(axis=1)
+    expected = f"expected masks of shape ({n_rows}, {height}, {width}), one for each image"
+    if masks.ndim == 4 and masks.shape[1] == 1:
+        masks = masks[:, 0]
+    if masks.ndim != 3:
+        raise BlackBoxError(f"{WRONG}{got}, {expected}. {_axes_hint(masks, size)}")
+    if masks.shape[0] != n_rows:
+        raise BlackBoxError(f"{WRONG}{masks.shape[0]} masks ({got}) for {n_rows} images, {expected}.")
+    if masks.shape[1:] != size:
+        raise BlackBoxError(
+            f"{WRONG}masks of {masks.shape[1]} x {masks.shape[2]} pixels ({got}) for images of {height} x {width}, "
+            f"{expected}. Resize the masks to the images before you return them."
+        )
+    return masks.reshape(n_rows, -1)
+
+
+def are_class_probabilities(masks: Table) -> bool:
+    """Whether numbers (n, classes, ...) are at least 0 and add up to 1 over the classes."""
+    if not np.issubdtype(masks.dtype, np.floating):
+        return False
+    return bool((masks >= -SLACK).all() and (np.abs(masks.sum(axis=1) - 1) <= SLACK).all())
+
+
+def check_same_shape(shape: Size | None, known: Size | None) -> None:
+    """Refuse outputs that are laid out differently from those of earlier calls."""
+    if shape != known:
+        raise BlackBoxError(
+            f"{WRONG}{_in_words(shape)}, expected {_in_words(known)} as in earlier calls. "
+            "Return outputs of the same shape on every call."
+        )
+
+
+def _in_words(shape: Size | None) -> str:
+    return "a flat table of outputs" if shape is None else f"masks of {shape[0]} x {shape[1]} pixels"
+
+
+def _axes_hint(masks: Table, size: Size) -> str:
+    if masks.ndim == 4 and masks.shape[3] == 1 and masks.shape[1:3] == size:
+        return "Drop the last axis with outputs[..., 0]."
+    if masks.ndim == 4 and masks.shape[1:3] == size:
+        return "For one label per pixel take outputs.argmax(axis=3)."
+    if masks.ndim == 4:
+        return (
+            "Class scores that do not add up to 1 are not probabilities: return their softmax over axis 1 or, for one "
+            "label per pixel, the largest of them with outputs.argmax(axis=1)."
+        )
+    return "Return one label or number for each pixel."
 
 
 @dataclass(frozen=True, eq=False)

@@ -186,7 +186,7 @@ class ReadsModelAndData:
         if self.outputs_.kind == "probability":
             predicted = _of_second_class(predicted, self.n_outputs_)
         try:
-            table = read_outputs(predicted, n_rows, self.n_outputs_, shape)
+            table = read_outputs(predicted, n_rows, self.n_outputs_, shape).table
             self.outputs_.encode(table)
         except BlackBoxError as error:
             got = str(error).removeprefix(WRONG).split(". ")[0]

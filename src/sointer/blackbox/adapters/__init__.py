@@ -29,11 +29,33 @@ def as_black_box(
     n_jobs: int | None = None,
     client: Any = None,
 ) -> BlackBox:
-    """Wrap a fitted estimator, an `nn.Module` or a function X -> Y; a `BlackBox` is returned as it is.
+    """Make a `BlackBox` of a model of any make.
 
-    A string is the address of a model ("http://host:8000/v2/models/name") or the path of one ("model.onnx").
-    `method` is for estimators only: "predict", "predict_proba", or None for predict_proba where its most probable
-    labels are those that predict returns, else predict. Any other option left at None takes `BlackBox`'s default.
+    Parameters
+    ----------
+    model : estimator, nn.Module, callable, BlackBox, str or Path
+        A fitted estimator, a torch module or a function X -> Y. A `BlackBox` is returned as it is. A string is the
+        address of a model ("http://host:8000/v2/models/name") or the path of one ("model.onnx").
+    method : {"predict", "predict_proba"} or None, default None
+        For estimators only; None chooses predict_proba where its most probable labels are those that predict returns,
+        else predict.
+    batch_size, query_budget, cache, output_names, name, retries, timeout, n_jobs, client
+        As in `BlackBox`; None takes its default.
+
+    Returns
+    -------
+    BlackBox
+
+    Raises
+    ------
+    InputError
+        If `model` is none of these, or is not fitted, or an option does not go with it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_black_box(lambda X: X > 0, name="signs")(np.array([[1.0, -1.0]]))
+    array([[ True, False]])
     """
     given = {
         "batch_size": batch_size,

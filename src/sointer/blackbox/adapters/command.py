@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sointer._support.validation import check_positive_int
-from sointer.blackbox.adapters.connection import PerProcess, rows_and_columns, to_json
-from sointer.blackbox.box import BlackBox
+from sointer.blackbox.adapters.connection import ClosableBlackBox, PerProcess, rows_and_columns, to_json
 from sointer.blackbox.call import CallTimeout, TransientError, check_seconds, within
 from sointer.blackbox.replies import NamedTable
 from sointer.errors import InputError
@@ -25,7 +24,7 @@ MAX_QUOTE = 1000
 SECONDS_TO_END = 1.0
 
 
-class CommandBlackBox(BlackBox):
+class CommandBlackBox(ClosableBlackBox):
     """A program that is started once, then reads one line of JSON per batch and writes one, until its input ends.
 
     It reads `{"rows": [[...], ...], "columns": [...]}` (columns only for DataFrames; missing values are null) and
@@ -34,11 +33,21 @@ class CommandBlackBox(BlackBox):
 
     Parameters
     ----------
-    command : the program and its arguments, as a list; no shell is involved.
-    timeout : seconds for one batch, after which the program is ended.
-    retries : how often a batch is sent again.
-    max_reply_bytes : lines longer than this are refused.
-    options : other parameters of `BlackBox`. Copies in other processes start a program of their own.
+    command : list of str
+        The program and its arguments; no shell is involved.
+    timeout : float, default 60
+        Seconds for one batch, after which the program is ended.
+    retries : int, default 2
+        How often a batch is sent again.
+    max_reply_bytes : int, default 256 MiB
+        Longer lines are refused.
+    **options
+        Other parameters of `BlackBox`. Copies in other processes start a program of their own.
+
+    Raises
+    ------
+    InputError
+        If `command` is not a list of strings or, at the first query, cannot be started.
 
     Examples
     --------
@@ -67,16 +76,6 @@ class CommandBlackBox(BlackBox):
     def n_restarts(self) -> int:
         """How often the program had to be started again."""
         return self.predict.n_restarts  # type: ignore[attr-defined, no-any-return]
-
-    def close(self) -> None:
-        """End the program; it is started again when needed."""
-        self.predict.close()  # type: ignore[attr-defined]
-
-    def __enter__(self) -> CommandBlackBox:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class CommandPredict:
@@ -107,9 +106,9 @@ class CommandPredict:
 
     def close(self) -> str:
         """End the program; its exit code, if it had ended by itself, and the end of its error output."""
-        process, errors = self._program.take() or (None, None)
-        if process is None or errors is None:
+        if (program := self._program.take()) is None:
             return ""
+        process, errors = program
         code = process.poll()
         send = partial(os.killpg, process.pid) if os.name == "posix" else process.send_signal
         for number in (signal.SIGTERM, 9):
@@ -119,11 +118,11 @@ class CommandPredict:
                     process.wait(SECONDS_TO_END)
         with suppress(OSError, ValueError):
             process.stdin.close()
-        errors.seek(max(0, errors.seek(0, os.SEEK_END) - MAX_QUOTE))
-        words = " | ".join(errors.read(MAX_QUOTE).decode("utf-8", "replace").strip().splitlines())
-        return (f" It ended with code {code}." if code is not None else "") + (
-            f" Its last words: {words}." if words else ""
-        )
+        with errors:
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - MAX_QUOTE))
+            words = " | ".join(errors.read(MAX_QUOTE).decode("utf-8", "replace").strip().splitlines())
+        ended = "" if code is None else f" It ended with code {code}."
+        return ended + (f" Its last words: {words}." if words else "")
 
     def _start(self) -> tuple[Any, Any]:
         errors, pipe = tempfile.TemporaryFile(), subprocess.PIPE  # noqa: SIM115

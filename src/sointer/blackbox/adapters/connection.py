@@ -21,11 +21,12 @@ import numpy as np
 from sointer._support import containers
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.secrets import Secret, hidden_in_logs, hide
-from sointer.blackbox.adapters.torch import dense
+from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import TransientError, check_seconds
 from sointer.errors import BlackBoxError, InputError, SointerError, require_extra
 
 T = TypeVar("T")
+AnyBox = TypeVar("AnyBox", bound="ClosableBlackBox")
 
 
 class PerProcess(Generic[T]):
@@ -61,10 +62,24 @@ class PerProcess(Generic[T]):
         self.__init__(state["_make"])  # type: ignore[misc]
 
 
+class ClosableBlackBox(BlackBox):
+    """A black box whose `predict` has something open; also a context manager that closes it."""
+
+    def close(self) -> None:
+        """Close the connections, or end the program; they are opened or started again when needed."""
+        self.predict.close()  # type: ignore[attr-defined]
+
+    def __enter__(self: AnyBox) -> AnyBox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def rows_and_columns(X: Any) -> tuple[list[Any], list[str] | None]:
     """Rows as nested lists, missing numbers as None, and the names of the columns of a DataFrame."""
     columns = [str(column) for column in X.columns] if containers.is_frame(X) else None
-    table = dense(X)
+    table = containers.dense(X)
     rows: list[Any] = table.tolist()
     if table.dtype.kind == "f" and not np.isfinite(table).all():
         cells = table.astype(object)

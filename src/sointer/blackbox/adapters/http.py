@@ -6,36 +6,55 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from sointer.blackbox.adapters.connection import Connection, PerProcess
+from sointer.blackbox.adapters.connection import ClosableBlackBox, Connection, PerProcess
 from sointer.blackbox.adapters.protocols import MODEL_PATH, Invocations, OpenInference, model_names
 from sointer.blackbox.adapters.secrets import Secret
-from sointer.blackbox.box import BlackBox
 from sointer.errors import BlackBoxError, InputError
 
 PROTOCOLS = ("auto", "v2", "mlflow")
 
 
-class HTTPBlackBox(BlackBox):
+class HTTPBlackBox(ClosableBlackBox):
     """A model behind HTTP: the Open Inference Protocol v2 (Triton, KServe, MLServer), or MLflow's `/invocations`.
+
+    Nothing is sent before the first query.
 
     Parameters
     ----------
-    url : address of the model (`http://host:8000/v2/models/name`, `http://host:5000/invocations`) or of a server with
+    url : str
+        Address of the model (`http://host:8000/v2/models/name`, `http://host:5000/invocations`) or of a server with
         one model. User, password and query in it are sent, and never shown.
-    protocol : "v2", "mlflow", or "auto" to find out by the address or else by querying the server.
-    headers : sent with every request and held as secrets: no message, log, file or pickle shows them. Values are
-        strings, or `sointer.blackbox.adapters.secrets.Secret.from_environment(...)`, which workers can read too.
-    timeout : seconds for one request.
-    retries : how often a batch is sent again when the connection breaks, nothing comes in time, or the server
-        reports that it is busy (429) or has failed (5xx); after waits that grow from 0.2 to 30 s, or as long as the
-        server requests.
-    n_jobs : requests at a time, in threads.
-    verify : True, or the path of your own authority's certificates; TLS is always checked.
-    input_name, output_name : which tensor to fill and which to explain, where the model has several.
-    max_reply_bytes : replies larger than this are refused.
-    options : `batch_size`, `query_budget`, `cache`, `output_names`, `name` and `client` of `BlackBox`.
+    protocol : {"auto", "v2", "mlflow"}, default "auto"
+        "auto" finds out by the address or else by querying the server.
+    headers : mapping of str to str or Secret, or None, default None
+        Sent with every request and held as secrets: no message, log, file or pickle shows them. Values from
+        `sointer.blackbox.adapters.secrets.Secret.from_environment(...)` can be read by workers too.
+    timeout : float, default 30
+        Seconds for one request.
+    retries : int, default 5
+        How often a batch is sent again when the connection breaks, nothing comes in time, or the server reports that
+        it is busy (429) or has failed (5xx); after waits that grow from 0.2 to 30 s, or as long as the server requests.
+    n_jobs : int or None, default 4
+        Requests at a time, in threads.
+    verify : bool, str or Path, default True
+        True, or the path of your own authority's certificates; TLS is always checked.
+    input_name, output_name : str or None, default None
+        Which tensor to fill and which to explain, where the model has several.
+    max_reply_bytes : int, default 256 MiB
+        Larger replies are refused.
+    **options
+        `batch_size`, `query_budget`, `cache`, `output_names`, `name` and `client` of `BlackBox`.
 
-    Nothing is sent before the first query.
+    Raises
+    ------
+    InputError
+        If a parameter is wrong.
+
+    Examples
+    --------
+    >>> box = HTTPBlackBox("http://host:8000/v2/models/name", timeout=10)
+    >>> box
+    HTTPBlackBox(http://host:8000/v2/models/name, n_outputs=unknown, n_queries=0)
     """
 
     _first_wait, _longest_wait = 0.2, 30.0
@@ -63,16 +82,6 @@ class HTTPBlackBox(BlackBox):
         workers = {"client": options.pop("client")} if options.get("client") is not None else {"n_jobs": n_jobs}
         super().__init__(predict, retries=retries, **workers, **options)
 
-    def close(self) -> None:
-        """Close the connections; they are opened again when needed."""
-        self.predict.connection.close()  # type: ignore[attr-defined]
-
-    def __enter__(self) -> HTTPBlackBox:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 class HTTPPredict:
     """One request for each call; finds out which protocol the server speaks at the first one."""
@@ -84,6 +93,7 @@ class HTTPPredict:
         self.protocol = protocol
         self.input_name = input_name
         self.output_name = output_name
+        self.close = connection.close
         self._model = PerProcess(self._find)
 
     def __call__(self, X: Any) -> Any:
@@ -98,18 +108,13 @@ class HTTPPredict:
         if protocol == "auto":
             protocol = "mlflow" if path.endswith("/invocations") else self._spoken()
         if protocol == "v2":
-            return self._open_inference(named["model"] if named else self._only_model())
-        return self._invocations(path if path.endswith("/invocations") else path + "/invocations")
-
-    def _open_inference(self, path: str) -> OpenInference:
-        return OpenInference(self.connection, path, self.input_name, self.output_name)
-
-    def _invocations(self, path: str) -> Invocations:
+            path = named["model"] if named else self._only_model()
+            return OpenInference(self.connection, path, self.input_name, self.output_name)
         if self.input_name is not None:
             raise InputError(
                 f"input_name={self.input_name!r} was given, but MLflow's rows have no names. Leave it out."
             )
-        return Invocations(self.connection, path, self.output_name)
+        return Invocations(self.connection, path.removesuffix("/invocations") + "/invocations", self.output_name)
 
     def _spoken(self) -> str:
         """The protocol that the server speaks, judging by its own description."""

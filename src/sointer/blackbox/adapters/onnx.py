@@ -30,12 +30,27 @@ class ONNXBlackBox(BlackBox):
 
     Parameters
     ----------
-    path : the file.
-    input_name : which input to fill, where there are several; a DataFrame may have one column for each instead.
-    output_name : which output to explain. Of exported classifiers this is by default the label; of their
-        probabilities the positive class is taken.
-    providers : ONNX Runtime's execution providers; None for all that it has.
-    options : what else `BlackBox` takes. Copies in other processes read the file again.
+    path : str or path-like
+        The file.
+    input_name : str or None, default None
+        Which input to fill, where there are several; a DataFrame may have one column for each instead.
+    output_name : str or None, default None
+        Which output to explain. Of exported classifiers this is by default the label; of their probabilities the
+        positive class is taken.
+    providers : sequence of str or None, default None
+        ONNX Runtime's execution providers; None for all that it has.
+    **options
+        Other parameters of `BlackBox`. Copies in other processes read the file again.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be opened, or does not have such inputs and outputs.
+
+    Examples
+    --------
+    >>> ONNXBlackBox("model.onnx", output_name="label")  # doctest: +SKIP
+    ONNXBlackBox(model.onnx, n_outputs=unknown, n_queries=0)
     """
 
     def __init__(
@@ -76,7 +91,8 @@ class ONNXPredict:
 
     def __call__(self, X: Any) -> Any:
         """The model's outputs for the rows of X."""
-        tensors = input_tensors(X, self._free_rows(), self.input_name, self.who)
+        free = [TensorSpec(one.name, one.dtype, one.shape and (None, *one.shape[1:])) for one in self._inputs]
+        tensors = input_tensors(X, free, self.input_name, self.who)
         n_rows = containers.n_rows(X)
         n_fixed = next((spec.shape[0] for spec in self._inputs if spec.shape), None)
         parts = [self._run(tensors, index) for index in _portions(n_rows, n_fixed)]
@@ -99,9 +115,6 @@ class ONNXPredict:
                 "classes. Explain its labels instead: leave out output_name."
             )
         return np.column_stack([part[:, 1] for part in output])
-
-    def _free_rows(self) -> list[TensorSpec]:
-        return [TensorSpec(one.name, one.dtype, one.shape and (None, *one.shape[1:])) for one in self._inputs]
 
     def _wanted(self, outputs: Sequence[Any], output_name: str | None) -> list[str]:
         types = {output.name: output.type for output in outputs}

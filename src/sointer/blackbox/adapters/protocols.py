@@ -1,4 +1,4 @@
-"""MLflow's scoring server: rows to `/invocations`, predictions back."""
+"""What model servers speak: MLflow's `/invocations`, and the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from sointer._support import containers
 from sointer.blackbox.adapters.connection import Connection, PerProcess, rows_and_columns
-from sointer.blackbox.adapters.torch import Array, TensorSpec, dense, input_tensors, one_table
+from sointer.blackbox.adapters.torch import Array, TensorSpec, input_tensors, one_table
 from sointer.blackbox.call import TransientError
 from sointer.blackbox.replies import NamedTable
 from sointer.errors import BlackBoxError
@@ -94,8 +94,8 @@ class OpenInference:
             return input_tensors(X, inputs, self.input_name, self.who), False
         if containers.is_frame(X):
             columns = [str(column) for column in X.columns]
-            return {name: dense(X.iloc[:, [j]]) for j, name in enumerate(columns)}, True
-        return {DEFAULT_INPUT: dense(X)}, False
+            return {name: containers.dense(X.iloc[:, [j]]) for j, name in enumerate(columns)}, True
+        return {DEFAULT_INPUT: containers.dense(X)}, False
 
     def _metadata(self) -> list[TensorSpec]:
         """What the model takes; nothing if the server does not describe it."""

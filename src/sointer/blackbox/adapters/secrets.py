@@ -21,6 +21,11 @@ class Secret:
 
     One made by `from_environment` works in other processes too, if they have the variable.
 
+    Parameters
+    ----------
+    value : str or None
+        The string; None for one that is missing.
+
     Examples
     --------
     >>> secret = Secret("Bearer 1234")
@@ -37,13 +42,35 @@ class Secret:
 
     @classmethod
     def from_environment(cls, variable: str, prefix: str = "") -> Secret:
-        """The value of an environment variable, read when it is needed, after `prefix` (such as "Bearer ")."""
+        """The value of an environment variable, read when it is needed.
+
+        Parameters
+        ----------
+        variable : str
+            Name of the variable.
+        prefix : str, default ""
+            Put before the value, such as "Bearer ".
+
+        Returns
+        -------
+        Secret
+        """
         secret = cls(None)
         secret._variable, secret._prefix = variable, prefix
         return secret
 
     def reveal(self) -> str:
-        """The string itself."""
+        """The string itself.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        InputError
+            If the variable is not set, or the secret was left behind by a copy.
+        """
         if self._variable is not None:
             if self._variable not in os.environ:
                 raise InputError(f"the environment variable {self._variable} is not set; a secret was to come from it.")

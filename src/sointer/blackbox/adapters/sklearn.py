@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
-from sointer.blackbox.replies import ClassProbabilities, NamedTable, read_named_outputs
+from sointer.blackbox.replies import ClassProbabilities, NamedTable, read_outputs
 from sointer.errors import BlackBoxError, InputError
 
 METHODS = ("predict", "predict_proba")
@@ -259,7 +259,7 @@ class _Predicted(NamedTuple):
 
     @classmethod
     def of(cls, outputs: Any, n_rows: int) -> _Predicted:
-        table, _, names = read_named_outputs(outputs, n_rows, None)
+        table, _, names = read_outputs(outputs, n_rows, None)
         shape = getattr(outputs, "shape", None)
         return cls(table, names, len(np.shape(outputs) if shape is None else shape) == 1)
 

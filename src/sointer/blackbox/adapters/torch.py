@@ -1,4 +1,4 @@
-"""torch modules as functions X -> Y."""
+"""torch modules as functions X -> Y; and named tensors, as ONNX files and model servers take them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def input_tensors(X: Any, specs: Sequence[TensorSpec], input_name: str | None, w
             raise InputError(f"input_name={input_name!r} is none of the inputs of {who}: {_listed(specs)}.")
         specs = chosen or [TensorSpec(input_name)]
     if len(specs) == 1:
-        return {specs[0].name: _fitted(dense(X), specs[0], who)}
+        return {specs[0].name: _fitted(containers.dense(X), specs[0], who)}
     if not containers.is_frame(X):
         raise InputError(
             f"{who} has {len(specs)} inputs, {_listed(specs)}, but X is {containers.describe(X)}. Give a DataFrame "
@@ -137,20 +137,7 @@ def input_tensors(X: Any, specs: Sequence[TensorSpec], input_name: str | None, w
             f"The columns of X must be the inputs of {who}, {_listed(specs)}; missing are {missing}, not known are "
             f"{unknown}. Rename the columns, or drop those that are not known."
         )
-    return {spec.name: _fitted(dense(X.iloc[:, [columns.index(spec.name)]]), spec, who) for spec in specs}
-
-
-def dense(X: Any) -> Array:
-    """Rows of any container as one dense array; strings, alone or beside numbers, as objects."""
-    if containers.is_frame(X):
-        numbers = all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in X.dtypes)
-        return np.asarray(X.to_numpy() if numbers else X.astype(object).to_numpy())
-    if containers.is_sparse(X):
-        return np.asarray(X.toarray())
-    if containers.is_tensor(X):
-        return containers.tensor_to_numpy(X)
-    array = np.asarray(X)
-    return array.astype(object) if array.dtype.kind in "US" else array
+    return {spec.name: _fitted(containers.dense(X.iloc[:, [columns.index(spec.name)]]), spec, who) for spec in specs}
 
 
 def cast(array: Array, dtype: np.dtype[Any], what: str) -> Array:
