@@ -16,7 +16,7 @@ AUDITED = """
 import sys
 out = open(sys.argv[2], "a", buffering=1)
 sys.addaudithook(lambda event, _: out.write(event + "\\n") if event in sys.argv[3:] else None)
-from sointer.serve import run
+from sointer.apps.serve import run
 run(sys.argv[1], port=0)
 """
 STARTED = re.compile(r"open http://127\.0\.0\.1:(\d+)")
