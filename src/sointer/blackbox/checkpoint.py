@@ -92,8 +92,13 @@ class Checkpoint:
         return self.journal.replaying(black_box, metadata.get("n_allowed"))
 
     def _compare(self, kept: dict[str, Any], wanted: dict[str, Any]) -> None:
-        differences = [_difference(name, kept.get(name), value) for name, value in wanted.items()]
-        found = [difference for difference in differences if difference is not None]
+        found = [
+            f"{name} differ"
+            if DIGEST in f"{kept.get(name)} {value}"
+            else f"{name} was {kept.get(name)!r}, is {value!r}"
+            for name, value in wanted.items()
+            if kept.get(name) != value
+        ]
         if found:
             raise CheckpointError(
                 f"the checkpoint {self.directory} is of another fit: {'; '.join(found)}. Fit with what it was begun "
@@ -168,10 +173,3 @@ def _of_random_state(random_state: Any) -> Any:
     if isinstance(random_state, np.random.RandomState):
         return _digest(repr(random_state.get_state(legacy=False)).encode())
     return repr(random_state)
-
-
-def _difference(name: str, kept: Any, wanted: Any) -> str | None:
-    if kept == wanted:
-        return None
-    shown = [value for value in (kept, wanted) if DIGEST in str(value)]
-    return f"{name} differ" if shown else f"{name} was {kept!r}, is {wanted!r}"

@@ -294,20 +294,16 @@ def _secret_headers(headers: Mapping[str, str | Secret] | None, parts: SplitResu
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             raise InputError(f"headers must map names to values, got the name {name!r}. Write it as 'Authorization'.")
-        secret = value if isinstance(value, Secret) else Secret(value)
-        if not isinstance(value, (str, Secret)) or (isinstance(value, str) and not _is_printable(value)):
+        is_plain = isinstance(value, str) and value.isascii() and value.replace("\t", " ").isprintable()
+        if not is_plain and not isinstance(value, Secret):
             raise InputError(
                 f"headers[{name!r}] must be a string of printable ASCII characters in one line, or a Secret."
             )
-        secrets[name] = secret
+        secrets[name] = value if isinstance(value, Secret) else Secret(value)
     if parts.username is not None and not any(name.lower() == "authorization" for name in secrets):
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         secrets["Authorization"] = Secret("Basic " + base64.b64encode(pair.encode()).decode())
     return secrets
-
-
-def _is_printable(value: str) -> bool:
-    return all(" " <= letter <= "~" or letter == "\t" for letter in value)
 
 
 def _checked_verify(verify: object) -> str | None:
