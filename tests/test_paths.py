@@ -117,7 +117,7 @@ def test_a_copy_of_the_target_is_no_way_to_it(quick_nets):
     assert paths.indistinguishable == [["yes", "no"]]
     assert paths.outputs.tolist() == [[2, -1]] * 5
     assert np.isnan(paths.through[:, :, 1]).all()
-    assert f"cannot be told apart (one-to-one in all {paths.n_answers} answers about whole rows)" in repr(paths)
+    assert f"cannot be distinguished (one-to-one in all {paths.n_answers} answers about whole rows)" in repr(paths)
     assert paths.n_answers == len(explainer.training_codes_)
     assert set(paths.to_frame()["path"]) == {"direct", "other"}
 

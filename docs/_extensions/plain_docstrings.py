@@ -2,7 +2,7 @@
 
 import re
 
-SECTION = re.compile(r"^(Parameters|Examples)$")
+SECTION = re.compile(r"^(Parameters|Returns|Raises|Notes|Examples)$")
 ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (.*)$")
 PAGE = re.compile(r"\bdocs/([a-z-]+)\.md\b")
 
@@ -23,7 +23,7 @@ def rewrite(app, what, name, obj, options, lines):
         heading, entry = SECTION.match(line), ENTRY.match(line)
         if heading:
             section = heading[1]
-            made += [".. rubric:: Examples"] if section == "Examples" else []
+            made += [] if section == "Parameters" else [f".. rubric:: {section}"]
         elif section and line and set(line) == {"-"}:
             made.append("")
         elif entry and section == "Parameters":

@@ -169,11 +169,11 @@ class Paths:
 
     @property
     def warning(self) -> str:
-        """Which outputs cannot be told apart by the answers about whole rows, in words; empty if all can."""
+        """Which outputs cannot be distinguished by the outputs for unmasked samples, in words; empty if all can."""
         if not self.indistinguishable:
             return ""
         groups = "; ".join(", ".join(group) for group in self.indistinguishable)
-        return f"cannot be told apart (one-to-one in all {self.n_answers} answers about whole rows): {groups}"
+        return f"cannot be distinguished (one-to-one in all {self.n_answers} answers about whole rows): {groups}"
 
     def _repr_html_(self) -> str:
         from sointer.viz.plots.notebook import html_paths

@@ -168,7 +168,7 @@ class Quantiles:
 def _without_outliers(column: FloatArray) -> FloatArray:
     """Numbers drawn in to the fences: else a few that are a million times larger would be all that counts.
 
-    Where half of the numbers are equal there are no fences: what is usual and what is far cannot be told apart.
+    Where half of the numbers are equal there are no fences: typical and distant values cannot be distinguished.
     """
     low, high = np.quantile(column, [0.25, 0.75])
     return np.clip(column, low - FENCE * (high - low), high + FENCE * (high - low)) if high > low else column

@@ -252,7 +252,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         return ranking
 
     def _trace(self, source: Source, values: NDArray[Any]) -> Trace:
-        """What computes an explanation's paths, from explainers that know how outputs hang together."""
+        """What computes an explanation's paths, from explainers that know how outputs depend on each other."""
         return NoPaths(f"{type(self).__name__} explains every output on its own")
 
     def _allowed(self, source: Source) -> NDArray[np.bool_]:
@@ -288,15 +288,15 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         """Write a page (one HTML file that works offline) on which people can look around; returns its path.
 
         Of tables and texts: how good the explainer is, what decides each target, every sample's explanations, and how
-        outputs hang together. Of masks: a click on any pixel shows what made it so; of images with more than 1,024
-        pixels some rows and columns are left out.
+        outputs depend on each other. Of masks: a click on any pixel shows what made it so; of images with more than
+        1,024 pixels some rows and columns are left out.
 
         Parameters
         ----------
         X : samples to show; of more than n_samples, some are drawn at random (of images, the first). Fewer are shown
             where the file would exceed 5 MB.
-        targets : outputs to show, by name or number; all that fit was asked for, unless told.
-        k : how many features are shown, at most; the explainer's own unless told; if that is "auto", 10, of pixels 50.
+        targets : outputs to show, by name or number; default: all that were fitted.
+        k : how many features are shown, at most; default: the explainer's own; if that is "auto", 10, of pixels 50.
         predicted : the model's predictions for X; without it the model, if there is one, is queried once per sample.
         verify : how many questions the black box may be asked to confirm explanations: a number, True for as many as it
             takes, False for none; None for at most as many as fit asked.

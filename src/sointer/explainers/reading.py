@@ -35,7 +35,7 @@ N_IMAGES = 8
 
 
 class ReadsModelAndData:
-    """What an explainer is told about the model and the data, read by fit and by explain."""
+    """What an explainer knows about the model and the data, read by fit and by explain."""
 
     model: Any
     k: int | Literal["auto"]
@@ -235,7 +235,7 @@ def _of_second_class(predicted: Any, n_outputs: int) -> Any:
 
 
 def fitted_targets(targets: Any, outputs: Outputs) -> list[int]:
-    """The outputs that fit was asked to explain, by number; all of them if it was not told.
+    """The outputs that fit was asked to explain, by number; by default all of them.
 
     In masks, these are all pixels of the pixels, boxes, sets and masks that it was given.
     """

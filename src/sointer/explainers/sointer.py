@@ -64,7 +64,7 @@ class SOInter(Explainer):
     tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
     groups : features that stand or fall together, as {name: features}.
     query_budget : most rows sent to the black box during fit.
-    batch_size : most rows sent to the black box in one call (1024 unless told).
+    batch_size : most rows sent to the black box in one call (default 1024).
     random_state : a number gives the same explainer every time.
     verbose : show progress; None shows it on a terminal only.
     energy, interpreter, training : finer settings; print `explainer.config_` to see them all.
@@ -321,7 +321,7 @@ class SOInter(Explainer):
 
     def _trace(self, source: Source, values: NDArray[Any]) -> Trace:
         if self.input_format_.image is not None:
-            return NoPaths("paths between the pixels of a mask are not told apart")
+            return NoPaths("paths between the pixels of a mask are not distinguished")
         if not isinstance(self.energy_, VectorEnergy):
             return NoPaths("SOInter(structured=False) explains every output on its own")
         tracer = self._tracer

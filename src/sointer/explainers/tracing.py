@@ -222,7 +222,7 @@ class Tracer:
 
 
 def _held_together(outputs: list[int], twins: list[list[int]], n_outputs: int) -> Tensor:
-    """For each listed output, what is held with it: itself and those that cannot be told from it."""
+    """For each listed output, what is held with it: itself and those that cannot be distinguished from it."""
     held = torch.zeros(len(outputs), n_outputs, dtype=torch.bool)
     for place, output in enumerate(outputs):
         held[place, next((group for group in twins if output in group), [output])] = True

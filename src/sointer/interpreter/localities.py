@@ -227,8 +227,8 @@ class TargetData:
             for side in (counted & (at <= threshold), counted & (at > threshold))
         )
         # Where a unit seldom changes a label, that it did not on one side may be by chance.
-        told = np.maximum(rate_a * n_b, rate_b * n_a) >= MIN_CHANGES
-        asked = (n_a >= MIN_REDRAWS) & (n_b >= MIN_REDRAWS) & told & ((here > 0.02) | (there > 0.02))
+        enough = np.maximum(rate_a * n_b, rate_b * n_a) >= MIN_CHANGES
+        asked = (n_a >= MIN_REDRAWS) & (n_b >= MIN_REDRAWS) & enough & ((here > 0.02) | (there > 0.02))
         off_right = np.where(asked, b < OFF_BY_QUERIES * a, off_right)
         off_left = np.where(asked, a < OFF_BY_QUERIES * b, off_left)
         off = float(here[off_right].sum()), float(there[off_left].sum())

@@ -45,7 +45,7 @@ def reduced(source: Source, rows: Targets, keep_units: NDArray[np.bool_]) -> NDA
 
 @dataclass(frozen=True)
 class RowScorer:
-    """Scores of the features of rows by the paper's interpreter, which is told nothing but the row and its target."""
+    """Scores of the features of rows by the paper's interpreter, which sees nothing but the row and its target."""
 
     energy: Any
     interpreter: Any
@@ -144,15 +144,15 @@ class TableScorer(RowScorer):
         if known[rows].all() and not looks_at_outputs:
             return nothing, nothing
         answers = None if source.predicted is None else source.predicted[rows]
-        told = np.zeros(n, dtype=bool) if answers is None else source.outputs.knows(answers)
+        known = np.zeros(n, dtype=bool) if answers is None else source.outputs.knows(answers)
         codes = np.zeros((n, space.n_outputs), dtype=np.float32)
         encoded = np.zeros((n, space.n_columns))
-        if not told.all():
+        if not known.all():
             log_p = self.likelihood.log_marginals(self.energy, x)[:n]
             codes[:] = space.codes(log_p, source.outputs.graded).numpy()
             encoded[:] = (log_p.exp() @ space.label_columns).numpy()
-        if answers is not None and told.any():
-            encoded[told] = space.encode(torch.from_numpy(source.outputs.encode(answers[told]))).numpy()
+        if answers is not None and known.any():
+            encoded[known] = space.encode(torch.from_numpy(source.outputs.encode(answers[known]))).numpy()
         return codes, encoded
 
 

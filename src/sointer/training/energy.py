@@ -105,12 +105,12 @@ class EnergyTrainer:
         pairs = self.pairs
         x, codes, soft = pairs.points.take(batch), pairs.codes_of(batch), pairs.soft_of(batch)
         loss = self.likelihood.loss(self.energy, x, codes, soft).mean()
-        told = self.optimiser.step(loss, pace)
+        found = self.optimiser.step(loss, pace)
         # Interactions between features must be found before weak columns may be shrunk away.
         if self.config.input_sparsity and progress > SPARSITY_WARM_UP:
             amount = pace * self.config.learning_rate * self.config.input_sparsity
             shrink_columns(self.energy.input_weights, amount, self._owner)
-        return told
+        return found
 
     def _validate(self, round_name: str, training_loss: float) -> None:
         quality = self.held_out_quality(MOST_VALIDATED if self.n_done < self.n_steps else None)

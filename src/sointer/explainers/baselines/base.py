@@ -1,4 +1,4 @@
-"""What the baselines share: a fit that asks about whole rows only, and rankings whose ties are broken by lot."""
+"""What the baselines share: a fit that asks about whole rows only, and rankings whose ties are broken at random."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Baseline(Explainer):
     def _rank(
         self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source, n: int
     ) -> NDArray[np.int64]:
-        """Best first; equal scores in an order drawn by lot, the same for equal rows."""
+        """Best first; equal scores in random order, the same for equal rows."""
         ranking = np.full(scores.shape, -1, dtype=np.int64)
         for i, rng in enumerate(self._row_generators(source)):
             units = np.flatnonzero(allowed[i])

@@ -1,4 +1,4 @@
-"""L2X: learn to select the k features from which the black box's answer can be told."""
+"""L2X: learn to select the k features from which the model's output can be predicted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Networks(nn.Module):
         self.target_seen = nn.Embedding(n_outputs, hidden)
         self.selector_first = nn.Linear(n_columns, hidden)
         self.selector_rest = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, n_units))
-        self.target_told = nn.Embedding(n_outputs, 2 * hidden)
+        self.target_shift = nn.Embedding(n_outputs, 2 * hidden)
         self.predictor_first = nn.Linear(n_columns, 2 * hidden)
         self.predictor_rest = nn.Sequential(nn.ReLU(), nn.Linear(2 * hidden, 2 * hidden), nn.ReLU())
         self.heads = nn.Embedding(n_outputs, 2 * hidden * width)
@@ -80,7 +80,7 @@ class Networks(nn.Module):
     def predict(self, x: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
         """From rows with a mask over units to scores of the target's classes (rows, classes); numbers have two."""
         seen = x * mask[:, self.unit_of_column]
-        inner = self.predictor_rest(self.predictor_first(seen) + self.target_told(targets))
+        inner = self.predictor_rest(self.predictor_first(seen) + self.target_shift(targets))
         heads = self.heads(targets).view(len(x), inner.shape[1], -1)
         scores: Tensor = torch.einsum("rh,rhc->rc", inner, heads) + self.biases(targets)
         return scores.masked_fill(torch.arange(scores.shape[1]) >= self.n_classes[targets].unsqueeze(1), NEVER)

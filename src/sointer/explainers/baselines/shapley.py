@@ -156,7 +156,7 @@ class ShapleySampling(RowByRow):
     this finds relevant sets better than regressions do when removal is random. A row with more features
     than n_samples is walked in steps of several features, which share what they change.
 
-    Parameters are those of SOInter, with n_samples (1000 unless told), signed and n_jobs as in `RowByRow`.
+    Parameters are those of SOInter, with n_samples (default 1000), signed and n_jobs as in `RowByRow`.
 
     Examples
     --------
