@@ -21,7 +21,7 @@ from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_erro
 from sointer.apps.serve.response import Writer, as_json
 from sointer.apps.serve.rows import names_in_fit
 from sointer.apps.serve.security import SecurityMiddleware
-from sointer.apps.serve.worker import RequestQueue, Write
+from sointer.apps.serve.worker import Read, RequestQueue, Write
 from sointer.explainers.base import Explainer
 
 ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
@@ -183,7 +183,7 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
     return app
 
 
-async def answer(queue: RequestQueue, request: Request, read: Any) -> Response:
+async def answer(queue: RequestQueue, request: Request, read: Read) -> Response:
     """A reply, also where something went wrong."""
     try:
         return await queue.answer(request, read)

@@ -83,25 +83,19 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
     tensors = dict(_read(tensor) for tensor in inputs)
     if len(tensors) < len(inputs):
         raise InputError("inputs holds two tensors of the same name.")
-    if (
-        parameters.get("target") is None
-        and "target" in tensors
-        and "target" not in names_in_fit(explainer.input_format_)
-    ):
+    names = names_in_fit(explainer.input_format_)
+    if parameters.get("target") is None and "target" in tensors and "target" not in names:
         array = tensors.pop("target").ravel()
         target = array.tolist() if len(array) > 1 else array.tolist()[0] if len(array) else None
         parameters = {**parameters, "target": target}
     options = validate(Options, parameters)
     predicted = None
-    if "predicted" in tensors and "predicted" not in names_in_fit(explainer.input_format_):
+    if "predicted" in tensors and "predicted" not in names:
         predicted = tensors.pop("predicted")
         predicted = predicted.tolist() if predicted.dtype.kind == "O" else predicted
     X = _rows(explainer, tensors)
-    n_rows = containers.n_rows(X)
-    if not 1 <= n_rows <= limits.max_rows:
-        raise InputError(
-            f"inputs hold {n_rows:,} rows, expected 1 to {limits.max_rows:,}. Send them in several requests."
-        )
+    if not 1 <= (n_rows := containers.n_rows(X)) <= limits.max_rows:
+        raise InputError(f"inputs hold {n_rows:,} rows, expected 1 to {limits.max_rows:,}.")
     return make_request(explainer, X, options, predicted)
 
 
@@ -124,11 +118,9 @@ def write_infer(
     tensors = []
     for name, (datatype, n_axes, _) in OUTPUTS.items():
         if data[name] is not None and (not outputs or name in outputs):
-            tensor = _described(
-                name, WORDS if name == "value" and words else datatype, list(response.selected.shape[:n_axes])
-            )
-            tensor["data"] = data[name] if isinstance(data[name], list) else data[name].ravel().tolist()
-            tensors.append(tensor)
+            datatype, shape = WORDS if name == "value" and words else datatype, list(response.selected.shape[:n_axes])
+            cells = data[name] if isinstance(data[name], list) else data[name].ravel().tolist()
+            tensors.append({**_described(name, datatype, shape), "data": cells})
     return to_bytes({**reply, "outputs": tensors})
 
 
@@ -166,9 +158,7 @@ def _rows(explainer: Explainer, tensors: dict[str, NDArray[Any]]) -> Any:
         return array.ravel().tolist()
     if array.dtype.kind == "O":
         raise InputError("inputs: the tensor holds strings, expected numbers.")
-    if array.ndim == 1:
-        array = array[None, :]
-    return array
+    return array[None, :] if array.ndim == 1 else array
 
 
 def _read(tensor: dict[str, Any]) -> tuple[str, NDArray[Any]]:

@@ -23,6 +23,8 @@ from sointer.apps.serve.rows import MAX_NAME_LENGTH, hint, read_rows
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 from sointer.explainers.base import Explainer
 
+log = logging.getLogger("sointer.apps.serve")
+MAX_MESSAGE_LENGTH = 500
 ROWS_SCHEMA = {
     "description": "Records, columns with data, lists in the order of the features, or texts.",
     "oneOf": [
@@ -168,10 +170,9 @@ def _read_predicted(explainer: Explainer, predicted: Any, n_rows: int) -> Any:
 def _targets(explainer: Explainer, target: Any, n_rows: int) -> list[Any]:
     shape = explainer.outputs_.shape
     each = target if isinstance(target, list) else [target]
-    if any(isinstance(one, str) and len(one) > 10 * MAX_NAME_LENGTH for one in each):
-        longest = max((name for name in explainer.output_names_), key=len)
-        if len(longest) <= 10 * MAX_NAME_LENGTH:
-            raise InputError("target is very long, and no output is called like that.")
+    longest = max([10 * MAX_NAME_LENGTH, *map(len, explainer.output_names_)])
+    if any(isinstance(one, str) and len(one) > longest for one in each):
+        raise InputError("target is very long, and no output is called like that.")
     if shape is None:
         return [int(number) for number in explainer._resolve(target, n_rows).index]
     if target is None or not isinstance(target, list) or _is_pixel(target):
@@ -196,10 +197,6 @@ def _place(target: Any) -> Any:
             return tuple(slice(*span) for span in spans if span is not None)
         raise InputError('target: a box is {"rows": [from, to], "columns": [from, to]}, in whole numbers.')
     return target
-
-
-log = logging.getLogger("sointer.apps.serve")
-MAX_MESSAGE_LENGTH = 500
 
 
 def one_line(text: str) -> str:
@@ -284,12 +281,9 @@ def parse_json(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise HTTPException(400, f"The body is not JSON: {error}.") from None
     if not isinstance(content, dict):
-        raise HTTPException(422, f'The body is a JSON {_kind(content)}, expected an object such as {{"rows": [...]}}.')
+        kinds = {list: "array", str: "string", bool: "boolean", type(None): "null"}
+        kind = kinds.get(type(content), "number")
+        raise HTTPException(422, f'The body is a JSON {kind}, expected an object such as {{"rows": [...]}}.')
     if not all_finite:
         raise HTTPException(422, "The body holds NaN or infinite numbers, expected finite ones.")
     return content
-
-
-def _kind(value: Any) -> str:
-    kinds = {list: "array", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
-    return kinds[type(value)]

@@ -102,7 +102,7 @@ def serve_explainer(
     say(f"open http://{shown}:{listener.getsockname()[1]} (Ctrl-C stops)")
     if not loopback:
         say(
-            "warning: whoever reaches this machine can use it, unencrypted and without a password; put a proxy in front"
+            "warning: anyone who reaches this machine can use it, unencrypted, without a password; put a proxy in front"
         )
     with listener:
         Server(config, lambda: say(f"stopped; {_many(sum(app.state.replies.values()), 'request')} answered")).run(

@@ -23,6 +23,7 @@ MAX_BATCH_ROWS = 256
 """An explanation of so many rows takes hardly longer than of one."""
 Explain = Callable[[Sequence[ExplainRequest]], list[ExplainResponse]]
 Write = Callable[[ExplainRequest, ExplainResponse], bytes]
+Read = Callable[[dict[str, Any]], tuple[ExplainRequest, Write]]
 
 
 @dataclass(eq=False)
@@ -104,9 +105,6 @@ class Batches:
                 job.future.set_result(job.write(job.request, response))
             except BaseException as error:
                 job.future.set_exception(error)
-
-
-Read = Callable[[dict[str, Any]], tuple[ExplainRequest, Write]]
 
 
 class RequestQueue:
