@@ -27,7 +27,7 @@ SIZES = (1, 100, 10_000)
 N_BARE = 1024
 N_OUTPUTS = 16
 """Outputs for which a method that explains several at once is timed; more are scaled up."""
-MOST_ROWS, MOST_SECONDS, LONG = 100, 8.0, 60.0
+MAX_ROWS, MAX_SECONDS, LONG = 100, 8.0, 60.0
 """A method that asks about every row is timed until so many rows or seconds are reached; the first row, which pays for
 what is loaded and compiled when first used, counts only if it takes longer than the last of these."""
 
@@ -100,7 +100,7 @@ def explain_few(peer: Ours | Package, subject: Subject, box: Counted, quick: boo
     n = 1
     if cost["seconds"] < LONG:
         started, cost, n = time.perf_counter(), dict.fromkeys(cost, 0.0), 0
-        while n < (2 if quick else MOST_ROWS) and (time.perf_counter() - started < MOST_SECONDS or n == 0):
+        while n < (2 if quick else MAX_ROWS) and (time.perf_counter() - started < MAX_SECONDS or n == 0):
             n += 1
             now = spent(box, lambda n=n: one(n))
             cost = {name: cost[name] + now[name] for name in cost}

@@ -25,7 +25,7 @@ from apart import peak_gigabytes
 
 N_FEATURES, DENSITY, N_TAGS, WORDS_PER_TAG, K = 1000, 0.01, 8, 5, 10
 PART_ROWS = 50_000
-MOST_BYTES = 2e9
+MAX_BYTES = 2e9
 
 
 def sparse_rows(n_rows: int, seed: int) -> Any:
@@ -115,8 +115,8 @@ def main() -> None:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(facts, indent=1) + "\n")
     print(json.dumps(facts, indent=1))
-    if facts["peak_bytes"] > MOST_BYTES:
-        sys.exit(f"peak memory {facts['peak_bytes'] / 1e9:.2f} GB is above {MOST_BYTES / 1e9:.0f} GB")
+    if facts["peak_bytes"] > MAX_BYTES:
+        sys.exit(f"peak memory {facts['peak_bytes'] / 1e9:.2f} GB is above {MAX_BYTES / 1e9:.0f} GB")
 
 
 if __name__ == "__main__":

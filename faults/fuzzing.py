@@ -25,7 +25,7 @@ from study import Row
 from tables import sections, table
 
 LONGEST, LONGEST_WAIT = 5, 60  # seconds of processor time; and of waiting, so that a busy machine is no hang
-MOST_MEMORY = 2**30  # bytes that one case may ask for
+MAX_MEMORY = 2**30  # bytes that one case may ask for
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "pickle.find_class", "socket.connect")
 OUTCOMES = ("refused", "accepted", "crashes", "hangs", "memory", "executions")
 
@@ -83,7 +83,7 @@ def _watched(attempt: Callable[[], str]) -> tuple[str, str]:
     for number in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(number, _too_long)
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_virtual_memory() + MOST_MEMORY, limits[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (_virtual_memory() + MAX_MEMORY, limits[1]))
     signal.setitimer(signal.ITIMER_PROF, LONGEST)
     signal.alarm(LONGEST_WAIT)
     try:
@@ -129,7 +129,7 @@ def what_held(rows: list[Row]) -> str:
     found = total(rows)
     return (
         f"{found['crashes']} crashes, {found['hangs']} hangs over {LONGEST} s, {found['executions']} code executions, "
-        f"{found['memory']} times over {MOST_MEMORY // 2**20} MB"
+        f"{found['memory']} times over {MAX_MEMORY // 2**20} MB"
     )
 
 
@@ -142,7 +142,7 @@ def section(title: str, lead: str, rows: list[Row]) -> str:
         ["accepted (nothing was wrong with it)", f"{found['accepted']:,}"],
         ["crashes: anything else", f"{found['crashes']:,}"],
         [f"hangs: over {LONGEST} s of processor time", f"{found['hangs']:,}"],
-        [f"memory: over {MOST_MEMORY // 2**20} MB", f"{found['memory']:,}"],
+        [f"memory: over {MAX_MEMORY // 2**20} MB", f"{found['memory']:,}"],
         [f"code executions: any of {', '.join(FORBIDDEN)}", f"{found['executions']:,}"],
         ["slowest, s of processor time", f"{max(row['slowest'] for row in rows):.1f}"],
     ]

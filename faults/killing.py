@@ -25,7 +25,7 @@ from sointer.zoo.synthetic import paper_e1
 Model = Callable[[Any], Any]
 PROBLEMS = ("numbers", "names", "numbers", "names", "long")
 """Labels 0 and 1 about arrays; strings, with names, about DataFrames; and arrays with all stages of training."""
-MOST_SECONDS = 300
+MAX_SECONDS = 300
 DEVNULL = os.open(os.devnull, os.O_WRONLY)
 
 
@@ -122,10 +122,10 @@ class Process:
 
     def kill_after(self, cpu_seconds: float) -> bool:
         """Kill it when it has used so much processor time; whether it was still running."""
-        deadline = time.monotonic() + MOST_SECONDS
+        deadline = time.monotonic() + MAX_SECONDS
         while (spent := self.cpu_seconds()) is not None and spent < cpu_seconds:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"process {self.pid} used {spent} s of the processor in {MOST_SECONDS} s")
+                raise TimeoutError(f"process {self.pid} used {spent} s of the processor in {MAX_SECONDS} s")
             time.sleep(0.001)
         os.kill(self.pid, signal.SIGKILL)
         return os.waitpid(self.pid, 0)[1] == signal.SIGKILL

@@ -17,7 +17,7 @@ from sointer.errors import InputError, LoadError
 from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.masking.build import make_removal
 from sointer.masking.conditional import N_NEAREST, row_hashes
-from sointer.masking.removal import MOST_BACKGROUND_ROWS, Removal
+from sointer.masking.removal import MAX_BACKGROUND_ROWS, Removal
 
 QUICK = {"training": TrainingConfig(n_epochs=3)}
 
@@ -230,7 +230,7 @@ def test_the_same_seed_gives_the_same_and_the_global_state_is_left_alone() -> No
     first, again, other = (
         make_removal("conditional", data, InputFormat.infer(data), np.random.default_rng(seed)) for seed in (0, 0, 1)
     )
-    assert len(first.state()[1]["rows"]) == MOST_BACKGROUND_ROWS
+    assert len(first.state()[1]["rows"]) == MAX_BACKGROUND_ROWS
     keep = np.tile([True, False, False, True], (50, 1))
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     outs = [removal.apply(data[:50], keep, np.random.default_rng(5)) for removal in (first, again, other)]

@@ -166,7 +166,7 @@ def test_among_very_many_outputs_the_second_derivative_stands_in_for_second_diff
     weight, offset, b = coupled.coupling
     gentle = Coupled(coupled.space, (0.05 * weight, offset, b))  # little changes along the way
     one_by_one = output_interactions(gentle)
-    monkeypatch.setattr(interactions, "MOST_CHANGES_COMPARED", 0)
+    monkeypatch.setattr(interactions, "MAX_CHANGES_COMPARED", 0)
     by_curvature = output_interactions(gentle)
     assert one_by_one.max() > 0
     assert np.allclose(by_curvature, one_by_one, atol=0.15 * one_by_one.max())

@@ -234,7 +234,7 @@ def test_wide_sparse_rows(monkeypatch):
     explainer.removal_.keeps_zeros = True
     # Nothing is random, so no number of draws costs memory or changes a thing.
     np.testing.assert_array_equal(explanation.paths(n_draws=10**9).through, together.through)
-    monkeypatch.setattr(tracing, "MOST_DENSE_BYTES", 0)  # learned from sparse points, almost the same
+    monkeypatch.setattr(tracing, "MAX_DENSE_BYTES", 0)  # learned from sparse points, almost the same
     explainer._tracer = None
     from_sparse = explainer.explain(X[:40], target=2).paths()
     differences = np.abs(from_sparse.through - together.through)  # sums are rounded otherwise, at every step

@@ -14,7 +14,7 @@ from scipy import sparse
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
 from sointer.masking.build import make_removal
-from sointer.masking.removal import MOST_BACKGROUND_ROWS, Removal
+from sointer.masking.removal import MAX_BACKGROUND_ROWS, Removal
 
 data = np.random.default_rng(0).normal(size=(50, 4))
 data[:, 3] = 7.0
@@ -188,8 +188,8 @@ def test_the_background_is_bounded_and_repeatable() -> None:
         make_removal("marginal", large, format, rng=np.random.default_rng(seed)).state()[1]["rows"]
         for seed in (0, 0, 1)
     )
-    assert first.shape == (MOST_BACKGROUND_ROWS, 1)
-    assert len(np.unique(first)) == MOST_BACKGROUND_ROWS
+    assert first.shape == (MAX_BACKGROUND_ROWS, 1)
+    assert len(np.unique(first)) == MAX_BACKGROUND_ROWS
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 

@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig, load
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import CheckpointError, InputError, MethodWarning
-from sointer.explainers.base import MOST_SCORED_TARGETS
+from sointer.explainers.base import MAX_SCORED_TARGETS
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.hide_and_seek import HideAndSeek
 from sointer.explainers.baselines.invase import Invase
@@ -108,7 +108,7 @@ def test_a_score_asks_about_whole_rows_once_and_of_many_outputs_about_some() -> 
     explainer = Random(box, k=1, removal="zero", random_state=0).fit(X)
     before = box.n_queries
     explainer.score(X[:10])
-    assert box.n_queries - before == 10 + 10 * MOST_SCORED_TARGETS
+    assert box.n_queries - before == 10 + 10 * MAX_SCORED_TARGETS
 
 
 def test_a_search_over_k_scores_by_fidelity() -> None:

@@ -27,7 +27,7 @@ from sointer.interpreter.networks import EliminationInterpreter
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.training import context as task_module
-from sointer.training.context import Points, Task, as_small, compact, concatenate
+from sointer.training.context import FitContext, InputBuffer, as_small, compact, concatenate
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),
@@ -300,7 +300,7 @@ def as_dense(inputs) -> torch.Tensor:
 def test_points(sparse):
     rows = some_rows(n_rows=7).astype(np.float64)
     shift = np.zeros(5) if sparse else np.arange(5.0)
-    points = Points.of(sp.csr_array(rows) if sparse else rows, shift)
+    points = InputBuffer.of(sp.csr_array(rows) if sparse else rows, shift)
     expected = torch.from_numpy((rows - shift).astype(np.float32))
     assert len(points) == 7
     assert isinstance(points.take(slice(0, 2)), SparseRows if sparse else torch.Tensor)
@@ -308,12 +308,12 @@ def test_points(sparse):
     assert torch.equal(as_dense(points.take(torch.tensor([5, 1, 1]))), expected[[5, 1, 1]])
     assert torch.equal(as_dense(points.take(slice(2, 6))), expected[2:6])
     assert torch.equal(points.where(rows[:, 0] != 0).dense(), expected[rows[:, 0] != 0])
-    joined = Points.join([points, points.where(np.arange(7) == 2)])
+    joined = InputBuffer.join([points, points.where(np.arange(7) == 2)])
     assert torch.equal(joined.dense(), torch.cat([expected, expected[[2]]]))
     assert joined.dense().dtype == torch.float32
     grown, wanted = points.where(np.arange(7) < 3), expected[:3]
     for size in (1, 7, 2, 0, 30):  # within its room and beyond, more and less than it has
-        more = Points.of((sp.csr_array if sparse else np.asarray)(np.resize(rows, (size, 5))), shift)
+        more = InputBuffer.of((sp.csr_array if sparse else np.asarray)(np.resize(rows, (size, 5))), shift)
         before = grown.take(slice(0, 3))
         grown.add(more)
         wanted = torch.cat([wanted, more.dense()])
@@ -325,7 +325,7 @@ def test_points(sparse):
 
 def test_large_numbers_keep_their_differences():
     rows = np.array([[1.7e9], [1.7e9 + 1]])  # in single precision these are the same number
-    assert Points.of(rows, rows.mean(axis=0)).dense().ravel().tolist() == [-0.5, 0.5]
+    assert InputBuffer.of(rows, rows.mean(axis=0)).dense().ravel().tolist() == [-0.5, 0.5]
 
 
 # --- which data are kept sparse ----------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def make_task(rows, *, removal="zero", budget=None, groups=None):
     data = input_format.encode(rows, caller="fit")
     made = make_removal(removal, data, input_format)
     configs = Configs(EnergyConfig(), InterpreterConfig(), TrainingConfig())
-    return Task(
+    return FitContext(
         data=compact(data, made),
         black_box=BlackBox(Sums(), batch_size=10_000, query_budget=budget),
         input_format=input_format,
@@ -633,7 +633,7 @@ def test_csr_is_never_made_dense_whole(monkeypatch):
     explainer = fit(X, query_budget=1200)
     assert 0 < most_rows < 1200
     most_rows = 0
-    monkeypatch.setattr(sparse_scoring, "MOST_ROWS", 1024)
+    monkeypatch.setattr(sparse_scoring, "MAX_ROWS", 1024)
     explainer.explain(X, target=5, predicted=tags(X))
     assert 0 < most_rows <= 1024
 

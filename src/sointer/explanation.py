@@ -15,7 +15,7 @@ from sointer._support.validation import check_positive_int
 from sointer.data.values import ValueSource, is_value, target_values
 from sointer.errors import InputError, require_extra
 from sointer.masking.build import make_removal
-from sointer.masking.rows import Source
+from sointer.masking.rows import MaskableRows
 from sointer.masking.selection import Scored, first_units
 from sointer.paths import Paths, Trace
 
@@ -124,7 +124,7 @@ class Explanation:
     value: NDArray[Any]
     feature_names: list[str]
     output_names: list[str]
-    source: Source
+    source: MaskableRows
     trace: Trace | None = field(default=None, repr=False)
     """Computes `paths`, given by the explainer."""
     distance: NDArray[np.float64] | None = field(default=None, repr=False)
@@ -151,7 +151,7 @@ class Explanation:
         sizes: NDArray[np.int64],
         scored: Scored,
         targets: NDArray[np.int64],
-        source: Source,
+        source: MaskableRows,
         trace: Trace | None = None,
         distance: NDArray[np.float64] | None = None,
     ) -> Explanation:

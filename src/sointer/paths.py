@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 N_SHOWN = 10
-FEWEST_UNUSUAL = 5  # answers other than the usual one, to say of an output that it copies another
+MIN_UNUSUAL = 5  # answers other than the usual one, to say of an output that it copies another
 
 
 class Route(NamedTuple):
@@ -200,10 +200,10 @@ def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list
     """Groups of outputs that determine each other in all answers (rows, outputs).
 
     Class codes: a one-to-one relation of the classes that occur. Numbers: a correlation beyond `least_correlation`,
-    of either sign. Left out are outputs of which fewer than FEWEST_UNUSUAL answers differ from the usual one: what
+    of either sign. Left out are outputs of which fewer than MIN_UNUSUAL answers differ from the usual one: what
     is rare agrees by chance.
     """
-    varied = np.flatnonzero([_n_unusual(column) >= FEWEST_UNUSUAL for column in codes.T])
+    varied = np.flatnonzero([_n_unusual(column) >= MIN_UNUSUAL for column in codes.T])
     if len(varied) < 2:
         return []
     if codes.dtype.kind == "f":

@@ -13,13 +13,13 @@ from sointer._support.validation import _some
 from sointer.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
-LARGEST_EXACT = 2.0**53  # beyond it float64 skips integers, and the round trip would change ids silently
+MAX_EXACT = 2.0**53  # beyond it float64 skips integers, and the round trip would change ids silently
 
 
 def integers_to_float(values: npt.NDArray[Any], what: str) -> FloatArray:
     """Integers as float64, refused where that would change them."""
     result = values.astype(np.float64)
-    if result.size and np.abs(result).max() > LARGEST_EXACT:
+    if result.size and np.abs(result).max() > MAX_EXACT:
         raise InputError(
             f"{what} holds integers beyond 2**53 (largest size {np.abs(result).max():.0f}), which cannot be "
             "handled exactly; expected smaller ones. Drop the column if it is an id, or rescale it."
@@ -35,7 +35,7 @@ def restore_dtype(values: FloatArray, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         fits = bool(np.all((values == 0) | (values == 1)))
     else:
         info = np.iinfo(dtype)
-        low, high = max(float(info.min), -LARGEST_EXACT), min(float(info.max), LARGEST_EXACT)
+        low, high = max(float(info.min), -MAX_EXACT), min(float(info.max), MAX_EXACT)
         fits = bool(np.all((values == np.rint(values)) & (values >= low) & (values <= high)))
     return values.astype(dtype) if fits else values
 

@@ -13,7 +13,7 @@ from sointer.errors import InputError
 PixelRange = Literal["bytes", "unit", "any"]
 """Whole numbers from 0 to 255; numbers from 0 to 1; or no promise, as with standardised images."""
 
-MOST_USUAL_CHANNELS = 4
+MAX_USUAL_CHANNELS = 4
 LAST_CHANNELS = (1, 3, 4)
 BOUNDS: dict[PixelRange, tuple[float, float]] = {
     "bytes": (0.0, 255.0),
@@ -43,7 +43,7 @@ class ImageShape:
     def of(cls, X: Any, caller: str) -> ImageShape:
         """The shape of images (n, channels, height, width)."""
         _, channels, height, width = (int(side) for side in X.shape)
-        if channels > MOST_USUAL_CHANNELS and width in LAST_CHANNELS:
+        if channels > MAX_USUAL_CHANNELS and width in LAST_CHANNELS:
             raise InputError(
                 f"{caller}: X has shape {tuple(X.shape)}, which looks as if channels come last; expected (n, channels, "
                 "height, width). Transpose it with X.transpose(0, 3, 1, 2) (a tensor with X.permute(0, 3, 1, 2))."

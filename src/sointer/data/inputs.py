@@ -89,7 +89,7 @@ def to_float(X: Any, caller: str) -> Any:
 
 
 Kind = Literal["numpy", "pandas", "csr", "torch"]
-MOST_COLUMNS = 2**28  # of saved formats of images
+MAX_COLUMNS = 2**28  # of saved formats of images
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +290,7 @@ class InputFormat:
             columns = tuple(FrameColumn.from_json(column) for column in data["columns"])
             names = list(data["feature_names"])
             image = None if data.get("image") is None else ImageShape(*(int(side) for side in data["image"]))
-            if image is not None and (image.n_pixels != len(names) or image.n_columns > MOST_COLUMNS):
+            if image is not None and (image.n_pixels != len(names) or image.n_columns > MAX_COLUMNS):
                 raise TypeError(f"{image} has not {len(names)} pixels, or too many channels")
             more = data["is_matrix"], data["device"], image, data.get("pixel_range", "any")
             return cls(data["kind"], names, data["dtype"], columns, *more)

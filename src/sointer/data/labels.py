@@ -13,7 +13,7 @@ Label: TypeAlias = "str | int | float | bool"
 
 CHUNK_ENTRIES = 2**16
 MANY_NUMBERS = 1000
-LARGEST_SPAN = 2**16  # of whole labels that are looked up in an array
+MAX_SPAN = 2**16  # of whole labels that are looked up in an array
 
 
 def column_labels(column: npt.NDArray[Any]) -> list[Label]:
@@ -73,7 +73,7 @@ class Classes:
         if not self.labels or not all(isinstance(one, (int, float)) and one == int(one) for one in self.labels):
             return None
         low, high = int(min(self.labels)), int(max(self.labels))
-        return (low, high) if high - low < LARGEST_SPAN else None
+        return (low, high) if high - low < MAX_SPAN else None
 
     def _look_up(self, column: npt.NDArray[Any], low: int, high: int) -> npt.NDArray[np.int64]:
         code_of = np.full(high - low + 3, -1, dtype=np.int64)  # one place more on either side, for what is not known

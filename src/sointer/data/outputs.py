@@ -125,7 +125,7 @@ class Outputs:
         return np.array([0.5 if one is None else float(one.decode(np.array(0.5))) for one in self.quantiles])
 
     def encode(self, Y: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Replies (n, n_outputs) as codes: class indices (int64) where all outputs are labels.
+        """QueryBatch (n, n_outputs) as codes: class indices (int64) where all outputs are labels.
 
         Where some are graded, as float32: probabilities as they are, numbers as quantiles, labels as class indices.
         """
@@ -155,7 +155,7 @@ class Outputs:
         return np.concatenate(parts, axis=1)
 
     def labels(self, Y: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Replies (n, n_outputs) as class indices; graded outputs are 1 above one half, numbers above their median."""
+        """Outputs (n, n_outputs) as class indices; graded outputs are 1 above one half, numbers above their median."""
         codes = self.encode(Y)
         if codes.dtype.kind == "i":
             return codes

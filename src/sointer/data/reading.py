@@ -18,7 +18,7 @@ KINDS: tuple[Kind, ...] = ("binary", "categorical", "probability", "continuous")
 GRADED: tuple[Kind, ...] = ("probability", "continuous")
 Table = npt.NDArray[Any]
 
-MOST_CLASSES = 32
+MAX_CLASSES = 32
 DEFAULT_TOLERANCE = 0.1
 """Numbers within this share of a standard deviation count as the same."""
 
@@ -92,7 +92,7 @@ def _likely_kind(
     if len(found) <= 2:
         beside = any_fraction and inside and part.dtype.kind == "f" and set(found) <= {0, 1}
         return "probability" if beside else "binary"
-    return "categorical" if len(found) <= MOST_CLASSES and len(found) < part.size / 2 else "continuous"
+    return "categorical" if len(found) <= MAX_CLASSES and len(found) < part.size / 2 else "continuous"
 
 
 def _check_kind(kind: Any, part: Table, found: list[Label], is_text: bool, likely: Kind, name: str) -> Kind:
@@ -113,7 +113,7 @@ def _check_kind(kind: Any, part: Table, found: list[Label], is_text: bool, likel
         )
     elif known == "binary" and len(found) > 2:
         problem = f"output {name!r} has {len(found)} different values"
-    elif known == "categorical" and not is_text and len(found) > MOST_CLASSES and not _are_whole(part):
+    elif known == "categorical" and not is_text and len(found) > MAX_CLASSES and not _are_whole(part):
         problem = f"output {name!r} has {len(found)} different fractions"
     if problem is not None:
         raise InputError(
@@ -141,23 +141,23 @@ def _classes(kind: Kind, found: list[Label], together: list[Label]) -> Classes |
 
 
 def as_numbers(table: Table) -> npt.NDArray[np.float64]:
-    """Replies as numbers, which outputs that are numbers or probabilities must stay."""
+    """Outputs as numbers, which outputs that are numbers or probabilities must stay."""
     if table.dtype.kind == "O" and not any(isinstance(value, str) for value in table.ravel().tolist()):
         return table.astype(np.float64)  # a number beside labels
     if table.dtype.kind not in "biuf":
         raise BlackBoxError(
-            f"Replies have dtype {table.dtype}, expected numbers as before. "
+            f"QueryBatch have dtype {table.dtype}, expected numbers as before. "
             "Return the same kind of outputs on every call, or set output_kind."
         )
     return table.astype(np.float64)
 
 
 def as_probabilities(table: Table) -> npt.NDArray[np.float64]:
-    """Replies as numbers in [0, 1]."""
+    """Outputs as numbers in [0, 1]."""
     numbers = as_numbers(table)
     if numbers.size and not (numbers.min() >= 0 and numbers.max() <= 1):
         raise BlackBoxError(
-            f"Replies range from {numbers.min():g} to {numbers.max():g}, expected probabilities in [0, "
+            f"QueryBatch range from {numbers.min():g} to {numbers.max():g}, expected probabilities in [0, "
             "1]. Return probabilities on every call, or set output_kind='continuous'."
         )
     return numbers

@@ -13,7 +13,7 @@ from sointer.energy.networks import Coupled
 from sointer.energy.space import OutputSpace
 
 N_SAMPLES = 128
-MOST_CHANGES_COMPARED = 256
+MAX_CHANGES_COMPARED = 256
 """Pairs of changes are compared one by one up to here; beyond, each is small beside all others together."""
 
 
@@ -49,7 +49,7 @@ def _of_classes(space: OutputSpace, weight: Tensor, offset: Tensor, b: Tensor, g
         return result
     owner = space.label_output[changes]
     moves = shift[changes] - first[owner]  # (changes, units)
-    if len(changes) > MOST_CHANGES_COMPARED:
+    if len(changes) > MAX_CHANGES_COMPARED:
         mixed = _to_second_order(total, moves, b)
         rows = torch.zeros(space.n_outputs, len(changes))
         rows = rows.scatter_reduce(0, owner.unsqueeze(1).expand_as(mixed), mixed, reduce="amax")

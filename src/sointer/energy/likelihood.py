@@ -93,7 +93,7 @@ def negative_pseudo_log_likelihood(energy: Energy, x: Inputs, codes: Tensor) -> 
 
 
 # Its cost grows with outputs times coupling units per row; beyond this many, the joint likelihood alone is trained.
-MOST_OUTPUTS_FOR_PSEUDO_LIKELIHOOD = 32
+MAX_OUTPUTS_FOR_PSEUDO_LIKELIHOOD = 32
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Likelihood:
         if joint and self.is_exact(energy):
             return losses.negative_log_likelihood(energy, x, codes)
         marginal = -(self.log_marginals(energy, x) * energy.space.probabilities(codes)).sum(dim=1)
-        if joint and energy.space.n_outputs <= MOST_OUTPUTS_FOR_PSEUDO_LIKELIHOOD:
+        if joint and energy.space.n_outputs <= MAX_OUTPUTS_FOR_PSEUDO_LIKELIHOOD:
             return marginal + losses.negative_pseudo_log_likelihood(energy, x, codes)
         return marginal
 

@@ -12,24 +12,24 @@ from torch import Tensor, nn
 
 from sointer._support import containers
 
-ENOUGH = 16
+MIN_WIDTH = 16
 """On processors where rows differed, they did with up to 11 columns."""
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     """a b, for rows a: (..., inner) and a matrix b: (inner, columns)."""
     n_inner, n_columns = b.shape
-    if n_inner >= ENOUGH and n_columns >= ENOUGH:
+    if n_inner >= MIN_WIDTH and n_columns >= MIN_WIDTH:
         return a @ b
     # The inner size is the number of columns on the way back.
-    missing = max(0, ENOUGH - n_inner)
-    wide = F.pad(b, (0, max(0, ENOUGH - n_columns), 0, missing))
+    missing = max(0, MIN_WIDTH - n_inner)
+    wide = F.pad(b, (0, max(0, MIN_WIDTH - n_columns), 0, missing))
     return ((F.pad(a, (0, missing)) if missing else a) @ wide)[..., :n_columns]
 
 
 def product_and(base: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """base + a b."""
-    return torch.addmm(base, a, b) if min(b.shape) >= ENOUGH else base + product(a, b)
+    return torch.addmm(base, a, b) if min(b.shape) >= MIN_WIDTH else base + product(a, b)
 
 
 class Linear(nn.Linear):
@@ -41,7 +41,7 @@ class Linear(nn.Linear):
 
 def dense_linear(x: Tensor, weight: Tensor, offset: Tensor | None) -> Tensor:
     """x W' + offset."""
-    if min(weight.shape) >= ENOUGH:
+    if min(weight.shape) >= MIN_WIDTH:
         return F.linear(x, weight, offset)
     result = product(x, weight.T)
     return result if offset is None else result + offset

@@ -27,11 +27,11 @@ from sointer.explainers.novelty import Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explanation import Explanation
 from sointer.masking.removal import Background
-from sointer.masking.rows import CHUNK_ROWS, Queried, Source
+from sointer.masking.rows import CHUNK_ROWS, MaskableRows, Queried
 from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
 from sointer.paths import NoPaths, Trace
 
-MOST_SCORED_TARGETS = 16
+MAX_SCORED_TARGETS = 16
 SCORE_DRAWS = 3
 
 
@@ -49,7 +49,7 @@ class ExplainerMixin(TransformerMixin):
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
         source, targets = explainer._source(X, None), np.array(explainer.targets_)
-        row, n_scored = np.arange(source.data.shape[0]), min(len(targets), MOST_SCORED_TARGETS)
+        row, n_scored = np.arange(source.data.shape[0]), min(len(targets), MAX_SCORED_TARGETS)
         agreement = []
         for place in range(n_scored):
             shift = row if len(targets) > n_scored else 0  # so that all targets have their rows
@@ -107,7 +107,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     """What `distance` needs, and the training rows it was made from."""
 
     @abstractmethod
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         """Scores (rows, units), larger is more, and the encoded value of each row's target."""
 
     # --- fitting -----------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
             with _counting:
                 self.n_explain_queries_ += source.sent.n
 
-    def _with_predictions(self, source: Source, query: bool) -> Source:
+    def _with_predictions(self, source: MaskableRows, query: bool) -> MaskableRows:
         """The source with what the model predicts, queried unless it was given or must not be."""
         if source.predicted is not None:
             return source
@@ -201,7 +201,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         return source
 
     def _explain_source(
-        self, source: Source, targets: NDArray[np.int64], size: int | Literal["auto"], refine: int
+        self, source: MaskableRows, targets: NDArray[np.int64], size: int | Literal["auto"], refine: int
     ) -> Explanation:
         scored = self._scored(source, targets)
         values = scored.values
@@ -228,19 +228,19 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         scored = replace(scored, values=values, needed=needed)
         return Explanation.of(ranking, sizes, scored, targets, source, trace, distance)
 
-    def _scored(self, source: Source, targets: NDArray[np.int64]) -> Scored:
+    def _scored(self, source: MaskableRows, targets: NDArray[np.int64]) -> Scored:
         """What is known of the units of rows, by explainers that know more than scores."""
         return Scored(*self._scores(source, targets))
 
     def _sizes(
-        self, source: Source, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
+        self, source: MaskableRows, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
     ) -> NDArray[np.int64]:
         """How many of the best units each row needs, for k="auto": as few as the black box confirms."""
         return smallest_confirmed(source, ranking, targets)
 
     def _refine(
         self,
-        source: Source,
+        source: MaskableRows,
         ranking: NDArray[np.int64],
         scores: NDArray[np.float32],
         values: NDArray[Any],
@@ -251,11 +251,11 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         """Better rankings for n_questions queries a row, from explainers that can."""
         return ranking
 
-    def _trace(self, source: Source, values: NDArray[Any]) -> Trace:
+    def _trace(self, source: MaskableRows, values: NDArray[Any]) -> Trace:
         """What computes an explanation's paths, from explainers that know how outputs depend on each other."""
         return NoPaths(f"{type(self).__name__} explains every output on its own")
 
-    def _allowed(self, source: Source) -> NDArray[np.bool_]:
+    def _allowed(self, source: MaskableRows) -> NDArray[np.bool_]:
         """Units that differ from their reference, the only ones that can be chosen: (rows, units)."""
         n_rows = source.data.shape[0]
         allowed = np.empty((n_rows, source.groups.n_units), dtype=bool)
@@ -266,7 +266,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         return allowed
 
     def _rank(
-        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source, n: int
+        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: MaskableRows, n: int
     ) -> NDArray[np.int64]:
         """At least the n best units of each row, best first, then -1 for those that cannot be chosen."""
         return rank_units(scores, allowed, n)

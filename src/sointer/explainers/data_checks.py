@@ -12,19 +12,19 @@ from sointer._support.containers import is_sparse
 from sointer._support.validation import _some as some
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
-from sointer.data.reading import MOST_CLASSES
+from sointer.data.reading import MAX_CLASSES
 from sointer.data.values import target_values
 from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputError, NoOppositeWarning, SointerWarning
 from sointer.explainers.novelty import FarRows
 from sointer.explanation import Explanation
-from sointer.masking.rows import Source
+from sointer.masking.rows import MaskableRows
 
 
 def refuse_too_many_classes(outputs: Outputs) -> None:
     for name, kind, n_classes in zip(outputs.names, outputs.kinds, outputs.n_classes, strict=True):
-        if kind == "categorical" and n_classes > MOST_CLASSES:
+        if kind == "categorical" and n_classes > MAX_CLASSES:
             raise InputError(
-                f"output {name!r} has {n_classes} different values, too many for classes (at most {MOST_CLASSES}). "
+                f"output {name!r} has {n_classes} different values, too many for classes (at most {MAX_CLASSES}). "
                 "Give a function that leaves it out or, if its values are numbers, set output_kind='continuous' for it."
             )
 
@@ -89,7 +89,7 @@ def warn_about_constant_features(data: Any, input_format: InputFormat) -> None:
 
 
 def warn_about_unseen_labels(
-    source: Source, targets: NDArray[np.int64], known: NDArray[np.bool_], *, stacklevel: int
+    source: MaskableRows, targets: NDArray[np.int64], known: NDArray[np.bool_], *, stacklevel: int
 ) -> None:
     """Say which labels the model predicts that it never did during fit: nothing was learned about them."""
     if known.all() or source.predicted is None:

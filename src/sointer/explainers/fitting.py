@@ -27,7 +27,7 @@ from sointer.errors import (
 from sointer.explainers.data_checks import warn_about_outputs
 from sointer.explainers.reading import fitted_targets
 from sointer.masking.rows import Subject
-from sointer.training.context import Task, Trained, compact
+from sointer.training.context import FitContext, Trained, compact
 from sointer.training.images import train_images
 from sointer.training.paper import train_paper
 from sointer.training.sparse_rows import train_sparse_rows
@@ -42,7 +42,7 @@ MAX_SPARSE_QUERIES = 500_000
 AUTO_QUERIES_PER_FEATURE = 250
 
 
-def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[Task, int]:
+def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[FitContext, int]:
     """What the recipe works on, and how many queries were planned for it."""
     groups, rng = subject.groups, subject.rng
     kind, data = kind_of_data(explainer, subject)
@@ -57,7 +57,7 @@ def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets
         warn_about_outputs(outputs, raw, stacklevel=4)
         return outputs, fitted_targets(targets, outputs)
 
-    task = Task(
+    task = FitContext(
         data=data,
         black_box=black_box,
         input_format=subject.input_format,
@@ -120,7 +120,7 @@ def n_planned(explainer: SOInter, n_units: int, data: DataKind) -> int:
     return check_positive_int(explainer.query_budget, "query_budget")
 
 
-def warn_about_fit(explainer: SOInter, task: Task, trained: Trained, plan: int) -> None:
+def warn_about_fit(explainer: SOInter, task: FitContext, trained: Trained, plan: int) -> None:
     agreement = f"{explainer.held_out_agreement_:.0%}"
     n_answers = explainer.n_queries_ + explainer.n_queries_replayed_
     if trained.interrupted:
@@ -160,7 +160,7 @@ def warn_about_fit(explainer: SOInter, task: Task, trained: Trained, plan: int) 
         )
 
 
-def recipe_for(explainer: SOInter, subject: Subject) -> Callable[[Task], Trained]:
+def recipe_for(explainer: SOInter, subject: Subject) -> Callable[[FitContext], Trained]:
     """How to train."""
     recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
     return train_paper if explainer.preset == "paper" else recipes[kind_of_data(explainer, subject)[0]]

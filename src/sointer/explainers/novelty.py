@@ -25,9 +25,9 @@ BY_CHANCE = 0.02
 """So many far rows may be there by chance, if that happens more often than this; a single row is not."""
 SURELY = 10.0
 """Rows as far as this many times the limit are worth a warning, however few they are."""
-MOST_NEIGHBOURS, MOST_NUMBERS = 256, 2**16
+MAX_NEIGHBOURS, MAX_NUMBERS = 256, 2**16
 """Of all neighbours together: with many columns fewer neighbours do, for they are all about as far."""
-FEWEST_NEIGHBOURS = 64
+MIN_NEIGHBOURS = 64
 CHUNK_ROWS = 256
 SLACK = 1.5  # for the limits of samples too small to tell what one row in a hundred does
 CLOSE = 0.05  # deviations; nearer than this is near enough, also where the training rows are all alike
@@ -82,7 +82,7 @@ class Distance:
         first = np.maximum(away.max(axis=0), floor)
         without_first = np.partition(away, -2, axis=0)[-2] if len(table) > 1 else first
         second = np.where(two_values, first, np.maximum(without_first, floor))
-        most = min(MOST_NEIGHBOURS, max(FEWEST_NEIGHBOURS, MOST_NUMBERS // table.shape[1]))
+        most = min(MAX_NEIGHBOURS, max(MIN_NEIGHBOURS, MAX_NUMBERS // table.shape[1]))
         neighbours = np.arange(len(table))[:: -(-len(table) // most)]
         made = cls(view, center, weight, first, _scaled(table - center, weight)[neighbours], (1.0, 1.0))
         squares = made._squares(_scaled(alone - center, weight))

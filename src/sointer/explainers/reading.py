@@ -27,7 +27,7 @@ from sointer.explainers.data_checks import (
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal
-from sointer.masking.rows import Queried, Source, Subject
+from sointer.masking.rows import MaskableRows, Queried, Subject
 
 AUTO_K = 10
 N_IMAGES = 8
@@ -144,7 +144,7 @@ class ReadsModelAndData:
         self.output_names_ = list(outputs.names)
         self.n_explain_queries_ = 0
 
-    def _source(self, X: Any, predicted: Any) -> Source:
+    def _source(self, X: Any, predicted: Any) -> MaskableRows:
         labels, texts = row_labels(X), None
         if is_text(X):
             if self.text_ is None:
@@ -159,7 +159,7 @@ class ReadsModelAndData:
             predicted = predicted.outputs
         elif predicted is not None:
             predicted = self._read_predicted(predicted, data.shape[0])
-        return Source(
+        return MaskableRows(
             self.black_box_,
             self.input_format_,
             self.removal_,
@@ -194,7 +194,7 @@ class ReadsModelAndData:
             raise InputError(f"{wanted}; {got}. Pass model.{call}(X), whole and in the order of X.") from error
         return table
 
-    def _with_targets(self, source: Source, target: Any) -> tuple[Source, NDArray[np.int64]]:
+    def _with_targets(self, source: MaskableRows, target: Any) -> tuple[MaskableRows, NDArray[np.int64]]:
         """The source with the regions that are explained, and the target of every row."""
         found = self._resolve(target, source.data.shape[0])
         return replace(source, regions=found.regions, region_names=found.region_names), found.index

@@ -35,12 +35,12 @@ from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.scoring import RowScorer, Scorer, SparseRowScorer, TableScorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
-from sointer.masking.rows import Source, Subject
+from sointer.masking.rows import MaskableRows, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace
 
 if TYPE_CHECKING:
-    from sointer.training.context import Task, Trained
+    from sointer.training.context import FitContext, Trained
 
 
 class SOInter(Explainer):
@@ -201,7 +201,7 @@ class SOInter(Explainer):
         self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
         return True
 
-    def _adopt(self, trained: Trained, task: Task) -> None:
+    def _adopt(self, trained: Trained, task: FitContext) -> None:
         self.shift_ = task.shift
         self.energy_ = trained.energy
         self.interpreter_ = trained.interpreter.eval()
@@ -262,15 +262,15 @@ class SOInter(Explainer):
         warn_about_no_opposite(explanation, stacklevel=2)
         return explanation
 
-    def _scored(self, source: Source, targets: NDArray[np.int64]) -> Scored:
+    def _scored(self, source: MaskableRows, targets: NDArray[np.int64]) -> Scored:
         return self._scorer.scores(source, targets)
 
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         scored = self._scored(source, targets)
         return scored.scores, scored.values
 
     def _sizes(
-        self, source: Source, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
+        self, source: MaskableRows, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
     ) -> NDArray[np.int64]:
         """Of texts and images, as few units as the energy holds to suffice: the black box is not asked."""
         return smallest_confirmed(EnergyConfirms(self._scorer.likely(source, targets, values)), ranking, targets)
@@ -299,7 +299,7 @@ class SOInter(Explainer):
 
     def _refine(
         self,
-        source: Source,
+        source: MaskableRows,
         ranking: NDArray[np.int64],
         scores: NDArray[np.float32],
         values: NDArray[Any],
@@ -319,7 +319,7 @@ class SOInter(Explainer):
             seed=0,
         )
 
-    def _trace(self, source: Source, values: NDArray[Any]) -> Trace:
+    def _trace(self, source: MaskableRows, values: NDArray[Any]) -> Trace:
         if self.input_format_.image is not None:
             return NoPaths("paths between the pixels of a mask are not distinguished")
         if not isinstance(self.energy_, VectorEnergy):

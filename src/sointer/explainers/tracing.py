@@ -20,15 +20,15 @@ from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood, outputs_given
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
-from sointer.masking.rows import Source
+from sointer.masking.rows import MaskableRows
 from sointer.masking.selection import first_units
 from sointer.paths import Paths, one_to_one
 
 N_POINTS = 4096
 SHARE_WHOLE = 0.25
 CHUNK_POINTS = 256
-MOST_NUMBERS = 2**23  # held in memory at a time, as points to look at
-MOST_DENSE_BYTES = 2**28  # of points to learn from; batches of dense rows are taken much faster
+MAX_NUMBERS = 2**23  # held in memory at a time, as points to look at
+MAX_DENSE_BYTES = 2**28  # of points to learn from; batches of dense rows are taken much faster
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class Tracer:
 
     def trace(
         self,
-        source: Source,
+        source: MaskableRows,
         values: NDArray[Any],
         selected: NDArray[np.int64],
         targets: NDArray[np.int64],
@@ -81,7 +81,7 @@ class Tracer:
                 held = _held_together(outputs, twins, source.outputs.n_outputs)
                 rows = np.flatnonzero(targets == target)
                 listed[rows, : len(outputs)] = outputs
-                size = max(1, MOST_NUMBERS // (source.data.shape[1] * (k + 1) * n_drawn))
+                size = max(1, MAX_NUMBERS // (source.data.shape[1] * (k + 1) * n_drawn))
                 for some in np.split(rows, range(size, len(rows), size)):
                     support = self._support(source, some, selected[some], net, values, codes, held, n_drawn, seed)
                     effect = support[:, :1] - support[:, 1:]  # (rows, k, 2 + outputs)
@@ -107,7 +107,7 @@ class Tracer:
 
     # --- what the model predicts ---------------------------------------------------------------------------
 
-    def _predicted(self, source: Source) -> Tensor:
+    def _predicted(self, source: MaskableRows) -> Tensor:
         """All outputs of the unmasked samples, encoded: what the model predicts, or else what the energy expects."""
         outputs, (n_rows, n_outputs) = source.outputs, (source.data.shape[0], source.outputs.n_outputs)
         if source.predicted is None:
@@ -121,7 +121,7 @@ class Tracer:
             codes = np.where(known, codes, self._expected(source, source.data).numpy())
         return torch.from_numpy(np.ascontiguousarray(codes))
 
-    def _expected(self, source: Source, rows: Any) -> Tensor:
+    def _expected(self, source: MaskableRows, rows: Any) -> Tensor:
         """The outputs that the energy expects for encoded rows: (rows, outputs)."""
         space = self.energy.space
         graded, nothing = source.outputs.graded, torch.zeros(space.n_outputs, dtype=torch.bool)
@@ -134,23 +134,23 @@ class Tracer:
 
     # --- what the target follows ---------------------------------------------------------------------------
 
-    def _others(self, source: Source, target: int, twins: list[list[int]]) -> list[int]:
+    def _others(self, source: MaskableRows, target: int, twins: list[list[int]]) -> list[int]:
         """Outputs that vary and are not the target under another name."""
         same = next((group for group in twins if target in group), [target])
         return [i for i in range(source.outputs.n_outputs) if i not in same and not source.outputs.constant[i]]
 
-    def _learn(self, source: Source, targets: list[int], twins: list[list[int]]) -> None:
+    def _learn(self, source: MaskableRows, targets: list[int], twins: list[list[int]]) -> None:
         """Networks for targets that have none yet; where two threads learn the same one, both keep the first."""
         if not targets:
             return
-        from sointer.training.context import Points
+        from sointer.training.context import InputBuffer
         from sointer.training.energy import learn_target
 
         rows = _mixed_rows(source, np.random.default_rng(0))
         codes = self._expected(source, rows)
-        points = Points.of(rows.toarray() if is_sparse(rows) and self.shift.any() else rows, self.shift)
-        if is_sparse(rows) and np.prod(rows.shape) * np.dtype(np.float32).itemsize <= MOST_DENSE_BYTES:
-            points = Points(points.dense().numpy())
+        points = InputBuffer.of(rows.toarray() if is_sparse(rows) and self.shift.any() else rows, self.shift)
+        if is_sparse(rows) and np.prod(rows.shape) * np.dtype(np.float32).itemsize <= MAX_DENSE_BYTES:
+            points = InputBuffer(points.dense().numpy())
         space = self.energy.space
         for target in targets:
             with torch.enable_grad():
@@ -173,7 +173,7 @@ class Tracer:
 
     def _support(
         self,
-        source: Source,
+        source: MaskableRows,
         rows: NDArray[np.int64],
         selected: NDArray[np.int64],
         net: TargetGivenOthers,
@@ -234,7 +234,7 @@ def _chunks(rows: Any, shift: NDArray[np.float64]) -> Iterator[tuple[slice, Inpu
 
     Every chunk has the same shape, so what comes out for a row cannot depend on how many others there are.
     """
-    from sointer.training.context import Points
+    from sointer.training.context import InputBuffer
 
     for start in range(0, rows.shape[0], CHUNK_POINTS):
         part = rows[start : start + CHUNK_POINTS]
@@ -243,7 +243,7 @@ def _chunks(rows: Any, shift: NDArray[np.float64]) -> Iterator[tuple[slice, Inpu
             whole = sparse.vstack([part, csr_array((n_missing, part.shape[1]))], format="csr") if n_missing else part
         else:
             whole = np.pad(part.toarray() if is_sparse(part) else part, ((0, n_missing), (0, 0)))
-        yield slice(start, start + part.shape[0]), Points.of(whole, shift).take(slice(None))
+        yield slice(start, start + part.shape[0]), InputBuffer.of(whole, shift).take(slice(None))
 
 
 def _padded(part: Tensor) -> Tensor:
@@ -251,7 +251,7 @@ def _padded(part: Tensor) -> Tensor:
     return torch.cat([part, missing])
 
 
-def _mixed_rows(source: Source, rng: np.random.Generator) -> Any:
+def _mixed_rows(source: MaskableRows, rng: np.random.Generator) -> Any:
     """Rows of the training data, most of them with random parts removed."""
     rows = source.background.rows
     parts = []
@@ -263,7 +263,9 @@ def _mixed_rows(source: Source, rng: np.random.Generator) -> Any:
     return _stacked(parts)
 
 
-def _reduced_rows(source: Source, rows: NDArray[np.int64], selected: NDArray[np.int64], n_drawn: int, seed: int) -> Any:
+def _reduced_rows(
+    source: MaskableRows, rows: NDArray[np.int64], selected: NDArray[np.int64], n_drawn: int, seed: int
+) -> Any:
     """Rows reduced to their selection, then to all of it but one unit, by the same draws: (variants, draws, rows)."""
     removal, groups = source.removal, source.groups
     keep = first_units(selected, np.full(len(rows), selected.shape[1]), groups.n_units)

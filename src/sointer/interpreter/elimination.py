@@ -96,7 +96,7 @@ LEAST_ROOM, BLOCK_ROWS, BLOCK_UNITS = 16, 32, 4096
 so its scores cannot depend on the rows around it."""
 
 
-class WholeRows(NamedTuple):
+class UnmaskedRows(NamedTuple):
     """What the units of rows say for the values of their targets, nothing removed."""
 
     evidence: Tensor
@@ -130,10 +130,10 @@ def eliminate(
     return scores
 
 
-def whole_rows(interpreter: EliminationInterpreter, x: Inputs, targets: Tensor, values: Tensor) -> WholeRows:
+def whole_rows(interpreter: EliminationInterpreter, x: Inputs, targets: Tensor, values: Tensor) -> UnmaskedRows:
     """Evidence of every unit for the values of the targets, nothing removed, and what it is in probability."""
     differences = differences_of(interpreter, x)
-    found = WholeRows(torch.empty(len(x), interpreter.n_units), torch.empty(len(x)), torch.empty(len(x)))
+    found = UnmaskedRows(torch.empty(len(x), interpreter.n_units), torch.empty(len(x)), torch.empty(len(x)))
     start = interpreter.energy.project(interpreter.references[:1])
     for rows in torch.arange(len(x)).split(BLOCK_ROWS):
         evidence = Evidence(interpreter, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
@@ -181,7 +181,7 @@ class Evidence:
         self._interpreter, self._start, self._targets, self._values = interpreter, start, targets, values
         self._behind = AtProjection(interpreter.energy)
 
-    def of_whole_rows(self, differences: SparseRows) -> WholeRows:
+    def of_whole_rows(self, differences: SparseRows) -> UnmaskedRows:
         """Of all units, nothing removed, from how rows differ from the reference."""
         energy, unit_of_column = self._interpreter.energy, self._interpreter.unit_of_column
         push = self.push(differences)
@@ -194,7 +194,7 @@ class Evidence:
         moved = after - before
         # Where the log-odds hardly move, the secant's slope is the curve's own.
         secant = torch.where(moved.abs() > 1e-3, (high - low) / moved, low * (1 - low))
-        return WholeRows(scores, secant, low)
+        return UnmaskedRows(scores, secant, low)
 
     def _log_odds(self, points: Tensor) -> Tensor:
         """Of the values, at points behind the first layer: (rows,)."""

@@ -16,7 +16,7 @@ from sointer.data.targets import majority
 from sointer.energy.image import ImageEnergy, Maps
 from sointer.interpreter.image import MAX_PIXELS_OF_REGION, ImageInterpreter, PixelUnits, sufficient
 from sointer.interpreter.scoring import Targets
-from sointer.masking.rows import Source
+from sointer.masking.rows import MaskableRows
 from sointer.masking.selection import Likely, Scored
 
 CHUNK_PIXELS, MIN_IMAGES = 2**14, 4
@@ -33,7 +33,7 @@ class ImageScorer:
     def energy(self) -> ImageEnergy:
         return self.interpreter.energy
 
-    def scores(self, source: Source, targets: Targets) -> Scored:
+    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
         n_rows = len(targets)
         shape = n_rows, source.groups.n_units
         scores, effects = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
@@ -60,7 +60,7 @@ class ImageScorer:
             n_opposite=self._n_opposite(source, targets, labels),
         )
 
-    def _n_opposite(self, source: Source, targets: Targets, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _n_opposite(self, source: MaskableRows, targets: Targets, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many images in fit had another label at the target; of a region, at the pixel where most had.
 
         Of probabilities, another one than usual counts too.
@@ -74,7 +74,7 @@ class ImageScorer:
             found[row] = np.maximum(n_other, n_unusual[pixels]).max()
         return found
 
-    def _of_rows(self, maps: Maps, targets: Targets, source: Source, at_once: int) -> tuple[Tensor, Tensor]:
+    def _of_rows(self, maps: Maps, targets: Targets, source: MaskableRows, at_once: int) -> tuple[Tensor, Tensor]:
         """Relevance and signed evidence of pixels: (rows, pixels).
 
         Always of as many rows, so that none of them depends on the others.
@@ -92,7 +92,7 @@ class ImageScorer:
             relevance[row], signed[row] = (self.interpreter.of_pixels(part)[0] for part in of_region)
         return relevance, signed
 
-    def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
+    def likely(self, source: MaskableRows, targets: Targets, values: NDArray[Any]) -> Likely:
         """Contents from elsewhere are held to speak against the output as strongly as the image's own speak for it."""
         effects = self.scores(source, targets).effects
         assert effects is not None
@@ -104,7 +104,7 @@ class ImageScorer:
 
         return likely
 
-    def _maps(self, source: Source) -> Iterator[tuple[Maps, NDArray[np.int64], NDArray[np.int64]]]:
+    def _maps(self, source: MaskableRows) -> Iterator[tuple[Maps, NDArray[np.int64], NDArray[np.int64]]]:
         """What the network says of some images, the rows that are one of these, and which of them each is."""
         images: dict[bytes, list[int]] = {}
         for row in range(source.data.shape[0]):
@@ -120,7 +120,7 @@ class ImageScorer:
             yield self.energy.maps(x), np.concatenate(some), place
 
     def _values(
-        self, source: Source, targets: Targets, rows: Targets, maps: Maps, place: NDArray[np.int64]
+        self, source: MaskableRows, targets: Targets, rows: Targets, maps: Maps, place: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """The label at the target of some rows: what the model predicts, where that is known, else what is expected.
 

@@ -52,7 +52,7 @@ STILL_ON, LEAST_ON = 0.3, 0.05
 of the largest effect there."""
 STANDS_OUT = 4.0
 """How many times the score of all others units must have, to count as few that decide where few queries are left."""
-ENOUGH_EXPECTED = 3.0
+MIN_EXPECTED = 3.0
 """Changes that would have been seen if a unit mattered as around it: of none at all, chance is then one in twenty."""
 MIN_TESTS, MIN_SHARE_TESTED, MAX_OTHERS_KEPT = (10, 24), 0.1, 0.75
 """Mixtures that it takes to know whether units suffice: that share of all, within these bounds."""
@@ -288,7 +288,7 @@ class TargetData:
         for unit in np.flatnonzero(doubtful & (changed == 0)):
             without = mixtures & ~self.mixtures.kept[:, unit]
             is_quiet = not (self.mixtures.change[without] > self.tolerance).any()
-            if is_quiet and parent.rate[unit] * (asked[unit] + without.sum()) >= ENOUGH_EXPECTED:
+            if is_quiet and parent.rate[unit] * (asked[unit] + without.sum()) >= MIN_EXPECTED:
                 doubtful[unit] = False
         return np.asarray(doubtful)
 
@@ -315,7 +315,7 @@ class TargetData:
         everywhere = np.ones(len(self.mixtures.row), dtype=bool)
         all_redrawn = self.all_redrawn(everywhere)
         kept = self.mixtures.kept[:, units].all(axis=1)
-        if kept.sum() * all_redrawn < ENOUGH_EXPECTED:
+        if kept.sum() * all_redrawn < MIN_EXPECTED:
             return False
         _, square = mean_by_unit(self.redraws.unit, self.redraws.change**2, len(units))
         stand_out = root.score[units].min() > STANDS_OUT * root.score[~units].max(initial=0.0)

@@ -13,8 +13,8 @@ from sointer.errors import InputError
 from sointer.interpreter.networks import PaperInterpreter
 
 FILTERS = (64, 256, 512)
-MOST_TARGETS = 8
-MOST_BYTES = 8e9
+MAX_TARGETS = 8
+MAX_BYTES = 8e9
 BYTES_PER_WEIGHT = 4
 # While a network is trained, its gradient and Adam's two averages are held beside it.
 TRAINING_COPIES = 3
@@ -74,12 +74,12 @@ def check_memory(image: ImageShape, n_units: int, n_targets: int) -> None:
     n_each = n_weights(image, n_units)
     of_weights = n_each * BYTES_PER_WEIGHT * n_targets
     in_training = of_weights + n_each * BYTES_PER_WEIGHT * TRAINING_COPIES
-    if n_targets <= MOST_TARGETS and in_training <= MOST_BYTES:
+    if n_targets <= MAX_TARGETS and in_training <= MAX_BYTES:
         return
     raise InputError(
         f"preset='paper' trains a network of {n_each / 1e6:,.1f} million weights for each target pixel of "
         f"{image.height}x{image.width} images: {n_targets} target(s) would take {of_weights / 1e9:,.2f} GB, and "
-        f"{in_training / 1e9:,.2f} GB in training; at most {MOST_TARGETS} targets and {MOST_BYTES / 1e9:.0f} GB are "
+        f"{in_training / 1e9:,.2f} GB in training; at most {MAX_TARGETS} targets and {MAX_BYTES / 1e9:.0f} GB are "
         "allowed. Name fewer pixels, as in fit(X, targets=[(2, 3)]), or smaller images; or use preset='default', "
         "whose one interpreter serves all pixels."
     )

@@ -20,7 +20,7 @@ from sointer.energy.sparse import SparseRows
 from sointer.interpreter.elimination import eliminate, whole_rows
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of
 from sointer.masking.groups import Groups
-from sointer.masking.rows import CHUNK_ROWS, Source
+from sointer.masking.rows import CHUNK_ROWS, MaskableRows
 from sointer.masking.selection import Likely, Scored
 from sointer.paths import Localities, Locality
 
@@ -30,14 +30,14 @@ Targets = NDArray[np.int64]
 class Scorer(Protocol):
     """What an explainer asks its networks."""
 
-    def scores(self, source: Source, targets: Targets) -> Scored:
+    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
         """What is known of the units of rows."""
 
-    def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
+    def likely(self, source: MaskableRows, targets: Targets, values: NDArray[Any]) -> Likely:
         """How likely the energy holds it that reduced rows keep their target's value."""
 
 
-def reduced(source: Source, rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
+def reduced(source: MaskableRows, rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Encoded rows reduced to some of their units; where removal is random, by one draw that is always the same."""
     keep = source.groups.take(rows).to_columns(keep_units)
     return next(source.removal.draws(source.rows(rows), keep, 1, np.random.default_rng(0)))
@@ -52,7 +52,7 @@ class RowScorer:
     likelihood: Likelihood
     shift: NDArray[np.float64]
 
-    def scores(self, source: Source, targets: Targets) -> Scored:
+    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         values, known = self._known_values(source, targets)
         with one_thread(), torch.no_grad():
@@ -64,7 +64,7 @@ class RowScorer:
                 scores[rows] = self.interpreter(x, t)[:n].numpy()
         return Scored(scores, values)
 
-    def _padded(self, source: Source, targets: Targets) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def _padded(self, source: MaskableRows, targets: Targets) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows and targets as tensors, all of the same shape, so that no explanation depends on the rows around it."""
         x, t = torch.zeros(CHUNK_ROWS, source.data.shape[1]), torch.zeros(CHUNK_ROWS, dtype=torch.long)
         for start in range(0, len(targets), CHUNK_ROWS):
@@ -75,7 +75,7 @@ class RowScorer:
             x[n:], t[n:] = 0.0, 0
             yield rows, x, t
 
-    def likely(self, source: Source, targets: Targets, values: NDArray[Any]) -> Likely:
+    def likely(self, source: MaskableRows, targets: Targets, values: NDArray[Any]) -> Likely:
         t, v = torch.from_numpy(targets), torch.from_numpy(as_labels(source, targets, values))
 
         def likely(rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -85,7 +85,7 @@ class RowScorer:
 
         return likely
 
-    def _known_values(self, source: Source, targets: Targets) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _known_values(self, source: MaskableRows, targets: Targets) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """What the model predicts for each row's target, encoded, and for which rows that is known."""
         if source.predicted is not None:
             return source.outputs.encode_targets(source.predicted, targets, source.regions)
@@ -93,7 +93,7 @@ class RowScorer:
         return values, np.zeros(len(targets), dtype=bool)
 
 
-def as_labels(source: Source, targets: Targets, values: NDArray[Any]) -> NDArray[np.int64]:
+def as_labels(source: MaskableRows, targets: Targets, values: NDArray[Any]) -> NDArray[np.int64]:
     """Encoded values as class codes: graded ones are 1 above one half."""
     graded = source.outputs.graded[np.minimum(targets, source.outputs.n_outputs - 1)]
     return np.where(graded, values > 0.5, values).astype(np.int64)
@@ -104,7 +104,7 @@ class TableScorer(RowScorer):
 
     interpreter: TableInterpreter
 
-    def scores(self, source: Source, targets: Targets) -> Scored:
+    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
         n_rows, n_units = len(targets), source.groups.n_units
         parts = {name: np.empty((n_rows, n_units), dtype=np.float32) for name in ("key", "relevance", "effects")}
         needed, locality = np.empty((n_rows, n_units), dtype=bool), np.empty(n_rows, dtype=np.int64)
@@ -136,7 +136,7 @@ class TableScorer(RowScorer):
         )
 
     def _outputs(
-        self, source: Source, rows: slice, x: Tensor, known: NDArray[np.bool_], looks_at_outputs: bool
+        self, source: MaskableRows, rows: slice, x: Tensor, known: NDArray[np.bool_], looks_at_outputs: bool
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """What the energy expects of all outputs, where it is needed, and all outputs as trees look at them."""
         n, space = rows.stop - rows.start, self.energy.space
@@ -160,7 +160,7 @@ def _padded(part: NDArray[Any], n_rows: int) -> NDArray[Any]:
     return np.concatenate([part, np.zeros(n_rows - len(part), dtype=part.dtype)])
 
 
-CHUNK_NUMBERS, FEWEST_ROWS, MOST_ROWS = 2**21, 64, 4096
+CHUNK_NUMBERS, MIN_ROWS, MAX_ROWS = 2**21, 64, 4096
 EXPECTED_ROWS = 256
 """So many at once, always, so that what is expected of a row cannot depend on the rows around it."""
 
@@ -168,12 +168,12 @@ EXPECTED_ROWS = 256
 class SparseRowScorer(RowScorer):
     """Scores by an interpreter that eliminates."""
 
-    def scores(self, source: Source, targets: Targets) -> Scored:
+    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
         n_rows, n_units = len(targets), source.groups.n_units
         key, effects = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=np.float32)
         base = np.empty(n_rows, dtype=np.float32)
         values, known = self._known_values(source, targets)
-        at_once = int(np.clip(CHUNK_NUMBERS // n_units, FEWEST_ROWS, MOST_ROWS))
+        at_once = int(np.clip(CHUNK_NUMBERS // n_units, MIN_ROWS, MAX_ROWS))
         with one_thread(), torch.no_grad():
             for start in range(0, n_rows, at_once):
                 rows = slice(start, start + at_once)
@@ -193,7 +193,7 @@ class SparseRowScorer(RowScorer):
         effects[graded], base[graded] = -effects[graded], 1 - base[graded]
         return Scored(scores, values, key=key, effects=effects, base=base)
 
-    def _expected_of(self, source: Source, x: SparseRows, rows: torch.Tensor, targets: Targets) -> NDArray[Any]:
+    def _expected_of(self, source: MaskableRows, x: SparseRows, rows: torch.Tensor, targets: Targets) -> NDArray[Any]:
         """What the energy expects the black box to say about the targets of some rows, encoded."""
         graded = source.outputs.graded
         found = np.empty(len(rows), dtype=np.float32 if graded.any() else np.int64)

@@ -14,7 +14,7 @@ from sointer._support import containers
 from sointer.masking.removal import Background, BoolArray, FloatArray, RemovalByRows, check_mask
 
 N_NEAREST = 10
-LARGEST_SHARE = 0.1  # of few background rows, at most this share counts as near
+MAX_SHARE = 0.1  # of few background rows, at most this share counts as near
 TOLERANCE = 1e-9  # squared distances that differ by less are equal
 SMALLEST_VARIANCE = 1e-24  # as a share of the squared mean
 CHUNK_ENTRIES = 2**21
@@ -35,7 +35,7 @@ class ConditionalRemoval(RemovalByRows):
         self.scale = scale
         rows = background.rows
         n_rows = int(rows.shape[0])
-        self.n_nearest = max(1, min(N_NEAREST, int(LARGEST_SHARE * n_rows)))
+        self.n_nearest = max(1, min(N_NEAREST, int(MAX_SHARE * n_rows)))
         self._center = np.zeros(background.n_columns)
         if containers.is_sparse(rows):
             scaled: Any = rows.multiply(scale).T.tocsr()
@@ -71,17 +71,17 @@ class ConditionalRemoval(RemovalByRows):
     def _fill(self, Z: FloatArray, keep: BoolArray, donors: npt.NDArray[np.int64]) -> FloatArray:
         return np.where(keep, Z, self.background.take(donors))
 
-    def _donors(self, Z: FloatArray, keep: BoolArray, lots: FloatArray) -> npt.NDArray[np.int64]:
-        """Background rows for every draw and sample: (draws, n); `lots` in [0, 1) are for each sample, or for all."""
-        lots = np.broadcast_to(lots, (len(lots), len(Z)))
-        donors = np.empty(lots.shape, dtype=np.int64)
+    def _donors(self, Z: FloatArray, keep: BoolArray, uniforms: FloatArray) -> npt.NDArray[np.int64]:
+        """Background rows for every draw and sample: (draws, n); `uniforms` are for each sample, or for all."""
+        uniforms = np.broadcast_to(uniforms, (len(uniforms), len(Z)))
+        donors = np.empty(uniforms.shape, dtype=np.int64)
         step = max(1, CHUNK_ENTRIES // max(self._terms.shape))
         for start in range(0, len(Z), step):
             some = slice(start, start + step)
             near = self._near(Z[some], keep[some])
             count = near.sum(axis=1)
             first = np.cumsum(count) - count
-            donors[:, some] = np.nonzero(near)[1][first + (lots[:, some] * count).astype(np.int64)]
+            donors[:, some] = np.nonzero(near)[1][first + (uniforms[:, some] * count).astype(np.int64)]
         return donors
 
     def _near(self, Z: FloatArray, keep: BoolArray) -> BoolArray:
@@ -109,6 +109,6 @@ def _variances(rows: Any) -> FloatArray:
 def row_hashes(rows: FloatArray) -> npt.NDArray[np.uint64]:
     """One number per dense row; rows of equal numbers have equal ones."""
     bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)  # adding turns -0.0 into 0.0
-    lots = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    mixed = (bits ^ (bits >> np.uint64(32))) * lots
+    odd = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    mixed = (bits ^ (bits >> np.uint64(32))) * odd
     return np.asarray((mixed ^ (mixed >> np.uint64(32))).sum(axis=1, dtype=np.uint64))

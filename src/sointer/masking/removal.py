@@ -115,7 +115,7 @@ class FixedRemoval(Removal):
         return {"type": "fixed", "name": self.name}, {"reference": self.reference}
 
 
-MOST_BACKGROUND_ROWS = 1000
+MAX_BACKGROUND_ROWS = 1000
 
 
 class Background:
@@ -135,8 +135,8 @@ class Background:
             low, high = data.min(axis=0), data.max(axis=0)
         n = data.shape[0]
         chosen = np.arange(n)
-        if n > MOST_BACKGROUND_ROWS:
-            chosen = np.sort(rng.choice(n, MOST_BACKGROUND_ROWS, replace=False))
+        if n > MAX_BACKGROUND_ROWS:
+            chosen = np.sort(rng.choice(n, MAX_BACKGROUND_ROWS, replace=False))
         return cls(data[chosen], (low != high).ravel())
 
     def draw(self, n: int, rng: np.random.Generator) -> FloatArray:

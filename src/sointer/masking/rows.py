@@ -1,4 +1,4 @@
-"""Source: rows that are explained, and all it takes to ask the black box about them again."""
+"""MaskableRows: rows that are explained, and all it takes to ask the black box about them again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal
 
 ASK_ROWS = 4096
-MOST_NUMBERS = 2**24  # of images asked about at a time
+MAX_NUMBERS = 2**24  # of images asked about at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class SentRows:
 
 
 @dataclass(frozen=True)
-class Source:
+class MaskableRows:
     """Where explained rows come from: what is needed to ask the black box about them again."""
 
     black_box: BlackBox | None
@@ -95,7 +95,7 @@ class Source:
                 "predicted=, or explain what is expected of it, without queries, with query=False."
             ) from error
 
-    def queried(self) -> Source:
+    def queried(self) -> MaskableRows:
         """The same with what the model predicts, queried now, as the values to explain."""
         return replace(self, predicted=self.query(), from_model=True)
 
@@ -111,7 +111,7 @@ class Source:
         chosen = self.data[index]
         return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
 
-    def take(self, index: NDArray[np.int64]) -> Source:
+    def take(self, index: NDArray[np.int64]) -> MaskableRows:
         """The same with some of the rows only, and what is known about them."""
         return replace(
             self,
@@ -209,7 +209,7 @@ class Source:
     def _chunks(self, n: int) -> list[slice]:
         step = ASK_ROWS
         if self.input_format.image is not None:
-            step = max(1, min(step, MOST_NUMBERS // self.input_format.n_columns))
+            step = max(1, min(step, MAX_NUMBERS // self.input_format.n_columns))
         return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
 

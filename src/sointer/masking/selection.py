@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Removal
 
-FEW = 24
+MAX_ONE_BY_ONE = 24
 """Up to so many units are quicker found one after the other than by sorting."""
 
 
@@ -73,7 +73,7 @@ def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int |
     """
     n = scores.shape[1] if n is None else min(n, scores.shape[1])
     key = np.where(allowed, scores, np.float32(-np.inf))
-    return _one_by_one(key, n) if n <= FEW else _sorted(key, n)
+    return _one_by_one(key, n) if n <= MAX_ONE_BY_ONE else _sorted(key, n)
 
 
 def _one_by_one(scores: NDArray[np.float32], n: int) -> NDArray[np.int64]:
@@ -168,7 +168,7 @@ def smallest_confirmed(
 N_PROPOSALS = 64
 N_SWAPPED = 8
 N_DRAWS = 5  # where removal is random
-LEAST_NOISE, MOST_NOISE = 0.1, 1.0
+LEAST_NOISE, MAX_NOISE = 0.1, 1.0
 
 Likely = Callable[[NDArray[np.int64], NDArray[np.bool_]], NDArray[np.float64]]
 """For rows and selections of them, how likely it is that the target keeps its value."""
@@ -232,7 +232,7 @@ def _propose(
         return np.empty((0, k), dtype=np.int64)  # all of them are selected already
     own = scores[allowed].astype(np.float64)
     spread = np.std(own[: max(2, 3 * k)]) or 1.0
-    noise = np.linspace(LEAST_NOISE, MOST_NOISE, N_PROPOSALS)[:, None] * spread
+    noise = np.linspace(LEAST_NOISE, MAX_NOISE, N_PROPOSALS)[:, None] * spread
     varied = np.argsort(-(own + noise * rng.gumbel(size=(N_PROPOSALS, len(own)))), axis=1)[:, :k]
     varied = np.unique(np.sort(np.vstack([varied, _swaps(k, len(own))]), axis=1), axis=0)
     varied = varied[(varied != np.arange(k)).any(axis=1)]  # sorted positions: the best unit stands first

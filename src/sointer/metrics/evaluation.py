@@ -17,7 +17,7 @@ from sointer.explainers.reading import fitted_targets
 from sointer.explainers.sointer import SOInter
 from sointer.explanation import Explanation
 from sointer.masking.build import make_removal
-from sointer.masking.rows import Queried, Source
+from sointer.masking.rows import MaskableRows, Queried
 from sointer.masking.selection import first_units, smallest_confirmed
 from sointer.metrics.evaluation_baselines import (
     FittedBaseline,
@@ -46,7 +46,7 @@ class Pool:
     seed: int
 
     @classmethod
-    def of(cls, source: Source, ks: tuple[int, ...], rng: np.random.Generator) -> Pool:
+    def of(cls, source: MaskableRows, ks: tuple[int, ...], rng: np.random.Generator) -> Pool:
         """A random subset of the images at hand."""
         subset = np.sort(rng.permutation(source.data.shape[0])[:MAX_POOL])
         image = source.input_format.image
@@ -96,11 +96,11 @@ Sizes: TypeAlias = tuple[int, ...] | Pool
 class Questions:
     """Rows, and which outputs are explained for each: question i is about row `row[i]` and output `target[i]`."""
 
-    source: Source
+    source: MaskableRows
     """The rows, with the model's outputs."""
     row: NDArray[np.int64]
     target: NDArray[np.int64]
-    changed: Source
+    changed: MaskableRows
     """The same rows with a tenth of their features removed, and the model's outputs for those."""
     untouched: NDArray[np.bool_]
     """Which units of each row were left as they were: (rows, units)."""
@@ -232,7 +232,9 @@ def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int | Lit
     return sizes if ks is not None or k == "auto" or k == n_units else tuple(sorted({*sizes, k}))
 
 
-def ask_questions(explainer: Explainer, source: Source, targets: list[int], rng: np.random.Generator) -> Questions:
+def ask_questions(
+    explainer: Explainer, source: MaskableRows, targets: list[int], rng: np.random.Generator
+) -> Questions:
     """Choose the questions, and change a tenth of every row to see later who is confused by it."""
     source = replace(source, predicted=source.answers)
     row, target = choose_questions(source.answers, explainer, targets, rng)
@@ -321,7 +323,7 @@ def at_sizes(explanation: Explanation, targets: NDArray[np.int64], sizes: Sizes)
     return {"keep": curves.keep.tolist(), "delete": curves.delete.tolist()}
 
 
-def rank(method: Explainer, rows: Source, questions: Questions, k: Literal["auto"] | None = None) -> Explanation:
+def rank(method: Explainer, rows: MaskableRows, questions: Questions, k: Literal["auto"] | None = None) -> Explanation:
     """All units of every question, or as many as the method selects, best first."""
     data = rows.input_format.decode(rows.data[questions.row])
     predicted = Queried(rows.answers[questions.row])

@@ -21,7 +21,7 @@ from sointer.explainers.baselines.shapley import KernelShap
 from sointer.explainers.baselines.trained import MAX_NUMBERS, Trained
 from sointer.explainers.baselines.tree_shap import TreeShap, tree_model
 from sointer.explanation import Explanation
-from sointer.masking.rows import Source, Subject
+from sointer.masking.rows import MaskableRows, Subject
 
 
 class GlobalList(Baseline):
@@ -41,7 +41,7 @@ class GlobalList(Baseline):
     def _learn(self, subject: Subject, answers: Answers) -> None:
         raise NotImplementedError("GlobalList learns from an explanation, by learn_from().")
 
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         return self.mean_scores_[targets], np.zeros(len(targets), dtype=np.int64)
 
 

@@ -31,7 +31,7 @@ from sointer.masking.removal import Removal
 from sointer.training.quality import Quality
 
 
-class Points:
+class InputBuffer:
     """Rows as the networks see them, in single precision."""
 
     def __init__(self, rows: Any) -> None:
@@ -39,7 +39,7 @@ class Points:
         self._room = rows  # an array whose beginning the rows are
 
     @classmethod
-    def of(cls, rows: Any, shift: NDArray[np.float64]) -> Points:
+    def of(cls, rows: Any, shift: NDArray[np.float64]) -> InputBuffer:
         """Encoded rows, less the shift (sparse rows have none)."""
         if is_sparse(rows):
             return cls(rows.astype(np.float32))
@@ -53,14 +53,14 @@ class Points:
         some = self._rows[index.numpy() if isinstance(index, Tensor) else index]
         return SparseRows.of(some) if is_sparse(some) else torch.from_numpy(some)
 
-    def where(self, chosen: NDArray[np.bool_]) -> Points:
-        return Points(self._rows[chosen])
+    def where(self, chosen: NDArray[np.bool_]) -> InputBuffer:
+        return InputBuffer(self._rows[chosen])
 
     def dense(self) -> Tensor:
         """All rows as one tensor."""
         return torch.from_numpy(self._rows.toarray() if is_sparse(self._rows) else self._rows)
 
-    def add(self, more: Points) -> None:
+    def add(self, more: InputBuffer) -> None:
         """More rows below these. Dense ones are given room for twice as many, so that few of them are ever copied."""
         if is_sparse(self._rows):
             self._rows = sparse.vstack([self._rows, more._rows], format="csr")
@@ -73,27 +73,27 @@ class Points:
         self._rows = self._room[:n_rows]
 
     @staticmethod
-    def join(parts: Sequence[Points]) -> Points:
+    def join(parts: Sequence[InputBuffer]) -> InputBuffer:
         """Several tables, one below the other."""
         rows = [part._rows for part in parts]
-        return Points(sparse.vstack(rows, format="csr") if is_sparse(rows[0]) else np.concatenate(rows))
+        return InputBuffer(sparse.vstack(rows, format="csr") if is_sparse(rows[0]) else np.concatenate(rows))
 
 
 N_ASKED_TWICE = 32
 QUERY_ROWS = 4096
-MOST_QUERY_NUMBERS = 2**25
-FEWEST_SPARSE_COLUMNS = 256
-LARGEST_SPARSE_SHARE = 0.25
+MAX_QUERY_NUMBERS = 2**25
+MIN_SPARSE_COLUMNS = 256
+MAX_SPARSE_SHARE = 0.25
 
 Keeps: TypeAlias = NDArray[np.bool_] | Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.bool_]]
 """Units to keep, (rows, units); or a function that draws them for given rows of the data."""
 
 
 @dataclass
-class Replies:
+class QueryBatch:
     """Answered queries: the points sent (as the networks see them) and the raw replies, row by row."""
 
-    points: Points
+    points: InputBuffer
     raw: NDArray[Any]
     soft: Soft | None = None
     """How probable the classes are, where the model says it."""
@@ -108,7 +108,7 @@ class Replies:
 
 
 @dataclass
-class Task:
+class FitContext:
     """Everything a recipe needs; it asks the black box through `query` and nowhere else."""
 
     data: Any  # encoded: dense, or a csr_array
@@ -162,18 +162,18 @@ class Task:
 
     def ask(
         self, index: NDArray[np.int64], keep_units: Keeps | None = None, other: NDArray[np.int64] | None = None
-    ) -> Question:
+    ) -> PendingQuery:
         """Ask the black box about rows, whole or with units removed, while the caller does something else.
 
         With `other`, units that are not kept are those of these rows.
         """
         # Draws of its own: what is removed must not depend on what the caller draws in the meantime.
         rng = np.random.default_rng(int(self.rng.integers(2**62)))
-        return Question(len(index), self.asker.submit(partial(self._answer, index, keep_units, other, rng)))
+        return PendingQuery(len(index), self.asker.submit(partial(self._answer, index, keep_units, other, rng)))
 
     def query(
         self, index: NDArray[np.int64], keep_units: Keeps | None = None, other: NDArray[np.int64] | None = None
-    ) -> Replies | None:
+    ) -> QueryBatch | None:
         """Ask, and wait for the answers: fewer where the budget ends, None at its end."""
         return self.ask(index, keep_units, other).answers()
 
@@ -183,14 +183,14 @@ class Task:
         keep_units: Keeps | None,
         other: NDArray[np.int64] | None,
         rng: np.random.Generator,
-    ) -> Replies | None:
+    ) -> QueryBatch | None:
         remaining = self.black_box.remaining
         if remaining is not None and remaining < len(index):
             self.budget_ran_out = True
             index = index[:remaining]
         if len(index) == 0:
             return None
-        at_once = max(1, min(QUERY_ROWS, MOST_QUERY_NUMBERS // self.input_format.n_columns))
+        at_once = max(1, min(QUERY_ROWS, MAX_QUERY_NUMBERS // self.input_format.n_columns))
         return concatenate(
             [self._answer_chunk(index[s], keep_units, other, s, rng) for s in slices(len(index), at_once)]
         )
@@ -202,7 +202,7 @@ class Task:
         other: NDArray[np.int64] | None,
         where: slice,
         rng: np.random.Generator,
-    ) -> Replies:
+    ) -> QueryBatch:
         points = self.data[index] if self.is_sparse else self.rows(index)
         if keep_units is not None:
             keep = keep_units(index, rng) if callable(keep_units) else keep_units[where]
@@ -212,7 +212,7 @@ class Task:
             else:
                 points = np.where(columns, points, self.rows(other[where]))
         raw, soft = self.black_box.query(self.input_format.decode(points), on_answer=self.asker.between_batches)
-        return Replies(Points.of(points, self.shift), raw, soft)
+        return QueryBatch(InputBuffer.of(points, self.shift), raw, soft)
 
     def random_keeps(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Random subsets to keep, the share kept uniform in [0, 1]: (rows, units)."""
@@ -221,16 +221,16 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Question:
+class PendingQuery:
     """Rows that the black box is being asked about."""
 
     n_rows: int
-    future: Future[Replies | None]
+    future: Future[QueryBatch | None]
 
     def __len__(self) -> int:
         return self.n_rows
 
-    def answers(self) -> Replies | None:
+    def answers(self) -> QueryBatch | None:
         """Wait for them; fewer than asked where the budget ended, None at its end."""
         return self.future.result()
 
@@ -252,11 +252,11 @@ class Trained:
 
 
 @dataclass
-class Pairs:
+class QueryPool:
     """The pool of answered queries that the energy learns from: points, class codes, and who is held out."""
 
     outputs: Outputs
-    points: Points
+    points: InputBuffer
     kept_codes: Tensor
     """As small numbers: there may be thousands of outputs to each of many answers."""
     held_out: Tensor
@@ -264,7 +264,7 @@ class Pairs:
     """Probabilities of labels (answers, labels), where the model gives them."""
 
     @classmethod
-    def of(cls, outputs: Outputs, replies: Replies, held_out: Tensor) -> Pairs:
+    def of(cls, outputs: Outputs, replies: QueryBatch, held_out: Tensor) -> QueryPool:
         """A pool that begins with these answers; their points become its own."""
         codes = as_small(as_codes(outputs, replies.raw))
         return cls(outputs, replies.points, codes, held_out, replies.soft_codes(outputs))
@@ -278,7 +278,7 @@ class Pairs:
         """Probabilities of labels of some answers: (answers, labels)."""
         return None if self.soft is None else self.soft[index]
 
-    def add(self, replies: Replies) -> None:
+    def add(self, replies: QueryBatch) -> None:
         """More answers; rows with a label never seen before cannot be learned from and are left out."""
         known = self.outputs.knows(replies.raw)
         if not known.any():
@@ -297,10 +297,10 @@ def compact(data: Any, removal: Removal) -> Any:
     """The data as CSR if rows, also reduced ones, are worth keeping so: many columns, most of them zero."""
     n_rows, n_columns = data.shape
     n_entries = data.nnz if is_sparse(data) else np.count_nonzero(data)
-    worthwhile = n_columns >= FEWEST_SPARSE_COLUMNS and n_entries <= LARGEST_SPARSE_SHARE * n_rows * n_columns
+    worthwhile = n_columns >= MIN_SPARSE_COLUMNS and n_entries <= MAX_SPARSE_SHARE * n_rows * n_columns
     if worthwhile and removal.keeps_zeros:
         return data if is_sparse(data) else csr_array(data)
-    return data.toarray() if is_sparse(data) and n_columns < FEWEST_SPARSE_COLUMNS else data
+    return data.toarray() if is_sparse(data) and n_columns < MIN_SPARSE_COLUMNS else data
 
 
 def is_mostly_zero(data: Any) -> bool:
@@ -331,21 +331,21 @@ def slices(n: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n))
 
 
-def concatenate(parts: list[Replies]) -> Replies:
+def concatenate(parts: list[QueryBatch]) -> QueryBatch:
     """Several batches of answers as one."""
     if not parts:
         raise InputError("the query budget allows no row to be sent to the black box; raise query_budget.")
-    points, raw = Points.join([p.points for p in parts]), stack([p.raw for p in parts])
-    return Replies(points, raw, Soft.join([p.soft for p in parts]))
+    points, raw = InputBuffer.join([p.points for p in parts]), stack([p.raw for p in parts])
+    return QueryBatch(points, raw, Soft.join([p.soft for p in parts]))
 
 
-def n_asked_twice(task: Task) -> int:
+def n_asked_twice(task: FitContext) -> int:
     """Rows set aside to find out whether the black box changes its mind."""
     return min(N_ASKED_TWICE, task.n_queries // 20)
 
 
 def repeatability(
-    task: Task, outputs: Outputs, index: NDArray[np.int64], first: Replies
+    task: FitContext, outputs: Outputs, index: NDArray[np.int64], first: QueryBatch
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Query a few samples again: for each output, mean squared change of its code, and how often it changed.
 

@@ -15,7 +15,7 @@ from sointer.energy.conditional import TargetGivenOthers
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.energy.space import InputScaling
-from sointer.training.context import Pairs, Points, Task
+from sointer.training.context import FitContext, InputBuffer, QueryPool
 from sointer.training.optim import Adam, Group
 from sointer.training.quality import Quality, quality_of
 
@@ -24,9 +24,9 @@ N_VALIDATIONS = 60
 MAX_HELD_OUT = 400
 """Answers held out, at most: that many judge an energy well enough, and all others teach it."""
 VALIDATION_CHUNK = 1024
-MOST_VALIDATED = 2048
+MAX_VALIDATED = 2048
 """Of the held-out answers, so many are looked at while training goes on; at its end all of them are."""
-LARGEST_GRADIENT = 10.0
+MAX_GRADIENT = 10.0
 
 
 def fit_scaling(energy: TrainableEnergy, data: Any) -> None:
@@ -58,7 +58,7 @@ class EnergyTrainer:
         self,
         energy: TrainableEnergy,
         likelihood: Likelihood,
-        pairs: Pairs,
+        pairs: QueryPool,
         config: EnergyConfig,
         n_steps: int,
         generator: torch.Generator,
@@ -80,7 +80,7 @@ class EnergyTrainer:
             (coupling if name == "b" or name.startswith("B.") else own).append(parameter)
         groups = [Group(own, rate), Group(coupling, rate * speed)]
         used = [group for group in groups if group.parameters]
-        return Adam(used, max_norm=LARGEST_GRADIENT, weight_decay=self.config.weight_decay)
+        return Adam(used, max_norm=MAX_GRADIENT, weight_decay=self.config.weight_decay)
 
     def run_until(self, share: float, round_name: str) -> None:
         """Take the steps up to this share of the schedule, on the pairs there are now."""
@@ -101,19 +101,19 @@ class EnergyTrainer:
 
     def _step(self, batch: Tensor) -> float:
         progress = self.n_done / self.n_steps
-        pace = 0.5 * (1.0 + math.cos(math.pi * progress))
+        lr_scale = 0.5 * (1.0 + math.cos(math.pi * progress))
         pairs = self.pairs
         x, codes, soft = pairs.points.take(batch), pairs.codes_of(batch), pairs.soft_of(batch)
         loss = self.likelihood.loss(self.energy, x, codes, soft).mean()
-        found = self.optimiser.step(loss, pace)
+        found = self.optimiser.step(loss, lr_scale)
         # Interactions between features must be found before weak columns may be shrunk away.
         if self.config.input_sparsity and progress > SPARSITY_WARM_UP:
-            amount = pace * self.config.learning_rate * self.config.input_sparsity
+            amount = lr_scale * self.config.learning_rate * self.config.input_sparsity
             shrink_columns(self.energy.input_weights, amount, self._owner)
         return found
 
     def _validate(self, round_name: str, training_loss: float) -> None:
-        quality = self.held_out_quality(MOST_VALIDATED if self.n_done < self.n_steps else None)
+        quality = self.held_out_quality(MAX_VALIDATED if self.n_done < self.n_steps else None)
         self.history.record(
             stage=round_name,
             step=self.n_done,
@@ -147,7 +147,7 @@ class EnergyTrainer:
         return self.held_out_quality()
 
 
-def some_held_out(task: Task, n: int, n_later: int) -> Tensor:
+def some_held_out(task: FitContext, n: int, n_later: int) -> Tensor:
     """Which of the n answers there are is held out: a random share of all n + n_later, but never none nor all."""
     n_wanted = min(task.configs.training.validation_share * (n + n_later), MAX_HELD_OUT)
     share = n_wanted / n
@@ -163,16 +163,18 @@ LEARNING_RATE = 1e-2
 PRICE_OF_FEATURES, PRICE_OF_OUTPUTS = 2.0, 1.0
 
 
-def learn_target(net: TargetGivenOthers, points: Points, y: Tensor, values: Tensor, seed: int) -> TargetGivenOthers:
+def learn_target(
+    net: TargetGivenOthers, points: InputBuffer, y: Tensor, values: Tensor, seed: int
+) -> TargetGivenOthers:
     """Train on points, their encoded outputs (rows, columns) and the target's values (rows,)."""
     generator = torch.Generator().manual_seed(seed)
     parameters = [p for name, p in net.named_parameters() if not name.startswith("encoding.")]
     optimiser = Adam([Group(parameters, LEARNING_RATE)])
     for step in range(N_STEPS):
-        pace = 0.5 * (1.0 + math.cos(math.pi * step / N_STEPS))
+        lr_scale = 0.5 * (1.0 + math.cos(math.pi * step / N_STEPS))
         batch = torch.randint(len(points), (BATCH_SIZE,), generator=generator)
-        optimiser.step(net.loss(net.project(points.take(batch)), y[batch], values[batch]), pace)
+        optimiser.step(net.loss(net.project(points.take(batch)), y[batch], values[batch]), lr_scale)
         if step > SPARSITY_WARM_UP * N_STEPS:
-            shrink_columns([net.of_features.weight], pace * LEARNING_RATE * PRICE_OF_FEATURES, net.encoding.column)
-            shrink_columns([net.of_outputs.weight], pace * LEARNING_RATE * PRICE_OF_OUTPUTS)
+            shrink_columns([net.of_features.weight], lr_scale * LEARNING_RATE * PRICE_OF_FEATURES, net.encoding.column)
+            shrink_columns([net.of_outputs.weight], lr_scale * LEARNING_RATE * PRICE_OF_OUTPUTS)
     return net.eval().requires_grad_(False)

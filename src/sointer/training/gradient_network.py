@@ -12,7 +12,7 @@ from torch import Tensor
 from sointer._support.torch_state import seeded
 from sointer.energy.networks import VectorEnergy
 from sointer.interpreter.effects import Effects, GradientNetwork
-from sointer.training.context import Task
+from sointer.training.context import FitContext
 from sointer.training.optim import Adam, Group
 
 MAX_COLUMNS = 24
@@ -27,7 +27,7 @@ GOOD_COSINE = 0.9
 CHUNK = 512
 
 
-def teach_gradients(task: Task, effects: Effects) -> None:
+def teach_gradients(task: FitContext, effects: Effects) -> None:
     """Give `effects` a network for its gradients, if it does as well as points on paths on samples it has not seen."""
     energy = effects.energy
     n_columns = energy.space.n_columns
@@ -64,7 +64,7 @@ def teach_gradients(task: Task, effects: Effects) -> None:
         effects.network = network
 
 
-def training_rows(task: Task, n: int) -> Tensor:
+def training_rows(task: FitContext, n: int) -> Tensor:
     """Rows of the data, half of them mixed with others, in any order."""
     index = task.rng.integers(task.n_rows, size=n)
     keep = task.random_keeps(n, task.rng)

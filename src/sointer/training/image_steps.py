@@ -16,7 +16,7 @@ from sointer.config import EnergyConfig
 from sointer.data.outputs import Outputs
 from sointer.energy.image import ImageEnergy, follows
 from sointer.interpreter.image import ImageInterpreter, PixelUnits
-from sointer.training.context import Task
+from sointer.training.context import FitContext
 from sointer.training.image_swaps import Mixtures, Predictions, followed
 from sointer.training.optim import Adam, Group
 from sointer.training.quality import Quality
@@ -127,7 +127,7 @@ USUAL_SHARE = 0.8
 
 
 def choose_by_queries(
-    task: Task,
+    task: FitContext,
     interpreter: ImageInterpreter,
     outputs: Outputs,
     predictions: Predictions,
@@ -182,7 +182,7 @@ class Swapped:
     @classmethod
     def of(
         cls,
-        task: Task,
+        task: FitContext,
         interpreter: ImageInterpreter,
         outputs: Outputs,
         predictions: Predictions,
@@ -228,7 +228,7 @@ class Swapped:
 
 
 def relevance_of_units(
-    task: Task, interpreter: ImageInterpreter, index: NDArray[np.int64], targets: Tensor, *, smooth: bool
+    task: FitContext, interpreter: ImageInterpreter, index: NDArray[np.int64], targets: Tensor, *, smooth: bool
 ) -> NDArray[np.float64]:
     """Share of the decision in each unit of images: (images, units), -inf for units that an image does not have."""
     parts = []

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sointer.data.outputs import Outputs
 from sointer.interpreter.image import PixelUnits
-from sointer.training.context import Question, Task
+from sointer.training.context import FitContext, PendingQuery
 
 CELLS = (1, 2, 4, 8)
 """Sides of the blobs, in pixels of an image 32 pixels high; larger images have larger ones."""
@@ -126,7 +126,7 @@ class Planned:
     """(groups, mixtures), as the others."""
     second: NDArray[np.int64]
     kept: NDArray[np.uint8]
-    question: Question
+    question: PendingQuery
 
     def answers(self, outputs: Outputs) -> Iterator[Mixtures]:
         """Wait for the predictions; mixtures with a label never seen before cannot be learned from."""
@@ -148,7 +148,7 @@ class Planned:
             )
 
 
-def plan_mixtures(task: Task, whole: NDArray[np.int64], n_groups: int, n_images: int, n_mixtures: int) -> Planned:
+def plan_mixtures(task: FitContext, whole: NDArray[np.int64], n_groups: int, n_images: int, n_mixtures: int) -> Planned:
     """Groups of the images that were sent whole, mixed two at a time by random masks of several scales."""
     assert task.input_format.image is not None
     rng, size = task.rng, task.input_format.image.size

@@ -16,7 +16,7 @@ from sointer.data.outputs import Outputs
 from sointer.energy.image import ImageEnergy
 from sointer.errors import BlackBoxError, FewImagesWarning, InputError
 from sointer.interpreter.image import build_networks
-from sointer.training.context import Replies, Task, Trained, concatenate, n_asked_twice, repeatability, slices
+from sointer.training.context import FitContext, QueryBatch, Trained, concatenate, n_asked_twice, repeatability, slices
 from sointer.training.image_steps import ImageSteps, choose_by_queries
 from sointer.training.image_swaps import Mixtures, Planned, Predictions, plan_mixtures
 from sointer.training.quality import Quality
@@ -33,7 +33,7 @@ USABLE_SHARE = 0.5
 ROWS_PER_CALL, NUMBERS_PER_CALL = 1024, 2**24
 
 
-def train_images(task: Task) -> Trained:
+def train_images(task: FitContext) -> Trained:
     """See docs/method.md."""
     image = task.input_format.image
     assert image is not None
@@ -82,18 +82,18 @@ def refuse_masks(got: str, image: ImageShape) -> NoReturn:
     )
 
 
-def add_mirror_images(task: Task, image: ImageShape) -> None:
+def add_mirror_images(task: FitContext, image: ImageShape) -> None:
     """Let every image also be seen in a mirror, left to right: twice as many to learn from."""
     mirrored = image.unflatten(task.data)[..., ::-1].reshape(task.n_rows, -1)
     task.data = np.concatenate([task.data, mirrored])
     task.groups = task.groups.bind(task.data)
 
 
-def n_checks(task: Task) -> int:
+def n_checks(task: FitContext) -> int:
     return int(CHECKS * task.n_queries)
 
 
-def ask_whole(task: Task, n_rows: int) -> tuple[Replies, NDArray[np.int64]]:
+def ask_whole(task: FitContext, n_rows: int) -> tuple[QueryBatch, NDArray[np.int64]]:
     """Images as they are, first the user's own, then mirrored ones, as far as a fifth of the queries goes."""
     n_whole = min(task.n_rows, max(2, int(WHOLE * task.n_queries)))
     task.history.stage("querying the model", n_whole, unit="rows")
@@ -109,7 +109,7 @@ def ask_whole(task: Task, n_rows: int) -> tuple[Replies, NDArray[np.int64]]:
     return replies, order[: len(replies)]
 
 
-def check_first(task: Task, raw: NDArray[Any], order: NDArray[np.int64]) -> None:
+def check_first(task: FitContext, raw: NDArray[Any], order: NDArray[np.int64]) -> None:
     """Numbers that are neither labels nor probabilities, or a model that fails on a few mixtures."""
     assert task.input_format.image is not None
     if raw.dtype.kind == "f" and (raw != np.rint(raw)).any() and (raw.min() < 0 or raw.max() > 1):
@@ -126,7 +126,7 @@ def check_first(task: Task, raw: NDArray[Any], order: NDArray[np.int64]) -> None
 
 
 def learn(
-    task: Task,
+    task: FitContext,
     energy: ImageEnergy,
     outputs: Outputs,
     predictions: Predictions,
@@ -174,7 +174,9 @@ def learn(
     return quality, interrupted
 
 
-def queried(task: Task, outputs: Outputs, whole: NDArray[np.int64], n_groups: int, n_images: int) -> Iterator[Mixtures]:
+def queried(
+    task: FitContext, outputs: Outputs, whole: NDArray[np.int64], n_groups: int, n_images: int
+) -> Iterator[Mixtures]:
     """Groups of mixtures with what the black box predicts for them; it is queried one call ahead."""
     n_mixtures = MIXTURES_PER_IMAGE * n_images
     n_rows = min(ROWS_PER_CALL, NUMBERS_PER_CALL // task.input_format.n_columns)

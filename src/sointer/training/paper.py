@@ -25,11 +25,11 @@ from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.networks import PaperInterpreter, gumbel_k_hot, hard_top_k
 from sointer.interpreter.paper_image import PaperImageInterpreter, check_memory
 from sointer.masking.superpixels import SuperpixelGroups
-from sointer.training.context import Task, Trained, as_labels, concatenate, repeatability
+from sointer.training.context import FitContext, Trained, as_labels, concatenate, repeatability
 from sointer.training.quality import quality_of_labels
 
 
-def check_images(task: Task) -> None:
+def check_images(task: FitContext) -> None:
     """Refuse, before anything is asked of the black box, images that the paper's networks cannot serve."""
     image = task.input_format.image
     if image is None:
@@ -49,7 +49,7 @@ def check_images(task: Task) -> None:
     check_memory(image, task.groups.n_units, 1)
 
 
-def energy_for(task: Task, space: OutputSpace, alone: int | None = None) -> PaperEnergy:
+def energy_for(task: FitContext, space: OutputSpace, alone: int | None = None) -> PaperEnergy:
     """A fresh energy of all outputs, or of the one that is to be seen alone."""
     image, n_columns = task.input_format.image, task.input_format.n_columns
     energy = build_paper_energy(n_columns, image, space, task.configs.energy, pixel=alone)
@@ -58,7 +58,7 @@ def energy_for(task: Task, space: OutputSpace, alone: int | None = None) -> Pape
     return energy
 
 
-def interpreter_for(task: Task, n_outputs: int, targets: Sequence[int]) -> PaperInterpreter:
+def interpreter_for(task: FitContext, n_outputs: int, targets: Sequence[int]) -> PaperInterpreter:
     """Fresh networks W; of images for the targets alone, as each is large."""
     image, n_units = task.input_format.image, task.groups.n_units
     if image is None:
@@ -68,7 +68,7 @@ def interpreter_for(task: Task, n_outputs: int, targets: Sequence[int]) -> Paper
     return interpreter
 
 
-def pixel_scale(task: Task) -> float:
+def pixel_scale(task: FitContext) -> float:
     """What pixels are multiplied by before a network sees them: none is then larger than 1 or so."""
     if task.input_format.pixel_range == "any":
         return 1.0 / (float(abs(task.data).max()) or 1.0)
@@ -101,7 +101,7 @@ MIN_ROUNDS = 10
 PENALTY_WINDOW = 10
 
 
-def train_paper(task: Task) -> Trained:
+def train_paper(task: FitContext) -> Trained:
     """Pre-train the energy once; then train one interpreter for each target beside its own copy of it."""
     energy_config, interpreter_config, training_config = task.configs
     structured = task.structured
@@ -157,7 +157,7 @@ def train_paper(task: Task) -> Trained:
 
 
 def pretrain(
-    task: Task,
+    task: FitContext,
     energy: PaperEnergy,
     x: Tensor,
     codes: Tensor,
@@ -185,7 +185,7 @@ class Rounds:
 
     def __init__(
         self,
-        task: Task,
+        task: FitContext,
         energy: PaperEnergy,
         interpreter: PaperInterpreter,
         target: int,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.masking.selection import allowed_units
-from sointer.training.context import Question, Replies, Task, concatenate, n_asked_twice
+from sointer.training.context import FitContext, PendingQuery, QueryBatch, concatenate, n_asked_twice
 
 N_FIRST = 16
 SHARE_ASKED_LATER = 0.2
@@ -31,10 +31,10 @@ class Rows:
 
 
 @dataclass
-class WholeRows:
+class UnmaskedRows:
     """Training rows whose outputs are known without removal; made dense a few at a time."""
 
-    task: Task
+    task: FitContext
     index: Tensor
     codes: Tensor
 
@@ -47,7 +47,7 @@ class WholeRows:
         return len(self.index)
 
 
-def ask_first(task: Task) -> tuple[Replies, Tensor, Callable[[], Question]]:
+def ask_first(task: FitContext) -> tuple[QueryBatch, Tensor, Callable[[], PendingQuery]]:
     """Whole rows, then rows with random subsets removed; which rows were whole; and a way to ask for the rest.
 
     The rest, a fifth of the first questions unless they are few, is asked while training on the others has begun.
@@ -70,19 +70,19 @@ def ask_first(task: Task) -> tuple[Replies, Tensor, Callable[[], Question]]:
     return replies, torch.from_numpy(order[:n_answered]), partial(task.ask, later, partial(draw_keeps, task))
 
 
-def are_few(task: Task) -> bool:
+def are_few(task: FitContext) -> bool:
     return task.n_queries < FEW_QUESTIONS
 
 
-def draw_keeps(task: Task, index: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
+def draw_keeps(task: FitContext, index: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
     return task.random_keeps(len(index), rng)
 
 
-def can_be_chosen(task: Task, raw: NDArray[np.float64]) -> Tensor:
+def can_be_chosen(task: FitContext, raw: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy(allowed_units(task.removal, task.groups, raw))
 
 
-def draw_pairs(whole: WholeRows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_pairs(whole: UnmaskedRows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """n (row, target) pairs; half of them where the target has another value than usual."""
     rows = torch.randint(len(whole), (n,), generator=generator)
     chosen = targets[torch.randint(len(targets), (n,), generator=generator)]

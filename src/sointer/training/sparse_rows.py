@@ -14,10 +14,18 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.space import OutputSpace
 from sointer.interpreter.elimination import whole_rows
 from sointer.interpreter.networks import EliminationInterpreter, hard_top_k
-from sointer.training.context import Pairs, Question, Task, Trained, concatenate, n_asked_twice, repeatability
+from sointer.training.context import (
+    FitContext,
+    PendingQuery,
+    QueryPool,
+    Trained,
+    concatenate,
+    n_asked_twice,
+    repeatability,
+)
 from sointer.training.energy import EnergyTrainer, fit_scaling, some_held_out
 from sointer.training.quality import Quality
-from sointer.training.queries import WholeRows, are_few, ask_first, draw_pairs
+from sointer.training.queries import UnmaskedRows, are_few, ask_first, draw_pairs
 
 FIRST_SELECTION, FIRST_SELECTED_ANSWERS = 0.4, 0.55
 """Shares of the energy's steps after which features are first selected, and after which it first learns from that.
@@ -30,14 +38,14 @@ ON_POLICY_CHUNK = 2048
 SCORED_AT_ONCE = 256
 
 
-def train_sparse_rows(task: Task) -> Trained:
+def train_sparse_rows(task: FitContext) -> Trained:
     """See docs/method.md."""
     replies, whole_index, ask_rest = ask_first(task)
     outputs, targets = task.describe(replies.raw)
     repeatability(task, outputs, whole_index.numpy(), replies)
     rest = ask_rest()
-    pairs = Pairs.of(outputs, replies, some_held_out(task, len(replies), len(rest)))
-    whole = WholeRows(task, whole_index, pairs.codes_of(slice(len(whole_index))))
+    pairs = QueryPool.of(outputs, replies, some_held_out(task, len(replies), len(rest)))
+    whole = UnmaskedRows(task, whole_index, pairs.codes_of(slice(len(whole_index))))
     interpreter = fresh_interpreter(task, outputs)
     trainer = EnergyTrainer(
         interpreter.energy,
@@ -62,7 +70,7 @@ def train_sparse_rows(task: Task) -> Trained:
     return Trained(outputs, targets, interpreter.energy, interpreter, quality, asked, interrupted)
 
 
-def fresh_interpreter(task: Task, outputs: Outputs) -> EliminationInterpreter:
+def fresh_interpreter(task: FitContext, outputs: Outputs) -> EliminationInterpreter:
     """An untrained energy, scaled to the data, and the interpreter that reads it."""
     config = task.configs.energy
     seed = int(task.rng.integers(2**31))
@@ -80,12 +88,12 @@ def fresh_interpreter(task: Task, outputs: Outputs) -> EliminationInterpreter:
 
 
 def alternate(
-    task: Task,
+    task: FitContext,
     interpreter: EliminationInterpreter,
     trainer: EnergyTrainer,
-    whole: WholeRows,
+    whole: UnmaskedRows,
     targets: Tensor,
-    asked: Question,
+    asked: PendingQuery,
 ) -> None:
     """Learn the energy, in rounds of select, query, learn.
 
@@ -112,7 +120,7 @@ def alternate(
     trainer.run_until(1.0, f"round {n_rounds}" if n_rounds else "pre-training")
 
 
-def take_in(pairs: Pairs, questions: Iterable[Question]) -> None:
+def take_in(pairs: QueryPool, questions: Iterable[PendingQuery]) -> None:
     """Wait for answers, and learn from them from now on."""
     parts = [answers for question in questions if (answers := question.answers()) is not None]
     if parts:
@@ -121,8 +129,8 @@ def take_in(pairs: Pairs, questions: Iterable[Question]) -> None:
 
 @torch.no_grad()
 def ask_selected(
-    task: Task, interpreter: EliminationInterpreter, whole: WholeRows, targets: Tensor, n: int
-) -> list[Question]:
+    task: FitContext, interpreter: EliminationInterpreter, whole: UnmaskedRows, targets: Tensor, n: int
+) -> list[PendingQuery]:
     """Ask about rows reduced to what the interpreter selects now, for targets that matter."""
     rows, row_targets = draw_pairs(whole, targets, n, task.generator)
     sizes = selection_sizes(task, n)
@@ -137,7 +145,7 @@ def ask_selected(
     return questions
 
 
-def selection_sizes(task: Task, n: int) -> Tensor:
+def selection_sizes(task: FitContext, n: int) -> Tensor:
     """How many units each asked selection keeps: k, but mostly fewer, so that short lists are right too."""
     sizes = torch.full((n,), task.k)
     smaller = torch.rand(n, generator=task.generator) < SHARE_OF_SMALLER_SELECTIONS
@@ -146,7 +154,7 @@ def selection_sizes(task: Task, n: int) -> Tensor:
     return sizes
 
 
-def number_of_steps(task: Task) -> int:
+def number_of_steps(task: FitContext) -> int:
     """n_epochs passes over all queries, within bounds that suit two cores."""
     n_batches = task.n_queries / task.configs.energy.batch_size
     return int(np.clip(task.configs.training.n_epochs * n_batches, *N_STEPS))

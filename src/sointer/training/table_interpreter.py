@@ -21,7 +21,7 @@ from sointer.interpreter.splits import (
     noise_floor,
 )
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
-from sointer.training.context import Task, as_codes
+from sointer.training.context import FitContext, as_codes
 from sointer.training.gradient_network import teach_gradients
 
 N_POOL, N_DRAWS, MAX_UNITS_REDRAWN = 1_000, 8, 256
@@ -29,7 +29,7 @@ N_REFERENCES = 64
 N_CHECKED = 40
 """Queries to learn whether the units of one locality suffice."""
 MAX_ACTIVE, MAX_ACTIVE_SHARE, MAX_ACTIVE_OF_MANY, MAX_ACTIVE_OF_FEW = 8, 0.1, 16, 4
-LARGEST_SHARE = 0.65
+MAX_SHARE = 0.65
 """Few units decide if on average at most the first number of them is active (with many units in all, up to the third),
 and no larger share of all; where there are few in all, the last number may be active, but not all."""
 MIN_RELATIVE = 0.03
@@ -44,7 +44,7 @@ N_SIZED, MIN_CHECKED = 128, 10
 
 
 @dataclass
-class Asked:
+class QueriedSamples:
     """What the black box was asked about the same samples: whole, mixed, with one unit redrawn."""
 
     rows: NDArray[np.int64]
@@ -58,7 +58,7 @@ class Asked:
     unit: NDArray[np.int64]
     redraw_codes: NDArray[Any]
 
-    def with_mixtures(self, mixed: NDArray[np.int64], kept: NDArray[np.bool_], codes: NDArray[Any]) -> Asked:
+    def with_mixtures(self, mixed: NDArray[np.int64], kept: NDArray[np.bool_], codes: NDArray[Any]) -> QueriedSamples:
         return replace(
             self,
             mixed=np.concatenate([self.mixed, mixed]),
@@ -66,7 +66,7 @@ class Asked:
             mixture_codes=np.concatenate([self.mixture_codes, codes]),
         )
 
-    def with_redraws(self, redrawn: NDArray[np.int64], unit: NDArray[np.int64], codes: NDArray[Any]) -> Asked:
+    def with_redraws(self, redrawn: NDArray[np.int64], unit: NDArray[np.int64], codes: NDArray[Any]) -> QueriedSamples:
         return replace(
             self,
             redrawn=np.concatenate([self.redrawn, redrawn]),
@@ -79,12 +79,12 @@ class Asked:
 class Interpretation:
     """Makes the interpreter; may spend `n_checks` more queries."""
 
-    task: Task
+    task: FitContext
     outputs: Outputs
     targets: list[int]
     energy: TrainableEnergy
     likelihood: Likelihood
-    asked: Asked
+    asked: QueriedSamples
     noise: tuple[NDArray[np.float64], NDArray[np.float64]]
     n_checks: int
     is_brief: bool = False
@@ -378,10 +378,10 @@ def mean_active(root: Node) -> float:
 def max_active(n_units: int) -> float:
     """How many units may be active, on average, for few to decide."""
     most = max(MAX_ACTIVE, min(MAX_ACTIVE_OF_MANY, MAX_ACTIVE_SHARE * n_units))
-    return max(min(LARGEST_SHARE * n_units, most), min(n_units - 1, MAX_ACTIVE_OF_FEW))
+    return max(min(MAX_SHARE * n_units, most), min(n_units - 1, MAX_ACTIVE_OF_FEW))
 
 
-def strongest_weights(task: Task, energy: TrainableEnergy, n: int) -> Tensor:
+def strongest_weights(task: FitContext, energy: TrainableEnergy, n: int) -> Tensor:
     """The units whose weights in the first layer are not zero, or the n strongest of them, in their order."""
     length = energy.projection_weight.detach().square().sum(dim=0)
     owner = unit_of_column(task)[energy.encoding.column]
@@ -391,10 +391,10 @@ def strongest_weights(task: Task, energy: TrainableEnergy, n: int) -> Tensor:
     return (kept if len(kept) else best[:1]).sort().values
 
 
-def unit_of_column(task: Task) -> Tensor:
+def unit_of_column(task: FitContext) -> Tensor:
     return torch.from_numpy(task.groups.unit_of_column.astype(np.int64))
 
 
-def references(task: Task, n: int) -> Tensor:
+def references(task: FitContext, n: int) -> Tensor:
     """Rows with everything removed, the same for every call."""
     return task.as_tensor(task.removal.references(n, np.random.default_rng(0)))

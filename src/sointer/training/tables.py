@@ -17,10 +17,10 @@ from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.interpreter.effects import redraw_effects
 from sointer.masking.selection import allowed_units
 from sointer.training.context import (
-    Pairs,
-    Question,
-    Replies,
-    Task,
+    FitContext,
+    PendingQuery,
+    QueryBatch,
+    QueryPool,
     Trained,
     as_codes,
     concatenate,
@@ -31,8 +31,8 @@ from sointer.training.energy import EnergyTrainer, some_held_out
 from sointer.training.table_interpreter import (
     MAX_UNITS_REDRAWN,
     N_DRAWS,
-    Asked,
     Interpretation,
+    QueriedSamples,
     references,
     strongest_weights,
     unit_of_column,
@@ -48,23 +48,23 @@ FIRST_LOOK, SECOND_LOOK = 0.25, 0.4
 
 Whoever interrupts a fit after the first gets a usable explainer."""
 SHARE_ASKED_LATER = 0.2
-MIN_CANDIDATES, REDRAWS_PER_CANDIDATE, ENOUGH_REDRAWS = 24, 100, 40
+MIN_CANDIDATES, REDRAWS_PER_CANDIDATE, MIN_REDRAWS = 24, 100, 40
 SHARE_OF_ANY = 0.1
 RARE = 0.15
 """Share of the samples below which a label is rare."""
 N_LOOKED_AT = 200
-ENOUGH_ANSWERS, MAX_SPARSITY = 5_000, 2.5
+MIN_ANSWERS, MAX_SPARSITY = 5_000, 2.5
 STEPS_PER_EPOCH = 25, 100
 
 
-def train_tables(task: Task) -> Trained:
+def train_tables(task: FitContext) -> Trained:
     """See docs/method.md."""
     plan = Plan.of(task)
     whole, mixtures, kept, later = ask_first(task, plan)
     outputs, targets = task.describe(concatenate([r for r in (whole, mixtures) if r is not None]).raw)
     noise = repeatability(task, outputs, plan.rows[: len(whole)], whole)
     answered = concatenate([r for r in (whole, mixtures) if r is not None])
-    pairs = Pairs.of(outputs, answered, some_held_out(task, len(answered), len(later)))
+    pairs = QueryPool.of(outputs, answered, some_held_out(task, len(answered), len(later)))
     energy = build_energy(
         PiecewiseLinear.of(task.rows(np.arange(task.n_rows)), task.shift),
         OutputSpace.of(outputs),
@@ -110,21 +110,21 @@ def train_tables(task: Task) -> Trained:
 class More:
     """What is asked while training goes on."""
 
-    mixtures: Replies | None = None
+    mixtures: QueryBatch | None = None
     rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """For each redraw, which of the whole samples it is of."""
     units: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    redraws: Replies | None = None
+    redraws: QueryBatch | None = None
 
 
 def learn(
-    task: Task,
+    task: FitContext,
     plan: Plan,
     trainer: EnergyTrainer,
     targets: list[int],
     rare: list[NDArray[np.int64]],
     n_whole: int,
-    later: Question,
+    later: PendingQuery,
     more: More,
 ) -> None:
     """Train the energy, first on whole samples and mixtures; choose what to redraw, and learn from that as well."""
@@ -154,7 +154,7 @@ class Plan:
     n_checks: int
 
     @classmethod
-    def of(cls, task: Task) -> Plan:
+    def of(cls, task: FitContext) -> Plan:
         n = max(4, task.n_queries - n_asked_twice(task))
         n_redraws = int(min(REDRAWS[0] * n, max(MIN_REDRAWS_KEPT, REDRAWS[1] * n)))
         n_checks = int(CHECKS * n)
@@ -163,7 +163,7 @@ class Plan:
         return cls(task.rng.permutation(task.n_rows)[:n_whole], n_first - n_whole, n_redraws, n_checks)
 
 
-def ask_first(task: Task, plan: Plan) -> tuple[Replies, Replies | None, NDArray[np.bool_], Question]:
+def ask_first(task: FitContext, plan: Plan) -> tuple[QueryBatch, QueryBatch | None, NDArray[np.bool_], PendingQuery]:
     """Whole samples, then mixtures of them with others; a fifth of these is asked while training has begun."""
     task.history.stage("asking the model", len(plan.rows) + plan.n_mixtures, unit="rows")
     # Wrong names or targets must come to light before the budget is spent.
@@ -180,7 +180,7 @@ def ask_first(task: Task, plan: Plan) -> tuple[Replies, Replies | None, NDArray[
     return whole, answered, kept, task.ask(index[n_now:], kept[n_now:])
 
 
-def some_removed(task: Task, n: int) -> NDArray[np.bool_]:
+def some_removed(task: FitContext, n: int) -> NDArray[np.bool_]:
     """Units to keep in mixtures; never all of them, as whole samples are asked about once."""
     kept = task.random_keeps(n, task.rng)
     whole = np.flatnonzero(kept.all(axis=1))
@@ -193,7 +193,7 @@ def mixed_rows(plan: Plan, n_whole: int) -> NDArray[np.int64]:
     return np.arange(plan.n_mixtures) % max(n_whole, 1)
 
 
-def rare_rows(outputs: Outputs, whole: Replies, targets: list[int]) -> list[NDArray[np.int64]]:
+def rare_rows(outputs: Outputs, whole: QueryBatch, targets: list[int]) -> list[NDArray[np.int64]]:
     """For each label of a target that few whole samples have, these samples."""
     codes = as_codes(outputs, whole.raw).numpy()
     found = []
@@ -207,7 +207,7 @@ def rare_rows(outputs: Outputs, whole: Replies, targets: list[int]) -> list[NDAr
 
 
 def plan_redraws(
-    task: Task,
+    task: FitContext,
     plan: Plan,
     energy: Any,
     likelihood: Likelihood,
@@ -221,7 +221,7 @@ def plan_redraws(
     """
     n_units, n = task.groups.n_units, plan.n_redraws
     candidates = np.arange(n_units)
-    if n < ENOUGH_REDRAWS * n_units:
+    if n < MIN_REDRAWS * n_units:
         strength = strengths(task, energy, likelihood, plan.rows[:n_whole], targets)
         candidates = np.argsort(-strength, kind="stable")[: max(MIN_CANDIDATES, n // REDRAWS_PER_CANDIDATE)]
     row = np.arange(n) % max(n_whole, 1)
@@ -237,7 +237,7 @@ def plan_redraws(
 
 
 def distinct_pairs(
-    task: Task, rows: NDArray[np.int64], row: NDArray[np.int64], unit: NDArray[np.int64]
+    task: FitContext, rows: NDArray[np.int64], row: NDArray[np.int64], unit: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where a unit removed is always the same, no pair is asked twice, nor any unit that is its reference already."""
     _, first = np.unique(row * task.groups.n_units + unit, return_index=True)
@@ -252,7 +252,7 @@ def distinct_pairs(
 
 
 def strengths(
-    task: Task, energy: Any, likelihood: Likelihood, rows: NDArray[np.int64], targets: Tensor
+    task: FitContext, energy: Any, likelihood: Likelihood, rows: NDArray[np.int64], targets: Tensor
 ) -> NDArray[np.float64]:
     """The largest share of any target's effects that each unit has on the energy as it is: (units,)."""
     units = strongest_weights(task, energy, MAX_UNITS_REDRAWN)
@@ -275,11 +275,11 @@ def one_removed(unit: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
 def gather(
     outputs: Outputs,
     plan: Plan,
-    whole: Replies,
-    mixtures: list[Replies | None],
+    whole: QueryBatch,
+    mixtures: list[QueryBatch | None],
     kept: NDArray[np.bool_],
     more: More,
-) -> Asked:
+) -> QueriedSamples:
     """All answers as codes; those with a label never seen before are left out."""
     codes = as_codes(outputs, whole.raw).numpy()
     mixed = mixed_rows(plan, len(plan.rows))
@@ -298,7 +298,7 @@ def gather(
     known = np.zeros(0, dtype=bool) if redrawn is None else outputs.knows(redrawn.raw)
     redraw_codes = codes[:0] if redrawn is None else as_codes(outputs, redrawn.raw[known]).numpy()
     row, unit = row[: len(known)][known], unit[: len(known)][known]
-    return Asked(
+    return QueriedSamples(
         plan.rows[: len(codes)],
         codes,
         mixed[place][inside],
@@ -310,13 +310,13 @@ def gather(
     )
 
 
-def input_sparsity(task: Task) -> float:
+def input_sparsity(task: FitContext) -> float:
     """How strongly units without signal are weeded out: more where answers are few, and so easily memorised."""
-    fewness = float(np.clip(ENOUGH_ANSWERS / max(task.n_queries, 1), 1.0, MAX_SPARSITY))
+    fewness = float(np.clip(MIN_ANSWERS / max(task.n_queries, 1), 1.0, MAX_SPARSITY))
     return task.configs.energy.input_sparsity * fewness
 
 
-def number_of_steps(task: Task) -> int:
+def number_of_steps(task: FitContext) -> int:
     """n_epochs passes over all queries, within bounds that suit two cores."""
     n_batches = task.n_queries / task.configs.energy.batch_size
     return int(task.configs.training.n_epochs * np.clip(n_batches, *STEPS_PER_EPOCH))

@@ -20,7 +20,7 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_outputs
 from sointer.explainers.reading import fitted_targets
 from sointer.masking.groups import Groups
-from sointer.masking.rows import Source, Subject
+from sointer.masking.rows import MaskableRows, Subject
 
 N_FIRST = 16
 
@@ -101,7 +101,7 @@ class Baseline(Explainer):
     def _learn(self, subject: Subject, answers: Answers) -> None:
         """Whatever the method does before it sees the rows to explain."""
 
-    def _effects(self, source: Source, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    def _effects(self, source: MaskableRows, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
         """Which way each unit pushes: (rows, units), None from baselines that do not know.
 
         For labels and probabilities positive means towards the value predicted; for numbers, upwards.
@@ -119,7 +119,7 @@ class Baseline(Explainer):
         return Answers(order, raw, outputs, fitted_targets(targets, outputs))
 
     def _rank(
-        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: Source, n: int
+        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: MaskableRows, n: int
     ) -> NDArray[np.int64]:
         """Best first; equal scores in random order, the same for equal rows."""
         ranking = np.full(scores.shape, -1, dtype=np.int64)
@@ -129,7 +129,7 @@ class Baseline(Explainer):
             ranking[i, : len(units)] = units[order]
         return ranking
 
-    def _row_generators(self, source: Source) -> list[np.random.Generator]:
+    def _row_generators(self, source: MaskableRows) -> list[np.random.Generator]:
         """One generator per row, seeded by what the row holds: where it stands in X does not matter."""
         return [row_generator(self.seed_, key) for key in row_keys(source.data)]
 
@@ -147,7 +147,7 @@ class UsualValue(Baseline):
         usual = [own.mean() if is_graded else np.bincount(own.astype(np.int64)).argmax() for own, is_graded in columns]
         self.usual_ = np.array(usual, dtype=codes.dtype)
 
-    def _usual(self, source: Source, targets: NDArray[np.int64]) -> NDArray[Any]:
+    def _usual(self, source: MaskableRows, targets: NDArray[np.int64]) -> NDArray[Any]:
         """The encoded usual value of each row's target."""
         if (targets < len(self.usual_)).all():
             return np.asarray(self.usual_[targets])
@@ -172,15 +172,15 @@ class Random(UsualValue):
     ([0, 1, 1], 0)
     """
 
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         for i, (rng, target) in enumerate(zip(self._row_generators(source), targets.tolist(), strict=True)):
-            lots = np.random.default_rng([target_number(target, source), int(rng.integers(2**63))])
-            scores[i] = lots.random(source.groups.n_units, dtype=np.float32)
+            own = np.random.default_rng([target_number(target, source), int(rng.integers(2**63))])
+            scores[i] = own.random(source.groups.n_units, dtype=np.float32)
         return scores, self._usual(source, targets)
 
 
-def target_number(target: int, source: Source) -> int:
+def target_number(target: int, source: MaskableRows) -> int:
     """An output's number, or one made from the outputs of a region, whose own number depends on what else is asked."""
     if target < source.outputs.n_outputs:
         return target
@@ -213,7 +213,7 @@ class NearestPixels(UsualValue):
             )
         super()._learn(subject, answers)
 
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         assert source.outputs.shape is not None
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         for target in np.unique(targets).tolist():
@@ -223,7 +223,7 @@ class NearestPixels(UsualValue):
         return scores, self._usual(source, targets)
 
 
-def distance_from(target: int, source: Source) -> NDArray[np.float64]:
+def distance_from(target: int, source: MaskableRows) -> NDArray[np.float64]:
     """How far every pixel lies from a target, in pixels: (height, width)."""
     outside = np.ones(source.outputs.n_outputs, dtype=bool)
     if target < len(outside):

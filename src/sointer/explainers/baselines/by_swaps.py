@@ -13,7 +13,7 @@ from sointer.errors import InputError
 from sointer.explainers.baselines.base import Answers, distance_from, nearest, target_number
 from sointer.explainers.baselines.row_by_row import N_SAMPLES, Row, RowByRow
 from sointer.interpreter.image import PixelUnits
-from sointer.masking.rows import Source, Subject
+from sointer.masking.rows import MaskableRows, Subject
 from sointer.training.image_swaps import several_scales
 
 MAX_NUMBERS = 2**24
@@ -246,7 +246,7 @@ class MinimalRegion(BySwaps):
     def _is_signed(self) -> bool:
         return True
 
-    def _effects(self, source: Source, targets: NDArray[np.int64]) -> None:
+    def _effects(self, source: MaskableRows, targets: NDArray[np.int64]) -> None:
         return None
 
     def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:

@@ -21,7 +21,7 @@ from sointer.explainers.baselines.base import Answers, Baseline
 from sointer.explainers.baselines.hide_and_seek import check_number
 from sointer.interpreter.networks import gumbel_k_hot, hard_top_k
 from sointer.masking.removal import FixedRemoval
-from sointer.masking.rows import CHUNK_ROWS, Source, Subject
+from sointer.masking.rows import CHUNK_ROWS, MaskableRows, Subject
 from sointer.masking.selection import allowed_units
 from sointer.training.context import is_mostly_zero
 
@@ -221,7 +221,7 @@ class L2X(Baseline):
                 history.record(stage="training", step=step + 1, loss=float(np.mean(losses[-STEPS_PER_REPORT:])))
         history.close()
 
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         n_rows, n_columns = source.data.shape
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values = np.empty(n_rows, dtype=np.float32 if source.outputs.graded.any() else np.int64)

@@ -20,7 +20,7 @@ from sointer.data.targets import target_columns
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Answers, Baseline, row_generator
 from sointer.masking.groups import Groups
-from sointer.masking.rows import SentRows, Source, Subject
+from sointer.masking.rows import MaskableRows, SentRows, Subject
 from sointer.masking.selection import allowed_units
 
 N_SAMPLES = 1000
@@ -31,7 +31,7 @@ N_DRAWS = 10
 class Row:
     """One row to explain, for one or more targets."""
 
-    source: Source
+    source: MaskableRows
     columns: NDArray[np.float64]
     answer: NDArray[Any]
     """What the black box says about the whole row: (1, outputs)."""
@@ -160,7 +160,7 @@ class RowByRow(Baseline):
     def _learn(self, subject: Subject, answers: Answers) -> None:
         pass
 
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         keys = row_keys(source.data)
         rows_of: dict[bytes, list[int]] = {}
         for i, key in enumerate(keys):
@@ -177,7 +177,7 @@ class RowByRow(Baseline):
         values, _ = source.outputs.encode_targets(distinct.answers[row_of], targets, source.regions)
         return scores, values
 
-    def _effects(self, source: Source, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    def _effects(self, source: MaskableRows, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
         """The weights with their signs; queries the model as explaining does."""
         signed = copy(self)
         signed.signed = True
@@ -189,7 +189,7 @@ class RowByRow(Baseline):
             return self.signed
         return "continuous" not in self.outputs_.kinds and not self.removal_.is_random
 
-    def _in_parallel(self, source: Source, keys: list[bytes], targets: list[NDArray[np.int64]]) -> list[Any]:
+    def _in_parallel(self, source: MaskableRows, keys: list[bytes], targets: list[NDArray[np.int64]]) -> list[Any]:
         """For each row a sparse table (targets, units)."""
         black_box = source.black_box
         assert black_box is not None
@@ -230,7 +230,7 @@ class RowByRow(Baseline):
         black_box.n_queries += n_asked - (black_box.n_queries - asked_before)
         return results
 
-    def _rows(self, source: Source, keys: list[bytes], targets: list[NDArray[np.int64]]) -> Iterator[Row]:
+    def _rows(self, source: MaskableRows, keys: list[bytes], targets: list[NDArray[np.int64]]) -> Iterator[Row]:
         for i, key in enumerate(keys):
             columns, groups = source.rows(np.array([i])), source.groups.take(np.array([i]))
             units = np.flatnonzero(allowed_units(source.removal, groups, columns)[0])
@@ -239,7 +239,7 @@ class RowByRow(Baseline):
 
 def _explain_share(
     explainer: RowByRow,
-    source: Source,
+    source: MaskableRows,
     keys: list[bytes],
     targets: list[NDArray[np.int64]],
     progress: History | None,

@@ -23,7 +23,7 @@ from sointer.explainers.baselines.row_by_row import RowByRow
 from sointer.explainers.reading import fitted_targets
 from sointer.explanation import Explanation
 from sointer.masking.groups import Groups
-from sointer.masking.rows import CHUNK_ROWS, Source, Subject
+from sointer.masking.rows import CHUNK_ROWS, MaskableRows, Subject
 
 MAX_NUMBERS = 2**27
 """Largest table of queried rows, in numbers: the networks hold it in memory, dense."""
@@ -125,7 +125,7 @@ class Trained(Baseline):
     def _scale(self, rows: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy((rows - self.center_) / self.spread_).float()
 
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         n_rows, n_columns = source.data.shape
         is_graded = source.outputs.graded
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)

@@ -30,7 +30,7 @@ from sointer.data.inputs import InputFormat
 from sointer.data.values import of_kind
 from sointer.errors import InputError, require_extra
 from sointer.explainers.baselines.base import Answers, Baseline
-from sointer.masking.rows import Source, Subject
+from sointer.masking.rows import MaskableRows, Subject
 from sointer.masking.selection import Scored
 
 FORESTS = (RandomForestClassifier, ExtraTreesClassifier, RandomForestRegressor, ExtraTreesRegressor)
@@ -241,17 +241,17 @@ class TreeShap(Baseline):
                 f"{answers.outputs.n_outputs}; give the fitted estimator itself."
             )
 
-    def _scores(self, source: Source, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         effects = self._effects(source, targets)
         values, _ = source.outputs.encode_targets(source.answers, targets, source.regions)
         is_number = of_kind("continuous", source.outputs, targets)
         return np.where(is_number[:, None], np.abs(effects), effects), values
 
-    def _scored(self, source: Source, targets: NDArray[np.int64]) -> Scored:
+    def _scored(self, source: MaskableRows, targets: NDArray[np.int64]) -> Scored:
         scores, values = self._scores(source, targets)
         return Scored(scores, values, effects=self._effects(source, targets))
 
-    def _effects(self, source: Source, targets: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _effects(self, source: MaskableRows, targets: NDArray[np.int64]) -> NDArray[np.float32]:
         rows = as_trees_see(source.input_format, source.data)
         effects = np.empty(rows.shape)
         predicted = source.at_targets(source.answers, targets)
@@ -273,7 +273,7 @@ def as_trees_see(form: InputFormat, data: Any) -> NDArray[np.float64]:
 
 
 def towards_predicted(
-    trees: OutputTrees, values: NDArray[np.float64], predicted: NDArray[Any], source: Source, target: int
+    trees: OutputTrees, values: NDArray[np.float64], predicted: NDArray[Any], source: MaskableRows, target: int
 ) -> NDArray[np.float64]:
     """SHAP values (rows, features, columns) of one output, signed towards each row's prediction: (rows, features)."""
     if trees.positive is not None:

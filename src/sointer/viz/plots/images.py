@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from sointer.explanation import Explanation
-    from sointer.masking.rows import Source
+    from sointer.masking.rows import MaskableRows
 
 
 MIN_ALPHA, MAX_ALPHA = 0.22, 0.72
@@ -118,7 +118,7 @@ def _title(explanation: Explanation, row: int) -> str:
     return f"{name}, expected: {value}" if explanation.value_source == "expected" else f"{name} = {value}"
 
 
-def _target(source: Source, target: int) -> npt.NDArray[np.bool_]:
+def _target(source: MaskableRows, target: int) -> npt.NDArray[np.bool_]:
     shape = source.input_format.image
     assert shape is not None
     where = np.zeros(shape.n_pixels, dtype=bool)
@@ -131,7 +131,7 @@ def _target(source: Source, target: int) -> npt.NDArray[np.bool_]:
     return where
 
 
-def _predicted(source: Source, row: int) -> Bytes | None:
+def _predicted(source: MaskableRows, row: int) -> Bytes | None:
     known, outputs = source.predicted, source.outputs
     if known is None or outputs.shape is None:
         return None
