@@ -277,11 +277,8 @@ class SOInter(Explainer):
 
     @property
     def known_columns(self) -> tuple[str, ...]:
-        """What `explanation.to_frame()` says besides ranks and scores: of "needed", "effect" and "locality"."""
-        if isinstance(self.interpreter_, TableInterpreter):
-            return "needed", "effect", "locality"
-        if isinstance(self.interpreter_, ImageInterpreter):
-            return "needed", "effect"
+        if isinstance(self.interpreter_, (TableInterpreter, ImageInterpreter)):
+            return ("needed", "effect", "locality")[: 3 if isinstance(self.interpreter_, TableInterpreter) else 2]
         is_text = isinstance(self.interpreter_, EliminationInterpreter)
         return ("effect",) if is_text and "continuous" not in self.outputs_.kinds else ()
 
