@@ -285,7 +285,7 @@ def test_broken_json_is_a_load_error() -> None:
 
 def test_neither_pandas_nor_torch_is_imported() -> None:
     code = (
-        "import sys, numpy as np; import sointer.data as i; f = i.InputFormat.infer(np.ones((2, 2)));"
+        "import sys, numpy as np; import sointer.data.inputs as i; f = i.InputFormat.infer(np.ones((2, 2)));"
         "f.decode(f.encode(np.ones((1, 2)))); bad = {'pandas', 'torch'} & set(sys.modules);"
         "sys.exit(str(bad) if bad else 0)"
     )

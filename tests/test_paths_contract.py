@@ -22,6 +22,7 @@ from sointer.errors import InputError
 from sointer.explainers import tracing
 from sointer.explainers.baselines.base import Random
 from sointer.paths import one_to_one
+from sointer.training import energy
 from sointer.training import energy as conditional_steps
 from sointer.zoo.structural import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
 
@@ -155,7 +156,7 @@ def test_calls_at_the_same_time(plain, monkeypatch, global_random_state_is_left_
     alone = explainer.explain(X[:10], target="a").paths(n_draws=2)
     explainer._tracer = None
     explanation = explainer.explain(X[:10], target="a")
-    begun, first_is_done, learn = [threading.Event(), threading.Event()], threading.Event(), tracing.learn_target
+    begun, first_is_done, learn = [threading.Event(), threading.Event()], threading.Event(), energy.learn_target
     number, learned = count(), []
 
     def in_turn(*args, **kwargs):
@@ -165,7 +166,7 @@ def test_calls_at_the_same_time(plain, monkeypatch, global_random_state_is_left_
         learned.append(learn(*args, **kwargs))
         return learned[-1]
 
-    monkeypatch.setattr(tracing, "learn_target", in_turn)
+    monkeypatch.setattr(energy, "learn_target", in_turn)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(explanation.paths, n_draws=2)
         assert begun[0].wait(60)

@@ -116,8 +116,8 @@ def test_a_search_over_k_scores_by_fidelity() -> None:
     search.fit(X)
     by_k = dict(zip([1, 2, 5], search.cv_results_["mean_test_score"], strict=True))
     assert by_k[5] == 1.0, "all features are the whole row"
-    assert by_k[1] < by_k[2] <= by_k[5]
-    assert search.best_params_["k"] in (2, 5)
+    assert 0.9 < by_k[1] <= by_k[2] <= by_k[5], "what speaks most for the prediction comes first"
+    assert search.best_score_ == 1.0
     assert search.best_estimator_.explain(X[:3], 0).selected.shape == (3, search.best_params_["k"])
 
 

@@ -21,6 +21,8 @@ from sointer.interpreter.splits import BoolArray, FloatArray, IntArray
 PARENT_WEIGHT = 0.05
 CLEARLY_NEEDED = 0.2
 """Share of the largest score at which the order of needed units is left to each sample."""
+MIN_SURE = 0.9
+"""Share of a target that must stay for units to suffice, below which the black box is noisy."""
 OPEN = 0.249
 """How far the evidence of a sample can move the key of a unit: not beyond its level."""
 
@@ -38,7 +40,9 @@ class LocalityTable(nn.Module):
     key: Tensor
     """(nodes, units) what units are ranked by where few decide."""
     open: Tensor
-    """(nodes, units) where the evidence of each sample decides the order: how far it moves the key, up or down."""
+    """(nodes, units) 1 where the evidence of each sample decides the order, else 0."""
+    span: Tensor
+    """(nodes, units) by how much the evidence of a sample can raise the score, at most twice."""
     score: Tensor
     """(nodes, units) relevance: root mean square change of the target when the unit is redrawn."""
     needed: Tensor
@@ -55,7 +59,7 @@ class LocalityTable(nn.Module):
             self.register_buffer(name, torch.full((size,), -1, dtype=torch.long))
         for name in ("threshold", "share"):
             self.register_buffer(name, torch.zeros(n_nodes, dtype=torch.float64))
-        for name in ("key", "open", "score"):
+        for name in ("key", "open", "score", "span"):
             self.register_buffer(name, torch.zeros(n_nodes, n_units))
         self.register_buffer("needed", torch.zeros(n_nodes, n_units, dtype=torch.bool))
         self.register_buffer("is_sparse", torch.zeros(n_outputs, dtype=torch.bool))
@@ -77,9 +81,9 @@ class LocalityTable(nn.Module):
         for i, (target, node) in enumerate(nodes):
             order = leaf_order(node, least[target])
             made.key[i] = torch.from_numpy(order.key)
-            made.open[i] = torch.from_numpy(OPEN * order.open)
+            made.open[i] = torch.from_numpy(order.open)
             made.needed[i] = torch.from_numpy(order.needed)
-            made.score[i] = torch.from_numpy(below_needed(node.score, order.needed))
+            made.score[i], made.span[i] = torch.from_numpy(order.score), torch.from_numpy(order.span)
             made.share[i] = len(node.pool) / max(n_pool[target], 1)
             if node.parent is None:
                 made.root[target] = i
@@ -172,9 +176,8 @@ class TableInterpreter(nn.Module):
         effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
         evidence = effects * shown.towards.unsqueeze(1)
         by_locality = self.localities.is_sparse[targets]
-        looked_up = Scores(
-            self._key(nodes, evidence), self.localities.score[nodes], effects, self.localities.needed[nodes]
-        )
+        key, score = self._of_sample(nodes, evidence)
+        looked_up = Scores(key, score, effects, self.localities.needed[nodes])
         if bool(by_locality.all()):  # then nothing has to be sorted
             return looked_up
         enough = suffices(evidence, self.localities.evidence_share[targets].unsqueeze(1))
@@ -182,11 +185,12 @@ class TableInterpreter(nn.Module):
         chosen = by_locality.unsqueeze(1)
         return Scores(*(torch.where(chosen, a, b) for a, b in zip(looked_up, by_evidence, strict=True)))
 
-    def _key(self, nodes: Tensor, evidence: Tensor) -> Tensor:
-        """What decides in each row's locality, and of that first what speaks most for the value at hand."""
-        moved = self.localities.open[nodes] * evidence
-        largest = moved.abs().amax(1, keepdim=True).clamp_min(1e-30)
-        return self.localities.key[nodes] + moved * (OPEN / largest)
+    def _of_sample(self, nodes: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+        """Key and relevance in each locality: of what clearly decides, what speaks most for the value comes first."""
+        table = self.localities
+        own = table.open[nodes] * evidence
+        own = own / own.abs().amax(1, keepdim=True).clamp_min(1e-30)
+        return table.key[nodes] + OPEN * own, table.score[nodes] + table.span[nodes] * (1 + own)
 
     def shown(self, targets: NDArray[np.int64], values: NDArray[Any], outputs: Outputs) -> Shown:
         """What effects are effects on, given the encoded value of each row's target."""
@@ -235,16 +239,22 @@ def own_columns(column_output: Sequence[int], target: int, n_input_columns: int)
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """For a leaf: what its units are ranked by, whose whole part counts first, and which are needed."""
+    """For a leaf: what its units are ranked by, whose whole part counts first, which are needed, and their scores."""
 
     key: FloatArray
     open: BoolArray
     """Needed units that clearly matter: among these, the evidence of the sample at hand decides the order."""
     needed: BoolArray
+    score: FloatArray
+    span: FloatArray
+    """Units that are open have scores from the lowest to the highest of theirs: score to score + 2 span."""
 
 
 def leaf_order(node: Node, least: float) -> Order:
-    """Needed are the units that are active in the nearest complete node."""
+    """Needed are the units that are active in the nearest complete node.
+
+    Where the black box is noisy, needed units may be some too many, and none is open.
+    """
     path = node.path()
     mix = np.asarray(sum(here.score * PARENT_WEIGHT**distance for distance, here in enumerate(reversed(path))))
     relative = mix / max(float(np.max(mix)), 1e-12)
@@ -253,7 +263,21 @@ def leaf_order(node: Node, least: float) -> Order:
     if complete is not None:
         for depth, here in enumerate(complete.path()):
             level = np.maximum(level, here.active * (depth + 1.0))
-    needed = node.active if complete is None else complete.active
+    needed = (node.active if complete is None else complete.active).copy()
     clear = needed & (relative >= CLEARLY_NEEDED * relative[needed].max(initial=0.0))
+    if complete is None or least < MIN_SURE:
+        clear[:] = False
+        return Order(level + 0.999 * relative, clear, needed, below_needed(node.score, needed), np.zeros(len(clear)))
+    score, span, highest = node.score.astype(np.float64), np.zeros(len(clear)), np.inf
+    for own in sorted(set(level[needed].tolist()), reverse=True):
+        group = needed & (level == own)
+        for units in (group & clear, group & ~clear):
+            if units.any():
+                score[units] = np.minimum(score[units], highest)
+                highest = 0.99 * float(score[units].min())
+        units = group & clear
+        if units.any():
+            low, high = float(score[units].min()), float(score[units].max())
+            score[units], span[units] = low, (high - low) / 2
     # Units that are not open lie below those of the same level that are.
-    return Order(level + np.where(clear, 0.75, 0.499 * relative), clear, needed.copy())
+    return Order(level + np.where(clear, 0.75, 0.499 * relative), clear, needed, below_needed(score, needed), span)
