@@ -106,6 +106,8 @@ class Node:
     """Share of the redraws of each unit that changed the target."""
     sufficiency: float = 0.0
     """Share of the squared change by redrawing everything that does not occur while the active units are kept."""
+    noise_rate: float = 0.0
+    """Share of repeated queries that changed the target."""
 
     def walk(self) -> Iterator[Node]:
         yield self
@@ -248,7 +250,7 @@ class TargetData:
     # --- what matters in a node ----------------------------------------------------------------------------
 
     def describe(self, node: Node) -> None:
-        n_units = self.effects.shape[1]
+        n_units, node.noise_rate = self.effects.shape[1], self.noise_rate
         inside = self.rows_in(node)
         own = inside[self.redraws.row]
         unit, change = self.redraws.unit[own], self.redraws.change[own]

@@ -21,8 +21,6 @@ from sointer.interpreter.splits import BoolArray, FloatArray, IntArray
 PARENT_WEIGHT = 0.05
 CLEARLY_NEEDED = 0.2
 """Share of the largest score at which the order of needed units is left to each sample."""
-MIN_SURE = 0.9
-"""Share of a target that must stay for units to suffice, below which the black box is noisy."""
 OPEN = 0.249
 """How far the evidence of a sample can move the key of a unit: not beyond its level."""
 
@@ -265,7 +263,7 @@ def leaf_order(node: Node, least: float) -> Order:
             level = np.maximum(level, here.active * (depth + 1.0))
     needed = (node.active if complete is None else complete.active).copy()
     clear = needed & (relative >= CLEARLY_NEEDED * relative[needed].max(initial=0.0))
-    if complete is None or least < MIN_SURE:
+    if complete is None or node.noise_rate > 0:
         clear[:] = False
         return Order(level + 0.999 * relative, clear, needed, below_needed(node.score, needed), np.zeros(len(clear)))
     score, span, highest = node.score.astype(np.float64), np.zeros(len(clear)), np.inf
