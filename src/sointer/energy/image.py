@@ -221,7 +221,8 @@ def cell_side(image: ImageShape) -> int:
 def fourier_features(grid: tuple[int, int]) -> Tensor:
     """Sines and cosines of the places of cells: (cells, features)."""
     height, width = grid
-    down = (torch.arange(height).repeat_interleave(width) / height).unsqueeze(1)
-    right = (torch.arange(width).repeat(height) / width).unsqueeze(1)
-    rate = math.pi / 2 * 2.0 ** torch.arange(N_FREQUENCIES)
-    return torch.cat([wave(rate * place) for place in (down, right) for wave in (torch.sin, torch.cos)], 1)
+    down, right = np.repeat(np.arange(height) / height, width), np.tile(np.arange(width) / width, height)
+    rate = math.pi / 2 * 2.0 ** np.arange(N_FREQUENCIES)
+    # By numpy: torch's threads would wait for ever in a forked process that loads an explainer.
+    waves = [wave(rate * place[:, None]) for place in (down, right) for wave in (np.sin, np.cos)]
+    return torch.from_numpy(np.concatenate(waves, axis=1).astype(np.float32))
