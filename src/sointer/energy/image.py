@@ -223,6 +223,5 @@ def fourier_features(grid: tuple[int, int]) -> Tensor:
     height, width = grid
     down, right = np.repeat(np.arange(height) / height, width), np.tile(np.arange(width) / width, height)
     rate = math.pi / 2 * 2.0 ** np.arange(N_FREQUENCIES)
-    # By numpy: torch's threads would wait for ever in a forked process that loads an explainer.
     waves = [wave(rate * place[:, None]) for place in (down, right) for wave in (np.sin, np.cos)]
     return torch.from_numpy(np.concatenate(waves, axis=1).astype(np.float32))

@@ -287,7 +287,8 @@ class SOInter(Explainer):
         if isinstance(self.interpreter_, ImageInterpreter):
             folded = self._folded
             if folded is None or folded[0] is not self.interpreter_:
-                folded = self._folded = self.interpreter_, self.interpreter_.folded()
+                with one_thread():
+                    folded = self._folded = self.interpreter_, self.interpreter_.folded()
             return ImageScorer(folded[1])
         likelihood = Likelihood.of(self.config_.energy)
         kinds = {TableInterpreter: TableScorer, EliminationInterpreter: SparseRowScorer}

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer._support.torch_state import seeded
+from sointer._support.torch_state import one_thread, seeded
 from sointer._support.unet import channels_last
 from sointer._support.validation import is_integer
 from sointer.blackbox.adapters.text import TextPipeline
@@ -219,7 +219,8 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     takes_text = metadata.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
     text = TextPipeline.of(black_box) if takes_text else None
     try:
-        explainer = _restore(metadata, tensors, black_box, removal, text)
+        with one_thread():  # torch's threads would wait for ever in a forked process
+            explainer = _restore(metadata, tensors, black_box, removal, text)
     except LoadError:
         raise
     except DAMAGE as error:
