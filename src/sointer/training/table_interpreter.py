@@ -14,7 +14,7 @@ from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import Effects, OutputUnits, redraw_effects
-from sointer.interpreter.localities import Mixtures, Node, Redraws, TargetData, leaves, prune_unconfirmed
+from sointer.interpreter.localities import Mixtures, Node, Redraws, TargetData, complete_node, leaves, prune_unconfirmed
 from sointer.interpreter.splits import (
     MIN_BOTH_OFF,
     MIN_SWITCHED_OFF,
@@ -32,8 +32,9 @@ MAX_ACTIVE, MAX_ACTIVE_SHARE, MAX_ACTIVE_OF_MANY, MAX_ACTIVE_OF_FEW = 8, 0.1, 16
 MAX_SHARE = 0.65
 """Few units decide if on average at most the first number of them is active (with many units in all, up to the third),
 and no larger share of all; where there are few in all, the last number may be active, but not all."""
-MIN_RELATIVE = 0.03
-"""Graded outputs change a little by nearly everything: a unit counts if its effect is this share of the largest."""
+MIN_RELATIVE, STANDS_OUT = 0.03, 0.25
+"""Graded outputs change a little by nearly everything: a unit counts if its effect is this share of the largest; the
+second where that leaves too many, as in forests, whose every feature matters a little everywhere."""
 SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.7
 """What must stay as it is for the units of a locality to suffice, and for those of all localities together."""
 MOSTLY_SUFFICES = 0.85
@@ -94,6 +95,7 @@ class Interpretation:
         return replace(self, n_checks=0, is_brief=True)
 
     def make(self) -> TableInterpreter:
+        self._coarse: set[int] = set()
         task, space = self.task, self.energy.space
         task.history.stage("finding localities", len(self.targets), unit="outputs")
         self._rows = task.rows(self.asked.rows)
@@ -117,7 +119,9 @@ class Interpretation:
         sparse = {target: target in constant or self._is_sparse(target, root) for target, root in trees.items()}
         least = dict.fromkeys(trees, SUFFICES)
         for target in (target for target in self.targets if not sparse[target]):
-            if self._mostly_decided(target, trees[target]):
+            local = self._mostly_local(target)
+            trees[target] = trees[target] if local is None else local
+            if local is not None or self._mostly_decided(target, trees[target]):
                 sparse[target], least[target] = True, MOSTLY_SUFFICES
         table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse)
         effects = Effects(
@@ -171,7 +175,7 @@ class Interpretation:
             max(1e-6, 3 * square**0.5) if graded else 0.5,
             square,
             rate,
-            MIN_RELATIVE if graded else 0.0,
+            STANDS_OUT if target in self._coarse else MIN_RELATIVE if graded else 0.0,
         )
 
     def _never_changes(self, target: int) -> bool:
@@ -256,6 +260,20 @@ class Interpretation:
         if np.isnan(root.sufficiency):  # too few queries were left to learn it
             return self._data(target).seem_to_suffice(root, root.active, least)
         return bool(root.sufficiency >= least)
+
+    def _mostly_local(self, target: int) -> Node | None:
+        """The tree of the units that stand out, if it has localities in each of which few of them nearly suffice."""
+        self._coarse.add(target)
+        root = self._data(target).grow()
+        if root.children is not None:
+            self._check({target: root})
+            prune_unconfirmed(root, MOSTLY_SUFFICES, least_off=MIN_SWITCHED_OFF)
+        is_small = mean_active(root) <= max_active(self.task.groups.n_units)
+        suffices = all(complete_node(leaf, MOSTLY_SUFFICES) is not None for leaf in leaves(root))
+        if root.children is not None and is_small and suffices:
+            return root
+        self._coarse.discard(target)
+        return None
 
     def _mostly_decided(self, target: int, root: Node) -> bool:
         """Whether a few units nearly suffice everywhere, by the energy or queries so far, and then by more queries.
