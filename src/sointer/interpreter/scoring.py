@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -206,6 +206,28 @@ class SparseRowScorer(RowScorer):
         return found
 
 
+def shortest(conditions: Sequence[str]) -> tuple[str, ...]:
+    """The same conditions with no bound twice, and both bounds of a number as one.
+
+    Examples
+    --------
+    >>> shortest(["age > 40", "debt <= 5", "age > 60", "age <= 80"])
+    ('60 < age <= 80', 'debt <= 5')
+    """
+    bounds: dict[str, dict[str, str]] = {}
+    for condition in conditions:  # the later, the tighter
+        sign = " <= " if " <= " in condition else " > "
+        name, _, bound = condition.rpartition(sign)
+        bounds.setdefault(name or condition, {})[sign] = bound
+    found = []
+    for name, of in bounds.items():
+        if len(of) == 2:
+            found.append(f"{of[' > ']} < {name} <= {of[' <= ']}")
+        else:
+            found += [f"{name}{sign}{bound}" if bound != name else name for sign, bound in of.items()]
+    return tuple(found)
+
+
 def describe_localities(
     table: LocalityTable, target: int, input_format: InputFormat, groups: Groups, outputs: Outputs
 ) -> Localities:
@@ -226,7 +248,7 @@ def describe_localities(
         units = [unit for unit in np.argsort(-score, kind="stable").tolist() if needed[unit]]
         names = tuple(groups.unit_names[unit] for unit in units)
         relevance = tuple(float(score[unit]) for unit in units)
-        found.append(Locality(node, conditions, float(table.share[node]), names, relevance))
+        found.append(Locality(node, shortest(conditions), float(table.share[node]), names, relevance))
 
     walk(int(table.root[target]), ())
     leaves = sorted(found, key=lambda leaf: -leaf.share)

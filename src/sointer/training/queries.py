@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,38 @@ N_FIRST = 16
 SHARE_ASKED_LATER = 0.2
 FEW_QUESTIONS = 1500
 """With fewer, nothing is asked ahead: it matters more what is asked than that the black box is always busy."""
+
+
+@dataclass
+class QueriedSamples:
+    """What the black box was asked about the same samples: whole, mixed, with one unit redrawn."""
+
+    rows: NDArray[np.int64]
+    """The training rows that were sent whole."""
+    codes: NDArray[Any]
+    mixed: NDArray[np.int64]
+    """For each mixture, which of the whole rows it was made from."""
+    kept: NDArray[np.bool_]
+    mixture_codes: NDArray[Any]
+    redrawn: NDArray[np.int64]
+    unit: NDArray[np.int64]
+    redraw_codes: NDArray[Any]
+
+    def with_mixtures(self, mixed: NDArray[np.int64], kept: NDArray[np.bool_], codes: NDArray[Any]) -> QueriedSamples:
+        return replace(
+            self,
+            mixed=np.concatenate([self.mixed, mixed]),
+            kept=np.concatenate([self.kept, kept]),
+            mixture_codes=np.concatenate([self.mixture_codes, codes]),
+        )
+
+    def with_redraws(self, redrawn: NDArray[np.int64], unit: NDArray[np.int64], codes: NDArray[Any]) -> QueriedSamples:
+        return replace(
+            self,
+            redrawn=np.concatenate([self.redrawn, redrawn]),
+            unit=np.concatenate([self.unit, unit]),
+            redraw_codes=np.concatenate([self.redraw_codes, codes]),
+        )
 
 
 @dataclass

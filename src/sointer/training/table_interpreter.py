@@ -23,6 +23,7 @@ from sointer.interpreter.splits import (
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
 from sointer.training.context import FitContext, as_codes
 from sointer.training.gradient_network import teach_gradients
+from sointer.training.queries import QueriedSamples
 
 N_POOL, N_DRAWS, MAX_UNITS_REDRAWN = 1_000, 8, 256
 N_REFERENCES = 64
@@ -42,38 +43,6 @@ MOSTLY_SUFFICES = 0.85
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 LEAST_FIDELITY = 0.9
 N_SIZED, MIN_CHECKED = 128, 10
-
-
-@dataclass
-class QueriedSamples:
-    """What the black box was asked about the same samples: whole, mixed, with one unit redrawn."""
-
-    rows: NDArray[np.int64]
-    """The training rows that were sent whole."""
-    codes: NDArray[Any]
-    mixed: NDArray[np.int64]
-    """For each mixture, which of the whole rows it was made from."""
-    kept: NDArray[np.bool_]
-    mixture_codes: NDArray[Any]
-    redrawn: NDArray[np.int64]
-    unit: NDArray[np.int64]
-    redraw_codes: NDArray[Any]
-
-    def with_mixtures(self, mixed: NDArray[np.int64], kept: NDArray[np.bool_], codes: NDArray[Any]) -> QueriedSamples:
-        return replace(
-            self,
-            mixed=np.concatenate([self.mixed, mixed]),
-            kept=np.concatenate([self.kept, kept]),
-            mixture_codes=np.concatenate([self.mixture_codes, codes]),
-        )
-
-    def with_redraws(self, redrawn: NDArray[np.int64], unit: NDArray[np.int64], codes: NDArray[Any]) -> QueriedSamples:
-        return replace(
-            self,
-            redrawn=np.concatenate([self.redrawn, redrawn]),
-            unit=np.concatenate([self.unit, unit]),
-            redraw_codes=np.concatenate([self.redraw_codes, codes]),
-        )
 
 
 @dataclass

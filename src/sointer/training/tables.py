@@ -28,11 +28,11 @@ from sointer.training.context import (
     repeatability,
 )
 from sointer.training.energy import EnergyTrainer, some_held_out
+from sointer.training.queries import QueriedSamples
 from sointer.training.table_interpreter import (
     MAX_UNITS_REDRAWN,
     N_DRAWS,
     Interpretation,
-    QueriedSamples,
     references,
     strongest_weights,
     unit_of_column,
