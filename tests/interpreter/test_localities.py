@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from sointer.interpreter.localities import (
     leaves,
     prune_unconfirmed,
 )
+from sointer.interpreter.splits import best_threshold
 from sointer.interpreter.tables import (
     OPEN,
     LocalityTable,
@@ -120,6 +122,44 @@ def test_a_planted_switch_is_found(model, seed: int) -> None:
     assert np.argsort(-left.score)[0] in (0, 1)
     for leaf in leaves(root):
         assert leaf.sufficiency > 0.9 or np.isnan(leaf.sufficiency)
+
+
+def leaky_switch(rows: np.ndarray) -> np.ndarray:
+    """Like a forest: every feature changes it a little everywhere, wherever the switch stands."""
+    return 0.9 * soft_switch(rows) + 0.1 * (np.sin(2 * rows).mean(axis=1) + 1) / 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_switch_is_found_where_every_feature_matters_a_little(seed: int) -> None:
+    data = replace(planted(leaky_switch, seed=seed), min_relative=0.25)
+    assert (data.redraws.change > data.tolerance).mean() > 0.99, "that something changed says nothing"
+    root = data.grow()
+    assert root.condition == 0
+    assert abs(root.threshold) < 0.2
+    assert root.children is not None
+    left, right = root.children
+    assert set(np.flatnonzero(left.active).tolist()) - {0} == {1}
+    assert set(np.flatnonzero(right.active).tolist()) - {0} == {2, 3}
+
+
+def slow_threshold(at: np.ndarray, right: np.ndarray, size: np.ndarray, threshold: float) -> float:
+    values = np.unique(at)
+    cuts = [(a + b) / 2 for a, b in pairwise(values)]
+    wrong = {c: size[right & (at <= c)].sum() + size[~right & (at > c)].sum() for c in cuts}
+    ends = min(size[~right].sum(), size[right].sum())  # everything on one side leaves the threshold as it is
+    least = min([*wrong.values(), ends])
+    best = [c for c in cuts if wrong[c] <= least + 1e-9 * size.sum()]
+    return min(best, key=lambda c: abs(c - threshold)) if best and min(wrong.values()) <= least else threshold
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_the_best_threshold_equals_its_slow_twin(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 30))
+    at, right, size = rng.permutation(n) / n, rng.random(n) < 0.5, rng.choice([0.1, 1.0], n)
+    found = best_threshold(at, right, size, 0.5)
+    assert found == pytest.approx(slow_threshold(at, right, size, 0.5))
 
 
 @pytest.mark.parametrize("seed", range(3))

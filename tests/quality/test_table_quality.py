@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.neural_network import MLPClassifier
 
 from sointer import SOInter
@@ -51,6 +52,45 @@ def check(problem, explainer, targets, seed, kind):
 def test_one_of_the_problems_quickly():
     problem = shuffled(syn(4), 31)
     check(problem, fitted(problem, 31, 3000), [0], 31, "probability")
+
+
+@pytest.mark.parametrize(
+    "seed", [41, pytest.param(42, marks=pytest.mark.slow), pytest.param(43, marks=pytest.mark.slow)]
+)
+def test_the_structure_of_a_loan_table_is_found_in_a_forest(seed):
+    """A forest trained on labels uses every feature a little; what it has learned is found all the same."""
+    rng = np.random.default_rng(seed)
+    names = ["income", "debt", "age", "children", "tenure", "rooms", "visits", "score"]
+    n = 3000
+    X = np.column_stack(
+        [
+            rng.normal(60, 20, n).clip(8),
+            rng.gamma(2, 2200, n),
+            rng.integers(18, 80, n),
+            rng.integers(0, 5, n),
+            rng.integers(0, 30, n),
+            rng.integers(1, 8, n),
+            rng.poisson(4, n),
+            rng.normal(size=n),
+        ]
+    )
+    income, debt, age, _, tenure, rooms = X.T[:6]
+    risky = np.where(age < 45, debt > 75 * income, tenure < 6)
+    owner = (rooms > 4) & (income > 50)
+    forest = RandomForestClassifier(60, random_state=seed, n_jobs=1).fit(X, np.column_stack([risky, owner]))
+    explainer = SOInter(
+        forest, feature_names=names, output_names=["risky", "owner"], query_budget=6000, random_state=seed
+    ).fit(X[:2000])
+    found = {locality.where: set(locality.features) for locality in explainer.localities("risky")}
+    young = next(features for where, features in found.items() if where.startswith("age <="))
+    old = next(features for where, features in found.items() if where.startswith("age >"))
+    assert young - {"age"} == {"income", "debt"}
+    assert old - {"age"} == {"tenure"}
+    assert all(40 < float(where.split()[-1]) < 50 for where in found)
+    assert {feature for one in explainer.localities("owner") for feature in one.features} == {"income", "rooms"}
+    explanation = explainer.explain(X[2000:2300], "risky")
+    assert explanation.n_selected.mean() < 3
+    assert explanation.verify().confirmed.mean() > 0.85
 
 
 @pytest.mark.slow

@@ -38,8 +38,11 @@ MIN_RELATIVE, STANDS_OUT = 0.03, 0.25
 second where that leaves too many, as in forests, whose every feature matters a little everywhere."""
 SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.7
 """What must stay as it is for the units of a locality to suffice, and for those of all localities together."""
-MOSTLY_SUFFICES = 0.85
-"""The same where a few units stand out, and all others together change the target little."""
+MOSTLY_SUFFICES, SUFFICES_LEAKY = 0.85, 0.95
+"""The same where a few units stand out, and all others together change the target little; the second where these would
+suffice together with nearly all others."""
+LEAKY, MIN_RATE = 0.8, 0.05
+"""Share of all units that must change the target at all, in so many redraws, for that to be no reason to need them."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 LEAST_FIDELITY = 0.9
 N_SIZED, MIN_CHECKED = 128, 10
@@ -87,10 +90,16 @@ class Interpretation:
             prune_unconfirmed(root, SUFFICES, least_off=MIN_SWITCHED_OFF if graded else MIN_BOTH_OFF)
         sparse = {target: target in constant or self._is_sparse(target, root) for target, root in trees.items()}
         least = dict.fromkeys(trees, SUFFICES)
-        for target in (target for target in self.targets if not sparse[target]):
-            local = self._mostly_local(target)
-            trees[target] = trees[target] if local is None else local
-            if local is not None or self._mostly_decided(target, trees[target]):
+        for target in self.targets:
+            # Where nearly every unit matters a little, those that stand out may do as well.
+            is_leaky = bool(self.outputs.graded[target] and (trees[target].rate > MIN_RATE).mean() >= LEAKY)
+            if sparse[target] and not is_leaky:
+                continue
+            wanted = SUFFICES_LEAKY if sparse[target] else MOSTLY_SUFFICES
+            local = self._of_those_that_stand_out(target, wanted)
+            if local is not None:
+                trees[target], sparse[target], least[target] = local, True, wanted
+            elif not sparse[target] and self._mostly_decided(target, trees[target]):
                 sparse[target], least[target] = True, MOSTLY_SUFFICES
         table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse)
         effects = Effects(
@@ -230,16 +239,15 @@ class Interpretation:
             return self._data(target).seem_to_suffice(root, root.active, least)
         return bool(root.sufficiency >= least)
 
-    def _mostly_local(self, target: int) -> Node | None:
-        """The tree of the units that stand out, if it has localities in each of which few of them nearly suffice."""
+    def _of_those_that_stand_out(self, target: int, least: float) -> Node | None:
+        """The tree of the units that stand out, if it has localities in each of which few of them suffice."""
         self._coarse.add(target)
         root = self._data(target).grow()
         if root.children is not None:
             self._check({target: root})
-            prune_unconfirmed(root, MOSTLY_SUFFICES, least_off=MIN_SWITCHED_OFF)
+            prune_unconfirmed(root, least, least_off=MIN_SWITCHED_OFF)
         is_small = mean_active(root) <= max_active(self.task.groups.n_units)
-        suffices = all(complete_node(leaf, MOSTLY_SUFFICES) is not None for leaf in leaves(root))
-        if root.children is not None and is_small and suffices:
+        if root.children is not None and is_small and all(complete_node(leaf, least) for leaf in leaves(root)):
             return root
         self._coarse.discard(target)
         return None
