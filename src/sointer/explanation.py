@@ -27,7 +27,7 @@ LEVEL = 0.7
 """Share of draws in which a confirmed explanation holds, at the least."""
 DOUBT = 0.05
 """How often a bound of that share may be wrong."""
-CONFIRMED, REFUTED, UNSURE = "confirmed", "not confirmed", "unsure"
+CONFIRMED, REFUTED, UNSURE = "confirmed", "refuted", "unsure"
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Verification:
     """What the model predicts for samples masked to their selected features, compared with the values explained.
 
     Where what is removed becomes something random, the black box was asked about a few draws only, so that there are
-    three verdicts: a row is confirmed if the target surely keeps its value in at least `level` of all draws, not
-    confirmed if it surely does not, and unsure else. Surely: the bound of `interval` says so.
+    three verdicts: a row is confirmed if the target surely keeps its value in at least `level` of all draws,
+    refuted if it surely does not, and unsure else. Surely: the bound of `interval` says so.
     """
 
     agreement: NDArray[np.float64]
@@ -75,7 +75,7 @@ class Verification:
 
     @property
     def refuted(self) -> NDArray[np.bool_]:
-        """Rows that are surely not confirmed: the model relied on more than was selected, or on something else."""
+        """Rows that are surely refuted: the model relied on more than was selected, or on something else."""
         return np.asarray(self.agreement < 1.0 if self.n_draws is None else self.interval[:, 1] < self.level)
 
     @property
@@ -85,7 +85,7 @@ class Verification:
 
     @property
     def verdict(self) -> NDArray[np.object_]:
-        """For each row "confirmed", "not confirmed" or "unsure"."""
+        """For each row "confirmed", "refuted" or "unsure"."""
         return np.where(self.confirmed, CONFIRMED, np.where(self.refuted, REFUTED, UNSURE)).astype(object)
 
     def _repr_html_(self) -> str:
@@ -226,7 +226,13 @@ class Explanation:
         return np.where(self.selected[:, :, None] >= 0, pixels, -1)
 
     def verify(
-        self, *, removal: Any = None, n_draws: int = 10, level: float = LEVEL, random_state: int = 0
+        self,
+        *,
+        rows: Any = None,
+        removal: Any = None,
+        n_draws: int = 10,
+        level: float = LEVEL,
+        random_state: int = 0,
     ) -> Verification:
         """Does the model predict `value` from these features alone? Queries the model about masked samples.
 
@@ -235,7 +241,7 @@ class Explanation:
         surely keeps its value in at least `level` of all possible draws: with 10 draws, if it did in each of them; to
         be as sure of level=0.9 takes 30. Of a region, agreement is the share of pixels that stay the same (where the
         value is only expected: that have its label). Unmasked samples are not queried: what is judged is the value
-        shown, wherever it comes from.
+        shown, wherever it comes from. With `rows`, indices or a slice, only those samples are judged.
         """
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
@@ -246,13 +252,14 @@ class Explanation:
         if removal is not None:
             how = make_removal(removal, source.background.rows, source.input_format, rng)
         before = source.sent.n
-        keep, rows = self.unit_mask, np.arange(len(self))
+        which = np.arange(len(self)) if rows is None else np.arange(len(self))[np.asarray(rows)]
+        keep, target = self.unit_mask[which], self.target[which]
         n_times = n_draws if how.is_random else 1
-        agree, moved = np.empty((n_times, len(self))), np.empty((n_times, len(self)))
+        agree, moved = np.empty((n_times, len(which))), np.empty((n_times, len(which)))
         for draw in range(n_times):
-            for some, reduced in source.ask_in_parts(how, keep, rows, rng):
-                agree[draw, some] = source.agrees(reduced, rows[some], self.target[some])
-                moved[draw, some] = source.moved(reduced, rows[some], self.target[some])
+            for chunk, masked in source.ask_in_parts(how, keep, which, rng):
+                agree[draw, chunk] = source.agrees(masked, which[chunk], target[chunk])
+                moved[draw, chunk] = source.moved(masked, which[chunk], target[chunk])
         n_queries = source.sent.n - before
         asked = n_draws if how.is_random else None
         return Verification(

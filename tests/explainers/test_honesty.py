@@ -45,7 +45,7 @@ def test_bounds_are_wrong_as_seldom_as_promised():
 
 def test_there_are_three_verdicts():
     check = of_draws([10, 9, 5, 4, 0], 10)
-    assert check.verdict.tolist() == ["confirmed", "unsure", "unsure", "not confirmed", "not confirmed"]
+    assert check.verdict.tolist() == ["confirmed", "unsure", "unsure", "refuted", "refuted"]
     assert (check.confirmed.astype(int) + check.refuted + check.unsure == 1).all()
     assert "confirmed 1 of 5 rows, unsure of 2, " in repr(check)
     assert of_draws([29, 28], 29, 0.9).verdict.tolist() == ["confirmed", "unsure"]
@@ -55,7 +55,7 @@ def test_there_are_three_verdicts():
 
 def test_where_nothing_is_random_one_answer_tells_all():
     check = Verification(np.array([1.0, 0.0, 0.9]), np.zeros(3), 3)
-    assert check.verdict.tolist() == ["confirmed", "not confirmed", "not confirmed"]
+    assert check.verdict.tolist() == ["confirmed", "refuted", "refuted"]
     assert np.array_equal(check.interval, np.array([[1, 1], [0, 0], [0.9, 0.9]]))
 
 

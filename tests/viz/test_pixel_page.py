@@ -300,7 +300,7 @@ def test_a_click_on_the_mask_lights_the_pixels_that_made_it_so(page: Page) -> No
         assert page.content.confirmed is not None
         confirmed = page.content.confirmed[0, row * WIDTH + column]
         assert page.state("confirmed") == ("yes" if confirmed else "no")
-        assert page.find("check").text.startswith("✓ Confirmed" if confirmed else "✗ Not confirmed")
+        assert page.find("check").text.startswith("✓ Confirmed" if confirmed else "✗ Refuted")
 
 
 def test_pointing_shows_a_pixel_and_going_away_returns_to_the_one_held(page: Page) -> None:

@@ -299,7 +299,7 @@ def test_samples_can_be_filtered_by_value_and_failure(page: Page) -> None:
     Select(page.find("filter")).select_by_value("failed")
     listed = [int(option.get_attribute("data-sample")) for option in page.all("#list li")]
     assert listed == list(range(1, N_SAMPLES, 7))
-    assert page.driver.find_element("css selector", "#record .check").text.startswith("✗ Not confirmed")
+    assert page.driver.find_element("css selector", "#record .check").text.startswith("✗ Refuted")
     page.go("target=physics&sample=s5")
     assert len(page.all("#list li")) == N_SAMPLES, "another target begins with all samples"
     assert page.driver.find_element("css selector", "#record .check").text.startswith("○ The model was not queried")
@@ -477,7 +477,7 @@ def test_one_explanation_can_be_drawn_on_any_page_from_a_plain_record(driver: An
     driver.execute_script("sointerExplanation.render(document.getElementById('here'), arguments[0])", record)
     lines = driver.find_element("id", "here").text.split("\n")
     assert lines[0] == f"Sample {HOSTILE}: the model predicts that games is 1."
-    assert lines[1] == "✗ Not confirmed: shown nothing else, the model predicts something else in 70 % of draws."
+    assert lines[1] == "✗ Refuted: shown nothing else, the model predicts something else in 70 % of draws."
     values = [node.text for node in driver.find_elements("class name", "value")]
     assert values == ["= 3.5", ""]
     assert driver.get_log("browser") == []

@@ -19,14 +19,17 @@ from sointer.explanation import Explanation
 from sointer.masking.rows import Queried
 from sointer.paths import NoPaths, Paths
 from sointer.viz.report.content import (
+    QUANTILE,
     EffectSummary,
     LocalitySummary,
     PathSummary,
     ReportContent,
     TargetLocalities,
     TargetPaths,
+    verdicts,
 )
 from sointer.viz.report.page import render_report
+from sointer.viz.report.partial import PartialEffect, partial_effects
 from sointer.viz.report.samples import (
     N_DRAWS,
     can_query,
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
 
 
-MAX_TARGETS, N_SAMPLES, MAX_PATHS, MAX_MEDIATORS = 5, 12, 6, 3
+MAX_TARGETS, N_SAMPLES, MIN_FOLLOWED, MAX_PATHS, MAX_MEDIATORS = 5, 60, 10, 6, 3
 
 
 def targets_to_follow(explainer: Explainer, targets: list[int], paths: bool | int) -> list[int]:
@@ -67,29 +70,30 @@ def follow(
     codes: NDArray[Any],
     k: int | Literal["auto"],
 ) -> TargetPaths | None:
-    """The paths of the most important features, averaged over a few samples, unusual values first."""
-    found, counts = np.unique(codes, return_counts=True)
-    usual = found[np.argmax(counts)]
-    subset = np.sort(np.argsort(codes == usual, kind="stable")[:N_SAMPLES])
+    """The paths of the most important features, averaged over samples, half of them with rare values."""
+    subset = samples_to_verify(codes, N_SAMPLES, np.random.default_rng(0))
     predicted = None if predictions is None else predictions[subset]
     explanation = explainer.explain(rows(X, subset), target, k=k, predicted=predicted, query=False)
     nothing = not (explanation.selected >= 0).any()
     if explanation.trace is None or isinstance(explanation.trace, NoPaths) or nothing:
         return None
     followed = explanation.paths()
-    paths = [_path_summary(followed, target, unit) for unit in followed.ranked(target)[:MAX_PATHS]]
+    counted = np.bincount(followed.selected[followed.selected >= 0])
+    units = [unit for unit in followed.ranked(target) if counted[unit] >= MIN_FOLLOWED][:MAX_PATHS]
+    paths = [_path_summary(followed, target, unit) for unit in units]
     return TargetPaths(paths, len(subset), followed.unit, followed.warning)
 
 
 def _path_summary(followed: Paths, target: int, unit: int) -> PathSummary:
     total, direct, through = followed.average(target, unit)
-    n_samples = int((followed.selected == unit).any(axis=1).sum())
+    effects = followed.total[followed.selected == unit]
+    margin = float(QUANTILE * effects.std(ddof=1) / len(effects) ** 0.5) if len(effects) > 1 else np.inf
     largest = sorted(through.items(), key=lambda pair: -abs(pair[1]))[:MAX_MEDIATORS]
-    return PathSummary(unit, n_samples, total, direct, largest)
+    return PathSummary(unit, len(effects), total, margin, direct, largest)
 
 
 N_SHOWN_AUTO, MAX_LOCALITY_FEATURES = 10, 12
-CONTINUOUS_LABELS = ["lower than usual", "higher than usual"]
+CONTINUOUS_LABELS = ["below the median", "above the median"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +104,8 @@ class Findings:
     selected: NDArray[np.int64]
     scores: NDArray[np.float32]
     agreement: NDArray[np.float64]
+    difference: NDArray[np.float64]
+    partial: list[dict[int, PartialEffect]]
     paths: dict[int, TargetPaths]
     needed: NDArray[np.bool_] | None
     effects: EffectSummary | None
@@ -146,17 +152,21 @@ def table_page(
     seen = X if source.texts is None else explainer.input_format_.decode(source.data)  # words are counted once only
     checked_predictions = Queried(predictions) if predictions is not None and source.predicted is None else predictions
     size = explainer.k if k is None else k
-    found = _explain_all(explainer, seen, checked_predictions, chosen, size, n_shown, verify, paths)
+    words = UnitValues(source)
+    found = _explain_all(explainer, seen, checked_predictions, chosen, size, n_shown, verify, paths, words)
     localities, locality = _localities(explainer, chosen, found.locality)
     values, codes, numbers = _values(explainer, found.value, predictions, chosen)
-    words = UnitValues(source)
     shown_of_sample = [np.unique(found.selected[:, i]) for i in range(len(index))]
     far = np.flatnonzero(explainer._distance_of(source.data) > 1).tolist()
+    n_draws = N_DRAWS if explainer.removal_.is_random else None
     stats = ReportStats(
         targets=[explainer.output_names_[t] for t in chosen],
         codes=codes,
         queried=~np.isnan(found.agreement),
-        confirmed=found.agreement == 1.0,
+        confirmed=verdicts(found.agreement, n_draws, "confirmed"),
+        refuted=verdicts(found.agreement, n_draws, "refuted"),
+        difference=found.difference,
+        is_number=np.array([explainer.outputs_.kinds[t] == "continuous" for t in chosen]),
         k=size,
         n_given=n_given,
         too_many=len(index) < min(n_samples, n_given),
@@ -184,6 +194,7 @@ def table_page(
         selected=found.selected,
         scores=found.scores,
         agreement=found.agreement,
+        difference=found.difference,
         unit_values=[
             {int(unit): words.of(i, int(unit)) for unit in units if unit >= 0}
             for i, units in enumerate(shown_of_sample)
@@ -202,6 +213,9 @@ def table_page(
         localities=localities,
         locality=locality,
         quality=_quality(explainer, chosen),
+        n_draws=n_draws,
+        tolerance=explainer.outputs_.tolerance,
+        partial=found.partial,
     )
     return render_report(content)
 
@@ -249,6 +263,7 @@ def _explain_all(
     n_shown: int,
     verify: bool | int | None,
     paths: bool | int,
+    values: UnitValues,
 ) -> Findings:
     n_samples, n_targets = n_rows(X), len(targets)
     n_draws = N_DRAWS if explainer.removal_.is_random else 1
@@ -264,7 +279,8 @@ def _explain_all(
     needed = np.zeros((n_targets, n_samples, n_shown), dtype=bool)
     locality, n_more = (np.zeros((n_targets, n_samples), dtype=np.int64) for _ in range(2))
     known: set[str] = set()
-    agreement = np.full((n_targets, n_samples), np.nan)
+    agreement, difference = (np.full((n_targets, n_samples), np.nan) for _ in range(2))
+    partial: list[dict[int, PartialEffect]] = []
     progress = History(getattr(explainer, "verbose", None))
     progress.stage("report: explaining every target", n_targets + len(followed))
     try:
@@ -289,9 +305,10 @@ def _explain_all(
                 locality[i] = explanation.locality
             groups = _grouped(explainer, target, explanation.value)
             checked = samples_to_verify(groups, n_queried, rng)
-            agreement[i, checked] = explanation.source.agreement(
-                explanation.unit_mask[checked], explanation.target[checked], rows=checked, n_draws=N_DRAWS, seed=0
-            )
+            if len(checked):
+                verification = explanation.verify(rows=checked, n_draws=N_DRAWS)
+                agreement[i, checked], difference[i, checked] = verification.agreement, verification.difference
+            partial.append(partial_effects(explanation, target, values, n_targets))
             progress.step()
             if target in followed:
                 found = follow(explainer, X, predictions, target, groups, size)
@@ -304,6 +321,8 @@ def _explain_all(
         selected,
         scores,
         agreement,
+        difference,
+        partial,
         followed_paths,
         needed if "needed" in known else None,
         EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.text_ is not None))
