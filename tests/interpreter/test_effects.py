@@ -14,6 +14,7 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits, redraw_effects
+from sointer.interpreter.scoring import completed
 
 N_COLUMNS = 5
 RNG = np.random.default_rng(0)
@@ -269,3 +270,27 @@ def test_a_row_does_not_depend_on_the_rows_or_the_targets_around_it() -> None:
         assert torch.equal(effects(padded, own)[0], together[alone])
     same = effects(x, torch.full((64,), int(columns[5])))
     assert torch.equal(same[5], together[5])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_effects_lead_to_the_value_and_keep_their_signs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    effects = rng.normal(size=(50, 6)).astype(np.float32)
+    base, goal = rng.normal(size=50).astype(np.float32), rng.normal(size=50)
+    goal[:5] = np.nan
+    found = completed(effects, base, goal)
+    np.testing.assert_array_equal(found[:5], effects[:5])
+    assert (np.sign(found) == np.sign(effects)).all()
+    missing = goal - base - effects.sum(axis=1)
+    within = np.abs(missing) <= 0.9 * np.abs(effects).sum(axis=1)
+    assert within[5:].mean() > 0.5
+    np.testing.assert_allclose((base + found.sum(axis=1))[within], goal[within], atol=1e-5)
+    for before, after in zip(effects, found, strict=True):
+        for side in (1, -1):  # those that push the same way keep their order
+            own = side * before > 0
+            assert (np.argsort(before[own]) == np.argsort(after[own])).all()
+
+
+def test_nothing_is_shared_out_where_nothing_has_an_effect() -> None:
+    found = completed(np.zeros((2, 3), dtype=np.float32), np.zeros(2, dtype=np.float32), np.ones(2))
+    assert (found == 0).all()

@@ -238,10 +238,10 @@ def test_a_digit_that_changed_in_the_facts(saved):
     assert sointer.load(saved).k == 2
 
 
-@pytest.mark.parametrize(("version", "words"), [(3, "version that saved it"), (5, "Install a newer one")])
+@pytest.mark.parametrize(("version", "words"), [(4, "version that saved it"), (6, "Install a newer one")])
 def test_formats_that_cannot_be_read_say_what_to_install(saved, version, words):
     edit(saved, lambda metadata: metadata.update(format=version))
-    with pytest.raises(LoadError, match=f"format {version}, .* reads format 4.*{words}"):
+    with pytest.raises(LoadError, match=f"format {version}, .* reads format 5.*{words}"):
         sointer.load(saved)
 
 

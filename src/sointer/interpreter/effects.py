@@ -6,8 +6,12 @@ by the difference of its own contributions, and only what lies behind that layer
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer.data.outputs import Outputs
@@ -59,6 +63,16 @@ class OutputUnits(nn.Module):
         low, rise = values.gather(1, high - 1), values.gather(1, high) - values.gather(1, high - 1)
         number = low + rise * (chosen - low_level) / (high_level - low_level).clamp_min(1e-9)
         return torch.where(self.is_number[columns], number.squeeze(1), chosen.squeeze(1))
+
+
+def mean_outputs(outputs: Outputs, column_output: Tensor, codes: NDArray[Any], encoded: NDArray[np.float64]) -> Tensor:
+    """The mean of every output column over samples, in the unit of its output."""
+    means = torch.from_numpy(encoded).mean(dim=0)
+    for column, output in enumerate(column_output.tolist()):
+        curve = outputs.quantiles[output]
+        if curve is not None:
+            means[column] = float(curve.decode(codes[:, output]).mean())
+    return means
 
 
 class GradientNetwork(nn.Module):

@@ -129,7 +129,7 @@ class TableScorer(RowScorer):
             parts["relevance"],
             values,
             key=parts["key"],
-            effects=parts["effects"],
+            effects=completed(parts["effects"], base, in_units(source.outputs, targets, values)),
             base=base,
             needed=needed,
             locality=locality,
@@ -154,6 +154,34 @@ class TableScorer(RowScorer):
         if answers is not None and known.any():
             encoded[known] = space.encode(torch.from_numpy(source.outputs.encode(answers[known]))).numpy()
         return codes, encoded
+
+
+MAX_CORRECTION = 0.9
+"""By how much of its size an effect may be corrected: none changes its sign."""
+
+
+def completed(
+    effects: NDArray[np.float32], base: NDArray[np.float32], goal: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Effects (rows, units) that lead from the base to the goal, as far as none has to change its sign.
+
+    What is missing is shared out by the size of effects; where the goal is NaN they stay as they are. Those that push
+    the same way keep their order.
+    """
+    size = np.abs(effects).sum(axis=1)
+    missing = np.nan_to_num(goal - base - effects.sum(axis=1))
+    share = np.clip(missing / np.maximum(size, 1e-12), -MAX_CORRECTION, MAX_CORRECTION)
+    return np.asarray(effects + share[:, None] * np.abs(effects), dtype=np.float32)
+
+
+def in_units(outputs: Outputs, targets: Targets, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Encoded values of graded targets, each in the unit of its output; NaN for labels."""
+    found = np.where(outputs.graded[targets], values, np.nan).astype(np.float64)
+    for target in np.unique(targets):
+        curve = outputs.quantiles[target]
+        if curve is not None:
+            found[targets == target] = curve.decode(values[targets == target])
+    return found
 
 
 def _padded(part: NDArray[Any], n_rows: int) -> NDArray[Any]:
@@ -244,7 +272,7 @@ def describe_localities(
             name, _, _ = high.rpartition(" = ")
             walk(int(table.right[node]), (*(c for c in conditions if not name or f"{name} is not " not in c), high))
             return
-        score, needed = table.score[node].numpy(), table.needed[node].numpy()
+        score, needed = table.relevance[node].numpy(), table.needed[node].numpy()
         units = [unit for unit in np.argsort(-score, kind="stable").tolist() if needed[unit]]
         names = tuple(groups.unit_names[unit] for unit in units)
         relevance = tuple(float(score[unit]) for unit in units)

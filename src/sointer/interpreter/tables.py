@@ -41,8 +41,10 @@ class LocalityTable(nn.Module):
     """(nodes, units) 1 where the evidence of each sample decides the order, else 0."""
     span: Tensor
     """(nodes, units) by how much the evidence of a sample can raise the score, at most twice."""
+    relevance: Tensor
+    """(nodes, units) root mean square change of the target when the unit is redrawn."""
     score: Tensor
-    """(nodes, units) relevance: root mean square change of the target when the unit is redrawn."""
+    """(nodes, units) relevance where the order is that of the locality; else the least of those in question."""
     needed: Tensor
     """(nodes, units) units that matter there."""
     is_sparse: Tensor
@@ -57,7 +59,7 @@ class LocalityTable(nn.Module):
             self.register_buffer(name, torch.full((size,), -1, dtype=torch.long))
         for name in ("threshold", "share"):
             self.register_buffer(name, torch.zeros(n_nodes, dtype=torch.float64))
-        for name in ("key", "open", "score", "span"):
+        for name in ("key", "open", "relevance", "score", "span"):
             self.register_buffer(name, torch.zeros(n_nodes, n_units))
         self.register_buffer("needed", torch.zeros(n_nodes, n_units, dtype=torch.bool))
         self.register_buffer("is_sparse", torch.zeros(n_outputs, dtype=torch.bool))
@@ -81,6 +83,7 @@ class LocalityTable(nn.Module):
             made.key[i] = torch.from_numpy(order.key)
             made.open[i] = torch.from_numpy(order.open)
             made.needed[i] = torch.from_numpy(order.needed)
+            made.relevance[i] = torch.from_numpy(below_needed(node.score, order.needed))
             made.score[i], made.span[i] = torch.from_numpy(order.score), torch.from_numpy(order.span)
             made.share[i] = len(node.pool) / max(n_pool[target], 1)
             if node.parent is None:

@@ -169,7 +169,7 @@ def _units_of_columns(explainer: SOInter) -> Tensor:
     return torch.from_numpy(explainer.groups_.unit_of_column.astype(np.int64))
 
 
-STORAGE = Storage("explainer", "explainer.json", 4, oldest=4)
+STORAGE = Storage("explainer", "explainer.json", 5, oldest=5)
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 

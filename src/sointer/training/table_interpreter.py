@@ -13,7 +13,7 @@ from torch import Tensor
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
-from sointer.interpreter.effects import Effects, OutputUnits, redraw_effects
+from sointer.interpreter.effects import Effects, OutputUnits, mean_outputs, redraw_effects
 from sointer.interpreter.localities import Mixtures, Node, Redraws, TargetData, complete_node, leaves, prune_unconfirmed
 from sointer.interpreter.splits import (
     MIN_BOTH_OFF,
@@ -39,8 +39,8 @@ second where that leaves too many, as in forests, whose every feature matters a 
 SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.7
 """What must stay as it is for the units of a locality to suffice, and for those of all localities together."""
 MOSTLY_SUFFICES, SUFFICES_LEAKY = 0.85, 0.95
-"""The same where a few units stand out, and all others together change the target little; the second where these would
-suffice together with nearly all others."""
+"""The same where a few units stand out everywhere, and all others together change the target little; the second where
+other units stand out in other localities."""
 LEAKY, MIN_RATE = 0.8, 0.05
 """Share of all units that must change the target at all, in so many redraws, for that to be no reason to need them."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
@@ -95,10 +95,9 @@ class Interpretation:
             is_leaky = bool(self.outputs.graded[target] and (trees[target].rate > MIN_RATE).mean() >= LEAKY)
             if sparse[target] and not is_leaky:
                 continue
-            wanted = SUFFICES_LEAKY if sparse[target] else MOSTLY_SUFFICES
-            local = self._of_those_that_stand_out(target, wanted)
+            local = self._of_those_that_stand_out(target)
             if local is not None:
-                trees[target], sparse[target], least[target] = local, True, wanted
+                trees[target], sparse[target], least[target] = local, True, SUFFICES_LEAKY
             elif not sparse[target] and self._mostly_decided(target, trees[target]):
                 sparse[target], least[target] = True, MOSTLY_SUFFICES
         table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse)
@@ -110,6 +109,8 @@ class Interpretation:
             task.groups.n_units,
         )
         effects.refer_to(references(task, N_REFERENCES), unit_of_column(task))
+        if task.removal.is_random:  # all samples say better than some references what outputs are on average
+            effects.base.copy_(mean_outputs(self.outputs, space.column_output, self.asked.codes, encoded))
         if not self.is_brief:
             teach_gradients(task, effects)
         interpreter = TableInterpreter(self.energy, self.likelihood, effects, table)
@@ -239,15 +240,15 @@ class Interpretation:
             return self._data(target).seem_to_suffice(root, root.active, least)
         return bool(root.sufficiency >= least)
 
-    def _of_those_that_stand_out(self, target: int, least: float) -> Node | None:
+    def _of_those_that_stand_out(self, target: int) -> Node | None:
         """The tree of the units that stand out, if it has localities in each of which few of them suffice."""
         self._coarse.add(target)
         root = self._data(target).grow()
         if root.children is not None:
             self._check({target: root})
-            prune_unconfirmed(root, least, least_off=MIN_SWITCHED_OFF)
+            prune_unconfirmed(root, SUFFICES_LEAKY, least_off=MIN_SWITCHED_OFF)
         is_small = mean_active(root) <= max_active(self.task.groups.n_units)
-        if root.children is not None and is_small and all(complete_node(leaf, least) for leaf in leaves(root)):
+        if root.children is not None and is_small and all(complete_node(leaf, SUFFICES_LEAKY) for leaf in leaves(root)):
             return root
         self._coarse.discard(target)
         return None
