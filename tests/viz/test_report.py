@@ -31,6 +31,7 @@ from sointer.viz.report.content import (
     coupling_map,
 )
 from sointer.viz.report.page import render_report
+from sointer.viz.report.partial import PartialEffect, points_per_effect
 from sointer.viz.report.samples import samples_that_fit, samples_to_verify
 
 HOSTILE = "<script>alert(1)</script>"
@@ -79,6 +80,7 @@ def unpacked(path: Path) -> dict[str, Any]:
         "largest": "<f4",
         "values": data["types"]["value"],
         "agreement": "u1",
+        "difference": "<f4",
         "numbers": "<f4",
         "present": data["types"]["feature"],
         "needed": "u1",
@@ -194,7 +196,7 @@ def test_sizes_that_are_left_open_show_what_each_sample_needs(
         explanation = explainer.explain(X[:40], name, k="auto")
         assert [len(chosen(data, target, i)) for i in range(40)] == explanation.n_selected.tolist()
     page = path.read_text(encoding="utf-8")
-    assert "those of 6 features that decide" in page
+    assert "those few of 6 features that decide" in page
     assert "Hollow bars" not in page
 
 
@@ -229,12 +231,54 @@ def test_couplings_and_paths_are_those_of_the_explainer(explainer: SOInter, X: n
     strongest = np.argmax(explainer.output_interactions_.max(axis=1))
     assert int(target) == strongest, "the target that depends most on others is followed"
     said = weather(X[:60])[:, strongest]
-    unusual = np.bincount(said).argmin()
-    rows = np.sort(np.argsort(said != unusual, kind="stable")[:12])
+    rows = samples_to_verify(said, 60, np.random.default_rng(0))
     paths = explainer.explain(X[rows], int(target), predicted=weather(X[rows])).paths()
     for path, route in zip(found["paths"], paths.summary(6)[NAMES[int(target)]], strict=True):
         assert data["features"][path["feature"]] == route.feature
         assert [path["total"], path["direct"]] == pytest.approx([route.total, route.direct], abs=1e-3)
+        assert path["n"] >= 10, "few samples say nothing"
+        assert 0 <= path["margin"] < 1
+
+
+def test_partial_effects_are_those_of_explain_and_say_which_way(explainer: SOInter, X: np.ndarray, page: Path) -> None:
+    data, shown = unpacked(page), X[:60]
+    for target, name in enumerate(NAMES):
+        explanation = explainer.explain(shown, name, predicted=weather(shown))
+        towards_one = np.where(explanation.value == 1, 1, -1)[:, None] * explanation.effects
+        assert data["partial"][target], name
+        for feature, found in data["partial"][target].items():
+            unit = explanation.feature_names.index(data["features"][int(feature)])
+            order = np.argsort(shown[:, unit], kind="stable")
+            np.testing.assert_allclose(found["values"], shown[order, unit], rtol=1e-2, atol=1e-12)
+            np.testing.assert_allclose(found["effects"], towards_one[order, unit], rtol=1e-2, atol=1e-12)
+            assert found["size"] == pytest.approx(np.abs(towards_one[:, unit]).mean(), rel=1e-2)
+
+
+def test_directions_of_a_linear_model(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4))
+
+    def model(rows: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-np.column_stack([2 * rows[:, 0] - 2 * rows[:, 1], np.abs(3 * rows[:, 2]) - 2])))
+
+    explainer = SOInter(model, query_budget=2000, random_state=0).fit(X)
+    data = unpacked(explainer.report(X[:100], tmp_path / "r.html", paths=False))
+    directions = [{data["features"][int(f)]: one["direction"] for f, one in of.items()} for of in data["partial"]]
+    assert directions == [{"x0": 1, "x1": -1}, {"x2": 0}]
+
+
+def test_numbers_are_judged_by_their_error(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4))
+    explainer = SOInter(lambda rows: rows[:, :2] @ [[3.0, 1.0], [0.3, 1.0]], query_budget=2000, random_state=0).fit(X)
+    path = explainer.report(X[:60], tmp_path / "r.html", k=1, paths=False, verify=True)
+    data = unpacked(path)
+    for target, name in enumerate(["y0", "y1"]):
+        check = explainer.explain(X[:60], name, k=1).verify()
+        assert data["summaries"][target]["error"] == pytest.approx(check.difference.mean(), abs=1e-3)
+        assert data["summaries"][target]["refuted"] == check.refuted.sum()
+    assert "of numbers predicted from the selected features alone" in path.read_text(encoding="utf-8")
+    assert "explanations confirmed" not in path.read_text(encoding="utf-8")
 
 
 def test_what_users_give_is_escaped_and_nothing_is_fetched(page: Path) -> None:
@@ -421,7 +465,7 @@ def test_numbers_behind_the_answers_are_kept(X: np.ndarray, tmp_path: Path, kind
     codes = np.array([row["values"] for row in data["rows"]])
     high = said > (made.outputs_.center if kind == "continuous" else 0.5)
     np.testing.assert_array_equal(codes, high)
-    names = ["lower than usual", "higher than usual"] if kind == "continuous" else ["0", "1"]
+    names = ["below the median", "above the median"] if kind == "continuous" else ["0", "1"]
     assert data["values"] == names
 
 
@@ -432,7 +476,9 @@ def test_other_explainers_have_reports_too(X: np.ndarray, tmp_path: Path) -> Non
     assert (data["map"], data["paths"]) == (None, {})
     assert data["summaries"][0]["confirmed"][0] < 0.9, "features chosen at random do not suffice"
     page = path.read_text(encoding="utf-8")
-    assert re.search(r"confirms clearly fewer than 80 % of the explanations of unusual values: .*y2", page)
+    assert re.search(
+        r"confirms clearly fewer than 80 % of the explanations of values other than the most common one: .*y2", page
+    )
 
 
 def test_good_explanations_are_not_warned_about(page: Path) -> None:
@@ -463,15 +509,16 @@ def large(n_targets: int, n_samples: int, k: int, n_units: int, *, words: bool) 
         selected=selected,
         scores=np.abs(rng.normal(size=selected.shape)),
         agreement=np.where(rng.random((n_targets, n_samples)) < 0.9, 1.0, 0.5),
+        difference=np.zeros((n_targets, n_samples)),
         unit_values=[{int(u): "1" if words else f"{rng.normal():.4g}" for u in units} for units in own],
         present=own if words else None,
         outputs=[f"target {i}" for i in range(n_targets)],
         interactions=rng.random((n_targets, n_targets)),
-        **({} if words else _known(rng, n_targets, n_samples, k)),
+        **({} if words else _known(rng, n_targets, n_samples, k, n_units)),
     )
 
 
-def _known(rng: np.random.Generator, n_targets: int, n_samples: int, k: int) -> dict[str, Any]:
+def _known(rng: np.random.Generator, n_targets: int, n_samples: int, k: int, n_units: int) -> dict[str, Any]:
     """All that a report on a table can say besides."""
     each, all_of_them = (n_targets, n_samples), (n_targets, n_samples, k)
     place = LocalitySummary("x > 1", 0.5, [(unit, 0.25) for unit in range(5)])
@@ -482,6 +529,13 @@ def _known(rng: np.random.Generator, n_targets: int, n_samples: int, k: int) -> 
         "localities": [TargetLocalities(True, [place, place])] * n_targets,
         "locality": rng.integers(0, 2, each),
         "quality": [(0.9, 0.8)] * n_targets,
+        "partial": [
+            {
+                unit: PartialEffect(rng.normal(size=n_points), rng.normal(size=n_points))
+                for unit in range(min(8, n_units))
+            }
+            for n_points in [points_per_effect(n_targets)] * n_targets
+        ],
     }
 
 

@@ -27,6 +27,7 @@ from sointer.viz.report.content import (
     TargetPaths,
 )
 from sointer.viz.report.page import TEMPLATES, render_report
+from sointer.viz.report.partial import PartialEffect
 
 HOSTILE = "<script>alert(1)</script>"
 N_TARGETS, N_SAMPLES, N_UNITS, K = 6, 40, 30, 4
@@ -42,10 +43,11 @@ def content(**changes: Any) -> ReportContent:
     selected = np.array([[rng.permutation(N_UNITS)[:K] for _ in range(N_SAMPLES)] for _ in range(N_TARGETS)])
     selected[:, 3, 2:] = -1
     agreement = np.where(np.arange(N_SAMPLES) % 7 == 1, 0.4, 1.0) * np.ones((N_TARGETS, 1))
+    agreement[:, 2] = 0.8
     agreement[1] = np.nan
     units = [HOSTILE, *(f"word{i}" for i in range(1, N_UNITS))]
     strength = rng.random((N_TARGETS, N_TARGETS))
-    way = PathSummary(0, 5, 0.5, 0.2, [(1, 0.3), (2, -0.05)])
+    way = PathSummary(0, 15, 0.5, 0.1, 0.2, [(1, 0.3), (2, -0.05)])
     values: dict[str, Any] = {
         "title": f"Why? {HOSTILE}",
         "lead": f"What decides {HOSTILE}",
@@ -63,6 +65,9 @@ def content(**changes: Any) -> ReportContent:
         "selected": selected,
         "scores": np.sort(rng.random(selected.shape), axis=2)[:, :, ::-1],
         "agreement": agreement,
+        "difference": 1 - agreement,
+        "n_draws": 10,
+        "tolerance": 0.1,
         "unit_values": [{unit: f"{HOSTILE}{unit}" for unit in range(N_UNITS)} for _ in range(N_SAMPLES)],
         "outputs": TARGETS,
         "interactions": (strength + strength.T) * (1 - np.eye(N_TARGETS)),
@@ -241,7 +246,7 @@ def test_effects_are_coloured_by_sign_and_what_is_not_needed_is_hollow(driver: A
 def test_counts_leave_out_what_is_not_needed(driver: Any, tmp_path: Path) -> None:
     page = Page(driver, content(**known()), tmp_path / "report.html", "#feature=word3")
     counts = (page.content.counted == 3).any(axis=2).sum(axis=1)
-    shown = {line.find_element("class name", "name").text: line for line in page.all("#uses li")}
+    shown = {line.find_element("class name", "name").text: line for line in page.all("#uses section")}
     assert set(shown) == {TARGETS[i] for i in np.flatnonzero(counts)}
     for name, line in shown.items():
         assert int(line.find_element("class name", "value").text) == counts[TARGETS.index(name)]
@@ -263,9 +268,44 @@ def test_localities_are_a_map_and_outputs_have_their_own_quality(driver: Any, tm
     page.go("target=constant")
     assert "Many features contribute a little" in page.find("localities").text
     page.go("overview")
-    cells = [row.find_elements("tag name", "td")[3].text for row in page.all("#outputs tr")]
+    cells = [row.find_elements("tag name", "td")[2].text for row in page.all("#outputs tr")]
     assert cells == ["90 %"] * 5 + ["–"]
     assert driver.get_log("browser") == []
+
+
+def test_the_first_screen_shows_what_decides_which_way_and_where(driver: Any, tmp_path: Path) -> None:
+    partial = {unit: PartialEffect(np.arange(5.0), np.linspace(-1, 1, 5), (), 0.5, 1.0) for unit in range(N_UNITS)}
+    page = Page(driver, content(**known(), partial=[partial] * N_TARGETS), tmp_path / "report.html")
+    cards = page.all("#deciding > section")
+    assert [card.find_element("tag name", "h4").text for card in cards] == TARGETS
+    games = cards[0]
+    counts = np.bincount(page.content.counted[0].ravel()[page.content.counted[0].ravel() >= 0], minlength=N_UNITS)
+    best = [page.content.units[unit] for unit in np.argsort(-counts, kind="stable")[:5]]
+    assert [name.text for name in games.find_elements("css selector", ".needs .name")] == best
+    assert len(games.find_elements("css selector", ".needs svg circle.up, .needs svg circle.down")) == 5 * 5
+    assert "larger values raise games" in games.find_elements("css selector", ".needs li")[0].get_attribute("title")
+    assert [line.text for line in games.find_elements("css selector", ".regions .region")] == [
+        f"{HOSTILE} > 1",
+        "word2 <= 1",
+    ]
+    top = games.find_element("css selector", ".needs").location["y"]
+    assert top < page.find("notes").location["y"], "what decides comes before what the page cannot say"
+    assert driver.get_log("browser") == []
+
+
+def test_many_outputs_are_shown_some_at_a_time(driver: Any, tmp_path: Path) -> None:
+    names, base = [f"t{i}" for i in range(30)], content()
+    many = {name: np.repeat(getattr(base, name)[:1], 30, axis=0) for name in ("codes", "selected", "scores")}
+    many |= {name: np.repeat(getattr(base, name)[:1], 30, axis=0) for name in ("agreement", "difference")}
+    some = content(targets=names, outputs=names, interactions=None, paths={}, **many)
+    page = Page(driver, some, tmp_path / "report.html")
+    assert len(page.all("#deciding > section")) == 12
+    page.find("more-outputs").click()
+    page.find("more-outputs").click()
+    assert len(page.all("#deciding > section")) == 30
+    assert not page.find("more-outputs").is_displayed()
+    shares = page.all("#outputs .rate")[0].text
+    assert sum(float(part.split(": ")[1].rstrip(" %")) for part in shares.split(" · ")) == pytest.approx(100)
 
 
 def test_samples_are_picked_by_click_and_by_keys_and_stop_at_the_ends(page: Page) -> None:
@@ -296,10 +336,13 @@ def test_samples_can_be_filtered_by_value_and_failure(page: Page) -> None:
     listed = [int(option.get_attribute("data-sample")) for option in page.all("#list li")]
     assert listed == list(range(0, N_SAMPLES, 4))
     assert page.state("sample") == HOSTILE, "the sample shown is one of those listed"
-    Select(page.find("filter")).select_by_value("failed")
+    Select(page.find("filter")).select_by_value("refuted")
     listed = [int(option.get_attribute("data-sample")) for option in page.all("#list li")]
     assert listed == list(range(1, N_SAMPLES, 7))
     assert page.driver.find_element("css selector", "#record .check").text.startswith("✗ Refuted")
+    Select(page.find("filter")).select_by_value("unsure")
+    assert [option.get_attribute("data-sample") for option in page.all("#list li")] == ["2"]
+    assert page.driver.find_element("css selector", "#record .check").text.startswith("≈ Unsure")
     page.go("target=physics&sample=s5")
     assert len(page.all("#list li")) == N_SAMPLES, "another target begins with all samples"
     assert page.driver.find_element("css selector", "#record .check").text.startswith("○ The model was not queried")
@@ -315,7 +358,7 @@ def test_links_lead_from_target_to_feature_and_back(page: Page) -> None:
     unit = page.content.units.index(name)
     uses = {
         li.find_element("class name", "name").text: li.find_element("class name", "value").text
-        for li in page.all("#uses li")
+        for li in page.all("#uses section")
     }
     wanted = (page.content.selected == unit).any(axis=2).sum(axis=1)
     assert uses == {TARGETS[i]: str(wanted[i]) for i in range(N_TARGETS) if wanted[i]}
@@ -431,7 +474,7 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
 
 
 def test_without_couplings_there_is_no_map_and_one_output_is_enough(driver: Any, tmp_path: Path) -> None:
-    few = {name: getattr(content(), name)[:1] for name in ("codes", "selected", "scores", "agreement")}
+    few = {name: getattr(content(), name)[:1] for name in ("codes", "selected", "scores", "agreement", "difference")}
     some = content(targets=["only"], outputs=["only"], interactions=None, paths={}, **few)
     page = Page(driver, some, tmp_path / "report.html", "#target=only")
     assert page.all("#map-view") == []

@@ -14,8 +14,8 @@ from sointer.explanation import Explanation
 from sointer.viz.report.text import UnitValues
 
 MAX_UNITS, MAX_POINTS, MAX_CATEGORIES = 8, 60, 12
-MAX_NUMBERS = 120_000
-"""Points of one page, at most."""
+MAX_NUMBERS = 80_000
+"""Values and effects of one page, about."""
 MIN_TREND = 0.6
 
 
@@ -52,6 +52,11 @@ def effects_on_output(explanation: Explanation, outputs: Outputs, target: int) -
     return np.where(labels.encode(explanation.value)[:, None] == 1, effects, -effects)
 
 
+def points_per_effect(n_targets: int) -> int:
+    """How many samples are drawn of each unit and target: fewer where there are many targets."""
+    return max(10, min(MAX_POINTS, MAX_NUMBERS // (2 * MAX_UNITS * max(n_targets, 1))))
+
+
 def partial_effects(
     explanation: Explanation, target: int, values: UnitValues, n_targets: int
 ) -> dict[int, PartialEffect]:
@@ -60,8 +65,7 @@ def partial_effects(
     if effects is None:
         return {}
     counts = explanation.needed_mask.sum(axis=0)
-    n_points = max(10, min(MAX_POINTS, MAX_NUMBERS // (2 * MAX_UNITS * max(n_targets, 1))))
-    found = {}
+    n_points, found = points_per_effect(n_targets), {}
     for unit in np.argsort(-counts, kind="stable")[:MAX_UNITS].tolist():
         column = values.column(unit) if counts[unit] else None
         if column is not None:

@@ -12,6 +12,7 @@ from sointer._support.containers import is_sparse, n_rows, row_labels
 from sointer._support.validation import check_unique_names
 from sointer.masking.groups import FixedGroups
 from sointer.masking.rows import MaskableRows
+from sointer.viz.report.partial import MAX_UNITS, points_per_effect
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
@@ -95,10 +96,10 @@ def samples_to_verify(codes: NDArray[Any], n: int, rng: np.random.Generator) -> 
 
 
 MAX_BYTES, OVERHEAD_BYTES, BASE64 = 4_700_000, 150_000, 4 / 3
-BYTES_PER_EFFECTS = 15
+BYTES_PER_EFFECTS, BYTES_PER_POINT = 15, 16
 BYTES_PER_TARGET, BYTES_PER_NUMBER, BYTES_PER_VALUE, BYTES_PER_COUNT, BYTES_PER_NAME, BYTES_PER_SUMMARY = (
     6,
-    4,
+    8,
     17,
     8,
     20,
@@ -138,6 +139,8 @@ def samples_that_fit(
     if texts:
         each += BYTES_PER_LETTER * sum(map(_escaped, texts)) / len(texts)
     page_budget = MAX_BYTES - OVERHEAD_BYTES - BYTES_PER_SUMMARY * n_targets - BYTES_PER_NAME * min(n_units, 50_000)
+    if effects:
+        page_budget -= BYTES_PER_POINT * MAX_UNITS * points_per_effect(n_targets) * n_targets
     return max(MIN_SAMPLES, int(page_budget / each))
 
 

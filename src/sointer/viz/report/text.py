@@ -148,7 +148,7 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
         notes.append(
             f"Effects (blue and orange bars) show which way a {unit} pushes the output, and how far: a number in its "
             f"own unit, a probability as such, a label as the probability of the label explained. Together they lead "
-            f"from what it is {start} to what the explainer expects for the sample."
+            f"from what it is {start} to the value explained (a label: to what the explainer expects)."
         )
     if stats.has_unneeded:
         notes.append(
