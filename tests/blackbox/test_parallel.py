@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from quick_fits import QUICK
+from quick import QUICK
 from sointer import BlackBox, CommandBlackBox, HTTPBlackBox, ONNXBlackBox, SOInter
 from sointer.blackbox.parallel import MIN_ROWS, rows_per_batch
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded

@@ -19,7 +19,7 @@ from scipy import sparse
 
 import sointer
 from model_server import ModelServer, model, serve
-from quick_fits import QUICK
+from quick import QUICK
 from sointer import CommandBlackBox, HTTPBlackBox, ONNXBlackBox, SOInter
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.adapters.secrets import Secret, hide

@@ -48,6 +48,7 @@ def test_the_readme_prints_what_it_says():
     assert len(lines) <= 10, "the example is sold as ten lines"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
 def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some examples write files

@@ -15,7 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 
-from quick_fits import QUICK
+from quick import QUICK
 from sointer import SOInter, TrainingConfig
 from sointer.blackbox.adapters import as_black_box
 from sointer.data.outputs import Outputs
