@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import sointer
-from quick import QUICK, quick_fit
+from quick import QUICK, TAUGHT, quick_fit
 from sointer import BlackBox, SOInter
 from sointer.data.outputs import Outputs
 from sointer.data.values import target_values
@@ -285,7 +285,7 @@ def test_verify_judges_the_value_shown(explainers, name, source):
 
 
 def test_automatic_k_queries_nothing_more_and_refine_judges_the_value_explained():
-    explainer, X = fitted(graded, query_budget=400, energy=None, training=None, interpreter=None), rows(30)
+    explainer, X = fitted(graded, **TAUGHT), rows(30)
     index = np.arange(30)
     for how in ({}, {"query": False}, {"predicted": graded(X)[::-1]}):
         before = explainer.n_explain_queries_

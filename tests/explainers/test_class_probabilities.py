@@ -111,7 +111,7 @@ def test_probabilities_of_three_classes_are_learned_as_they_are(taught: SOInter)
 def test_no_row_is_asked_about_twice_and_none_more_than_before() -> None:
     model = Three()
     explainer = SOInter(model, **QUICK).fit(X)
-    assert explainer.n_queries_ <= 300
+    assert explainer.n_queries_ <= QUICK["query_budget"]
     assert model.n_rows == {"predict": 64, "predict_proba": 64 + explainer.n_queries_}
     explainer.explain(X[:10])
     assert model.n_rows == {"predict": 74, "predict_proba": 64 + explainer.n_queries_}

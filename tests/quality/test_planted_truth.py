@@ -67,7 +67,8 @@ def liar(problem, share: float):
     return predict
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_model_of_which_a_tenth_of_the_answers_is_noise(seed):
     problem = shuffled(ALL_PROBLEMS["e1"](20), seed)
     model, X = liar(problem, 0.1), problem.sample(2000, random_state=seed)
@@ -84,6 +85,7 @@ def test_coupled_outputs_show_in_the_interactions():
     assert through.min() > 2 * unrelated.max()
 
 
+@pytest.mark.slow
 def test_rows_that_need_different_features_are_served_better_than_by_one_set_for_all():
     problem = shuffled(ALL_PROBLEMS["switch"](20), 0)
     X, X_test = problem.sample(2000, random_state=0), problem.sample(N_TEST_ROWS, random_state=10_000)
