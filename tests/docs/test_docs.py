@@ -12,6 +12,7 @@ import sys
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,8 +75,12 @@ def test_the_reference_has_every_public_name():
     assert not missing, f"docs/api does not mention {missing}"
 
 
-def modules() -> list[str]:
-    return [info.name for info in pkgutil.walk_packages(sointer.__path__, "sointer.")]
+TRAIN_IN_FULL = ("sointer.explainers.sointer", "sointer.explainers.baselines.invase", "sointer.metrics.evaluation")
+
+
+def modules() -> list[Any]:
+    names = [info.name for info in pkgutil.walk_packages(sointer.__path__, "sointer.")]
+    return [pytest.param(name, marks=pytest.mark.slow) if name in TRAIN_IN_FULL else name for name in names]
 
 
 @pytest.mark.parametrize("name", modules())

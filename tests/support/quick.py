@@ -87,6 +87,6 @@ def quick_explainer(kind: str) -> SOInter:
         "frame": (frame_labels, FRAME),
         "sparse": (first_words, SPARSE),
         "images": (masks, IMAGES),
-        "texts": (text_pipeline(), TEXTS),
+        "texts": (None, TEXTS),
     }[kind]
-    return quick_fit(model, X, **({"groups": {"both": [0, 1]}} if kind == "groups" else {}))
+    return quick_fit(model or text_pipeline(), X, **({"groups": {"both": [0, 1]}} if kind == "groups" else {}))
