@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from generators import numpy_state
-from sointer import SOInter
+from quick import TAUGHT, quick_fit
 from sointer.zoo.synthetic import paper_e1
 
 
@@ -25,7 +25,13 @@ def small_data(small_problem):
 @pytest.fixture(scope="session")
 def small_explainer(small_problem, small_data):
     """Fitted on E1 with 8 features, once; tests must not change it."""
-    return SOInter(small_problem, k=4, random_state=0, query_budget=1500).fit(small_data)
+    return quick_fit(small_problem, small_data, **TAUGHT | {"k": 4})
+
+
+@pytest.fixture
+def quick_paths(monkeypatch):
+    """The networks that only paths() needs learn little: for tests of form, not of quality."""
+    monkeypatch.setattr("sointer.training.energy.N_STEPS", 40)
 
 
 @pytest.fixture

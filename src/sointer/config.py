@@ -172,7 +172,7 @@ class InterpreterConfig(StageConfig):
     hidden: tuple[int, ...] = OPEN
     """Widths of the hidden layers of W in the paper's preset."""
     n_path_steps: int = OPEN
-    """Of sparse rows: points on the paths along which the energy's gradient is averaged."""
+    """Of sparse rows, points on the paths along which the energy's gradient is averaged."""
     learning_rate: float = OPEN
     batch_size: int = OPEN
     temperature: float = OPEN

@@ -42,13 +42,13 @@ class Verification:
     agreement: NDArray[np.float64]
     """For each row, the share of draws in which the target kept its value; of a region, the share of its pixels too."""
     difference: NDArray[np.float64]
-    """For each row, how far the target moved on average: labels 0 or 1, probabilities |p - q|, else in deviations."""
+    """For each row, how far the target moved on average; labels 0 or 1, probabilities `|p - q|`, else in deviations."""
     n_queries: int
     n_draws: int | None = None
     """How many draws; None where nothing is random, so that one answer tells all."""
     level: float = LEVEL
     value_source: ValueSource = "model"
-    """What the masked predictions were compared with: the model's own, given ones, or values that are only expected."""
+    """What the masked predictions were compared with; the model's own, given ones, or values that are only expected."""
 
     @property
     def fidelity(self) -> float:
@@ -75,7 +75,7 @@ class Verification:
 
     @property
     def refuted(self) -> NDArray[np.bool_]:
-        """Rows that are surely refuted: the model relied on more than was selected, or on something else."""
+        """Rows that are surely refuted; the model relied on more than was selected, or on something else."""
         return np.asarray(self.agreement < 1.0 if self.n_draws is None else self.interval[:, 1] < self.level)
 
     @property
@@ -106,16 +106,24 @@ class Verification:
 class Explanation:
     """The selected features of every row, best first.
 
-    selected : (rows, k) feature (or group) numbers, best first; -1 where a row has fewer, so use `mask` or
-        `to_frame()` to look features up.
-    mask : (rows, features), True where selected.
-    scores : (rows, features or groups) relevance: how much the target depends on each here. It has no sign; which way
-        a feature pushes is said by `effects`.
-    target : (rows,) the output that was explained, as a place in `output_names`; of masks, a pixel or a region.
-    value : (rows,) the value that is explained: exactly what the model predicted (a label, a probability or a number;
-        of a region, the label of most pixels, or their mean), or what is expected of it, as `value_source` says.
-    value_source : "model" (it was queried), "given" (predicted= was passed) or "expected" (neither: what the explainer
-        expects the model to predict).
+    Attributes
+    ----------
+    selected
+        (rows, k) feature (or group) numbers, best first; -1 where a row has fewer, so use `mask` or `to_frame()` to
+        look features up.
+    mask
+        (rows, features), True where selected.
+    scores
+        (rows, features or groups) relevance: how much the target depends on each here. It has no sign; which way a
+        feature pushes is said by `effects`.
+    target
+        (rows,) the output that was explained, as a place in `output_names`; of masks, a pixel or a region.
+    value
+        (rows,) the value that is explained: exactly what the model predicted (a label, a probability or a number; of a
+        region, the label of most pixels, or their mean), or what is expected of it, as `value_source` says.
+    value_source
+        "model" (it was queried), "given" (predicted= was passed) or "expected" (neither: what the explainer expects the
+        model to predict).
     """
 
     selected: NDArray[np.int64]
@@ -128,9 +136,9 @@ class Explanation:
     trace: Trace | None = field(default=None, repr=False)
     """Computes `paths`, given by the explainer."""
     distance: NDArray[np.float64] | None = field(default=None, repr=False)
-    """(rows,) how far each row lies from the training data: above 1 it is far. See docs/trust.md."""
+    """(rows,) how far each row lies from the training data; above 1 it is far. See docs/trust.md."""
     effects: NDArray[np.float32] | None = field(default=None, repr=False)
-    """(rows, features or groups) which way each pushes the output and how far, in the unit of the output: the number,
+    """(rows, features or groups) which way each pushes the output and how far, in the unit of the output; the number,
     the probability, or the probability of the label explained. Of images: how strongly each speaks for the prediction
     (above 0) or against it, in log-odds that a mixture of two images follows this one. None where signs are unknown."""
     base_value: NDArray[np.float32] | None = field(default=None, repr=False)
@@ -141,7 +149,7 @@ class Explanation:
     locality: NDArray[np.int64] | None = field(default=None, repr=False)
     """(rows,) the locality of each row, as numbered by `explainer.localities(target)`."""
     n_opposite: NDArray[np.int64] | None = field(default=None, repr=False)
-    """(rows,) of images: how many of those in fit have another label at the target than the one explained. Where there
+    """(rows,) of images, how many of those in fit have another label at the target than the one explained. Where there
     is none, nothing could be learned about the target, and what is said of it is a guess from other targets."""
 
     @classmethod
@@ -184,7 +192,7 @@ class Explanation:
 
     @property
     def value_source(self) -> ValueSource:
-        """Where `value` comes from: "model", "given" or "expected"."""
+        """Where `value` comes from, "model", "given" or "expected"."""
         return self.source.value_source
 
     @property
@@ -210,7 +218,7 @@ class Explanation:
 
     @property
     def far(self) -> NDArray[np.bool_]:
-        """Rows unlike the training data, as at most 1 % of the training data would be: doubt what is said of them."""
+        """Rows unlike the training data, as at most 1 % of the training data would be; doubt what is said of them."""
         if self.distance is None:
             raise InputError("far: this explanation was not made by an explainer, which alone knows its training data.")
         return np.asarray(self.distance > 1)

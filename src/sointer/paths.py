@@ -68,16 +68,24 @@ class Paths:
     targets: how far the target moves away from it, in standard deviations). Where a row selected fewer features
     they are NaN.
 
-    selected : (rows, k) feature (or group) numbers, as in the explanation.
-    total : (rows, k) the effect, all other outputs free to follow.
-    direct : (rows, k) the effect while all other outputs are held at what the model predicts, or is expected to.
-    outputs : (rows, m) the other outputs looked at, those that matter most to the row's target; -1 for none.
-    through : (rows, k, m) the part of the total that is lost while that output alone is held. Outputs one behind the
-        other carry the same effect each, so the parts need not add up to the total.
-    indistinguishable : groups of outputs that were one-to-one (never differed, or were always opposite) in all answers
-        about whole rows that fit got. Those answers cannot say which of them an effect goes through;
-        answers about reduced rows are not looked at. They are held together and carry the same number each; those
-        that equal the target are left out of `outputs`.
+    Attributes
+    ----------
+    selected
+        (rows, k) feature (or group) numbers, as in the explanation.
+    total
+        (rows, k) the effect, all other outputs free to follow.
+    direct
+        (rows, k) the effect while all other outputs are held at what the model predicts, or is expected to.
+    outputs
+        (rows, m) the other outputs looked at, those that matter most to the row's target; -1 for none.
+    through
+        (rows, k, m) the part of the total that is lost while that output alone is held. Outputs one behind the other
+        carry the same effect each, so the parts need not add up to the total.
+    indistinguishable
+        groups of outputs that were one-to-one (never differed, or were always opposite) in all answers about whole rows
+        that fit got. Those answers cannot say which of them an effect goes through; answers about reduced rows are not
+        looked at. They are held together and carry the same number each; those that equal the target are left out of
+        `outputs`.
     """
 
     selected: NDArray[np.int64]
@@ -93,7 +101,7 @@ class Paths:
     n_answers: int
     """How many answers about whole rows `indistinguishable` was judged by."""
     unit: str
-    """What effects are measured in: "probability" or "standard deviations"."""
+    """What effects are measured in, "probability" or "standard deviations"."""
     value_source: ValueSource = "model"
     """Where `value` comes from, as in the explanation."""
 
@@ -242,7 +250,7 @@ class Locality:
     features: tuple[str, ...]
     """Those that matter, most relevant first."""
     relevance: tuple[float, ...]
-    """Of each of them: root mean square change of the output when the feature alone is redrawn.
+    """Of each of them, root mean square change of the output when the feature alone is redrawn.
 
     Of labels and probabilities in probability, of numbers in quantiles."""
 

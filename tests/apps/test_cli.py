@@ -68,7 +68,7 @@ def command(*arguments: str, before: str | None = None) -> subprocess.CompletedP
     head = [sys.executable, "-m", "sointer"]
     if before is not None:
         head = [sys.executable, "-c", f"import sys; {before}; from sointer.apps.cli import main; main()"]
-    return subprocess.run([*head, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([*head, *arguments], capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,11 @@ import httpx
 
 import sointer
 from model_server import serve
-from serving import FRAME, IMAGES, SPARSE, TABLE, TEXTS, command, fit, fitted, model
+from quick import FRAME, IMAGES, SPARSE, TABLE, TEXTS
+from quick import labels as model
+from quick import quick_explainer as fitted
+from quick import quick_fit as fit
+from serving import command
 from sointer.apps.serve import create_app, run, server
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.security import host_name, is_loopback

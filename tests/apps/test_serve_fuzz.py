@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_server import serve
-from serving import FRAME, IMAGES, SPARSE, TABLE, TEXTS, fitted
+from quick import FRAME, IMAGES, SPARSE, TABLE, TEXTS
+from quick import quick_explainer as fitted
 from sointer.apps.serve import create_app
 from sointer.apps.serve.limits import Limits
 

@@ -14,7 +14,10 @@ import pandas as pd
 
 from browsing import browser, requested
 from model_server import serve
-from serving import SPARSE, TABLE, TEXTS, fit, fitted, model
+from quick import SPARSE, TABLE, TEXTS
+from quick import labels as model
+from quick import quick_explainer as fitted
+from quick import quick_fit as fit
 from sointer.apps.serve import create_app
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from model_server import ModelServer, model
-from quick_fits import QUICK
+from quick import QUICK
 from sointer import BlackBox, HTTPBlackBox, SOInter
 from sointer.blackbox.call import RetryPolicy
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded

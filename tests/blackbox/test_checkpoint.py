@@ -18,6 +18,7 @@ import pytest
 import scipy.sparse as sp
 
 import sointer
+from quick import QUICK
 from repo_scripts import run_apart
 from sointer import BlackBox, SOInter, TrainingConfig
 from sointer._support.hashing import row_keys
@@ -25,7 +26,7 @@ from sointer.blackbox.journal import Journal, RecordFile
 from sointer.errors import BlackBoxError, CheckpointError, CheckpointWarning, SointerWarning
 
 X = np.random.default_rng(0).normal(size=(60, 4))
-N_QUERIES = 200
+N_QUERIES = QUICK["query_budget"]
 
 
 def two_outputs(batch):
@@ -48,13 +49,7 @@ class Model:
 
 
 def make(model, **changes):
-    settings = {
-        "k": 2,
-        "query_budget": N_QUERIES,
-        "random_state": 0,
-        "training": TrainingConfig(n_epochs=1),
-    }
-    return SOInter(BlackBox(model, batch_size=16, retries=0), **{**settings, **changes})
+    return SOInter(BlackBox(model, batch_size=16, retries=0), **QUICK | changes)
 
 
 def fit(explainer, data=X, **more):
@@ -181,7 +176,7 @@ def mixed(batch):
 
 
 IMAGES = np.random.default_rng(1).random((30, 1, 4, 4))
-SHORT = {"training": TrainingConfig(n_epochs=1), "query_budget": 120}
+SHORT = {"query_budget": 120}
 PAPER = {"preset": "paper", "interpreter": None, "training": TrainingConfig(n_rounds=1, n_pretraining_steps=10)}
 
 

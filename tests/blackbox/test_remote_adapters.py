@@ -19,7 +19,7 @@ from scipy import sparse
 
 import sointer
 from model_server import ModelServer, model, serve
-from quick_fits import QUICK
+from quick import QUICK, TAUGHT
 from sointer import CommandBlackBox, HTTPBlackBox, ONNXBlackBox, SOInter
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.adapters.secrets import Secret, hide
@@ -527,8 +527,8 @@ def test_names_are_imported_when_used() -> None:
 
 def test_explaining_a_model_behind_http_is_explaining_the_model(server: ModelServer, tmp_path: Path) -> None:
     rows = X.astype(np.float32).astype(float)
-    here = SOInter(model, **QUICK).fit(rows).explain(rows, target=1)
-    explainer = SOInter(secret_box(server), **QUICK).fit(rows)
+    here = SOInter(model, **TAUGHT).fit(rows).explain(rows, target=1)
+    explainer = SOInter(secret_box(server), **TAUGHT).fit(rows)
     there = explainer.explain(rows, target=1)
     np.testing.assert_array_equal(here.selected, there.selected)
     np.testing.assert_array_equal(here.scores, there.scores)

@@ -10,6 +10,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
 import sointer
+from quick import TAUGHT, quick_fit
 from sointer import SOInter
 from sointer.blackbox.adapters.text import TextPipeline, is_text
 from sointer.errors import InputError
@@ -41,7 +42,7 @@ def pipeline():
 @pytest.fixture(scope="module")
 def explainer(pipeline):
     texts, _ = documents(400, seed=1)
-    return SOInter(pipeline, k=1, query_budget=2000, output_names=list(CLUES), random_state=0).fit(texts)
+    return quick_fit(pipeline, texts, **TAUGHT | {"k": 1, "query_budget": 2000, "output_names": list(CLUES)})
 
 
 def test_the_clue_word_explains_the_topic(explainer, pipeline) -> None:

@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 
 import sointer
+from quick import QUICK, TAUGHT
 from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.errors import (
     BlackBoxError,
@@ -32,11 +33,6 @@ from sointer.errors import (
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 
-TINY = {
-    "query_budget": 200,
-    "training": TrainingConfig(n_epochs=1),
-    "random_state": 0,
-}
 X = np.random.default_rng(0).normal(size=(100, 4))
 
 
@@ -45,7 +41,7 @@ def two_outputs(batch):
 
 
 def tiny(model=two_outputs, **changes):
-    return SOInter(model, **{"k": 2, **TINY, **changes})
+    return SOInter(model, **QUICK | changes)
 
 
 # --- what is given to fit ---------------------------------------------------------------------------------
@@ -181,7 +177,7 @@ def test_one_output_that_was_not_learned_is_named_though_the_others_were():
 
     rows = np.random.default_rng(0).normal(size=(500, 10))
     names = ["a", "b", "c", "d", "parity"]
-    explainer = sointer.SOInter(model, k=2, query_budget=400, output_names=names, random_state=0)
+    explainer = SOInter(model, **TAUGHT | {"query_budget": 400, "output_names": names})
     with pytest.warns(PoorFitWarning, match=r"little of 1 of 5 outputs: 'parity'; on held-out answers"):
         explainer.fit(rows)
     assert explainer.held_out_skill_ > 0.5, "the mean hides it"
@@ -243,7 +239,7 @@ def test_a_budget_that_ends_leaves_a_usable_explainer():
     box = BlackBox(two_outputs, query_budget=150)
     box(X[:30])
     with pytest.warns(BudgetWarning, match="of 5000 planned"):
-        explainer = SOInter(box, k=2, **{**TINY, "query_budget": None}).fit(X)
+        explainer = tiny(box, query_budget=None).fit(X)
     assert box.n_queries == explainer.n_queries_ + 30 <= 150
     assert explainer.explain(X, target=0, query=False).selected.shape == (100, 2)
     with pytest.raises(QueryBudgetExceeded, match="once per sample"):
@@ -260,7 +256,7 @@ def test_a_budget_spent_by_others_half_way_is_said():
         return np.where(keep, x, 0.0)
 
     with pytest.warns(BudgetWarning, match="budget ended"):
-        explainer = SOInter(box, k=2, removal=hungry, **{**TINY, "query_budget": None}).fit(X)
+        explainer = tiny(box, removal=hungry, query_budget=None).fit(X)
     assert box.n_queries <= 400
     assert explainer.explain(X, target=0, query=False).selected.shape == (100, 2)
 
@@ -385,8 +381,6 @@ def test_any_shape_type_and_kind_of_output(
 
 # --- probabilities, numbers and models that are not what they seem ------------------------------------------
 
-BRIEF = {"query_budget": 200, "training": TrainingConfig(n_epochs=1), "random_state": 0}
-
 
 def chances(batch):
     return 1 / (1 + np.exp(-3 * np.asarray(batch)[:, :2]))
@@ -408,15 +402,15 @@ class Scores:
 )
 def test_numbers_outside_the_range_of_probabilities(model, settings):
     with pytest.raises(InputError, match=r"'y0' cannot be a probability.* from -\d.* to \d.*output_kind='continuous'"):
-        SOInter(model, **BRIEF, **settings).fit(X)
+        tiny(model, **settings).fit(X)
     box = BlackBox(model) if callable(model) else sointer.blackbox.adapters.as_black_box(model, method="predict_proba")
-    explainer = SOInter(box, output_kind="continuous", **BRIEF).fit(X)
+    explainer = tiny(box, output_kind="continuous").fit(X)
     assert explainer.explain(X[:3], target=1).value.tolist() == box(X[:3])[:, 1].tolist()
 
 
 def test_scores_in_the_place_of_probabilities_are_left_aside():
     with pytest.warns(MethodWarning, match=r"from -\d.* to \d.*outside \[0, 1\].*method='predict'"):
-        explainer = SOInter(Scores(), **BRIEF).fit(X)
+        explainer = tiny(Scores()).fit(X)
     assert explainer.outputs_.kind == "binary"
 
 
@@ -426,9 +420,9 @@ def test_probabilities_that_are_missing():
             return np.where(np.asarray(batch)[:, :2] > 1.5, np.nan, chances(batch))
 
     with pytest.raises(BlackBoxError, match=r"NaN or infinite values \(first at row \d+, output \d\)"):
-        SOInter(Lost(), method="predict_proba", **BRIEF).fit(X)
+        tiny(Lost(), method="predict_proba").fit(X)
     with pytest.warns(MethodWarning, match="NaN"):
-        assert SOInter(Lost(), **BRIEF).fit(X).method_ == "predict"
+        assert tiny(Lost()).fit(X).method_ == "predict"
 
 
 @pytest.mark.parametrize("value", [0.25, 7.0, 7.5])
@@ -439,7 +433,7 @@ def test_a_probability_or_number_that_never_changes(value):
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        explainer = SOInter(model, **BRIEF).fit(X)
+        explainer = tiny(model).fit(X)
         explanation = explainer.explain(X[:5], target=1)
     assert {ConstantOutputWarning} <= {one.category for one in told} <= {ConstantOutputWarning, PoorFitWarning}
     assert explanation.value.tolist() == [value] * 5
@@ -465,7 +459,7 @@ def test_outputs_that_change_their_kind(later, words):
             return chances(batch) if self.n_rows <= 120 else later(batch)
 
     with pytest.raises(BlackBoxError, match=words):
-        SOInter(Changing(), batch_size=10, **BRIEF).fit(X)
+        tiny(Changing(), batch_size=10).fit(X)
 
 
 @pytest.mark.parametrize("share", [0.004, 0.03])
@@ -502,5 +496,5 @@ def test_a_model_that_draws_its_outputs_at_random(noise):
         return p > 0.5 if noise == "labels" else np.clip(p, 0, 1) if noise == "probabilities" else 10 * p
 
     with pytest.warns(UnstableBlackBoxWarning, match="asked twice.*fix its seed"):
-        explainer = SOInter(model, **BRIEF).fit(X)
+        explainer = tiny(model).fit(X)
     assert np.isfinite(explainer.explain(X[:5], target=0).scores).all()

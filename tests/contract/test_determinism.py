@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 
 import joblib
 import numpy as np
@@ -13,40 +12,10 @@ import torch
 
 import sointer
 from generators import numpy_state
-from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
-from sointer.errors import SointerWarning
+from quick import IMAGES, TABLE, WIDE, labels, masks, quick_explainer, quick_fit
+from sointer import BlackBox, TrainingConfig
 
-RNG = np.random.default_rng(0)
-TABLE = RNG.normal(size=(80, 5))
-WORDS = sp.csr_array(np.where(RNG.random((80, 400)) < 0.05, 1.0, 0.0))
-WIDE = RNG.normal(size=(80, 300))
-IMAGES = RNG.random((20, 1, 6, 6))
-QUICK = {
-    "k": 2,
-    "query_budget": 200,
-    "random_state": 0,
-    "training": TrainingConfig(n_epochs=1),
-}
-QUICK_IMAGES = {
-    **QUICK,
-    "query_budget": 100,
-    "training": TrainingConfig(n_epochs=1),
-}
-
-
-def model(batch):
-    dense = batch.toarray() if sp.issparse(batch) else np.asarray(batch)
-    return np.column_stack([dense[:, 0] > 0, dense[:, 0] * dense[:, 1] > 0, dense[:, 2] > 0.3]).astype(int)
-
-
-def masks(batch):
-    return (batch[:, 0] > 0.5).astype(int)
-
-
-def fit(data, black_box=model, settings=QUICK):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SointerWarning)
-        return SOInter(black_box, **settings).fit(data)
+SPARSE_WORDS = sp.csr_array(np.where(np.random.default_rng(0).random((80, 400)) < 0.05, 1.0, 0.0))
 
 
 def weights(explainer):
@@ -67,29 +36,29 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def explainer():
-    return fit(TABLE)
+    return quick_explainer("table")
 
 
 # --- threads -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("data", "black_box", "settings", "target"),
+    ("data", "black_box", "changes", "target"),
     [
-        (TABLE, model, QUICK, 1),
-        (WORDS, model, {**QUICK, "energy": EnergyConfig(hidden=(20,))}, 1),
-        (WIDE, model, {**QUICK, "query_budget": 100}, 1),
-        (IMAGES, masks, QUICK_IMAGES, (2, 3)),
+        (TABLE, labels, {"energy": None}, 1),  # networks so large that torch may share out their work
+        (SPARSE_WORDS, labels, {}, 1),
+        (WIDE, labels, {"energy": None, "query_budget": 60}, 1),
+        (IMAGES[:20], masks, {"energy": None}, (2, 3)),
     ],
-    ids=["table", "words", "wide", "images"],
+    ids=["table", "sparse", "wide", "images"],
 )
-def test_one_and_two_threads(data, black_box, settings, target, threads):
+def test_one_and_two_threads(data, black_box, changes, target, threads):
     threads(1)
-    one = fit(data, black_box, settings)
+    one = quick_fit(black_box, data, **changes)
     threads(2)
-    two = fit(data, black_box, settings)
+    two = quick_fit(black_box, data, **changes)
     assert_same(one, two, data, target)
     assert torch.get_num_threads() == 2
     scores = one.explain(data, target).scores
@@ -102,10 +71,10 @@ def test_the_black_box_has_all_threads_that_its_owner_gave(threads):
 
     def watching(batch):
         seen.add(torch.get_num_threads())
-        return model(batch)
+        return labels(batch)
 
     threads(2)
-    fit(TABLE, watching)
+    quick_fit(watching, TABLE)
     assert seen == {2}
 
 
@@ -131,17 +100,18 @@ def test_rows_can_be_explained_in_any_portions(explainer):
 
 def test_the_black_box_can_be_asked_in_any_portions(explainer):
     for size in (7, 500):
-        assert_same(explainer, fit(TABLE, BlackBox(model, batch_size=size)), TABLE)
+        assert_same(explainer, quick_fit(BlackBox(labels, batch_size=size), TABLE), TABLE)
 
 
 def test_the_black_box_can_be_asked_by_several_workers(explainer):
     with joblib.parallel_config(backend="threading"):
-        assert_same(explainer, fit(TABLE, BlackBox(model, batch_size=16, n_jobs=2)), TABLE)
+        assert_same(explainer, quick_fit(BlackBox(labels, batch_size=16, n_jobs=2), TABLE), TABLE)
 
 
 # --- nothing global ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("quick_paths")
 def test_no_global_generator_is_touched(tmp_path):
     before = random.getstate(), numpy_state(), torch.random.get_rng_state()
 
@@ -151,7 +121,7 @@ def test_no_global_generator_is_touched(tmp_path):
         assert np.array_equal(now[1], before[1]), f"{what} used numpy's generator"
         assert torch.equal(now[2], before[2]), f"{what} used torch's generator"
 
-    fitted = fit(TABLE)
+    fitted = quick_fit(labels, TABLE)
     check("fit")
     explanation = fitted.explain(TABLE[:10], 1, refine=5)
     check("explain")
@@ -161,18 +131,11 @@ def test_no_global_generator_is_touched(tmp_path):
     check("paths")
     fitted.save(tmp_path / "why")
     check("save")
-    loaded = sointer.load(tmp_path / "why", black_box=model)
+    loaded = sointer.load(tmp_path / "why", black_box=labels)
     check("load")
     loaded.report(TABLE[:10], tmp_path / "why.html", verify=False, paths=False)
     check("report")
-    fit(
-        TABLE,
-        settings={
-            **QUICK,
-            "preset": "paper",
-            "training": TrainingConfig(n_rounds=1, n_pretraining_steps=10),
-        },
-    )
+    quick_fit(labels, TABLE, preset="paper", training=TrainingConfig(n_rounds=1, n_pretraining_steps=10))
     check("fit of the paper's preset")
 
 
@@ -180,4 +143,4 @@ def test_global_seeds_change_nothing(explainer):
     random.seed(5)
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)
-    assert_same(explainer, fit(TABLE), TABLE)
+    assert_same(explainer, quick_fit(labels, TABLE), TABLE)

@@ -13,7 +13,8 @@ from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.exceptions import NotFittedError
 
-from sointer import BlackBox, EnergyConfig, Explanation, SOInter, TrainingConfig
+from quick import QUICK
+from sointer import BlackBox, Explanation, SOInter
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
@@ -29,11 +30,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning"),
 ]
 
-QUICK = {
-    "query_budget": 150,
-    "energy": EnergyConfig(hidden=(8,), coupling_units=4),
-    "training": TrainingConfig(n_epochs=1),
-}
 EXPLAINERS = {
     "SOInter": (SOInter, QUICK),
     "SOInter-1": (SOInter, {**QUICK, "structured": False}),

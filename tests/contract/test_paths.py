@@ -16,6 +16,7 @@ from matplotlib import pyplot
 from scipy import sparse
 
 import sointer
+from quick import QUICK, quick_fit
 from sointer import SOInter
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import InputError
@@ -23,21 +24,10 @@ from sointer.explainers import tracing
 from sointer.explainers.baselines.base import Random
 from sointer.paths import one_to_one
 from sointer.training import energy
-from sointer.training import energy as conditional_steps
 from sointer.zoo.structural import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
 
-HASTY = {
-    "training": TrainingConfig(n_epochs=2),
-    "random_state": 0,
-    "query_budget": 400,
-}
+pytestmark = pytest.mark.usefixtures("quick_paths")
 N_ROWS = 400
-
-
-@pytest.fixture(autouse=True)
-def quick_nets(monkeypatch):
-    """These are tests of form, not of quality."""
-    monkeypatch.setattr(conditional_steps, "N_STEPS", 40)
 
 
 def rows(n_features, n=N_ROWS, seed=0):
@@ -69,7 +59,7 @@ def many(X):
 @pytest.fixture(scope="module")
 def plain():
     X = rows(5)
-    return X, SOInter(labels, k=3, output_names=["a", "b", "t"], **HASTY).fit(X)
+    return X, quick_fit(labels, X, k=3, output_names=["a", "b", "t"], query_budget=400)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +74,7 @@ def plain():
 )
 def test_every_kind_of_output(model, n_features, unit):
     X = rows(n_features)
-    explainer = SOInter(model, k=3, **HASTY).fit(X)
+    explainer = quick_fit(model, X, k=3, query_budget=400)
     target = np.arange(12) % 3
     explanation = explainer.explain(X[:12], target=target)
     paths = explanation.paths(n_draws=4)
@@ -105,7 +95,7 @@ def test_every_kind_of_output(model, n_features, unit):
 
 
 def test_classes_that_are_one_to_one_are_noticed():
-    explainer = SOInter(classes, k=2, **HASTY).fit(rows(5))
+    explainer = quick_fit(classes, rows(5), query_budget=400)
     assert explainer.explain(rows(5)[:2], target=1).paths(n_draws=2).indistinguishable == [["y0", "y2"]]
 
 
@@ -206,7 +196,7 @@ def test_other_targets_do_not_matter(plain):
 def test_groups_and_auto_k(plain):
     X = rows(6)
     groups = {"pair": [0, 5], "rest": [2, 3]}
-    explainer = SOInter(labels, k=2, groups=groups, **HASTY).fit(X)
+    explainer = quick_fit(labels, X, groups=groups)
     paths = explainer.explain(X[:20], target=[0, 2] * 10, k="auto").paths(n_draws=2)
     assert (paths.selected < 0).any()
     np.testing.assert_array_equal(np.isnan(paths.total), paths.selected < 0)
@@ -225,7 +215,7 @@ def test_wide_sparse_rows(monkeypatch):
         a, b = dense[:, :60].sum(axis=1) > 0, dense[:, 60:120].sum(axis=1) > 0
         return np.column_stack([a, b, a & b]).astype(int)
 
-    explainer = SOInter(tags, k=3, energy=EnergyConfig(hidden=(8,), batch_size=32), **HASTY).fit(X)
+    explainer = quick_fit(tags, X, k=3, energy=EnergyConfig(hidden=(8,), batch_size=32))
     explanation = explainer.explain(X[:40], target=2)
     assert explainer.removal_.keeps_zeros
     together, alone = explanation.paths(), explainer.explain(X[7:8], target=2).paths()
@@ -298,7 +288,7 @@ def test_labels_never_seen_in_fit_are_expected_instead():
         return np.column_stack([np.where(X[:, 0] > 5, "new", np.where(X[:, 0] > 0, "up", "down")), X[:, 1] > 0])
 
     X = rows(3)
-    explainer = SOInter(model, k=2, **HASTY).fit(X)
+    explainer = quick_fit(model, X)
     far = np.array([[6.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
     paths = explainer.explain(far, target=1).paths(n_draws=2)
     assert model(far)[0, 0] == "new"
@@ -307,7 +297,7 @@ def test_labels_never_seen_in_fit_are_expected_instead():
 
 def test_a_single_output_has_direct_effects_only():
     X = rows(4)
-    explainer = SOInter(lambda X: (X[:, :1] > 0).astype(int), k=2, **HASTY).fit(X)
+    explainer = quick_fit(lambda X: (X[:, :1] > 0).astype(int), X)
     paths = explainer.explain(X[:5]).paths(n_draws=2)
     assert paths.through.shape == (5, 2, 0)
     np.testing.assert_allclose(paths.direct, paths.total, atol=1e-6)
@@ -361,7 +351,7 @@ def test_explainers_without_coupling_say_so(plain):
     X, _ = plain
     for explainer, name in (
         (Random(labels, k=2, random_state=0), "Random"),
-        (SOInter(labels, k=2, structured=False, **HASTY), "structured=False"),
+        (SOInter(labels, structured=False, **QUICK), "structured=False"),
     ):
         explanation = explainer.fit(X).explain(X[:2], target=2)
         with pytest.raises(InputError, match=name):

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 
 import sointer
+from quick import QUICK, quick_fit
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
@@ -23,12 +24,6 @@ pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),
     pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning"),
 ]
-
-QUICK = {
-    "query_budget": 300,
-    "energy": EnergyConfig(hidden=(8,), coupling_units=4),
-    "training": TrainingConfig(n_epochs=1),
-}
 
 
 def quietly(make):
@@ -58,8 +53,7 @@ class Noise:
 def test_what_was_said_during_fit_decides_nothing(container, tmp_path):
     """Without the model, samples of fit are like any other: what the energy expects is explained."""
     X = dense_rows(80)
-    settings = QUICK | {"query_budget": 500}
-    explainer = quietly(lambda: SOInter(Noise(), k=2, random_state=0, **settings).fit(container(X)))
+    explainer = quick_fit(Noise(), container(X), query_budget=500)
     said = Noise()(X)
     explainer.save(tmp_path / "explainer")
     alone = sointer.load(tmp_path / "explainer")
@@ -80,7 +74,7 @@ def test_what_was_said_during_fit_decides_nothing(container, tmp_path):
 
 def test_what_is_given_wins_over_what_the_model_says():
     X = dense_rows(80)
-    explainer = quietly(lambda: SOInter(Noise(), k=2, random_state=0, **QUICK | {"query_budget": 500}).fit(X))
+    explainer = quick_fit(Noise(), X, query_budget=500)
     given = Noise()(X)
     given[:, 0] = 1 - given[:, 0]
     before = explainer.black_box_.n_queries
@@ -232,7 +226,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_asked(words, case):
 @pytest.mark.parametrize("bad", [[[1.5]], [[-0.1]]])
 def test_probabilities_must_be_probabilities(bad):
     X = dense_rows(60)
-    explainer = quietly(lambda: SOInter(KINDS["probability"], k=2, random_state=0, **QUICK).fit(X))
+    explainer = quick_fit(KINDS["probability"], X)
     with pytest.raises(InputError, match=r"expected probabilities in \[0, 1\]"):
         explainer.explain(X[:1], target=0, predicted=np.array(bad) * np.ones((1, 2)))
 
@@ -253,9 +247,9 @@ EXPLAINERS = {
     "paper": (
         SOInter,
         {
+            **QUICK,
             "preset": "paper",
             "query_budget": 300,
-            "energy": EnergyConfig(hidden=(8,), coupling_units=4),
             "training": TrainingConfig(n_rounds=1, n_pretraining_steps=5),
         },
     ),
@@ -288,9 +282,9 @@ def test_every_explainer_and_kind(name, kind):
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(90, 6)), rng.normal(size=(8, 6))
     explainer = quietly(
-        lambda: make(recording, k=2, random_state=0, removal="marginal" if name != "paper" else "zero", **settings).fit(
-            X
-        )
+        lambda: make(
+            recording, **{"k": 2, "random_state": 0, **settings}, removal="marginal" if name != "paper" else "zero"
+        ).fit(X)
     )
     said, targets = model(new), np.arange(8) % 2
     told = said[::-1].copy()  # on purpose what the model says about other rows

@@ -20,7 +20,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig, load
+from quick import QUICK, TAUGHT
+from sointer import BlackBox, SOInter, load
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import CheckpointError, InputError, MethodWarning
 from sointer.explainers.base import MAX_SCORED_TARGETS
@@ -33,12 +34,6 @@ from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 
-QUICK: dict[str, Any] = {
-    "random_state": 0,
-    "query_budget": 300,
-    "energy": EnergyConfig(hidden=(24,)),
-    "training": TrainingConfig(n_epochs=10),
-}
 X = np.random.default_rng(0).normal(size=(150, 5))
 
 
@@ -65,13 +60,11 @@ EXPECTED_FAILURES = {
 
 
 def test_scikit_learn_checks_it() -> None:
-    quick = QUICK | {
-        "query_budget": 40,
-        "energy": EnergyConfig(hidden=(8,)),
-        "training": TrainingConfig(n_epochs=1),
-    }
     results = check_estimator(
-        SOInter(first_feature, k=1, **quick), expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None
+        SOInter(first_feature, **QUICK | {"k": 1, "query_budget": 40}),
+        expected_failed_checks=EXPECTED_FAILURES,
+        on_fail=None,
+        on_skip=None,
     )
     failed = {result["check_name"]: str(result["exception"]) for result in results if result["status"] == "failed"}
     assert failed == {}
@@ -81,7 +74,7 @@ def test_scikit_learn_checks_it() -> None:
 
 @pytest.fixture(scope="module")
 def fitted() -> SOInter:
-    return SOInter(model, k=2, output_names=["one", "two"], **QUICK).fit(X)
+    return SOInter(model, output_names=["one", "two"], **TAUGHT).fit(X)
 
 
 def test_the_score_is_the_share_that_the_model_repeats(fitted: SOInter) -> None:
@@ -96,7 +89,7 @@ def test_the_score_is_the_share_that_the_model_repeats(fitted: SOInter) -> None:
 
 def test_a_score_that_must_be_low_is_low() -> None:
     noise = Random(model, k=1, removal="zero", random_state=0).fit(X)
-    right = SOInter(model, k=2, removal="zero", **QUICK).fit(X)
+    right = SOInter(model, removal="zero", **TAUGHT).fit(X)
     assert noise.score(X) < right.score(X) - 0.1
 
 
@@ -112,7 +105,7 @@ def test_a_score_asks_about_whole_rows_once_and_of_many_outputs_about_some() -> 
 
 
 def test_a_search_over_k_scores_by_fidelity() -> None:
-    search = GridSearchCV(SOInter(model, removal="zero", **QUICK), {"k": [1, 2, 5]}, cv=2)
+    search = GridSearchCV(SOInter(model, removal="zero", **TAUGHT), {"k": [1, 2, 5]}, cv=2)
     search.fit(X)
     by_k = dict(zip([1, 2, 5], search.cv_results_["mean_test_score"], strict=True))
     assert by_k[5] == 1.0, "all features are the whole row"
@@ -125,7 +118,7 @@ def test_the_last_step_of_a_pipeline() -> None:
     scaler = StandardScaler().fit(10 + 3 * X)
     said = model(X)
     behind = MultiOutputClassifier(LogisticRegression()).fit(scaler.transform(10 + 3 * X), said)
-    pipeline = Pipeline([("scale", StandardScaler()), ("why", SOInter(behind, k=1, **QUICK))])
+    pipeline = Pipeline([("scale", StandardScaler()), ("why", SOInter(behind, **TAUGHT | {"k": 1}))])
     pipeline.fit(10 + 3 * X, why__targets=[0])
     assert 0.5 < pipeline.score(10 + 3 * X) <= 1.0
     table = pipeline.transform(10 + 3 * X)
@@ -141,7 +134,7 @@ def test_transform_is_the_selected_scores_and_can_be_pandas() -> None:
     def named(rows: pd.DataFrame) -> np.ndarray:
         return model(rows.to_numpy())
 
-    grouped = SOInter(named, k=1, groups={"both": ["b", "c"]}, **QUICK).fit(frame, targets=[1])
+    grouped = SOInter(named, groups={"both": ["b", "c"]}, **TAUGHT | {"k": 1}).fit(frame, targets=[1])
     explanation = grouped.explain(frame)
     plain = grouped.transform(frame)
     np.testing.assert_array_equal(plain, np.where(explanation.unit_mask, explanation.scores, 0))
@@ -170,8 +163,6 @@ def test_clones_keep_the_model_and_forget_the_rest(fitted: SOInter) -> None:
 
 # --- probabilities or labels -------------------------------------------------------------------------------
 
-BRIEF: dict[str, Any] = {"k": 1, "query_budget": 200, "training": TrainingConfig(n_epochs=1), "random_state": 0}
-
 
 @pytest.fixture(scope="module")
 def forest() -> RandomForestClassifier:
@@ -183,7 +174,7 @@ def positive(forest: RandomForestClassifier, rows: np.ndarray) -> np.ndarray:
 
 
 def test_probabilities_of_a_classifier_are_explained_by_default(forest: RandomForestClassifier) -> None:
-    explainer = SOInter(forest, **BRIEF).fit(X)
+    explainer = SOInter(forest, **QUICK).fit(X)
     assert explainer.method_ == "predict_proba"
     assert explainer.outputs_.kinds == ("probability", "probability")
     p = positive(forest, X[:6])
@@ -198,7 +189,7 @@ def test_probabilities_of_a_classifier_are_explained_by_default(forest: RandomFo
 
 @pytest.mark.parametrize("settings", [{"method": "predict"}, {"output_kind": "binary"}])
 def test_labels_are_explained_where_that_is_asked_for(forest: RandomForestClassifier, settings: dict) -> None:
-    explainer = SOInter(forest, **BRIEF, **settings).fit(X)
+    explainer = SOInter(forest, **QUICK, **settings).fit(X)
     assert (explainer.method_, explainer.outputs_.kind) == ("predict", "binary")
     assert explainer.explain(X[:6], target=1).value.tolist() == forest.predict(X[:6])[:, 1].tolist()
 
@@ -208,7 +199,7 @@ def test_a_loaded_explainer_asks_for_what_fit_asked_for(
     forest: RandomForestClassifier, method: str | None, tmp_path: Path
 ) -> None:
     given = {"model": forest.predict} if method == "function" else {"model": forest, "method": method}
-    fitted = SOInter(**given, **BRIEF).fit(X)
+    fitted = SOInter(**given, **QUICK).fit(X)
     fitted.save(tmp_path / "first")
     load(tmp_path / "first").save(tmp_path / "second")
     expected = fitted.explain(X[:6], target=1).value.tolist()
@@ -240,14 +231,14 @@ def test_a_fit_that_goes_on_from_a_checkpoint_has_the_method_it_began_with(
 
     stops = Stops(1).fit(X, model(X))
     with pytest.raises(KeyboardInterrupt):
-        SOInter(stops, batch_size=30, **BRIEF).fit(X, checkpoint=tmp_path / "kept")
-    resumed = SOInter(forest, batch_size=30, **BRIEF).fit(X, checkpoint=tmp_path / "kept")
+        SOInter(stops, batch_size=30, **QUICK).fit(X, checkpoint=tmp_path / "kept")
+    resumed = SOInter(forest, batch_size=30, **QUICK).fit(X, checkpoint=tmp_path / "kept")
     assert resumed.n_queries_replayed_ > 0
     assert resumed.outputs_.kind == "probability"
-    again = SOInter(forest, batch_size=30, **BRIEF).fit(X)
+    again = SOInter(forest, batch_size=30, **QUICK).fit(X)
     np.testing.assert_array_equal(resumed.explain(X[:6], target=1).scores, again.explain(X[:6], target=1).scores)
     with pytest.raises(CheckpointError, match="method was 'predict_proba', is 'predict'"):
-        SOInter(forest, batch_size=30, method="predict", **BRIEF).fit(X, checkpoint=tmp_path / "kept")
+        SOInter(forest, batch_size=30, method="predict", **QUICK).fit(X, checkpoint=tmp_path / "kept")
 
 
 def test_every_baseline_takes_the_method(forest: RandomForestClassifier) -> None:
@@ -261,18 +252,18 @@ def test_every_baseline_takes_the_method(forest: RandomForestClassifier) -> None
 def test_a_method_that_would_be_ignored_is_refused(forest: RandomForestClassifier) -> None:
     for given in (as_black_box(forest), model):
         with pytest.raises(InputError, match="method"):
-            SOInter(given, method="predict", **BRIEF).fit(X)
+            SOInter(given, method="predict", **QUICK).fit(X)
 
 
 def test_pipelines_of_texts_explain_probabilities_too() -> None:
     texts = [f"{'good' if i % 2 else 'bad'} film number {i % 7}" for i in range(120)]
     labels = np.array([["yes" if "good" in text else "no"] for text in texts]).ravel()
     pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, labels)
-    explainer = SOInter(pipeline, **BRIEF).fit(texts)
+    explainer = SOInter(pipeline, **QUICK).fit(texts)
     assert (explainer.method_, explainer.output_names_) == ("predict_proba", ["yes"])
     explanation = explainer.explain(texts[:4], target="yes")
     np.testing.assert_allclose(explanation.value.astype(float), pipeline.predict_proba(texts[:4])[:, 1])
-    explainer = SOInter(pipeline, method="predict", **BRIEF).fit(texts)
+    explainer = SOInter(pipeline, method="predict", **QUICK).fit(texts)
     assert explainer.explain(texts[:4]).value.tolist() == labels[:4].tolist()
 
 
@@ -280,6 +271,6 @@ def test_pipelines_of_texts_explain_probabilities_too() -> None:
 def test_fit_says_that_predict_and_probabilities_disagree() -> None:
     strict = FixedThresholdClassifier(LogisticRegression(), threshold=0.9).fit(X, X[:, 0] + X[:, 1] > 0)
     with pytest.warns(MethodWarning, match=r"disagree: for \d+ of 64 samples") as told:
-        explainer = SOInter(strict, **BRIEF).fit(X)
+        explainer = SOInter(strict, **QUICK).fit(X)
     assert [one.filename for one in told if one.category is MethodWarning] == [__file__]
     assert explainer.outputs_.kind == "binary"

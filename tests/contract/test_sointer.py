@@ -15,45 +15,26 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.tree import DecisionTreeRegressor
 
 import sointer
+from quick import TAUGHT, quick_fit
 from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
 
-pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
+pytestmark = [
+    pytest.mark.usefixtures("global_random_state_is_left_alone"),
+    pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning"),
+]
 
-QUICK = {"query_budget": 600, "training": TrainingConfig(n_epochs=2)}
+PAPER = {"preset": "paper", "query_budget": 600, "training": TrainingConfig(n_rounds=4, n_pretraining_steps=50)}
 VARIANTS = {
-    "default": QUICK,
-    "target alone": {**QUICK, "structured": False},
-    "paper": {
-        "preset": "paper",
-        "query_budget": 2500,
-        "training": TrainingConfig(n_rounds=4, n_pretraining_steps=50),
-    },
-    "paper, target alone": {
-        "preset": "paper",
-        "structured": False,
-        "query_budget": 2500,
-        "training": TrainingConfig(n_rounds=4, n_pretraining_steps=50),
-    },
+    "default": {},
+    "target alone": {"structured": False},
+    "paper": PAPER,
+    "paper, target alone": {**PAPER, "structured": False},
 }
 
 
 @pytest.fixture(scope="module", params=list(VARIANTS))
 def fitted(request, small_problem, small_data):
-    with _any_warnings():
-        explainer = SOInter(small_problem, k=3, random_state=7, **VARIANTS[request.param]).fit(small_data[:300])
-    return explainer
-
-
-class _any_warnings:
-    def __enter__(self):
-        import warnings
-
-        self._catch = warnings.catch_warnings()
-        self._catch.__enter__()
-        warnings.simplefilter("ignore")
-
-    def __exit__(self, *exc):
-        return self._catch.__exit__(*exc)
+    return quick_fit(small_problem, small_data[:300], k=3, random_state=7, **VARIANTS[request.param])
 
 
 def test_shapes_and_meaning(fitted, small_data):
@@ -70,8 +51,7 @@ def test_shapes_and_meaning(fitted, small_data):
 
 
 def test_the_same_seed_gives_the_same_explainer(fitted, small_problem, small_data):
-    with _any_warnings():
-        again = clone(fitted).fit(small_data[:300])
+    again = clone(fitted).fit(small_data[:300])
     assert_same_rows(again.explain(small_data, target=0), fitted.explain(small_data, target=0), slice(None))
 
 
@@ -175,9 +155,7 @@ def test_a_classifier_chain_given_a_data_frame_sees_a_data_frame():
     X, Y = make_multilabel_classification(400, n_features=6, n_classes=3, random_state=0)
     frame = pd.DataFrame(X, columns=[f"word {i}" for i in range(6)])
     model = ClassifierChain(LogisticRegression(max_iter=500), random_state=0).fit(frame, Y)
-    with _any_warnings():
-        explainer = SOInter(model, k=2, output_names=["a", "b", "c"], random_state=0, **QUICK).fit(frame)
-        explanation = explainer.explain(frame[:10], target="b")
+    explanation = quick_fit(model, frame, output_names=["a", "b", "c"]).explain(frame[:10], target="b")
     table = explanation.to_frame()
     known = {"sample", "target", "value", "value_source", "rank", "feature", "score", "needed", "effect", "locality"}
     assert set(table.columns) == known
@@ -196,9 +174,8 @@ def test_sparse_input_stays_sparse_on_its_way_to_the_model():
         return model.predict(batch)
 
     model = MultiOutputClassifier(LogisticRegression(max_iter=500)).fit(sparse, Y)
-    with _any_warnings():
-        explainer = SOInter(predict, k=5, random_state=0, **QUICK).fit(sparse)
-        explanation = explainer.explain(sparse[:30], target=0)
+    explainer = quick_fit(predict, sparse, k=5)
+    explanation = explainer.explain(sparse[:30], target=0)
     assert all(seen)
     assert explainer.removal_.name == "zero"
     present = sparse[:30].toarray() != 0
@@ -212,8 +189,7 @@ def test_a_torch_module_and_tensors():
         torch_model.weight.copy_(torch.eye(3, 5))
         torch_model.bias.zero_()
     X = torch.from_numpy(np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32))
-    with _any_warnings():
-        explainer = SOInter(torch_model, k=1, random_state=0, query_budget=1500).fit(X)
+    explainer = quick_fit(torch_model, X, **TAUGHT | {"k": 1})
     assert explainer.outputs_.kind == "continuous"
     for target in range(3):
         assert (explainer.explain(X[:50], target=target).selected[:, 0] == target).mean() > 0.95
@@ -224,8 +200,7 @@ def test_regression_trees_agree_within_the_stated_tolerance():
     X = rng.normal(size=(500, 6))
     Y = np.column_stack([X[:, 0] + X[:, 1], X[:, 2]])
     model = DecisionTreeRegressor(random_state=0).fit(X, Y)
-    with _any_warnings():
-        explainer = SOInter(model, k=2, tolerance=0.5, random_state=0, **QUICK).fit(X)
+    explainer = quick_fit(model, X, tolerance=0.5)
     assert explainer.outputs_.tolerance == 0.5
     assert explainer.explain(X[:20], target=0, k=6).verify().fidelity == 1.0, "nothing is removed"
     assert explainer.explain(X[:200], target=0, k=1).verify().fidelity < 0.9, "one of two summands is not enough"
@@ -235,8 +210,7 @@ def test_probabilities_stay_probabilities():
     X, Y = make_multilabel_classification(300, n_features=6, n_classes=3, random_state=0)
     forest = RandomForestClassifier(20, random_state=0).fit(X, Y)
     box = sointer.blackbox.adapters.as_black_box(forest, method="predict_proba")
-    with _any_warnings():
-        explainer = SOInter(box, k=3, random_state=0, **QUICK).fit(X)
+    explainer = quick_fit(box, X, k=3)
     assert explainer.outputs_.kind == "probability"
     explanation = explainer.explain(X[:20], target=0)
     assert explanation.value.tolist() == box(X[:20])[:, 0].tolist()
@@ -253,8 +227,7 @@ def test_string_classes_of_each_output():
         size = np.where(batch[:, 1] > 0, "large", "small")
         return np.column_stack([colour, size])
 
-    with _any_warnings():
-        explainer = SOInter(predict, k=1, output_names=["colour", "size"], random_state=0, query_budget=1500).fit(X)
+    explainer = quick_fit(predict, X, **TAUGHT | {"k": 1, "output_names": ["colour", "size"]})
     explanation = explainer.explain(X[:50], target="colour")
     assert set(explanation.value) <= {"red", "green", "blue"}
     assert (explanation.selected[:, 0] == 0).all()
@@ -262,8 +235,7 @@ def test_string_classes_of_each_output():
 
 def test_groups_stand_or_fall_together(small_problem, small_data):
     groups = {"first": ["x0", "x1"], "rest": [4, 5, 6, 7]}
-    with _any_warnings():
-        explainer = SOInter(small_problem, k=3, groups=groups, random_state=0, query_budget=1500).fit(small_data)
+    explainer = quick_fit(small_problem, small_data, **TAUGHT | {"k": 3, "groups": groups})
     explanation = explainer.explain(small_data[:30], target=1)
     assert explanation.feature_names == ["first", "x2", "x3", "rest"]
     assert explanation.scores.shape == (30, 4)
@@ -281,16 +253,14 @@ def test_one_hot_columns_of_a_category_are_one_feature():
         assert list(batch.columns) == ["colour", "a", "b"]
         return np.column_stack([batch["colour"] == "red", (batch["colour"] == "blue") ^ (batch["a"] > 0)])
 
-    with _any_warnings():
-        explainer = SOInter(predict, k=2, random_state=0, query_budget=1500).fit(frame)
+    explainer = quick_fit(predict, frame, **TAUGHT)
     explanation = explainer.explain(frame[:50], target=1)
     assert explanation.scores.shape == (50, 3)
     assert {tuple(sorted(row)) for row in explanation.selected.tolist()} == {(0, 1)}
 
 
 def test_fitting_some_targets_only(small_problem, small_data):
-    with _any_warnings():
-        explainer = SOInter(small_problem, k=3, random_state=0, **QUICK).fit(small_data, targets=["y1"])
+    explainer = quick_fit(small_problem, small_data, targets=["y1"])
     assert explainer.targets_ == [1]
     explainer.explain(small_data[:5])
     with pytest.raises(sointer.errors.InputError, match="not among the targets given to fit"):
@@ -317,31 +287,21 @@ def test_summary_counts_selections(small_explainer, small_data):
 
 def test_html_escapes_what_users_supply(small_problem, small_data):
     names = ["<script>alert(1)</script>", *[f"f{i}" for i in range(7)]]
-    with _any_warnings():
-        explainer = SOInter(small_problem, k=8, feature_names=names, random_state=0, **QUICK).fit(small_data)
+    explainer = quick_fit(small_problem, small_data, k=8, feature_names=names)
     page = explainer.explain(small_data[:3], target=0).to_html()
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
 
 
 def test_finer_settings_are_used_and_printed(small_problem, small_data):
-    with _any_warnings():
-        explainer = SOInter(
-            small_problem,
-            k=2,
-            random_state=0,
-            query_budget=300,
-            energy=EnergyConfig(hidden=(11,)),
-            training=TrainingConfig(n_epochs=1),
-        ).fit(small_data)
+    explainer = quick_fit(small_problem, small_data, energy=EnergyConfig(hidden=(11,)))
     assert explainer.energy_.layers[0].out_features == 11
     assert "hidden=(11,)" in repr(explainer.config_[0])
 
 
 def test_a_black_box_can_be_shared_and_keeps_its_own_budget(small_problem, small_data):
     box = BlackBox(small_problem, query_budget=400)
-    with _any_warnings():
-        explainer = SOInter(box, k=3, random_state=0).fit(small_data)
+    explainer = quick_fit(box, small_data, query_budget=None)
     assert box.n_queries <= 400
     assert explainer.n_queries_ == box.n_queries
     explainer.explain(small_data[:3], target=0, query=False)

@@ -15,30 +15,19 @@ import pytest
 import torch
 
 import sointer
-from sointer import SOInter, TrainingConfig
+from quick import QUICK, TABLE, WIDE, labels, quick_explainer
+from sointer import SOInter
 from sointer._support.torch_state import one_thread
 
-# By a mark: warnings.catch_warnings is not for threads.
-pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
-RNG = np.random.default_rng(0)
-TABLE = RNG.normal(size=(80, 5))
-WIDE = RNG.normal(size=(80, 300))
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning"),  # warnings.catch_warnings is not for threads
+    pytest.mark.usefixtures("quick_paths"),
+]
 N_THREADS = 8
 
 
-def model(batch):
-    return np.column_stack([batch[:, 0] > 0, batch[:, 0] * batch[:, 1] > 0, batch[:, 2] > 0.3]).astype(int)
-
-
-def fit(data, seed=0):
-    explainer = SOInter(
-        model,
-        k=2,
-        query_budget=200,
-        random_state=seed,
-        training=TrainingConfig(n_epochs=1),
-    )
-    return explainer.fit(data)
+def fit(data, model=labels, seed=0):
+    return SOInter(model, **QUICK | {"random_state": seed}).fit(data)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +35,9 @@ def table():
     return fit(TABLE)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def wide():
-    return fit(WIDE)
+    return quick_explainer("wide")
 
 
 def at_once(work, n=N_THREADS):
@@ -215,15 +204,14 @@ def test_our_networks_do_without_denormals_and_the_black_box_and_the_caller_keep
 
     def asking(batch):
         seen.append(sees_denormals())
-        return model(batch)
+        return labels(batch)
 
     with one_thread():
         inside.append(sees_denormals())
         with one_thread():
             pass
         inside.append(sees_denormals())
-    explainer = SOInter(asking, k=2, query_budget=200, random_state=0, training=TrainingConfig(n_epochs=1))
-    explainer.fit(TABLE).explain(TABLE[:5], 1)
+    fit(TABLE, asking).explain(TABLE[:5], 1)
     assert inside == [False, False]
     assert set(seen) == {True}
     assert sees_denormals()

@@ -10,7 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 import sointer
-from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
+from quick import QUICK, TAUGHT, quick_fit
+from sointer import BlackBox, SOInter
 from sointer.data.outputs import Outputs
 from sointer.data.values import target_values
 from sointer.errors import InputError, QueryBudgetExceeded, SointerWarning
@@ -25,11 +26,6 @@ pytestmark = [
 ]
 
 N_FEATURES = 6
-UNDER_TRAINED = {
-    "query_budget": 200,
-    "energy": EnergyConfig(hidden=(4,), coupling_units=2),
-    "training": TrainingConfig(n_epochs=1),
-}
 
 
 def parity(X):
@@ -58,10 +54,10 @@ def rows(n, seed=1):
 
 
 def fitted(model, make=SOInter, **settings):
-    settings = (UNDER_TRAINED if make is SOInter else {}) | settings
+    settings = (QUICK if make is SOInter else {"k": 2, "random_state": 0}) | settings
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return make(model, k=2, random_state=0, **settings).fit(rows(300, seed=0))
+        return make(model, **settings).fit(rows(300, seed=0))
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +177,7 @@ def test_containers(container):
     def model(rows):
         return parity(rows.toarray() if container == "sparse" else rows.to_numpy())
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        explainer = SOInter(model, k=2, random_state=0, **UNDER_TRAINED).fit(wrap(X))
+    explainer = quick_fit(model, wrap(X))
     assert explainer.explain(wrap(new), 0).value.tolist() == parity(new)[:, 0].tolist()
 
 
@@ -291,7 +285,7 @@ def test_verify_judges_the_value_shown(explainers, name, source):
 
 
 def test_automatic_k_queries_nothing_more_and_refine_judges_the_value_explained():
-    explainer, X = fitted(graded, query_budget=400, energy=None, training=None, interpreter=None), rows(30)
+    explainer, X = fitted(graded, **TAUGHT), rows(30)
     index = np.arange(30)
     for how in ({}, {"query": False}, {"predicted": graded(X)[::-1]}):
         before = explainer.n_explain_queries_

@@ -12,6 +12,7 @@ import sys
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,7 @@ def test_the_readme_prints_what_it_says():
     assert len(lines) <= 10, "the example is sold as ten lines"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
 def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some examples write files
@@ -73,8 +75,12 @@ def test_the_reference_has_every_public_name():
     assert not missing, f"docs/api does not mention {missing}"
 
 
-def modules() -> list[str]:
-    return [info.name for info in pkgutil.walk_packages(sointer.__path__, "sointer.")]
+TRAIN_IN_FULL = ("sointer.explainers.sointer", "sointer.explainers.baselines.invase", "sointer.metrics.evaluation")
+
+
+def modules() -> list[Any]:
+    names = [info.name for info in pkgutil.walk_packages(sointer.__path__, "sointer.")]
+    return [pytest.param(name, marks=pytest.mark.slow) if name in TRAIN_IN_FULL else name for name in names]
 
 
 @pytest.mark.parametrize("name", modules())

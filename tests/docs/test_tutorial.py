@@ -56,6 +56,7 @@ def printed(project: tuple[Path, str]) -> list[str]:
     return [run([sys.executable, "-m", *shlex.split(line)], project[0]) for line in commands(TUTORIAL)]
 
 
+@pytest.mark.slow
 def test_the_script_finds_what_decides_the_rainbow(project):
     folder, text = project
     first_row = re.findall(r"^ +0 +0\.8\d+ +\d +(\w+)", text, re.MULTILINE)
@@ -66,6 +67,7 @@ def test_the_script_finds_what_decides_the_rainbow(project):
     assert all((folder / name).stat().st_size > 5_000 for name in ("day-9.png", "paths.png", "why.html"))
 
 
+@pytest.mark.slow
 def test_the_commands_find_the_same(project, printed):
     folder, _ = project
     assert len(printed) == 4
@@ -83,6 +85,7 @@ def test_the_readme_promises_no_other_commands():
     assert set(shown) <= set(commands(TUTORIAL))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("printed")
 def test_the_pages_open_in_a_browser(project):
     folder, _ = project

@@ -15,7 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 
-from quick_fits import QUICK
+from quick import QUICK
 from sointer import SOInter, TrainingConfig
 from sointer.blackbox.adapters import as_black_box
 from sointer.data.outputs import Outputs
@@ -111,7 +111,7 @@ def test_probabilities_of_three_classes_are_learned_as_they_are(taught: SOInter)
 def test_no_row_is_asked_about_twice_and_none_more_than_before() -> None:
     model = Three()
     explainer = SOInter(model, **QUICK).fit(X)
-    assert explainer.n_queries_ <= 300
+    assert explainer.n_queries_ <= QUICK["query_budget"]
     assert model.n_rows == {"predict": 64, "predict_proba": 64 + explainer.n_queries_}
     explainer.explain(X[:10])
     assert model.n_rows == {"predict": 74, "predict_proba": 64 + explainer.n_queries_}

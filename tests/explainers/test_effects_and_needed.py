@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from sointer import SOInter, TrainingConfig
+from quick import TAUGHT, quick_fit
+from sointer import TrainingConfig
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.shapley import KernelShap
 
@@ -25,21 +24,11 @@ MODELS = {
     "probability": lambda X: 1 / (1 + np.exp(-2 * np.column_stack([X[:, 0], X[:, 1] - X[:, 2]]))),
     "continuous": lambda X: 100 + 10 * np.column_stack([X[:, 0], X[:, 1] - X[:, 2]]),
 }
-QUICK = {"random_state": 0, "query_budget": 1500, "training": TrainingConfig(n_epochs=30)}
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
 def fitted(request):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return SOInter(MODELS[request.param], **QUICK).fit(X)
-
-
-def quick(model, data, **settings):
-    settings = {"random_state": 0, "query_budget": 200, "training": TrainingConfig(n_epochs=1), **settings}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return SOInter(model, **settings).fit(data)
+    return quick_fit(MODELS[request.param], X, **TAUGHT | {"k": "auto", "query_budget": 1500})
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
@@ -85,12 +74,12 @@ def test_what_decides_is_needed_and_noise_is_not(fitted):
 def test_units_equal_to_their_reference_are_never_needed():
     rows = NEW[:20].copy()
     rows[:, 0] = 0.0
-    explanation = quick(MODELS["binary"], X, removal="zero").explain(rows, 0)
+    explanation = quick_fit(MODELS["binary"], X, k="auto", removal="zero").explain(rows, 0)
     assert not explanation.needed[:, 0].any()
 
 
 def test_a_sample_with_nothing_to_select_has_an_empty_explanation():
-    explainer = quick(lambda X: np.column_stack([X[:, 0] > 0, np.ones(len(X))]).astype(int), X[:200])
+    explainer = quick_fit(lambda X: np.column_stack([X[:, 0] > 0, np.ones(len(X))]).astype(int), X[:200], k="auto")
     explanation = explainer.explain(NEW[:5], 1)
     assert (explanation.n_selected == explanation.needed.sum(axis=1)).all()
     frame = explanation.to_frame()
@@ -138,13 +127,7 @@ def test_effects_lead_from_the_base_value_to_the_output(fitted):
 
 
 def test_where_signs_are_unknown_there_are_no_effects():
-    paper = SOInter(
-        MODELS["binary"],
-        preset="paper",
-        random_state=0,
-        query_budget=200,
-        training=TrainingConfig(n_rounds=1, n_pretraining_steps=5),
-    ).fit(X)
+    paper = quick_fit(MODELS["binary"], X, preset="paper", training=TrainingConfig(n_rounds=1, n_pretraining_steps=5))
     settings = {"k": 2, "random_state": 0}
     baselines = [
         Random(MODELS["binary"], **settings).fit(X),
@@ -168,10 +151,8 @@ def switching(X):
 
 @pytest.fixture(scope="module")
 def switch():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        rows = np.random.default_rng(0).normal(size=(2000, 6))
-        return SOInter(switching, random_state=0, query_budget=5000).fit(rows)
+    rows = np.random.default_rng(0).normal(size=(2000, 6))
+    return quick_fit(switching, rows, **TAUGHT | {"k": "auto", "query_budget": 3000})
 
 
 def test_a_sample_lies_in_one_of_the_localities(switch):

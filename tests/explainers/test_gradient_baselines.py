@@ -192,6 +192,7 @@ def test_queries_are_bounded(kind):
     assert explainer.removal_.name == "marginal"
 
 
+@pytest.mark.slow
 def test_planted_truth_is_found_better_than_by_controls():
     found = {}
     for name, segmenter_class in PLANTED_SEGMENTERS.items():

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.stats import binom
 
 import sointer
-from quick_fits import QUICK
+from quick import QUICK
 from sointer import SOInter, Verification
 from sointer.data.images import ImageShape
 from sointer.errors import FarInputWarning, InputError

@@ -11,6 +11,7 @@ import torch
 from sklearn.base import clone
 
 import sointer
+from quick import QUICK
 from sointer import BlackBox, Patches, SOInter, Superpixels
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import (
@@ -38,21 +39,14 @@ def settings(*hidden: int, n_epochs: int = 8) -> dict:
     }
 
 
-TINY = {
-    "energy": EnergyConfig(hidden=(4, 4), batch_size=3),
-    "training": TrainingConfig(n_epochs=1),
-    "query_budget": 60,
-    "random_state": 0,
-    "k": 2,
-}
-"""Too little to learn anything: for what must hold all the same."""
+TINY = {"energy": EnergyConfig(hidden=(4, 4), batch_size=3), "query_budget": 60}
 
 
 def tiny(model, X, *, targets=None, **changes) -> SOInter:
     """Fitted so quickly that the warning of it is no news."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PoorFitWarning)
-        return SOInter(model, **{**TINY, **changes}).fit(X, targets=targets)
+        return SOInter(model, **QUICK | TINY | changes).fit(X, targets=targets)
 
 
 def shifted(X) -> np.ndarray:
@@ -494,7 +488,7 @@ def test_little_learned_is_said() -> None:
         return (np.sin(1e4 * X.sum(axis=(1, 2, 3)))[:, None, None] * 1e4 * bright(1 - X) % 1 > 0.5).astype(int)
 
     with pytest.warns(PoorFitWarning, match="learned little"):
-        SOInter(noise, **TINY).fit(random_images(30))
+        SOInter(noise, **QUICK | TINY).fit(random_images(30))
 
 
 @pytest.mark.parametrize("batch_size", [1, 8])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import sointer
-from sointer import SOInter, TrainingConfig
+from quick import TAUGHT, quick_fit
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),
@@ -34,7 +33,7 @@ def model(X):
         "warned": (sleep > 0).astype(int),
     })
 """
-SETTINGS = {"random_state": 0, "query_budget": 2500, "output_kind": {"chance": "probability"}}
+SETTINGS = {**TAUGHT, "k": "auto", "query_budget": 2500, "output_kind": {"chance": "probability"}}
 
 
 def model(X):
@@ -49,9 +48,7 @@ def people(n, seed):
 
 @pytest.fixture(scope="module")
 def explainer():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return SOInter(model, **SETTINGS).fit(people(600, 0))
+    return quick_fit(model, people(600, 0), **SETTINGS)
 
 
 def test_every_output_keeps_its_kind_and_is_judged_on_its_own(explainer):
@@ -192,8 +189,6 @@ def test_from_the_command_line(tmp_path, monkeypatch):
 
 
 def test_a_quick_fit_without_structure_takes_them_too():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        alone = SOInter(model, structured=False, training=TrainingConfig(n_epochs=2), **SETTINGS).fit(people(200, 0))
+    alone = quick_fit(model, people(200, 0), **SETTINGS | {"structured": False, "query_budget": 200})
     for target in OUTPUTS:
         assert alone.explain(people(5, 1), target).effects.shape == (5, 6)

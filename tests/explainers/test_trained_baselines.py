@@ -76,6 +76,7 @@ def test_hide_and_seek_finds_a_product_and_its_size():
     assert sizes[-1] < 4 < sizes[0]
 
 
+@pytest.mark.slow
 def test_invase_as_in_its_paper_finds_a_product():
     data = np.random.default_rng(0).normal(size=(1500, 6))
     explainer = Invase(syn1, k=2, setting="paper", n_steps=500, learning_rate=2e-3, random_state=0).fit(data)

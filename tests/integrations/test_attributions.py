@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
-from sointer import EnergyConfig, Patches, SOInter, TrainingConfig
+from quick import TAUGHT, quick_fit
+from sointer import Patches, SOInter
 from sointer.errors import InputError
 from sointer.integrations.attributions import SOInterAttribution, explain_func
 
@@ -20,17 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
-QUICK: dict[str, Any] = {
-    "random_state": 0,
-    "query_budget": 400,
-    "energy": EnergyConfig(hidden=(24,)),
-    "training": TrainingConfig(n_epochs=12),
-}
-QUICK_IMAGES: dict[str, Any] = {
-    "random_state": 0,
-    "query_budget": 60,
-    "training": TrainingConfig(n_epochs=1),
-}
 NAMES = ["rain", "wind", "sun", "kind of day", "heat"]
 
 
@@ -47,14 +37,14 @@ def model(X: pd.DataFrame) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def of_frames() -> SOInter:
-    return SOInter(model, k=2, output_names=["wet", "warm"], **QUICK).fit(frame(300, 0))
+    return quick_fit(model, frame(300, 0), **TAUGHT, output_names=["wet", "warm"])
 
 
 @pytest.fixture(scope="module")
 def of_tensors() -> SOInter:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(300, 4, generator=generator)
-    return SOInter(network, k=1, **QUICK).fit(X)
+    return quick_fit(network, X, **TAUGHT | {"k": 1})
 
 
 def network(X: torch.Tensor) -> torch.Tensor:
@@ -68,7 +58,7 @@ def segmenter(images: Any) -> Any:
 @pytest.fixture(scope="module")
 def of_images() -> SOInter:
     images = torch.rand(30, 3, 6, 8, generator=torch.Generator().manual_seed(0))
-    return SOInter(segmenter, k=4, **QUICK_IMAGES).fit(images)
+    return quick_fit(segmenter, images, k=4)
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +106,7 @@ def test_shap_gets_effects_base_values_data_and_names(of_frames: SOInter) -> Non
 
 def test_groups_share_their_effect_so_that_the_sum_stays() -> None:
     groups = {"weather": ["rain", "sun"]}
-    explanation = SOInter(model, k=1, groups=groups, **QUICK).fit(frame(300, 0)).explain(frame(9, 1), 0)
+    explanation = quick_fit(model, frame(300, 0), k=1, groups=groups).explain(frame(9, 1), 0)
     pytest.importorskip("shap")
     converted = explanation.to_shap()
     assert explanation.effects is not None
@@ -237,7 +227,7 @@ def test_pixels_as_captum_names_them(of_images: SOInter) -> None:
 
 def test_groups_give_every_pixel_their_score() -> None:
     images = torch.rand(30, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    explainer = SOInter(segmenter, k=2, groups=Patches(3), **QUICK_IMAGES).fit(images)
+    explainer = quick_fit(segmenter, images, groups=Patches(3))
     result = SOInterAttribution(explainer).attribute(images[:2], target=(0, 0), selected_only=True)
     blocks = result[:, 0].unfold(1, 3, 3).unfold(2, 3, 3).flatten(3)
     assert (blocks == blocks[..., :1]).all()

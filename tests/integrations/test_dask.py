@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-import warnings
 
 import dask.array as da
 import dask.dataframe as dd
@@ -20,27 +19,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
+from quick import quick_fit
 from sointer import SOInter
-from sointer.config import EnergyConfig, TrainingConfig
-from sointer.errors import InputError, SointerWarning
+from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.integrations.dask import explain
 
 N = 90
-TINY = {
-    "energy": EnergyConfig(hidden=(4, 4), batch_size=8),
-    "training": TrainingConfig(n_epochs=1),
-    "query_budget": 100,
-    "random_state": 0,
-}
-"""Too little to learn anything: for what must hold all the same."""
-
-
-def quiet(function, *arguments, **settings):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SointerWarning)
-        return function(*arguments, **settings)
 
 
 def signs(X) -> np.ndarray:
@@ -68,7 +54,7 @@ def explainer(table):
     def model(X):
         return (np.asarray(X)[:, :3] > 0).astype(int)
 
-    return quiet(SOInter(model, k=3, output_names=["sun", "rain", "wind"], **TINY).fit, table)
+    return quick_fit(model, table, k=3, output_names=["sun", "rain", "wind"])
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +66,7 @@ def homebound(table):
         with lock:
             return signs(X)
 
-    return quiet(SOInter(model, k=3, output_names=["sun", "rain", "wind"], **TINY).fit, table)
+    return quick_fit(model, table, k=3, output_names=["sun", "rain", "wind"])
 
 
 def assert_same_records(lazy, frame) -> None:
@@ -170,14 +156,14 @@ def test_several_targets_and_what_the_model_said(client, explainer, table) -> No
 
 def test_sparse_blocks_and_texts(client, table, tmp_path) -> None:
     counts = sparse.csr_array(np.maximum(0, np.ceil(table.to_numpy())))
-    reader = quiet(SOInter(lambda X: (X[:, :2].toarray() > 0).astype(int), k=2, **TINY).fit, counts)
+    reader = quick_fit(lambda X: (X[:, :2].toarray() > 0).astype(int), counts)
     blocks = da.from_array(counts.toarray(), chunks=(40, 5)).map_blocks(sparse.csr_array)
     assert_same_records(explain(reader, blocks, 1), reader.explain(counts, 1).to_frame())
 
     texts = ["a goal and a match", "the bank gave a loan", "a song", "a goal for the bank"] * 8
     labels = np.array([[1, 0], [0, 1], [0, 0], [1, 1]] * 8)
     pipeline = make_pipeline(CountVectorizer(), MultiOutputClassifier(LogisticRegression())).fit(texts, labels)
-    of_texts = quiet(SOInter(pipeline, k=1, **TINY).fit, texts)
+    of_texts = quick_fit(pipeline, texts, k=1)
     frame = dd.from_pandas(pd.DataFrame({"id": 1, "text": texts}), npartitions=3)
     for X in (frame, frame["text"]):
         assert_same_records(explain(of_texts, X, 0), of_texts.explain(texts, 0).to_frame())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,8 @@ pytest.importorskip("mlflow")
 import mlflow
 from sklearn.exceptions import NotFittedError
 
-from sointer import EnergyConfig, SOInter, TrainingConfig
+from quick import quick_fit
+from sointer import SOInter
 from sointer.errors import InputError
 from sointer.integrations import mlflow as bridge
 
@@ -28,13 +28,6 @@ pytestmark = [
 ]
 
 LAYOUT = ["sample", "target", "value", "value_source", "rank", "feature", "score", "needed", "effect", "locality"]
-QUICK: dict[str, Any] = {
-    "k": 2,
-    "random_state": 0,
-    "query_budget": 200,
-    "energy": EnergyConfig(hidden=(16,)),
-    "training": TrainingConfig(n_epochs=4),
-}
 
 
 def frame(n: int, seed: int) -> pd.DataFrame:
@@ -48,7 +41,7 @@ def model(X: pd.DataFrame) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def explainer() -> SOInter:
-    return SOInter(model, output_names=["wet", "warm"], **QUICK).fit(frame(150, 0))
+    return quick_fit(model, frame(150, 0), output_names=["wet", "warm"])
 
 
 @pytest.fixture
@@ -80,7 +73,7 @@ def test_saved_models_load_as_pyfunc_and_say_the_same(explainer: SOInter, tmp_pa
 
 
 def test_an_open_size_stays_open(tmp_path: Path) -> None:
-    automatic = SOInter(model, output_names=["wet", "warm"], **QUICK | {"k": "auto"}).fit(frame(150, 0))
+    automatic = quick_fit(model, frame(150, 0), output_names=["wet", "warm"], k="auto")
     bridge.save_model(automatic, tmp_path / "model")
     loaded, X = mlflow.pyfunc.load_model(str(tmp_path / "model")), frame(6, 1)
     wanted = automatic.explain(X, "warm", query=False).to_frame()
@@ -124,7 +117,7 @@ def test_a_scoring_request(explainer: SOInter, tmp_path: Path) -> None:
 
 
 def test_one_target_needs_not_be_named(tmp_path: Path) -> None:
-    one = SOInter(model, output_names=["wet", "warm"], **QUICK).fit(frame(150, 0), targets=["warm"])
+    one = quick_fit(model, frame(150, 0), output_names=["wet", "warm"], targets=["warm"])
     bridge.save_model(one, tmp_path / "model")
     table = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(frame(2, 1))
     assert table["target"].unique().tolist() == ["warm"]

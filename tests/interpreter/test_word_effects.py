@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from quick import TAUGHT, quick_fit
 from sointer import SOInter, TrainingConfig
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.sparse import SparseRows
@@ -31,8 +32,8 @@ def probabilities(X: Any) -> np.ndarray:
 
 
 def fitted(model: Any, **settings: Any) -> SOInter:
-    made = SOInter(model, k=3, random_state=0, query_budget=2000, training=TrainingConfig(n_epochs=20), **settings)
-    return made.fit(WORDS)
+    learns = {"k": 3, "query_budget": 2000, "training": TrainingConfig(n_epochs=30)}
+    return quick_fit(model, WORDS, **TAUGHT | learns | settings)
 
 
 @pytest.fixture(scope="module", params=[labels, probabilities], ids=["labels", "probabilities"])

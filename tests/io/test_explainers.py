@@ -19,15 +19,10 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import sointer
-from sointer import SOInter, TrainingConfig
+from quick import quick_fit
 from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError, SointerWarning
 
-TINY = {
-    "query_budget": 200,
-    "training": TrainingConfig(n_epochs=1),
-    "random_state": 0,
-}
 X = np.random.default_rng(0).normal(size=(80, 4))
 
 
@@ -37,9 +32,7 @@ def two_outputs(batch):
 
 
 def fitted(data=X, model=two_outputs, **changes):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SointerWarning)
-        return SOInter(model, **{"k": 2, **TINY, **changes}).fit(data)
+    return quick_fit(model, data, **changes)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import os
 import pickle
 import resource
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,11 @@ import pytest
 import scipy.sparse as sp
 
 import sointer
+from quick import quick_fit
 from repo_scripts import run_apart
-from sointer import Patches, SOInter, TrainingConfig
+from sointer import Patches
 from sointer._support.strict_json import content_digest, parse
-from sointer.errors import LoadError, SointerWarning
+from sointer.errors import LoadError
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(60, 4))
@@ -35,21 +35,12 @@ def two_outputs(batch):
 
 
 def fitted(data, model=two_outputs, **changes):
-    settings = {
-        "k": 2,
-        "query_budget": 100,
-        "random_state": 0,
-        "training": TrainingConfig(n_epochs=1),
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SointerWarning)
-        return SOInter(model, **{**settings, **changes}).fit(data)
+    return quick_fit(model, data, **changes)
 
 
 @pytest.fixture(scope="module")
 def explainers():
-    brief = {"training": TrainingConfig(n_epochs=1)}
-    masks = fitted(IMAGES, lambda batch: (batch[:, 0] > 0.5).astype(int), groups=Patches(2), **brief)
+    masks = fitted(IMAGES, lambda batch: (batch[:, 0] > 0.5).astype(int), groups=Patches(2))
     numbers = fitted(TABLE, lambda batch: np.asarray(batch)[:, :2] * 3.5)
     return {"table": fitted(TABLE), "words": fitted(WORDS), "images": masks, "numbers": numbers}
 
@@ -373,6 +364,7 @@ def test_links_may_not_lead_out_of_the_directory(explainers, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+@pytest.mark.slow
 def test_damage_of_all_kinds():
     """A small version of `make faults`."""
     found = run_apart("faults", "fuzz_load", part=100, n=60)

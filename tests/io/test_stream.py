@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 import weakref
 
 import numpy as np
@@ -18,8 +17,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
 import sointer
-from sointer import SOInter
-from sointer.config import EnergyConfig, TrainingConfig
+from quick import quick_fit
 from sointer.errors import InputError, LoadError, SointerWarning
 from sointer.explainers.baselines.base import Random
 from sointer.io import readers as csv_files
@@ -31,19 +29,6 @@ from sointer.io.stream import stream_explain
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 
 N, WORDS = 70, [f"word {i}" for i in range(30)]
-TINY = {
-    "energy": EnergyConfig(hidden=(4, 4), batch_size=8),
-    "training": TrainingConfig(n_epochs=1),
-    "query_budget": 100,
-    "random_state": 0,
-}
-"""Too little to learn anything: for what must hold all the same."""
-
-
-def tiny(model, X, **changes) -> SOInter:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SointerWarning)
-        return SOInter(model, **{**TINY, "k": 3, **changes}).fit(X)
 
 
 def signs(X) -> np.ndarray:
@@ -57,7 +42,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def explainer(table):
-    return tiny(signs, table, output_names=["sun", "rain", "wind"])
+    return quick_fit(signs, table, k=3, output_names=["sun", "rain", "wind"])
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +55,7 @@ def counts():
 @pytest.fixture(scope="module")
 def reader(counts):
     """An explainer of sparse rows."""
-    return tiny(lambda X: (X[:, :2].toarray() > 0).astype(int), counts, feature_names=WORDS, k=2)
+    return quick_fit(lambda X: (X[:, :2].toarray() > 0).astype(int), counts, feature_names=WORDS, k=2)
 
 
 def assert_same_records(path, frame) -> None:
@@ -303,7 +288,7 @@ def test_texts_come_from_a_column(tmp_path) -> None:
     texts = ["a goal and a match", "the bank gave a loan", "a song", "a goal for the bank"] * 8
     labels = np.array([[1, 0], [0, 1], [0, 0], [1, 1]] * 8)
     pipeline = make_pipeline(CountVectorizer(), MultiOutputClassifier(LogisticRegression())).fit(texts, labels)
-    explainer = tiny(pipeline, texts, k=1, output_names=["sport", "money"])
+    explainer = quick_fit(pipeline, texts, k=1, output_names=["sport", "money"])
     whole = explainer.explain(texts, "money").to_frame()
     out, frame = tmp_path / "why.parquet", pd.DataFrame({"id": np.arange(len(texts)), "text": texts})
     frame.to_parquet(tmp_path / "a.parquet")
@@ -330,7 +315,7 @@ def test_texts_come_from_a_column(tmp_path) -> None:
 
 def test_images_come_from_arrays(tmp_path) -> None:
     images = np.random.default_rng(0).random((20, 1, 6, 6))
-    explainer = tiny(lambda X: (X[:, 0] > 0.5).astype(int), images, k=2)
+    explainer = quick_fit(lambda X: (X[:, 0] > 0.5).astype(int), images, k=2)
     np.save(tmp_path / "images.npy", images)
     np.savez_compressed(tmp_path / "images.npz", images=images)
     for target in ((1, 2), np.s_[0:2, 0:3]):
@@ -361,7 +346,7 @@ def test_kinds_of_columns_survive_csv(tmp_path) -> None:
     def judge(X):
         return np.column_stack([(X["colour"] == "red") & X["on"], X[5] > X["level"].astype(int)]).astype(int)
 
-    explainer = tiny(judge, frame, k=2)
+    explainer = quick_fit(judge, frame, k=2)
     frame.to_csv(tmp_path / "rows.csv", index=False)
     frame.set_axis([str(label) for label in frame.columns], axis=1).to_parquet(tmp_path / "rows.parquet")
     whole = explainer.explain(frame, 1).to_frame()
@@ -383,7 +368,7 @@ def test_labels_of_several_kinds_are_written_as_text(table, tmp_path) -> None:
 
 
 def test_numbers_and_probabilities_are_written_as_numbers(table, tmp_path) -> None:
-    explainer = tiny(lambda X: np.asarray(X)[:, :2] * 3, table)
+    explainer = quick_fit(lambda X: np.asarray(X)[:, :2] * 3, table)
     stream_explain(explainer, table, tmp_path / "why.parquet", target=1)
     assert_same_records(tmp_path / "why.parquet", explainer.explain(table, 1).to_frame().astype({"value": float}))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sointer.zoo import ALL_PROBLEMS, shuffled
 N_TEST_ROWS = 1000
 
 
+@cache
 def fit(name: str, n_features: int, seed: int, **settings):
     problem = shuffled(ALL_PROBLEMS[name](n_features), seed)  # low indices must not be right by accident
     k = len(problem.relevant[problem.targets[0]])
@@ -47,13 +49,6 @@ def test_an_explainer_that_learned_nothing_fails_these_tests():
     assert worst_match(problem, explainer, X) == 0.0
 
 
-def test_e2_with_20_features():
-    problem, explainer, X = fit("e2", 20, 0)
-    assert worst_match(problem, explainer, X) == 1.0
-    for target in problem.targets:
-        assert explainer.explain(X, target=target, k=4).verify(n_draws=2).fidelity == 1.0
-
-
 def test_mediated_xor_from_2000_queries():
     problem, explainer, X = fit("mediated_xor", 20, 0, query_budget=2000)
     assert explainer.n_queries_ <= 2000
@@ -72,6 +67,7 @@ def liar(problem, share: float):
     return predict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_model_of_which_a_tenth_of_the_answers_is_noise(seed):
     problem = shuffled(ALL_PROBLEMS["e1"](20), seed)
@@ -79,11 +75,6 @@ def test_a_model_of_which_a_tenth_of_the_answers_is_noise(seed):
     assert 0.05 < np.mean(model(X) != problem(X)) < 0.15
     explainer = SOInter(model, k=4, query_budget=2000, random_state=seed, verbose=False).fit(X)
     assert worst_match(problem, explainer, problem.sample(N_TEST_ROWS, random_state=10_000 + seed)) >= 0.95
-
-
-@pytest.mark.parametrize("name", ["mediated_categorical", "mediated_continuous", "mediated_xor_decoys"])
-def test_other_kinds_of_outputs_and_inputs(name):
-    assert worst_match(*fit(name, 20, 0)) >= 0.98
 
 
 def test_coupled_outputs_show_in_the_interactions():
@@ -94,11 +85,12 @@ def test_coupled_outputs_show_in_the_interactions():
     assert through.min() > 2 * unrelated.max()
 
 
+@pytest.mark.slow
 def test_rows_that_need_different_features_are_served_better_than_by_one_set_for_all():
     problem = shuffled(ALL_PROBLEMS["switch"](20), 0)
     X, X_test = problem.sample(2000, random_state=0), problem.sample(N_TEST_ROWS, random_state=10_000)
     target = problem.targets[0]
-    explainer = SOInter(problem, k=3, random_state=0).fit(X, targets=[target])
+    explainer = SOInter(problem, k=3, query_budget=2000, random_state=0).fit(X, targets=[target])
     explanation = explainer.explain(X_test, target=target)
     assert len({tuple(sorted(row)) for row in explanation.selected.tolist()}) > 1
     (usual,) = explanation.summary(3).values()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from serving import model
+from quick import labels
 
 
 def answer(X: Any) -> Any:
     time.sleep(0.2)
-    return model(X)
+    return labels(X)

@@ -638,6 +638,7 @@ def test_csr_is_never_made_dense_whole(monkeypatch):
     assert 0 < most_rows <= 1024
 
 
+@pytest.mark.slow
 def test_csr_with_another_removal_is_learned():
     assert fit(documents(), removal="mean", query_budget=2000).held_out_skill_ > 0.3  # dense: 0.6
 

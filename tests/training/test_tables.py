@@ -7,8 +7,9 @@ import warnings
 import numpy as np
 import pytest
 
+from quick import TAUGHT, quick_fit
 from sointer import BlackBox, SOInter, TrainingConfig
-from sointer.errors import InterruptedFitWarning, SointerWarning, UnstableBlackBoxWarning
+from sointer.errors import InterruptedFitWarning, UnstableBlackBoxWarning
 from sointer.interpreter.localities import leaves
 from sointer.training import table_interpreter
 from sointer.training.energy import EnergyTrainer
@@ -16,6 +17,7 @@ from sointer.training.table_interpreter import Interpretation
 from sointer.training.tables import FIRST_LOOK
 
 X = np.random.default_rng(0).normal(size=(400, 6))
+SHORT = {**TAUGHT, "k": "auto", "query_budget": 600, "training": TrainingConfig(n_epochs=4)}
 
 
 def switch(rows: np.ndarray) -> np.ndarray:
@@ -40,10 +42,8 @@ class Recorded:
 
 
 def fit(model=switch, *, data=X, n_epochs=2, **settings) -> SOInter:
-    settings = {"query_budget": 600, "random_state": 0, "verbose": False} | settings
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SointerWarning)
-        return SOInter(model, training=TrainingConfig(n_epochs=n_epochs), **settings).fit(data)
+    settings = TAUGHT | {"k": "auto", "query_budget": 600, "training": TrainingConfig(n_epochs=n_epochs)} | settings
+    return quick_fit(model, data, **settings)
 
 
 def is_usable(explainer: SOInter, data: np.ndarray = X) -> None:
@@ -127,7 +127,7 @@ def test_more_features_than_redraws_are_affordable_for() -> None:
 
 
 def test_a_switch_is_found_end_to_end() -> None:
-    explainer = fit(query_budget=3000, n_epochs=40, data=np.random.default_rng(3).normal(size=(1500, 6)))
+    explainer = fit(query_budget=3000, n_epochs=20, data=np.random.default_rng(3).normal(size=(1500, 6)))
     where = explainer.localities(0)
     assert where.decided
     assert len(where) == 2
@@ -150,7 +150,7 @@ def test_what_speaks_most_for_this_prediction_comes_first() -> None:
     def sums(rows: np.ndarray) -> np.ndarray:
         return (rows[:, :2].sum(axis=1) > 0).astype(int)[:, None]
 
-    explainer = fit(sums, n_epochs=30, query_budget=1500)
+    explainer = fit(sums, n_epochs=20, query_budget=1500)
     explanation = explainer.explain(X, target=0, k=2)
     assert explainer.localities(0).decided
     assert (np.sort(explanation.selected, axis=1) == [0, 1]).all()
@@ -185,10 +185,7 @@ def test_a_model_that_answers_at_random_is_told_of_and_has_no_localities() -> No
     rng = np.random.default_rng(0)
     explainer = SOInter(
         lambda rows: (rng.random((len(rows), 2)) < 0.5).astype(int),
-        query_budget=1200,
-        random_state=0,
-        verbose=False,
-        training=TrainingConfig(n_epochs=5),
+        **TAUGHT | {"query_budget": 1200},
     )
     with pytest.warns(UnstableBlackBoxWarning, match="different answers"), warnings.catch_warnings():
         explainer.fit(X)
@@ -229,7 +226,7 @@ def test_an_interrupt_after_enough_was_learned_gives_a_usable_explainer(share: f
     interrupted_at(share, monkeypatch)
     recorded = Recorded()
     box = BlackBox(recorded)
-    explainer = SOInter(box, random_state=0, query_budget=600, verbose=False, training=TrainingConfig(n_epochs=4))
+    explainer = SOInter(box, **SHORT)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         explainer.fit(X)
@@ -257,9 +254,7 @@ def test_an_interrupt_after_training_loses_nothing_of_it(monkeypatch) -> None:
 
     monkeypatch.setattr(table_interpreter, "teach_gradients", interrupt)
     with pytest.warns(InterruptedFitWarning):
-        explainer = SOInter(
-            switch, random_state=0, query_budget=600, verbose=False, training=TrainingConfig(n_epochs=4)
-        ).fit(X)
+        explainer = SOInter(switch, **SHORT).fit(X)
     is_usable(explainer)
     state = explainer.energy_.state_dict()
     assert all((value == state[name]).all() for name, value in whole.energy_.state_dict().items())
@@ -298,7 +293,7 @@ def test_an_output_explained_on_its_own_is_never_told_apart_by_other_outputs():
 
     where = {}
     for structured in (True, False):
-        explainer = SOInter(model, structured=structured, query_budget=2_000, random_state=0, verbose=False).fit(X)
+        explainer = fit(model, data=X, n_epochs=20, energy=None, structured=structured, query_budget=2_000)
         where[structured] = set(explainer.localities(1).to_frame()["where"])
     assert where[True] == {"output y0 = 0", "output y0 = 1"}
     assert not any("output" in text for text in where[False])
@@ -324,7 +319,7 @@ def test_units_are_checked_in_their_own_locality_also_where_the_first_output_cut
 
     monkeypatch.setattr(Interpretation, "_check", check_leaves)
     monkeypatch.setattr(Interpretation, "_ask", ask_and_note)
-    SOInter(model, query_budget=2_000, random_state=0, verbose=False).fit(X)
+    fit(model, data=X, n_epochs=20, energy=None, query_budget=2_000)
     switched, kept = (np.concatenate(part) for part in zip(*asked, strict=True))
     for value, own, other in ((1, 2, 3), (0, 3, 2)):
         of_leaf = switched[kept[:, own] & ~kept[:, other]]

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 pytest.importorskip("jinja2")
 
 import sointer
+from quick import TAUGHT, quick_fit
 from sointer import SOInter
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
@@ -55,10 +56,8 @@ def X() -> np.ndarray:
 def explainer(X: np.ndarray) -> SOInter:
     """Removal is not random, so verify() gives the same whenever it is called."""
     names = ["x0", "x1", HOSTILE, "x3", "x4", "x5"]
-    made = SOInter(
-        weather, k=2, output_names=NAMES, feature_names=names, removal="zero", random_state=0, query_budget=600
-    )
-    return made.fit(X)
+    changes = {"query_budget": 600, "output_names": NAMES, "feature_names": names, "removal": "zero"}
+    return quick_fit(weather, X, **TAUGHT | changes)
 
 
 @pytest.fixture(scope="module")

@@ -234,6 +234,7 @@ def exclusive_or(n_rows, seed):
     ],
     ids=["SPEN", "DeepValueNetwork"],
 )
+@pytest.mark.slow
 def test_related_labels_are_learned_where_separate_ones_cannot_be(model, least):
     inputs, labels = exclusive_or(1500, 0)
     new_inputs, new_labels = exclusive_or(1000, 1)

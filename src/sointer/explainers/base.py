@@ -147,7 +147,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
 
     @property
     def known_columns(self) -> tuple[str, ...]:
-        """What `explanation.to_frame()` says besides ranks and scores: of "needed", "effect" and "locality"."""
+        """What `explanation.to_frame()` says besides ranks and scores, of "needed", "effect" and "locality"."""
         return ()
 
     def distance(self, X: Any) -> NDArray[np.float64]:

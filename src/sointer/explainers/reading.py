@@ -49,7 +49,7 @@ class ReadsModelAndData:
     batch_size: int | None
     random_state: Any
     method_: str | None = None
-    """Of an estimator, the method that is explained: "predict" or "predict_proba"."""
+    """Of an estimator, the method that is explained, "predict" or "predict_proba"."""
     text_: TextPipeline | None = None
     """The way from raw texts to words, where fit was given texts."""
     n_explain_queries_: int = 0

@@ -214,7 +214,7 @@ class SOInter(Explainer):
 
     @property
     def output_interactions_(self) -> NDArray[np.float32]:
-        """(outputs, outputs): how strongly the energy couples each pair; computed when first asked for."""
+        """(outputs, outputs) how strongly the energy couples each pair; computed when first asked for."""
         check_is_fitted(self, "energy_")
         if self._interactions is None:
             self._interactions = output_interactions(self.energy_)

@@ -74,10 +74,15 @@ class SOInterAttribution:
         Effects are signed, in the unit of the output. Where they are not known (images, preset="paper"), the scores are
         returned, which have no sign.
 
-        target : an output's number or name for all rows; a tuple (row, column) for a pixel of masks; or one of
-            these per row, as a list or a tensor.
-        k, predicted, query : as in `explain`.
-        selected_only : 0 for what was not selected.
+        Parameters
+        ----------
+        target
+            an output's number or name for all rows; a tuple (row, column) for a pixel of masks; or one of these per
+            row, as a list or a tensor.
+        k, predicted, query
+            as in `explain`.
+        selected_only
+            0 for what was not selected.
         """
         single = inputs[0] if isinstance(inputs, tuple) else inputs
         if not isinstance(single, Tensor) or (isinstance(inputs, tuple) and len(inputs) != 1):
@@ -112,7 +117,7 @@ def _float_like(inputs: Tensor) -> torch.dtype:
 def explain_func(
     explainer: Explainer, *, k: int | None = None, query: bool = True, selected_only: bool = False
 ) -> Callable[..., NDArray[np.float32]]:
-    """A function (model, inputs, targets, **kwargs) -> attributions in the shape of the inputs, as Quantus calls it.
+    """A function `(model, inputs, targets, **kwargs) -> attributions` in the shape of the inputs, as Quantus calls it.
 
     Attributions are the signed effects, or the scores where effects are not known. What is explained is the explainer's
     own black box: the model that Quantus gives is not looked at, nor are its settings for other methods, so metrics

@@ -27,11 +27,11 @@ class PostHocF1(NamedTuple):
     """Three comparisons of the truth, the predictions, and the predictions on selected features alone."""
 
     plain: float
-    """The truth against the predictions: how good the model is."""
+    """The truth against the predictions; how good the model is."""
     post_hoc: float
     """The truth against the predictions on selected features."""
     relative_post_hoc: float
-    """The predictions against the predictions on selected features: how good the explanations are."""
+    """The predictions against the predictions on selected features; how good the explanations are."""
 
 
 def f1(truth: npt.ArrayLike, prediction: npt.ArrayLike, average: Average = "macro") -> float:
@@ -210,12 +210,12 @@ class KeepAndDelete:
 
     @property
     def keep(self) -> NDArray[np.float64]:
-        """Share of predictions that stay when all but the best k units are removed: (ks,)."""
+        """Share of predictions that stay when all but the best k units are removed, shape (ks,)."""
         return np.asarray(self.keep_rows.mean(axis=0))
 
     @property
     def delete(self) -> NDArray[np.float64]:
-        """Share of predictions that flip when the best k units are removed: (ks,)."""
+        """Share of predictions that flip when the best k units are removed, shape (ks,)."""
         return np.asarray(self.delete_rows.mean(axis=0))
 
     def to_frame(self) -> pd.DataFrame:

@@ -33,7 +33,7 @@ class Reading(NamedTuple):
     accuracy: float
     """Share of rows predicted correctly, averaged over the values of the target; a hesitant one counts as a guess."""
     log_loss: float
-    """In bits, averaged likewise: 0 is sure and right; guessing one of two values costs 1."""
+    """In bits, averaged likewise; 0 is sure and right; guessing one of two values costs 1."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Leakage:
     evaluator: Reading
     """From the selected values, by a network whose masks were drawn without regard to the row (EVAL-X)."""
     joint: Reading
-    """The same, by one that has learnt this explainer's habits: which mask it gives to which row."""
+    """The same, by one that has learnt this explainer's habits; which mask it gives to which row."""
     shape: Reading
     """From the mask alone, by one that has learnt these habits and sees no value."""
     whole: Reading
-    """From all values, by the evaluator: how good it can be at all."""
+    """From all values, by the evaluator; how good it can be at all."""
     chance: float
-    """Accuracy of a guess: one over the number of values."""
+    """Accuracy of a guess; one over the number of values."""
     carried: MeanInterval
     """How far the evaluator is above chance, with its 95 % interval."""
     smuggled: MeanInterval
@@ -71,7 +71,7 @@ class Leakage:
 
     @property
     def conclusive(self) -> bool:
-        """Whether finding nothing means anything: on whole rows the evaluator makes under half the errors of chance."""
+        """Whether finding nothing means anything; on whole rows the evaluator makes under half the errors of chance."""
         return self.informative or self.smuggles or 1 - self.whole.accuracy < (1 - self.chance) / 2
 
     @property

@@ -199,14 +199,20 @@ SETTINGS: tuple[Setting, ...] = ("well", "paper")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TwoSettings(RowByRow):
-    """Parameters are those of SOInter, and:
+    """Other parameters are those of SOInter.
 
-    setting : "well" (only features that differ from their reference are removed, in the way `removal` says) or
-        "paper" (the package's defaults, and the size of weights).
-    n_samples : in "well", the most rows asked per explained row (default 1000); in "paper" the package's own.
-    signed : in "well", count what speaks against the model's answer as less than nothing; False counts the size
-        of weights only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
-    n_jobs : processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
+    Parameters
+    ----------
+    setting
+        "well" (only features that differ from their reference are removed, in the way `removal` says) or "paper" (the
+        package's defaults, and the size of weights).
+    n_samples
+        in "well", the most rows asked per explained row (default 1000); in "paper" the package's own.
+    signed
+        in "well", count what speaks against the model's answer as less than nothing; False counts the size of weights
+        only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
+    n_jobs
+        processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
     """
 
     setting: Setting = "well"
