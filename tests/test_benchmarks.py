@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke
+from repo_scripts import PICTURES, ROOT, run_smoke, study_modules
 
 STUDIES = ("peers", "scaling", "explain", "slow_black_box", "imports")
 PEERS = (
@@ -36,7 +36,7 @@ def cache(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory, cache) -> Path:
     """All studies in their smoke setting, run once, as `make bench` runs them in full."""
-    return run_smoke("benchmarks", tmp_path_factory.mktemp("bench"), cache)
+    return run_smoke("speed", tmp_path_factory.mktemp("bench"), cache)
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,7 @@ def modules(cache):
     names += ("tables", "ours")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOINTER_CACHE", str(cache))
-        with repo_scripts("benchmarks", *names) as found:
-            yield found
+        yield study_modules("speed", *names)
 
 
 # --- the command -------------------------------------------------------------------------------------------
@@ -74,13 +73,16 @@ def test_the_page_shows_all_pictures_and_a_section_of_every_study(smoke):
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_cases_that_have_a_result_are_not_run_again(name, smoke, modules):
-    study = importlib.import_module(name).STUDY
+    study = importlib.import_module(f"studies.speed.{name}").STUDY
     assert list(study.todo(smoke / "results" / f"{name}.jsonl", smoke=True)) == []
     assert list(study.todo(smoke / "elsewhere" / f"{name}.jsonl", smoke=True)) != []
 
 
 def test_the_full_run_has_every_method_on_every_black_box(modules):
-    cases = [(case["black_box"], case["method"]) for case in importlib.import_module("peers").STUDY.cases(False)]
+    cases = [
+        (case["black_box"], case["method"])
+        for case in importlib.import_module("studies.speed.peers").STUDY.cases(False)
+    ]
     for black_box in ("e1-20", "e1-200", "bibtex", "horses"):
         for method in (*PEERS, "shap PermutationExplainer", "SOInter", "our KernelShap", "our Lime"):
             assert cases.count((black_box, method)) == 1

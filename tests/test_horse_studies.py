@@ -1,4 +1,4 @@
-"""The studies of experiments/horses run from a clean clone: the smoke setting, the page and its figures."""
+"""The studies of studies/horses run from a clean clone: the smoke setting, the page and its figures."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
+from repo_scripts import PICTURES, ROOT, run_smoke, run_studies, study_modules
 from sointer.metrics.ground_truth import r_precision
 from sointer.metrics.swaps import swap_scores
 
 for package in ("matplotlib", "shap", "skimage"):
     pytest.importorskip(package)
 
-HORSES = "experiments/horses"
+HORSES = "horses"
 STUDIES = ("planted", "segmenters", "large", "speed")
 MODULES = (
     "black_boxes",
@@ -50,8 +50,7 @@ def modules(cache):
     """The modules of the study, which keep what they train in the same place as the smoke setting."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOINTER_CACHE", str(cache))
-        with repo_scripts(HORSES, *MODULES) as found:
-            yield found
+        yield study_modules(HORSES, *MODULES)
 
 
 @pytest.fixture(scope="module")

@@ -9,19 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repo_scripts import PICTURES, repo_scripts, run_studies
+from repo_scripts import PICTURES, run_studies, study_modules
 from sointer.errors import SointerError
 from sointer.zoo.loaders import load_emotions
 
-TABLES = "experiments/tables"
+TABLES = "tables"
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
 def modules():
-    with repo_scripts(TABLES, "structure", "structure_page", "real_structure") as found:
-        yield found
+    return study_modules(TABLES, "structure", "structure_page", "real_structure")
 
 
 def has_emotions() -> bool:

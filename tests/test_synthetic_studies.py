@@ -1,8 +1,9 @@
-"""Every study of experiments/synthetic runs from a clean clone: the smoke setting, its page and its figures."""
+"""Every study of studies/synthetic runs from a clean clone: the smoke setting, its page and its figures."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from repo_scripts import PICTURES, ROOT, run_smoke, run_studies
 
-SYNTHETIC = "experiments/synthetic"
+SYNTHETIC = "synthetic"
 STUDIES = (
     "accuracy",
     "problems",
@@ -54,19 +55,15 @@ def test_cases_that_have_a_result_are_not_run_again(smoke):
 
 def test_a_failing_case_is_shown_and_makes_the_command_fail(tmp_path):
     (tmp_path / "broken.py").write_text(
-        "from study import Study\n"
+        "from pathlib import Path\n"
+        "from studies.frame.study import Study, work\n"
         "def run(number):\n    assert number != 1, 'number one is broken'\n    return {'square': number**2}\n"
         "STUDY = Study('broken', lambda smoke: ({'number': n} for n in range(3)), run, lambda rows, images: '# page')\n"
+        f"raise SystemExit(work(STUDY, Path({str(tmp_path)!r}) / 'results' / 'broken.jsonl', smoke=False))\n"
     )
-    command = str(ROOT / SYNTHETIC / "run.py")
-    script = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        f"sys.argv = ['run.py', 'broken', '--out', {str(tmp_path)!r}]\n"
-        "import importlib.util as u\n"
-        f"spec = u.spec_from_file_location('studies', {command!r}); module = u.module_from_spec(spec)\n"
-        "spec.loader.exec_module(module); module.NAMES = ('broken',); sys.exit(module.main())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    command = [sys.executable, str(tmp_path / "broken.py")]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert "number one is broken" in done.stdout
     rows = [json.loads(line) for line in (tmp_path / "results" / "broken.jsonl").read_text().splitlines()]

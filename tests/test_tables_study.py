@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
+from repo_scripts import PICTURES, ROOT, run_smoke, run_studies, study_modules
 from sointer.explainers.baselines.tree_shap import TreeShap
 
-TABLES = "experiments/tables"
+TABLES = "tables"
 
 for package in ("matplotlib", "lime", "shap"):
     pytest.importorskip(package)
@@ -27,8 +27,7 @@ def smoke(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def modules():
-    with repo_scripts(TABLES, "tables", "tables_page", "black_boxes") as found:
-        yield found
+    return study_modules(TABLES, "tables", "tables_page", "black_boxes")
 
 
 def test_the_smoke_setting_makes_results_page_and_figure(smoke):
@@ -253,5 +252,5 @@ def test_bars_are_judged_at_their_k_over_common_seeds_and_what_was_missed_comes_
 
 
 def test_there_is_no_page_without_results():
-    kept = list((ROOT / TABLES).glob("results/tables*.jsonl"))
+    kept = list((ROOT / "studies" / "results" / TABLES).glob("tables*.jsonl"))
     assert bool(kept) == (ROOT / "docs" / "results" / "tables.md").exists()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.ndimage import distance_transform_edt
 
-from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
+from repo_scripts import PICTURES, ROOT, run_smoke, run_studies, study_modules
 
-FOLDER = "experiments/text_detector"
+FOLDER = "text_detector"
 
 for package in ("matplotlib", "onnxruntime"):
     pytest.importorskip(package)
@@ -19,8 +19,7 @@ for package in ("matplotlib", "onnxruntime"):
 
 @pytest.fixture(scope="module")
 def modules():
-    with repo_scripts(FOLDER, "drawn_words", "detector", "text_detector", "text_detector_page") as found:
-        yield found
+    return study_modules(FOLDER, "drawn_words", "detector", "text_detector", "text_detector_page")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,7 @@ def test_full_cases_are_three_fresh_seeds_of_every_method(modules):
 
 
 def test_there_is_no_page_without_results():
-    kept = list((ROOT / FOLDER).glob("results/*.jsonl"))
+    kept = list((ROOT / "studies" / "results" / FOLDER).glob("*.jsonl"))
     assert bool(kept) == (ROOT / "docs" / "results" / "text-detector.md").exists()
 
 

@@ -1,0 +1,66 @@
+"""Faults on purpose, and what becomes of them: results, the page, and the table in docs/reliability.md.
+
+    python -m studies.faults.run                        # all that is left: some twenty minutes on one core
+    python -m studies.faults.run kill                   # one study
+    python -m studies.faults.run --list                 # which cases are left to run
+    python -m studies.faults.run --pages                # only the page and the table, from the results there are
+    python -m studies.faults.run --smoke --out /tmp/x   # a minute, to see that all of it works
+
+Cases that have a result are not run again: delete a line of results/<study>.jsonl to repeat it, or give --again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from studies.faults.tables import sections, table
+from studies.frame.command import OnePage, run_studies
+from studies.frame.study import Row, read
+
+HERE = Path(__file__).resolve().parent
+NAMES = ("kill", "flaky", "fuzz_load", "honesty", "serve", "fuzz_serve", "fuzz_readers", "fuzz_cli", "leaks")
+"""Each a module with a STUDY, and a `verdict` of its results: what was done, and what held."""
+BEGIN, END = "<!-- faults: made by make faults -->", "<!-- end of faults -->"
+
+
+def verdicts(found: dict[str, list[Row]]) -> str:
+    lines = [["faults", "what held"]]
+    return table(
+        lines + [list(importlib.import_module(f"studies.faults.{name}").verdict(rows)) for name, rows in found.items()]
+    )
+
+
+def opening(found: dict[str, list[Row]]) -> str:
+    return sections("# Faults", "Made by `make faults`; all numbers from `faults/results`.", verdicts(found))
+
+
+def update_pages(docs: Path) -> None:
+    """Put the table of verdicts, and that of the study of honesty, between their marks."""
+    found = {name: rows for name in NAMES if (rows := read(HERE.parent / "results" / "faults", name))}
+    if found:
+        put(docs / "reliability.md", BEGIN, END, verdicts(found))
+    if "honesty" in found:
+        honesty = importlib.import_module("studies.faults.honesty")
+        put(docs / "trust.md", honesty.BEGIN, honesty.END, honesty.verdicts_table(found["honesty"]))
+
+
+def put(page: Path, begin: str, end: str, content: str) -> None:
+    text = page.read_text()
+    if begin in text:
+        before, rest = text.split(begin)
+        page.write_text(f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}")
+
+
+def main() -> int:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    code = run_studies(__doc__, NAMES, HERE, one_page=OnePage("faults", opening), n_threads=1)
+    if "--out" not in " ".join(sys.argv):
+        update_pages(HERE.parents[1] / "docs")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Relevant features that differ from sample to sample: results, figure and page from one command.
+
+    python -m studies.instancewise.run                        # two hours on one core
+    python -m studies.instancewise.run --pages                # only figure and page, from the results there are
+    python -m studies.instancewise.run --smoke --out /tmp/x   # a handful of cases, to see that all of it works
+
+Cases that have a result are not run again: delete a line of results/instancewise.jsonl to repeat it, or give --again.
+With --case syn_model only cases that hold this value are run, with --list the cases left to run are shown.
+With --shard 0/2 and --shard 1/2 two processes share the work; --pages then gathers what both have found.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from studies.frame.command import run_studies
+
+HERE = Path(__file__).parent
+NAMES = ("instancewise",)
+
+
+def main() -> int:
+    # One thread, so that seconds mean the same for every method and size.
+    return run_studies(__doc__, NAMES, HERE, n_threads=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
