@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from repo_scripts import PICTURES, ROOT, run_smoke, study_modules
+from studies.frame.study import Selection
 
 STUDIES = ("peers", "scaling", "explain", "slow_black_box", "imports")
 PEERS = (
@@ -42,14 +43,14 @@ def smoke(tmp_path_factory, cache) -> Path:
 @pytest.fixture(scope="module")
 def rows(smoke) -> dict[tuple[str, str], dict]:
     """What was found about every method."""
-    lines = (smoke / "results" / "peers.jsonl").read_text().splitlines()
+    lines = (smoke / "results" / "speed" / "peers.jsonl").read_text().splitlines()
     return {(row["black_box"], row["method"]): row for row in map(json.loads, lines)}
 
 
 @pytest.fixture(scope="module")
 def modules(cache):
-    names = ("apart", "bare", "bars", "counted", "packages", "peers_page", "planted", "scaling_page", "subjects")
-    names += ("tables", "ours")
+    names = ("apart", "bare", "counted", "packages", "peers_page", "planted", "scaling_page", "subjects")
+    names += ("tables", "ours", "page")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOINTER_CACHE", str(cache))
         yield study_modules("speed", *names)
@@ -60,7 +61,7 @@ def modules(cache):
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_has_results(name, smoke):
-    assert (smoke / "results" / f"{name}.jsonl").read_text()
+    assert (smoke / "results" / "speed" / f"{name}.jsonl").read_text()
 
 
 def test_the_page_shows_all_pictures_and_a_section_of_every_study(smoke):
@@ -74,8 +75,8 @@ def test_the_page_shows_all_pictures_and_a_section_of_every_study(smoke):
 @pytest.mark.parametrize("name", STUDIES)
 def test_cases_that_have_a_result_are_not_run_again(name, smoke, modules):
     study = importlib.import_module(f"studies.speed.{name}").STUDY
-    assert list(study.todo(smoke / "results" / f"{name}.jsonl", smoke=True)) == []
-    assert list(study.todo(smoke / "elsewhere" / f"{name}.jsonl", smoke=True)) != []
+    assert list(study.todo(smoke / "results" / "speed", Selection(smoke=True))) == []
+    assert list(study.todo(smoke / "elsewhere", Selection(smoke=True))) != []
 
 
 def test_the_full_run_has_every_method_on_every_black_box(modules):
@@ -291,7 +292,7 @@ def test_a_slow_black_box_replaces_the_time_inside(made_up, modules):
 @pytest.mark.parametrize(("seconds_each", "verdict"), [(0.06, "reached"), (0.04, "**not reached**")])
 def test_bars_are_judged_by_the_results(seconds_each, verdict, made_up, modules):
     made_up[1]["each"] = cost(seconds_each, 0.01, 5000)
-    (line,) = modules.bars.judged_peers(made_up)
+    (line,) = modules.page.judged_peers(made_up)
     assert "1,000 x as fast as lime" in line[0]
     assert line[2] == verdict
 
@@ -303,7 +304,7 @@ def test_slopes_are_those_of_power_laws(modules):
     assert page.slope(rows, "fit") == pytest.approx(0.5)
     assert page.slope(rows, "explain") == pytest.approx(0.0, abs=1e-9)
     assert page.growth(rows) == pytest.approx(1000**0.5)
-    lines = [line for line in modules.bars.judged({"scaling": rows}) if "outputs" in line[0]]
+    lines = [line for line in modules.page.judged({"scaling": rows}) if "outputs" in line[0]]
     assert lines == [["from 1 to 1,000 outputs: the fit costs at most 10 x as much", "31.6 x", "**not reached**"]]
 
 

@@ -31,7 +31,9 @@ def modules():
 
 
 def results(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "results" / "instancewise.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "results" / INSTANCEWISE / "instancewise.jsonl").read_text().splitlines()
+    ]
 
 
 def test_the_smoke_setting_makes_results_page_and_figure(smoke):
@@ -67,7 +69,7 @@ def test_baselines_that_choose_a_size_are_asked_to(smoke):
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    again = run_studies(INSTANCEWISE, "--smoke", "--out", str(smoke))
+    again = run_studies("run", INSTANCEWISE, "--smoke", "--out", str(smoke))
     assert again.returncode == 0
     assert again.stdout == ""
 

@@ -33,12 +33,12 @@ def has_emotions() -> bool:
 
 @pytest.mark.skipif(not has_emotions(), reason="the emotions data are not here and cannot be downloaded")
 def test_the_smoke_setting_makes_results_page_and_figure(tmp_path: Path):
-    done = run_studies(TABLES, "structure", "--smoke", "--out", str(tmp_path))
+    done = run_studies("run", f"{TABLES}/structure", "--smoke", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "pages" / "structure.md").read_text()
     assert set(PICTURES.findall(page)) == {"structure.png"}
     assert "nan" not in page
-    rows = [json.loads(line) for line in (tmp_path / "results" / "structure.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "results" / TABLES / "structure.jsonl").read_text().splitlines()]
     assert len({row["method"] for row in rows}) == 3
 
 

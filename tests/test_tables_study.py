@@ -31,7 +31,7 @@ def modules():
 
 
 def test_the_smoke_setting_makes_results_page_and_figure(smoke):
-    rows = [json.loads(line) for line in (smoke / "results" / "tables.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (smoke / "results" / TABLES / "tables.jsonl").read_text().splitlines()]
     for row in rows:
         assert len(row["keep"]) == len(row["delete"]) == len(row["sizes"])
         assert all(0 <= value <= 1 for value in row["keep"] + row["delete"])
@@ -48,7 +48,7 @@ def test_the_smoke_setting_makes_results_page_and_figure(smoke):
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    again = run_studies(TABLES, "--smoke", "--out", str(smoke))
+    again = run_studies("run", TABLES, "--smoke", "--out", str(smoke))
     assert again.returncode == 0
     assert again.stdout == ""
 

@@ -39,7 +39,7 @@ def smoke(tmp_path_factory, model) -> Path:
 
 
 def test_the_smoke_setting_makes_results_page_and_figure(smoke, modules):
-    rows = [json.loads(line) for line in (smoke / "results" / "text_detector.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (smoke / "results" / FOLDER / "text_detector.jsonl").read_text().splitlines()]
     assert [row["method"] for row in rows] == list(modules.text_detector_page.METHODS)
     for row in rows:
         assert row["ks"] == [10, 30, 100, 300]
@@ -63,7 +63,7 @@ def test_the_smoke_setting_makes_results_page_and_figure(smoke, modules):
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    again = run_studies(FOLDER, "--smoke", "--out", str(smoke))
+    again = run_studies("run", FOLDER, "--smoke", "--out", str(smoke))
     assert (again.returncode, again.stdout) == (0, "")
 
 

@@ -26,7 +26,6 @@ SEED = 1
 """Not 0, on which the number of draws and the level were chosen."""
 EXPLAINERS = {"usual": 1500, "too few queries": 200, "features by lot": 0}
 """How many queries fit may ask; the last does not even look at the model."""
-BEGIN, END = "<!-- honesty: made by make faults -->", "<!-- end of honesty -->"
 COUNTS = ("confirmed", "confirmed_true", "refuted", "refuted_true", "unsure")
 
 

@@ -7,7 +7,7 @@ import os
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,38 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Which cases of a study are meant."""
+
+    shard: int = 0
+    n_shards: int = 1
+    smoke: bool = False
+    only: tuple[str, ...] = ()
+    """Values, written as text, all of which a case must hold."""
+    seed: int | None = None
+    """Only cases of this seed; where a study has none, those of its first seed, with this one instead."""
+
+    def cases(self, study: Study) -> Iterator[Case]:
+        """Those of the shard that are selected; cases that differ in the method alone are of the same shard."""
+        cases = list(study.cases(self.smoke))
+        if self.seed is not None and cases and "seed" in cases[0]:
+            first = self.seed if any(case["seed"] == self.seed for case in cases) else cases[0]["seed"]
+            cases = [{**case, "seed": self.seed} for case in cases if case["seed"] == first]
+        for case in cases:
+            group = zlib.crc32(_key({name: value for name, value in case.items() if name != "method"}).encode())
+            if group % self.n_shards == self.shard and set(self.only) <= {str(value) for value in case.values()}:
+                yield case
+
+
+@dataclass(frozen=True)
 class Study:
     """One question, answered by many independent runs."""
 
     name: str
-    """Results are kept in results/<name>.jsonl, the page is docs/results/<name>.md, figures <name>-*.png.
+    """Results are kept in studies/results/<family>/<name>.jsonl; the page is docs/results/<name>.md with figures
+    <name>-*.png.
 
-    Studies that share one page (see `command`) each write a section of it.
+    Studies of a family that has one page (see `studies.families`) each write a section of it.
     """
     cases: Callable[[bool], Iterable[Case]]
     """All cases, the most telling ones first; given True, a handful that take seconds in all (the smoke setting)."""
@@ -39,19 +64,10 @@ class Study:
     page: Callable[[list[Row], Path], str]
     """Draw <name>-*.png into a folder and return the page, Markdown, which shows them as ../images/<file>."""
 
-    def todo(
-        self, results: Path, *, smoke: bool, shard: int = 0, n_shards: int = 1, only: Sequence[str] = ()
-    ) -> Iterator[Case]:
-        """The cases of this shard that have no result yet; those that differ in the method alone stay together.
-
-        `only` limits them to cases that hold all of these values, written as text.
-        """
-        done = {_key({name: row[name] for name in row["case"]}) for row in read(results.parent, self.name)}
-        for case in self.cases(smoke):
-            group = zlib.crc32(_key({name: value for name, value in case.items() if name != "method"}).encode())
-            wanted = set(only) <= {str(value) for value in case.values()}
-            if wanted and group % n_shards == shard and _key(case) not in done:
-                yield case
+    def todo(self, folder: Path, selection: Selection) -> Iterator[Case]:
+        """The selected cases that have no result yet in this folder."""
+        done = {_key(_case_of(row)) for row in read(folder, self.name)}
+        return (case for case in selection.cases(self) if _key(case) not in done)
 
     def record(self, results: Path, case: Case) -> Row:
         """Run a case and add its line to the results."""
@@ -76,23 +92,36 @@ def _key(case: Case) -> str:
     return json.dumps(case, sort_keys=True)
 
 
+def _case_of(row: Row) -> Case:
+    return {name: row[name] for name in row["case"]}
+
+
 def read(folder: Path, name: str) -> list[Row]:
     """All results of a study, from the files of all shards."""
-    return [json.loads(line) for file in files_of(folder, name) for line in file.read_text().splitlines()]
+    return [json.loads(line) for file in _files_of(folder, name) for line in file.read_text().splitlines()]
 
 
-def files_of(folder: Path, name: str) -> list[Path]:
+def forget(study: Study, folder: Path, selection: Selection) -> None:
+    """Drop the results that the selected cases have."""
+    dropped = {_key(case) for case in selection.cases(study)}
+    for file in _files_of(folder, study.name):
+        lines = file.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if _key(_case_of(json.loads(line))) not in dropped]
+        if len(kept) < len(lines):
+            file.write_text("".join(kept))
+
+
+def _files_of(folder: Path, name: str) -> list[Path]:
     return sorted([*folder.glob(f"{name}.jsonl"), *folder.glob(f"{name}-shard*.jsonl")])
 
 
-def work(
-    study: Study, results: Path, *, smoke: bool, shard: int = 0, n_shards: int = 1, only: Sequence[str] = ()
-) -> int:
+def work(study: Study, folder: Path, selection: Selection) -> int:
     """Run what is left to run; the number of cases that failed. A failure is shown and the next case is tried."""
+    shard = f"-shard{selection.shard}" if selection.n_shards > 1 else ""
     n_failed = 0
-    for case in list(study.todo(results, smoke=smoke, shard=shard, n_shards=n_shards, only=only)):
+    for case in list(study.todo(folder, selection)):
         try:
-            row = study.record(results, case)
+            row = study.record(folder / f"{study.name}{shard}.jsonl", case)
         except Exception:
             n_failed += 1
             print(f"{study.name} {case} FAILED\n{traceback.format_exc()}", flush=True)

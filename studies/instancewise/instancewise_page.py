@@ -87,7 +87,7 @@ SOInter and SOInter-1 (`structured=False`) are used at their defaults, with the 
 spend 1,000 queries on each of 100 samples; all others explain 1,000 samples. *One list* spends our number of queries on
 Shapley values, sums their sizes over samples and gives every sample the same list. *Random* selects at random. Every
 line says how many seeds stand behind it ({seeds}). Brackets are 95 % intervals over seeds. Features are shuffled in
-every run. Made by `python experiments/instancewise/run.py`.
+every run. Made by `python -m studies run instancewise`.
 
 SOInter's defaults were chosen while looking at some of these problems, INVASE's among them, with other seeds; nobody
 had seen results with these seeds. Of the baselines, only those named below were adjusted at all."""

@@ -47,7 +47,7 @@ def page(rows: list[Row], images: Path) -> str:
 def introduction(rows: list[Row]) -> str:
     return f"""# Features that act only through other outputs
 
-Made by `experiments/synthetic/run.py mediated` from `experiments/synthetic/results/mediated*.jsonl`.
+Made by `python -m studies run synthetic/mediated` from `studies/results/synthetic/mediated*.jsonl`.
 
 {headline(rows)}
 

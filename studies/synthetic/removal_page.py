@@ -76,7 +76,7 @@ Measured with exact black boxes of 20 features in shuffled order whose relevant 
 the size of the relevant set, 2,000 training rows, up to 300 rows explained that fit has not seen, {len(seeds)}
 {"seed" if len(seeds) == 1 else "seeds"} ({", ".join(map(str, seeds))}). *E1* is the paper's energy (both outputs);
 *mediated xor* acts only through other outputs; *presence* has 0/1 features of which 30 % are there, and asks which pair
-made a tag true. Made by `python experiments/synthetic/run.py removal`."""
+made a tag true. Made by `python -m studies run synthetic/removal`."""
 
 
 def found(fits: list[Row], made: list[Row]) -> list[str]:

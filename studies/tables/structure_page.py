@@ -44,7 +44,7 @@ def introduction(rows: list[Row]) -> str:
     counts = [len({row["seed"] for row in rows if row["method"] == method}) for method in STYLES]
     return f"""# Does it pay to learn all outputs together?
 
-Made by `experiments/tables/run.py structure` from `experiments/tables/results/structure*.jsonl`.
+Made by `python -m studies run tables/structure` from `studies/results/tables/structure*.jsonl`.
 
 {headline(rows)}
 

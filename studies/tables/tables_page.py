@@ -53,7 +53,7 @@ and the training rows that values are taken from are the same for every method. 
 behind it ({seeds}). Seeds decide the split where there is no official one, the model, the explained rows and the
 draws. SOInter's defaults were chosen while looking at models of emotions, scene and digits with other seeds; as
 emotions and scene have official splits, some of the same test rows were looked at. A number stays if it moves by at
-most half a standard deviation. Made by `python experiments/tables/run.py`.
+most half a standard deviation. Made by `python -m studies run tables/tables`.
 
 SOInter is used at its defaults, with 18,000 queries for emotions and scene, 16,000 for digits and 5,000 elsewhere. It
 learns from queries once and then explains any sample of any output with no query but the one for its predictions.

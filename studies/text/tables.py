@@ -53,7 +53,7 @@ def write_page(rows: list[Row]) -> None:
 def introduction() -> str:
     return """# Explaining models that tag texts
 
-Made by `make reproduce-text` from `experiments/text/results*.jsonl`; one seed. A model tags documents (159 tags in
+Made by `make reproduce-text` from `studies/results/text`; one seed. A model tags documents (159 tags in
 Bibtex, 53 in Enron, 28 in wikimovies, which stands in for IMDB and is not IMDB). For every tag of every document an
 explainer picks the k words that decided it, also why a tag was *not* given; all other words are removed and the model
 is asked again. **Relative F1** compares what it says then with what it said about the whole document. *Macro* averages

@@ -34,7 +34,7 @@ def opening(found: Results) -> str:
             "below, with training and validation images, so other rules may be harder.) Beside every result stand the "
             "**nearest pixels**, a rule that knows nothing but where the target is, and **random** pixels. **Gradient "
             "x input** and **expected gradients** look inside the model, which the others do not. Made by `make "
-            "reproduce-horses`; all numbers from `experiments/horses/results`."
+            "reproduce-horses`; all numbers from `studies/results/horses`."
         ),
         "## Reached and not reached",
     ]
