@@ -24,7 +24,7 @@ N_FEATURES, N_TRAIN, N_ROWS, N_HELD_OUT = 12, 800, 300, 2000
 N_FRESH = 200
 SEED = 1
 """Not 0, on which the number of draws and the level were chosen."""
-EXPLAINERS = {"usual": 1500, "too few queries": 200, "features by lot": 0}
+EXPLAINERS = {"usual": 1500, "too few queries": 200, "random features": 0}
 """How many queries fit may ask; the last does not even look at the model."""
 COUNTS = ("confirmed", "confirmed_true", "refuted", "refuted_true", "unsure")
 
@@ -68,7 +68,7 @@ def bibtex(seed: int, n_rows: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     targets = np.array([rng.choice(np.flatnonzero(tags)) if tags.any() else rng.integers(len(tags)) for tags in said])
     found: dict[str, Any] = {}
-    for label, n_queries in (("too few queries", 2000), ("features by lot", 0)):
+    for label, n_queries in (("too few queries", 2000), ("random features", 0)):
         settings: dict[str, Any] = {"k": 10, "random_state": seed}
         made = SOInter(model, query_budget=n_queries, **settings) if n_queries else Random(model, **settings)
         explanation = made.fit(X).explain(rows, targets, predicted=said)

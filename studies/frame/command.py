@@ -146,6 +146,8 @@ def list_families(place: Place) -> None:
 
 def write_pages(chosen: Sequence[tuple[str, str]], place: Place) -> None:
     """The pages of these studies, as far as there are results."""
+    import studies.frame.drawing  # noqa: F401  the style of all figures, whichever are drawn first
+
     for folder in (place.pages, place.images):
         folder.mkdir(parents=True, exist_ok=True)
     for family in dict.fromkeys(family for family, _ in chosen):

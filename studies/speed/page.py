@@ -25,8 +25,8 @@ def opening(found: Results) -> str:
     return sections(
         "# Speed, queries, memory",
         "What it costs to train SOInter and to explain with it, next to other packages on the same black boxes. "
-        "Made by `make bench`; all numbers from `studies/results/speed`. Ratios are what counts: all that is compared ran "
-        "on the same machine, one thing at a time.",
+        "Made by `make bench`; all numbers from `studies/results/speed`. Ratios are what counts: all that is compared "
+        "ran on the same machine, one thing at a time.",
         "## What was asked for, and what was reached\n\n" + table([["asked for", "reached", ""], *judged(found)]),
     )
 
@@ -52,10 +52,10 @@ is compared across the two.
   leaves the number to its user.
 - What is absent: for numbers 100 rows of the data, for texts and images a single row of zeros, which is the cheapest
   that these packages can be given; captum takes zeros by itself.
-- **our KernelShap** and **our Lime** are those of `sointer.explainers.baselines`: at most 1,000 queries a row, spent on features
-  that differ from their reference.
+- **our KernelShap** and **our Lime** are those of `sointer.explainers.baselines`: at most 1,000 queries a row, spent on
+  features that differ from their reference.
 - *Exactly the right features* is the share of rows in which the four features that decide were the four that were
-  ranked first; equal weights are ranked by lot. How faithful explanations of the texts and the horses are is on
+  ranked first; equal weights are ranked at random. How faithful explanations of the texts and the horses are is on
   [their](text.md) [pages](horses.md)."""
 
 

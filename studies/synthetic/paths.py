@@ -6,10 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import numpy as np
 from matplotlib import pyplot
 from numpy.typing import NDArray
