@@ -88,7 +88,7 @@ reproduce-synthetic: $(INSTALLED) ## run every study on synthetic data (hours) a
 	$(PY) -m studies run synthetic
 
 reproduce-text: $(INSTALLED) ## run the text study (hours; trained models are kept) and write its results
-	$(PY) -m studies.text.run
+	$(PY) -m studies run text
 
 reproduce-horses: $(INSTALLED) ## run the study of segmented horses (90 minutes; trained models are kept) and write its page
 	$(PY) -m studies run horses

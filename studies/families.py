@@ -32,6 +32,11 @@ FAMILIES = {
         "SOINTER_DATA.",
         ("tables", "structure"),
     ),
+    "text": Family(
+        "Models that tag texts: the paper's Tables 1 and 2. Hours; data sets that are not in SOINTER_DATA and cannot "
+        "be downloaded are left out.",
+        ("text",),
+    ),
     "horses": Family(
         "Single pixels of segmented horses. An hour and a half; the horses from SOINTER_DATA.",
         ("planted", "segmenters", "large", "speed"),

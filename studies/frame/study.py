@@ -23,6 +23,10 @@ Row = dict[str, Any]
 """A case, what was found, `seconds` and the versions it was found with."""
 
 
+class LeftOut(Exception):
+    """A case cannot be run here, for want of data; that is no failure."""
+
+
 @dataclass(frozen=True)
 class Selection:
     """Which cases of a study are meant."""
@@ -122,6 +126,8 @@ def work(study: Study, folder: Path, selection: Selection) -> int:
     for case in list(study.todo(folder, selection)):
         try:
             row = study.record(folder / f"{study.name}{shard}.jsonl", case)
+        except LeftOut as reason:
+            print(f"{study.name} {case} is left out: {reason}", flush=True)
         except Exception:
             n_failed += 1
             print(f"{study.name} {case} FAILED\n{traceback.format_exc()}", flush=True)

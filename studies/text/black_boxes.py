@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import ClassifierChain
 
@@ -24,11 +25,14 @@ WIKIMOVIES = MultiLabelSource(
     npz_sha256="db368163c2b892892bae18a623d0c65bcedc0cab91646bbad851cf9b089b8e71",
     content_sha256="038b52789b9f08dba083349cd2186bb4339d092ee1e17e03e969dcfa40d28e00",
 )
+GENERATED = "generated"
+"""Documents of the smoke setting."""
 LOADERS = {
     "bibtex": zoo.load_bibtex,
     "enron": zoo.load_enron,
     "imdb": zoo.load_imdb,
     "wikimovies": lambda: load_multilabel(WIKIMOVIES, None, download=False),
+    GENERATED: lambda: generated(),
 }
 
 
@@ -45,6 +49,24 @@ class Chain:
         labels = np.tile(self.usual, (X.shape[0], 1))
         labels[:, self.varies] = self.chain.predict(X)
         return labels
+
+
+def generated() -> zoo.MultiLabelData:
+    """300 documents of 60 words; each of four tags depends on two of them."""
+    rng = np.random.default_rng(0)
+    words = rng.random((300, 60)) < 0.15
+    tags = np.column_stack([words[:, 2 * tag] | words[:, 2 * tag + 1] for tag in range(4)])
+    return zoo.MultiLabelData(
+        GENERATED,
+        sparse.csr_matrix(words.astype(np.float32)),
+        tags.astype(np.uint8),
+        tuple(f"word{number}" for number in range(60)),
+        tuple(f"tag{number}" for number in range(4)),
+        np.repeat(["train", "test"], [200, 100]),
+        split_is_official=False,
+        source="generated",
+        citation="",
+    )
 
 
 def load_data(name: str) -> zoo.MultiLabelData:

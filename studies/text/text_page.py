@@ -1,15 +1,15 @@
-"""The page docs/results/text.md and its figure, made from the results alone."""
+"""The page of the text study and its figure, made from the results alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE, FIGURE = DOCS / "results" / "text.md", DOCS / "images" / "text-queries.png"
+from studies.frame.study import Row
+
+FIGURE = "text-queries.png"
 KS = ("1", "3", "5", "10", "30")
 SAME_DOCUMENTS = "60"
 BLACK_BOXES = {"dvn": "deep value network", "spen": "SPEN", "chain": "ClassifierChain"}
@@ -34,17 +34,15 @@ PAPER_TABLE_2 = {
     "games": "games quantum software game proc social both learning play often",
     "system": "system requires set f briefly dynamic long applications end operations",
 }
-Row = dict[str, Any]
 
 
-def write_page(rows: list[Row]) -> None:
-    """Write page and figure; every number on them comes from `rows` or from the paper."""
+def page(rows: list[Row], images: Path) -> str:
+    """The page and its figure; every number on them comes from `rows` or from the paper."""
     latest = {(r["data"], r["black_box"], r["method"], r["seed"]): r for r in rows}
     rows = [r for r in latest.values() if r["seed"] == 0]
-    draw_queries(rows)
+    draw_queries(rows, images / FIGURE)
     sections = [introduction(), *faithfulness(rows), paper_table(rows), budgets(rows), refinement(rows), words(rows)]
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text("\n\n".join(section for section in sections if section) + "\n")
+    return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def introduction() -> str:
@@ -175,7 +173,7 @@ def refinement(rows: list[Row]) -> str:
         if "refined" not in row:
             continue
         for k in ("3", "5", "10"):
-            n_tags = {"bibtex": 159, "enron": 53, "wikimovies": 28, "imdb": 28}[row["data"]]
+            n_tags = {"bibtex": 159, "enron": 53, "wikimovies": 28, "imdb": 28, "generated": 4}[row["data"]]
             cells = []
             for n in (4, 16):
                 result = row["refined"][f"{n} queries, k={k}"]
@@ -208,7 +206,7 @@ def words(rows: list[Row]) -> str:
     return "\n".join([*lines, "", "</details>"])
 
 
-def draw_queries(rows: list[Row]) -> None:
+def draw_queries(rows: list[Row], path: Path) -> None:
     """Relative F1 against all rows asked, for several numbers of documents: one curve per method."""
     own = [
         r
@@ -242,6 +240,5 @@ def draw_queries(rows: list[Row]) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("relative F1, k = 10")
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize=9, frameon=False, loc="outside lower center", ncols=5)
-    FIGURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(FIGURE, dpi=120)
+    figure.savefig(path, dpi=120)
     plt.close(figure)
