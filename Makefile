@@ -49,8 +49,6 @@ docs: $(INSTALLED) ## build the site in docs/_build/html (warnings are errors), 
 	@echo "open docs/_build/html/index.html"
 
 bench: $(INSTALLED) ## measure speed, queries and memory against other packages (an hour), and write the page
-	test -f studies/results/speed/fan-out.json || $(PY) -m studies.speed.fan_out
-	test -f studies/results/speed/streaming.json || OMP_NUM_THREADS=1 $(PY) -m studies.speed.streaming
 	$(PY) -m studies run speed
 
 faults: $(INSTALLED) ## kill fits, damage files and the like on purpose, and count what became of it (half an hour)

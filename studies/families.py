@@ -48,7 +48,7 @@ FAMILIES = {
     ),
     "speed": Family(
         "Speed, queries and memory against other packages. An hour, on a machine that does nothing else.",
-        ("peers", "scaling", "explain", "slow_black_box", "imports"),
+        ("peers", "scaling", "explain", "slow_black_box", "streaming", "fan_out", "imports"),
         page="benchmarks",
     ),
     "faults": Family(

@@ -17,7 +17,7 @@ from sointer import BlackBox, SOInter
 from sointer.errors import SointerError
 from sointer.metrics.ground_truth import exact_match
 from sointer.zoo.synthetic import paper_e1
-from studies.faults.tables import sections, table
+from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
 FAULTS = {
@@ -165,7 +165,7 @@ def page(rows: list[Row], images: Path) -> str:
         f"drawn by lot, goes wrong, and is made again up to {RETRIES} times. Answers that differ from call to call "
         "cannot be told from good ones; fit asks some rows twice and warns if they differ "
         f"({warned} of {sum(row['fault'] == 'lies' for row in rows)} fits to such a model did).",
-        table(lines),
+        table(lines[0], lines[1:]),
     )
 
 

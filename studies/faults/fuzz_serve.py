@@ -18,7 +18,7 @@ from sointer import SOInter, TrainingConfig
 from studies.faults.fuzz_load import EXPLAINERS, IMAGES, SPARSE, TABLE
 from studies.faults.fuzzing import FORBIDDEN
 from studies.faults.served import Client, Server, request, serving
-from studies.faults.tables import sections, table
+from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
 PER_PART, N_PARTS, N_CLIENTS = 2000, 20, 16
@@ -231,7 +231,7 @@ def page(rows: list[Row], images: Path) -> str:
         "## Requests that nobody should send",
         f"Servers for explainers of {len(KINDS)} kinds ({', '.join(KINDS)}) get JSON with something else somewhere "
         "inside, with anything, with damaged bytes, nested deeply, with too many rows, and damaged HTTP.",
-        table(lines),
+        table(lines[0], lines[1:]),
     )
 
 

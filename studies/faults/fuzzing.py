@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.faults.tables import sections, table
+from studies.frame.markdown import sections, table
 from studies.frame.study import Row
 
 LONGEST, LONGEST_WAIT = 5, 60  # seconds of processor time; and of waiting, so that a busy machine is no hang
@@ -147,4 +147,4 @@ def section(title: str, lead: str, rows: list[Row]) -> str:
         [f"code executions: any of {', '.join(FORBIDDEN)}", f"{found['executions']:,}"],
         ["slowest, s of processor time", f"{max(row['slowest'] for row in rows):.1f}"],
     ]
-    return sections(f"## {title}", lead, table(lines))
+    return sections(f"## {title}", lead, table(lines[0], lines[1:]))

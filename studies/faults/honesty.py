@@ -17,7 +17,7 @@ from sointer.zoo import fit_or_load
 from sointer.zoo.loaders import load_bibtex
 from sointer.zoo.structured_models import DeepValueNetwork
 from sointer.zoo.synthetic import ALL_PROBLEMS
-from studies.faults.tables import sections, table
+from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study, model_cache
 
 N_FEATURES, N_TRAIN, N_ROWS, N_HELD_OUT = 12, 800, 300, 2000
@@ -120,7 +120,7 @@ def verdicts_table(rows: list[Row]) -> str:
         true = (percent(found["confirmed_true"], found["confirmed"]), percent(found["refuted_true"], found["refuted"]))
         counts = [f"{found[name]:,}" for name in ("confirmed", "refuted", "unsure")]
         lines.append([label or "all", counts[0], true[0], counts[1], true[1], counts[2]])
-    return table(lines)
+    return table(lines[0], lines[1:])
 
 
 def page(rows: list[Row], images: Path) -> str:
@@ -135,7 +135,7 @@ def page(rows: list[Row], images: Path) -> str:
         "draws are made and what share of them must agree was chosen on other samples of these problems.",
         verdicts_table(rows),
         "Rows like the training data should not be called far, and others should:",
-        table(far),
+        table(far[0], far[1:]),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from studies.faults.killing import PROBLEMS, Process, content, journaled, read_log
-from studies.faults.tables import sections, table
+from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
 KILLS_PER_PART = 10
@@ -113,7 +113,7 @@ def page(rows: list[Row], images: Path) -> str:
         "compared byte by byte, except for the seconds in the history of training. The black box keeps its own log of "
         "what it was asked. What it was working on when the kill came cannot be known to anyone and is asked again: at "
         "most one batch for each kill.",
-        table(lines),
+        table(lines[0], lines[1:]),
     )
 
 

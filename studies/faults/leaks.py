@@ -25,7 +25,7 @@ import numpy as np
 import sointer
 from sointer import HTTPBlackBox, SOInter, TrainingConfig
 from sointer.errors import SointerError
-from studies.faults.tables import sections, table
+from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
 FAULTS = ("none", "refuses", "echoes", "breaks", "nonsense", "redirects", "hangs up")
@@ -163,7 +163,7 @@ def page(rows: list[Row], images: Path) -> str:
         "a checkpoint, saved, loaded, verified and reported, with all logging on; the server works, or "
         f"{', '.join(FAULTS[1:])} (some repeat in their replies all that was sent). The server saw the token in "
         f"{sum(row['n_requests_with_it'] for row in rows):,} requests.",
-        table(lines),
+        table(lines[0], lines[1:]),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from studies.faults.honesty import verdicts_table
-from studies.faults.tables import sections, table
+from studies.frame.markdown import sections, table
 from studies.frame.study import Row
 
 Results = dict[str, list[Row]]
@@ -26,4 +26,4 @@ def inserts(found: Results) -> Iterator[tuple[str, str, str]]:
 def verdicts(found: Results) -> str:
     """What every study did, and what held."""
     lines = [import_module(f"studies.faults.{name}").verdict(rows) for name, rows in found.items()]
-    return table([["faults", "what held"], *map(list, lines)])
+    return table(["faults", "what held"], lines)

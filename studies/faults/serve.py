@@ -17,7 +17,7 @@ import numpy as np
 from sointer import SOInter, TrainingConfig
 from sointer.zoo.synthetic import paper_e1
 from studies.faults.served import Client, Server, request, serving
-from studies.faults.tables import sections, table
+from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
 CONCURRENCY, QUEUE = 2, 30
@@ -196,7 +196,7 @@ def page(rows: list[Row], images: Path) -> str:
         f"was refused. Saturation is one client for each place, {_time(row['saturated'])} long; overload ten for "
         "each. In the end it gets SIGTERM while all clients are asking. Every reply is compared with the right one, "
         "byte by byte; the right ones were compared with `explain` in another process.",
-        table(lines),
+        table(lines[0], lines[1:]),
         f"{row['wrong']} replies were wrong. The server says that it replied to {row['answered']:,} requests; the "
         f"clients received {row['received']:,} whole replies. {row['broken']} connections broke before the SIGTERM.",
     )

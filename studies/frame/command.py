@@ -175,7 +175,7 @@ def page_of_family(family: str, found: dict[str, list[Row]], images: Path) -> st
     module = load_page(family)
     sections = [load_study(family, name).page(rows, images) for name, rows in found.items()]
     closing = getattr(module, "closing", lambda found: "")
-    return "\n".join([module.opening(found), *sections]) + str(closing(found))
+    return "\n".join([module.opening(found), *filter(None, sections)]) + str(closing(found))
 
 
 def insert(page: Path, mark: str, content: str) -> None:

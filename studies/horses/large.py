@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sointer import Explanation
 from sointer.metrics.ground_truth import r_precision, top_k
 from sointer.metrics.swaps import swap_scores
+from studies.frame.apart import in_new_process, peak_gigabytes
 from studies.frame.study import Case, Study
-from studies.horses.apart import in_new_process, peak_gigabytes
 from studies.horses.black_boxes import UNET, Segmenter, load_segmenter
 from studies.horses.large_page import GROUPS, N_EXAMPLE_UNITS, page
 from studies.horses.methods import (

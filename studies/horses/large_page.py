@@ -7,12 +7,12 @@ from typing import Any
 
 from sointer import Patches, Superpixels
 from studies.frame.drawing import interval
+from studies.frame.markdown import figure, in_order, mean, number, pick, prose, sections, table
 from studies.frame.study import Row
 from studies.horses.black_boxes import UNET, load_images
 from studies.horses.methods import ORDER, OURS, title
 from studies.horses.pictures import draw_units
 from studies.horses.swapped import both, fidelity_and_j
-from studies.horses.tables import figure, in_order, mean, number, pick, prose, sections, table
 
 PATCH, N_SUPERPIXELS, N_EXAMPLE_UNITS = 4, 400, 16
 GROUPS: dict[str, Any] = {"patches": Patches(PATCH), "superpixels": Superpixels(N_SUPERPIXELS)}

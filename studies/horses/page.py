@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS
+from studies.frame.markdown import mean, number, pick, prose, sections, table
 from studies.frame.study import Row
 from studies.horses import speed
 from studies.horses.black_boxes import CONVOLUTIONAL, UNET, VALUE_NETWORK
 from studies.horses.methods import EXPECTED, NEAREST, OURS, PER_SAMPLE, RANDOM
 from studies.horses.segmenters_page import FILLS
 from studies.horses.swapped import Difference, difference, main_ks, transfer_difference
-from studies.horses.tables import mean, number, pick, prose, sections, table
 
 Results = Mapping[str, list[Row]]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS
 from studies.frame.drawing import interval
+from studies.frame.markdown import figure, in_order, mean, number, pick, prose, sections, table
 from studies.frame.study import Row
 from studies.horses.black_boxes import CONVOLUTIONAL, load_images
 from studies.horses.methods import NEAREST, ORDER, OURS, PER_SAMPLE, title
 from studies.horses.pictures import draw_planted
-from studies.horses.tables import figure, in_order, mean, number, pick, prose, sections, table
 
 RULES = {
     "window": "the mean red of the 5 x 5 window around the pixel",

@@ -10,13 +10,13 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from studies.frame.drawing import finish, legend_below
+from studies.frame.markdown import figure, in_order, mean, number, pick, prose, sections, table
 from studies.frame.study import Row
 from studies.horses.black_boxes import UNET, VALUE_NETWORK, load_images
 from studies.horses.methods import CONTROLS, ORDER, OURS, PER_SAMPLE, STYLES, title
 from studies.horses.pairs import mean_of_images
 from studies.horses.pictures import draw_papers_figure, mask_of
 from studies.horses.swapped import both, difference, fidelity_and_j, main_ks, share, single_number, values
-from studies.horses.tables import figure, in_order, mean, number, pick, prose, sections, table
 
 FILLS = {"black": "black", "mean": "mean image", "inpaint": "inpainted", "evaluator": "evaluator"}
 NOISE_MEASURES = ("overlap", "insert", "delete")

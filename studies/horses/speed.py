@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from sointer import Superpixels
+from studies.frame.apart import in_new_process, peak_gigabytes
+from studies.frame.markdown import prose, sections, table
 from studies.frame.study import Case, Row, Study
-from studies.horses.apart import in_new_process, peak_gigabytes
 from studies.horses.black_boxes import UNET, Segmenter, load_segmenter
 from studies.horses.methods import KERNEL_SHAP, NEAREST, OURS, fit
 from studies.horses.pairs import Pairs, draw_pairs
-from studies.horses.tables import prose, sections, table
 
 SEED = 301
 PACKAGED = "shap's KernelExplainer"

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from studies.frame.markdown import number
 from studies.frame.study import Row
 from studies.horses.pairs import mean_of_images, unpack
-from studies.horses.tables import number
 
 MAIN_KS = (10, 30, 100, 300)
 """Sizes that the mean of insert and delete is taken over."""

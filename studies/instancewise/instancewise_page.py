@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from matplotlib.axes import Axes
 
 from sointer.metrics.segmentation import mean_interval
 from studies.frame.drawing import METHODS, finish, interval, seeds_in
+from studies.frame.markdown import prose, table
 from studies.frame.study import Row
 
 ONE_LIST = "One list"
@@ -178,16 +178,6 @@ def seeds_of_line(by_method: dict[str, list[Row]]) -> str:
     return "; ".join([str(usual), *(f"{method} {n}" for method, n in counts.items() if n != usual)])
 
 
-def paragraph(text: str) -> str:
-    return textwrap.fill(text, 119, break_long_words=False, break_on_hyphens=False)
-
-
-def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return "\n".join(
-        [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(line)} |" for line in lines)]
-    )
-
-
 # --- what must be reached --------------------------------------------------------------------------------
 
 
@@ -290,7 +280,7 @@ def bars_section(rows: list[Row]) -> str:
     )
     head = ("problem", "measure", "must reach", "reached (worst output)", "worst seed", "seeds", "reached?")
     return "\n\n".join(
-        ["## Reached and not reached", paragraph(text), table(head, [one.line() for one in (*missed, *reached)])]
+        ["## Reached and not reached", prose(text), table(head, [one.line() for one in (*missed, *reached)])]
     )
 
 
@@ -323,7 +313,7 @@ def weak_section(rows: list[Row]) -> str:
     return "\n\n".join(
         [
             "## Where it is weak",
-            paragraph(text),
+            prose(text),
             table(("problem", "output", "SOInter", "best other method run"), lines),
         ]
     )
@@ -349,7 +339,7 @@ def settings_section(rows: list[Row]) -> str:
         "paper; *Invase, paper* is our implementation of the paper, in the best of three settings that were tried on "
         "Syn4 with one other seed."
     )
-    return "\n".join([paragraph(text), "", *lines])
+    return "\n".join([prose(text), "", *lines])
 
 
 def syn_section(rows: list[Row]) -> str:
@@ -389,7 +379,7 @@ def syn_section(rows: list[Row]) -> str:
         "Published figures for these problems come from noisy labels without queries and are not comparable; every "
         "method here queries the same exact model."
     )
-    return "\n\n".join(["## INVASE's problems as one model", paragraph(text), *parts])
+    return "\n\n".join(["## INVASE's problems as one model", prose(text), *parts])
 
 
 def problems_section(title: str, rows: list[Row], belongs: Any, text: str) -> str:
@@ -410,7 +400,7 @@ def problems_section(title: str, rows: list[Row], belongs: Any, text: str) -> st
     ]
     head = ("problem", "seeds", *present, "SOInter, switch", "SOInter, no size given: TPR / FDR, exact")
     return "\n\n".join(
-        [f"## {title}", paragraph(f"{text} Columns with a method's name: exact match, size given."), table(head, lines)]
+        [f"## {title}", prose(f"{text} Columns with a method's name: exact match, size given."), table(head, lines)]
     )
 
 
@@ -434,7 +424,7 @@ def structure_section(rows: list[Row]) -> str:
         "means that looking at other outputs made no difference that these seeds can show."
     )
     return "\n\n".join(
-        ["## What structure adds", paragraph(text), table(("problem", "pairs", "size given", "no size given"), lines)]
+        ["## What structure adds", prose(text), table(("problem", "pairs", "size given", "no size given"), lines)]
     )
 
 
@@ -453,7 +443,7 @@ def sign_section(rows: list[Row]) -> str:
         "Four logistic regressions with known coefficients. Share of the stronger half of the true contributions, "
         "w (x - mean), whose sign is right."
     )
-    return "\n\n".join(["## Signs", paragraph(text), table(("problem", "method", "seeds", "right sign"), lines)])
+    return "\n\n".join(["## Signs", prose(text), table(("problem", "method", "seeds", "right sign"), lines)])
 
 
 def cost_section(rows: list[Row]) -> str:
@@ -487,7 +477,7 @@ def cost_section(rows: list[Row]) -> str:
         "(Invase; HideAndSeek with 100 features). The one query for a sample's predictions is not counted. "
         "CPU seconds of one thread."
     )
-    return "\n\n".join(["## Queries and seconds", paragraph(text), table(head, lines)])
+    return "\n\n".join(["## Queries and seconds", prose(text), table(head, lines)])
 
 
 def has_own(rows: list[Row]) -> bool:

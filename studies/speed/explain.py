@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from sointer import SOInter
+from studies.frame.apart import apart
+from studies.frame.markdown import number, sections, table
 from studies.frame.study import Case, Row, Study
-from studies.speed.apart import apart
 from studies.speed.bare import in_one_batch, median_seconds, recorded, replay
 from studies.speed.ours import quick_tables
 from studies.speed.planted import Pairs, tags, words
-from studies.speed.tables import number, sections, table
 
 BATCH, N_REPEATS, BUDGET = 4096, 9, 5000
 BAR = 1.25
@@ -74,7 +74,7 @@ def page(rows: list[Row], images: Path) -> str:
         f"`explain` on {BATCH:,} rows, against the interpreter's forward pass alone on the same rows, converted to "
         "tensors before: once in the pieces that `explain` makes, and once all at once. The median of "
         f"{N_REPEATS} turns, in which they take turns.",
-        table(lines),
+        table(lines[0], lines[1:]),
     )
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from studies.frame.apart import ONE_THREAD
+from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
-from studies.speed.apart import ONE_THREAD
-from studies.speed.tables import sections, table
 
 TORCH = "import torch"
 NEEDED = "import torch, scipy.sparse, sklearn.base"
@@ -57,7 +57,7 @@ def page(rows: list[Row], images: Path) -> str:
         "## Importing",
         f"Fresh interpreters that take turns; the median of {rows[-1]['n_repeats']}. `import sointer` loads nothing "
         "until it is used; the explainer itself cannot come sooner than the libraries that it is built on.",
-        table([["", "seconds", f"times `{TORCH}`"], *lines]),
+        table(["", "seconds", f"times `{TORCH}`"], lines),
     )
 
 

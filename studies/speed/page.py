@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
+from studies.frame.markdown import sections, table, times
 from studies.frame.study import Row
 from studies.speed import explain, imports, slow_black_box
 from studies.speed.peers_page import by_black_box, ratio
 from studies.speed.scaling_page import D_BAR, along, growth
-from studies.speed.tables import sections, table, times
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "speed"
 FASTER = {"e1-20": 1000, "e1-200": 5000}
 """Times faster than shap's KernelExplainer and lime: what was asked for."""
 GIGABYTES, N_STREAMED, TWO_WORKERS = 2.0, 1_000_000, 1.8
@@ -27,7 +23,7 @@ def opening(found: Results) -> str:
         "What it costs to train SOInter and to explain with it, next to other packages on the same black boxes. "
         "Made by `make bench`; all numbers from `studies/results/speed`. Ratios are what counts: all that is compared "
         "ran on the same machine, one thing at a time.",
-        "## What was asked for, and what was reached\n\n" + table([["asked for", "reached", ""], *judged(found)]),
+        "## What was asked for, and what was reached\n\n" + table(["asked for", "reached", ""], judged(found)),
     )
 
 
@@ -74,7 +70,16 @@ def judged(found: Results) -> Iterator[Line]:
         few, many = outputs[0]["size"], outputs[-1]["size"]
         asked = f"from {few:,} to {many:,} outputs: the fit costs at most {D_BAR} x as much"
         yield [asked, f"{growth(outputs):.1f} x", mark(growth(outputs) <= D_BAR)]
-    yield from judged_elsewhere()
+    for row in found.get("streaming", []):
+        gigabytes = row["peak_bytes"] / 1e9
+        asked = f"{row['rows']:,} x 1,000 sparse rows explained from Parquet: at most {GIGABYTES:g} GB"
+        reached = f"{gigabytes:.2f} GB, {row['rows_per_second']:,} rows per second"
+        enough = row["rows"] >= N_STREAMED
+        yield [asked, reached, mark(gigabytes <= GIGABYTES) if enough else f"fewer than {N_STREAMED:,} rows"]
+    for row in found.get("fan_out", []):
+        faster = row["two_workers_over_one"]
+        asked = f"two dask workers, a black box of 10 ms per row: at least {TWO_WORKERS} x as fast as one"
+        yield [asked, f"{faster:.2f} x", mark(faster >= TWO_WORKERS)]
     for row in found.get("imports", [])[-1:]:
         for statement in imports.OURS:
             ratio_here = row["ratios"][statement]
@@ -92,26 +97,6 @@ def judged_peers(rows: list[Row]) -> Iterator[Line]:
                 reached, with_fit = ratio(own, method), ratio(own, method, with_fit=True)
                 asked = f"10,000 explanations, {titles[black_box]}: at least {bar:,} x as fast as {method}"
                 yield [asked, f"{times(reached)} x ({times(with_fit)} x with training)", mark(reached >= bar)]
-
-
-def judged_elsewhere() -> Iterator[Line]:
-    """What studies/speed/streaming.py and fan_out.py have measured."""
-    streamed, spread = kept("streaming"), kept("fan-out")
-    if streamed is not None:
-        gigabytes = streamed["peak_bytes"] / 1e9
-        asked = f"{streamed['rows']:,} x 1,000 sparse rows explained from Parquet: at most {GIGABYTES:g} GB"
-        reached = f"{gigabytes:.2f} GB, {streamed['rows_per_second']:,} rows per second"
-        enough = streamed["rows"] >= N_STREAMED
-        yield [asked, reached, mark(gigabytes <= GIGABYTES) if enough else f"fewer than {N_STREAMED:,} rows"]
-    if spread is not None:
-        faster = spread["two_workers_over_one"]
-        asked = f"two dask workers, a black box of 10 ms per row: at least {TWO_WORKERS} x as fast as one"
-        yield [asked, f"{faster:.2f} x", mark(faster >= TWO_WORKERS)]
-
-
-def kept(name: str) -> Any:
-    file = RESULTS / f"{name}.json"
-    return json.loads(file.read_text()) if file.exists() else None
 
 
 def mark(reached: bool) -> str:

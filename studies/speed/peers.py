@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from studies.frame.apart import apart, peak_gigabytes
 from studies.frame.study import Case, Study
-from studies.speed.apart import apart, peak_gigabytes
 from studies.speed.bare import recorded, replay
 from studies.speed.counted import Counted, Spent, each, spent
 from studies.speed.ours import OURS, Ours

@@ -11,8 +11,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from studies.frame.drawing import finish, legend_below
+from studies.frame.markdown import count, duration, figure, sections, table, times
 from studies.frame.study import Row
-from studies.speed.tables import count, duration, figure, sections, table, times
 
 SLOW = 0.010
 """Seconds that the made-up slow black box takes for a row."""
@@ -149,7 +149,7 @@ def by_method(found: dict[str, Results], cell: Callable[[Results, str], str]) ->
     """A line for every method, a column for every black box."""
     methods = [method for method in STYLES if any(method in rivals(results) for results in found.values())]
     body = [[method, *(cell(one, method) if method in one else "–" for one in found.values())] for method in methods]
-    return table([["", *found], *body])
+    return table(["", *found], body)
 
 
 def one_black_box(title: str, results: Results) -> list[str]:
@@ -159,7 +159,7 @@ def one_black_box(title: str, results: Results) -> list[str]:
     head += ["queries: training", "each explanation", "all outputs", "SOInter pays off after: by time / by queries"]
     lines = [[*head, "peak memory, GB", "rows timed", *(["exactly the right features"] if knows else [])]]
     lines += [line(results, method, knows) for method in ("SOInter", *rivals(results))]
-    return [f"### {title}", table(lines), limits(results)]
+    return [f"### {title}", table(lines[0], lines[1:]), limits(results)]
 
 
 def line(results: Results, method: str, knows: bool) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sointer import SOInter
+from studies.frame.apart import apart, peak_gigabytes
 from studies.frame.study import Case, Study
-from studies.speed.apart import apart, peak_gigabytes
 from studies.speed.counted import Counted, spent
 from studies.speed.ours import quick_tables
 from studies.speed.planted import Pairs

@@ -9,8 +9,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from studies.frame.drawing import finish, legend_below
+from studies.frame.markdown import count, duration, figure, number, sections, table, times
 from studies.frame.study import Row
-from studies.speed.tables import count, duration, figure, number, sections, table, times
 
 D_BAR = 10
 """Times the fit for one output that the fit for 1,000 may cost: what was asked for."""
@@ -101,4 +101,4 @@ def table_of(axis: str, found: list[Row]) -> str:
         )
     told = [f"{work} {times(growth(found, work))} x (slope {number(slope(found, work))})" for work in works(axis)]
     ends = f"From {found[0]['size']:,} to {found[-1]['size']:,} {NAMES[axis]}: {', '.join(told)}."
-    return f"### {NAMES[axis].capitalize()}\n\n{table(lines)}\n\n{ends}"
+    return f"### {NAMES[axis].capitalize()}\n\n{table(lines[0], lines[1:])}\n\n{ends}"

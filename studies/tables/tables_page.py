@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from studies.frame.drawing import METHODS, finish, interval, seeds_in
+from studies.frame.markdown import prose
+from studies.frame.markdown import table as markdown
 from studies.frame.study import Row
 
 TREE_SHAP, ONE_LIST, IMPORTANCES = "TreeShap", "One list", "Importances"
@@ -83,12 +84,6 @@ def methods_of(found: Iterable[tuple[Subject, str]], subject: Subject) -> list[s
 
 def mean(rows: Sequence[Row], name: str, place: int | None = None) -> float:
     return float(np.mean([row[name] if place is None else row[name][place] for row in rows]))
-
-
-def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return "\n".join(
-        [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(line)} |" for line in lines)]
-    )
 
 
 def n_seeds_of(rows: Iterable[Row]) -> int:
@@ -194,7 +189,7 @@ def bars_section(found: dict[tuple[Subject, str], list[Row]]) -> str:
     )
     head = ("model", "measure", "against", "must reach", "SOInter", "seeds", "reached?")
     lines = [one.line() for one in (*missed, *reached)]
-    return "\n\n".join(["## Reached and not reached", textwrap.fill(text, 119), markdown(head, lines)])
+    return "\n\n".join(["## Reached and not reached", prose(text), markdown(head, lines)])
 
 
 # --- sections --------------------------------------------------------------------------------------------
@@ -230,7 +225,7 @@ def subject_table(found: dict[tuple[Subject, str], list[Row]], subject: Subject)
         f"{first['n_features']} features, {first['n_targets']} outputs; {what} on test rows {quality:.2f}. "
         "Keep / delete; queries and time per sample are for all outputs together."
     )
-    return "\n\n".join([f"### {subject[0]}, {subject[1]}", textwrap.fill(text, 119), markdown(head, lines)])
+    return "\n\n".join([f"### {subject[0]}, {subject[1]}", prose(text), markdown(head, lines)])
 
 
 def pairs_section(found: dict[tuple[Subject, str], list[Row]]) -> str:
@@ -250,7 +245,7 @@ def pairs_section(found: dict[tuple[Subject, str], list[Row]]) -> str:
         "that the other method is ahead."
     )
     head = ("model", "SOInter minus", "k", "seeds", "keep", "delete")
-    return "\n\n".join(["## Differences", textwrap.fill(text, 119), markdown(head, lines)])
+    return "\n\n".join(["## Differences", prose(text), markdown(head, lines)])
 
 
 # --- the figure ------------------------------------------------------------------------------------------

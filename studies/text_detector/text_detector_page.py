@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -14,6 +13,7 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 from studies.frame.drawing import finish, interval, seeds_in
+from studies.frame.markdown import prose, table
 from studies.frame.study import Row
 
 IN_PATCHES = "SOInter, patches"
@@ -36,7 +36,7 @@ def page(rows: list[Row], images: Path) -> str:
         headline(found),
         FIGURE.format(k=N_SHOWN) if is_drawn else "",
         "## How it was measured",
-        *(textwrap.fill(paragraph, 119) for paragraph in HOW.format(**facts(rows)).split("\n\n")),
+        *(prose(paragraph) for paragraph in HOW.format(**facts(rows)).split("\n\n")),
         strokes_section(found),
         swaps_section(found),
         differences_section(found),
@@ -90,17 +90,11 @@ def headline(found: ByMethod) -> str:
     """The numbers that the study is about, in a sentence."""
     said = [f"{method} {mean(found[method], 'own', MAIN_K):.2f}" for method in METHODS if method in found]
     text = f"**Share of the {MAIN_K} selected pixels on or within 3 pixels of the strokes of the target's word: "
-    return textwrap.fill(text + ", ".join(said) + ".**", 119)
+    return prose(text + ", ".join(said) + ".**")
 
 
 def mean(rows: Sequence[Row], name: str, k: int) -> float:
     return float(np.mean([row[name][row["ks"].index(k)] for row in rows]))
-
-
-def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return "\n".join(
-        [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(line)} |" for line in lines)]
-    )
 
 
 def sizes_of(found: ByMethod) -> list[int]:
@@ -129,7 +123,7 @@ def strokes_section(found: ByMethod) -> str:
     ]
     joined = " / ".join(map(str, sizes))
     head = ("method", "seeds", *(f"own, K = {k}" for k in sizes), f"on, K = {joined}", f"other, K = {joined}")
-    return "\n\n".join(["## Near the strokes", textwrap.fill(text, 119), markdown(head, lines)])
+    return "\n\n".join(["## Near the strokes", prose(text), table(head, lines)])
 
 
 SWAPS = {
@@ -157,7 +151,7 @@ def swaps_section(found: ByMethod) -> str:
         for method, same in found.items()
     ]
     head = ("method", *SWAPS.values())
-    return "\n\n".join(["## Swaps with other images", textwrap.fill(text, 119), markdown(head, lines)])
+    return "\n\n".join(["## Swaps with other images", prose(text), table(head, lines)])
 
 
 def digits(name: str) -> int:
@@ -189,7 +183,7 @@ def differences_section(found: ByMethod) -> str:
         "seeds. Below 0 means that the other method has more."
     )
     head = ("method", "minus", "seeds", "own", "other", "insert", "delete")
-    return "\n\n".join(["## Differences", textwrap.fill(text, 119), markdown(head, lines)])
+    return "\n\n".join(["## Differences", prose(text), table(head, lines)])
 
 
 def cost_section(found: ByMethod) -> str:
@@ -205,7 +199,7 @@ def cost_section(found: ByMethod) -> str:
         )
         for method, same in found.items()
     ]
-    return "\n\n".join(["## Costs", text, markdown(head, lines)])
+    return "\n\n".join(["## Costs", text, table(head, lines)])
 
 
 # --- the figure ------------------------------------------------------------------------------------------

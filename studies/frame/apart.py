@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import multiprocessing
 import os
 import resource
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 def apart(function: Callable[..., dict[str, Any]], **settings: Any) -> dict[str, Any]:
-    """What a function of a module here returns when a fresh interpreter with one thread calls it, and its peak memory.
+    """What a function of a module returns when a fresh interpreter with one thread calls it, and its peak memory.
 
     Settings and result are plain JSON values. quick=True calls it here instead: nothing is measured, only tried.
     """
@@ -27,7 +29,7 @@ def apart(function: Callable[..., dict[str, Any]], **settings: Any) -> dict[str,
     command = [
         sys.executable,
         "-m",
-        "studies.speed.apart",
+        "studies.frame.apart",
         function.__module__,
         function.__name__,
         json.dumps(settings),
@@ -39,6 +41,26 @@ def apart(function: Callable[..., dict[str, Any]], **settings: Any) -> dict[str,
         raise RuntimeError(f"{function.__name__}({settings}) failed in a process of its own:\n{done.stderr[-3000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def in_new_process(function: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, Any]:
+    """What a function returns in a process that knows torch but has done nothing yet."""
+    import torch  # not above: a process of `apart` loads nothing but what it measures
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["sointer", "sointer.zoo", "sointer.explainers.baselines", "matplotlib.pyplot"])
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        return executor.submit(_call, torch.get_num_threads(), function, arguments).result()
+
+
+def _call(n_threads: int, function: Callable[..., dict[str, Any]], arguments: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    from sointer.errors import SointerWarning
+
+    torch.set_num_threads(n_threads)
+    warnings.simplefilter("ignore", SointerWarning)
+    return function(**arguments)
 
 
 def measured(found: dict[str, Any]) -> dict[str, Any]:
