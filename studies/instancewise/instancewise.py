@@ -340,13 +340,13 @@ def training_of(method: str, kind: str, quick: bool) -> dict[str, Any]:
         return {
             "L2X": {"n_steps": 50},
             "HideAndSeek": {"n_epochs": 20},
-            INVASE_PAPER: {"setting": "paper", "n_steps": 5},
+            INVASE_PAPER: {"protocol": "paper", "n_steps": 5},
         }[method]
     if method == "HideAndSeek":
         return {"penalty": 0.5 if kind == "binary" else 0.2}
     if method == INVASE_PAPER:
-        return {"setting": "paper", "n_steps": 2_000, "learning_rate": 1e-3, "penalty": 0.02}
-    return {"setting": "package"} if method == "Invase" else {}
+        return {"protocol": "paper", "n_steps": 2_000, "learning_rate": 1e-3, "penalty": 0.02}
+    return {"protocol": "package"} if method == "Invase" else {}
 
 
 def setting_as_text(method: str, kind: str, quick: bool) -> str | None:

@@ -144,7 +144,7 @@ def make(method: str, problem: Any, k: int, seed: int, budget: int | None = None
     if method in ("ShapleySampling", "Random"):
         return {"ShapleySampling": ShapleySampling, "Random": Random}[method](problem, **common)
     kind = KernelShap if method.startswith("KernelShap") else Lime
-    return kind(problem, setting="paper" if "packaged" in method else "well", **common)
+    return kind(problem, protocol="package" if "packaged" in method else "tuned", **common)
 
 
 STUDY = Study("accuracy", cases, run, page)

@@ -140,7 +140,7 @@ def run(problem: str, size: int, method: str, budget: int | None, seed: int, qui
     else:
         X_new = X_new[:N_EXPLAINED]
         explainer = (
-            KernelShap(planted, setting="paper", **options)
+            KernelShap(planted, protocol="package", **options)
             if budget is None
             else PER_ROW[method](planted, n_samples=budget // N_EXPLAINED, **options)
         ).fit(X, targets=[target])

@@ -32,7 +32,7 @@ FULL = ("bibtex", "dvn")
 ONE_TAG, ALL_TAGS = "SOInter, one tag", "SOInter, all tags"
 MORE_METHODS = (
     *(f"{name}, {budget} queries" for budget in (5_000, 20_000, 100_000) for name in ("SOInter", "SOInter-1")),
-    *(f"{name}, done well, {n} samples" for n in (50, 200) for name in ("Lime", "KernelShap")),
+    *(f"{name}, tuned, {n} samples" for n in (50, 200) for name in ("Lime", "KernelShap")),
     ONE_TAG,
     ALL_TAGS,
 )
@@ -138,9 +138,9 @@ def explainer_of(subject: Subject, method: str, seed: int) -> tuple[Any, int]:
         return explainer, SOME if budget else MANY
     if name in ("Lime", "KernelShap"):
         n_samples = {"n_samples": numbers["samples"]} if "samples" in numbers else {}
-        tuned = "done well" in settings
+        tuned = "tuned" in settings
         kind = {"Lime": Lime, "KernelShap": KernelShap}[name]
-        return kind(box, setting="well" if tuned else "paper", **n_samples, **options), SOME if tuned else FEW
+        return kind(box, protocol="tuned" if tuned else "package", **n_samples, **options), SOME if tuned else FEW
     kind, n = {"Random": (Random, MANY), "L2X": (L2X, MANY), "ShapleySampling": (ShapleySampling, SOME)}[name]
     return kind(box, **options), n
 
@@ -206,7 +206,7 @@ def run(data: str, black_box: str, method: str, seed: int) -> dict[str, Any]:
 def cases(smoke: bool) -> Iterator[Case]:
     """Every method of Table 1 on every black box; on one of them also smaller budgets, and fits for one tag."""
     if smoke:
-        for method in ("Random", "SOInter", "Lime, done well, 50 samples"):
+        for method in ("Random", "SOInter", "Lime, tuned, 50 samples"):
             yield {"data": GENERATED, "black_box": "chain", "method": method, "seed": 0}
         return
     for data, kind in PAIRS:

@@ -16,8 +16,8 @@ BLACK_BOXES = {"dvn": "deep value network", "spen": "SPEN", "chain": "Classifier
 METHODS = (
     "SOInter",
     "SOInter-1",
-    "Lime, done well",
-    "KernelShap, done well",
+    "Lime, tuned",
+    "KernelShap, tuned",
     "ShapleySampling",
     "L2X",
     "Lime",
@@ -57,7 +57,7 @@ documents.
 
 Rows asked are those sent to the model: in fit, and per explained document. Every method but Random and L2X also uses
 the model's answer on the document itself, which is what is explained and is not counted; where it is "not given",
-SOInter goes by what its energy expects the model to say. "Done well" means that Lime and KernelShap vary only words
+SOInter goes by what its energy expects the model to say. "Tuned" means that Lime and KernelShap vary only words
 that occur, remove them as we do, and use the sign of the prediction; Lime without that is the package with its
 defaults. L2X is trained for k = 30 and judged at its best k words. All methods may choose only words that occur.
 
@@ -133,7 +133,7 @@ def budgets(rows: list[Row]) -> str:
         "![Relative F1 against all rows asked](../images/text-queries.png)",
         "",
         "Bibtex, deep value network, test split, relative F1 (macro), 60 documents. Explaining ten documents, Lime",
-        "done well is the better buy; from about a hundred on, SOInter is more faithful for the same number of rows,",
+        "tuned is the better buy; from about a hundred on, SOInter is more faithful for the same number of rows,",
         "and each further document costs it nothing. Seconds are those of one busy core.",
         "",
         "| method | rows in fit | seconds of fit, one core | rows per document | "
@@ -216,8 +216,8 @@ def draw_queries(rows: list[Row], path: Path) -> None:
     families = {
         "SOInter": "#1a7f4b",
         "SOInter-1": "#7fb98f",
-        "Lime, done well": "#c2571a",
-        "KernelShap, done well": "#3b6fb5",
+        "Lime, tuned": "#c2571a",
+        "KernelShap, tuned": "#3b6fb5",
         "ShapleySampling": "#7d5ba6",
     }
     n_documents = (10, 100, 1000, 5000)
@@ -225,7 +225,7 @@ def draw_queries(rows: list[Row], path: Path) -> None:
     for axis, n in zip(axes, n_documents, strict=True):
         for family, colour in families.items():
             members = [r for r in own if r["method"] == family or r["method"].startswith(f"{family}, ")]
-            if family == "Lime, done well" or family == "KernelShap, done well":
+            if family == "Lime, tuned" or family == "KernelShap, tuned":
                 members = [r for r in members if r["method"].startswith(family)]
             points = sorted(
                 (r["fit_queries"] + n * r["test"]["queries_per_document"], f1(r["test"], "10", SAME_DOCUMENTS))

@@ -17,11 +17,11 @@ def test_the_smoke_setting_makes_results_page_and_figure(tmp_path):
     run_smoke("text", tmp_path, tmp_path / "cache")
     lines = (tmp_path / "results" / "text" / "text.jsonl").read_text().splitlines()
     rows = {row["method"]: row for row in map(json.loads, lines)}
-    assert set(rows) == {"Random", "SOInter", "Lime, done well, 50 samples"}
+    assert set(rows) == {"Random", "SOInter", "Lime, tuned, 50 samples"}
     faithful = {
         method: row["test"]["k"]["3"]["60"]["macro"]["relative_post_hoc"] for method, row in rows.items()
     }  # two words decide each tag
-    assert min(faithful["SOInter"], faithful["Lime, done well, 50 samples"]) > 0.9 > faithful["Random"]
+    assert min(faithful["SOInter"], faithful["Lime, tuned, 50 samples"]) > 0.9 > faithful["Random"]
     assert rows["SOInter"]["test"]["queries_per_document"] == 0
     page = (tmp_path / "pages" / "text.md").read_text()
     assert "### Generated, ClassifierChain, test split, the same 60 documents" in page
