@@ -73,7 +73,7 @@ def test_the_page_shows_all_pictures_and_a_section_of_every_study(smoke):
     assert len(re.findall("^## ", page, re.MULTILINE)) == len(STUDIES), (
         "two studies have no section; opening and closing have one"
     )
-    assert page.index("asked for") < page.index("## Against other packages") < page.index("## How it was measured")
+    assert page.index("required") < page.index("## Against other packages") < page.index("## How it was measured")
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -44,7 +44,7 @@ def cases(smoke: bool) -> Iterator[Case]:
 
 
 class Spoiled:
-    """A good model of which a share of the calls, drawn by lot, goes wrong."""
+    """A good model of which a share of the calls, drawn at random, goes wrong."""
 
     def __init__(self, model: Any, fault: str, share: float, seed: int) -> None:
         self.model, self.fault, self.share = model, fault, share
@@ -74,12 +74,12 @@ def run(fault: str, share: float, seed: int, n_queries: int) -> dict[str, Any]:
     spoiled = Spoiled(problem, fault, share, seed)
     box = BlackBox(spoiled, batch_size=BATCH, retries=RETRIES, timeout=TIMEOUT if fault == "hangs" else None)
     started = time.perf_counter()
-    told: list[str] = []
+    names: list[str] = []
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             explainer = fitted(box, seed, n_queries)
-        told = sorted({type(warning.message).__name__ for warning in caught})
+        names = sorted({type(warning.message).__name__ for warning in caught})
     except SointerError as error:
         return {"succeeded": False, "error": str(error)}
     finally:
@@ -97,7 +97,7 @@ def run(fault: str, share: float, seed: int, n_queries: int) -> dict[str, Any]:
         "n_spoiled": spoiled.n_spoiled,
         "n_failures": box.n_failures,
         "n_asked": explainer.n_queries_,
-        "warnings": told,
+        "warnings": names,
         "fit_seconds": round(time.perf_counter() - started, 1),
     }
 
@@ -162,8 +162,8 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## A black box that fails",
         f"Fits of {N_QUERIES:,} questions, {BATCH} at a time, to E1 with {N_FEATURES} features; a share of the calls, "
-        f"drawn by lot, goes wrong, and is made again up to {RETRIES} times. Answers that differ from call to call "
-        "cannot be told from good ones; fit asks some rows twice and warns if they differ "
+        f"drawn at random, goes wrong, and is made again up to {RETRIES} times. Answers that differ from call to call "
+        "cannot be distinguished from good ones; fit asks some rows twice and warns if they differ "
         f"({warned} of {sum(row['fault'] == 'lies' for row in rows)} fits to such a model did).",
         table(lines[0], lines[1:]),
     )

@@ -94,17 +94,17 @@ def make(rng: np.random.Generator) -> tuple[str, Callable[[], str]]:
 
 def attempt(arguments: list[str]) -> str:
     """Exit codes and messages as promised, or an error."""
-    out, told = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    out, errors = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     before, sys.argv = sys.argv, ["sointer", *arguments]
     code: Any = 0
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
             main()
     except SystemExit as end:
         code = end.code
     finally:
         sys.argv = before
-    said = told.getvalue()
+    said = errors.getvalue()
     if code not in (0, None, 1, 2, 3):
         raise RuntimeError(f"exit code {code}: {said[-PRINTED:]}")
     if "this should not happen" in said or ("Traceback" in said and not {"--verbose", "-v"} & set(arguments)):

@@ -124,8 +124,8 @@ def run(part: int, n: int) -> dict[str, Any]:
             n_before = len(log.read_text().splitlines())
             found = asyncio.run(_fuzz(server, kind, part, n))
             found["executions"] = len(log.read_text().splitlines()) - n_before
-            told = server.stop()
-    found["worst"] += [told[-2000:]] if "Traceback" in told else []
+            stderr = server.stop()
+    found["worst"] += [stderr[-2000:]] if "Traceback" in stderr else []
     return {"kind": kind, **found}
 
 

@@ -70,9 +70,9 @@ def _child(make: Case, seed: int, first: int, n: int, record: Path) -> None:
                 what, attempt = make(np.random.default_rng([seed, number]))
                 executed.clear()
                 started = time.process_time()
-                outcome, told = _watched(attempt)
+                outcome, detail = _watched(attempt)
                 seconds = time.process_time() - started
-                line = {"number": number, "case": what, "outcome": outcome, "what": told, "seconds": seconds}
+                line = {"number": number, "case": what, "outcome": outcome, "what": detail, "seconds": seconds}
                 lines.write(json.dumps({**line, "executions": len(executed)}) + "\n")
     except BaseException:
         traceback.print_exc()
@@ -94,8 +94,8 @@ def _watched(attempt: Callable[[], str]) -> tuple[str, str]:
     except TooLong:
         return "hangs", traceback.format_exc(limit=-4)
     except BaseException as error:
-        told = traceback.format_exc(limit=-4)
-        return ("memory" if isinstance(error, MemoryError) or "allocate" in str(error) else "crashes"), told
+        detail = traceback.format_exc(limit=-4)
+        return ("memory" if isinstance(error, MemoryError) or "allocate" in str(error) else "crashes"), detail
     finally:
         signal.alarm(0)
         signal.setitimer(signal.ITIMER_PROF, 0)

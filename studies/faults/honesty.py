@@ -129,7 +129,7 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## Verdicts and distances",
         f"Explanations of {len(rows)} problems by three explainers: a usual fit, one with far too few queries, and one "
-        f"that selects features by lot. `verify()` judges each from ten draws; then {N_FRESH} fresh draws tell whether "
+        f"that selects random features. `verify()` judges each from ten draws; then {N_FRESH} fresh draws say whether "
         f"it was right: whether the target keeps its value in at least {LEVEL:.0%} of them. (Bibtex: with words of "
         "other documents in place of the removed ones. Left empty, as in training, there is nothing to draw.) How many "
         "draws are made and what share of them must agree was chosen on other samples of these problems.",

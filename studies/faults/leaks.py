@@ -39,7 +39,7 @@ def cases(smoke: bool) -> Iterator[Case]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Speaks MLflow's protocol, and misbehaves as told; some errors repeat all that was sent, as real servers do."""
+    """Speaks MLflow's protocol, and misbehaves; some errors repeat all that was sent, as real servers do."""
 
     fault = "none"
     n_seen = 0

@@ -68,9 +68,9 @@ async def _load(server: Server, explainer: SOInter, data: Any, seconds: int) -> 
     last = Phase(server.port, questions)
     asking = asyncio.create_task(last.run(N_PLACES, 3600))
     await asyncio.sleep(1)
-    told = await asyncio.to_thread(server.stop)
+    log = await asyncio.to_thread(server.stop)
     phases["stop"] = await asking
-    answered = int(re.search(r"stopped; ([\d,]+) request", told)[1].replace(",", ""))  # type: ignore[index]
+    answered = int(re.search(r"stopped; ([\d,]+) request", log)[1].replace(",", ""))  # type: ignore[index]
     received = len(questions) + sum(phase.replies.total() for phase in phases.values())
     return {
         "phases": {name: phase.facts() for name, phase in phases.items()},
@@ -81,7 +81,7 @@ async def _load(server: Server, explainer: SOInter, data: Any, seconds: int) -> 
         "wrong": sum(phase.wrong for phase in phases.values()),
         "broken": sum(phase.broken for name, phase in phases.items() if name != "stop"),
         "unexpected": sum(phase.unexpected() for phase in phases.values()),
-        "tracebacks": told.count("Traceback"),
+        "tracebacks": log.count("Traceback"),
     }
 
 
@@ -187,8 +187,8 @@ def page(rows: list[Row], images: Path) -> str:
         n_clients = N_PLACES * (OVERLOAD if name == "overload" else 1)
         counts = [f"{replies.get(status, 0):,}" for status in ("200", "429", "503")]
         memory = row["megabytes"].get(name)
-        told = [f"{phase[key]:,.0f}" for key in ("per_second", "p50_ms", "p99_ms")]
-        lines.append([name, str(n_clients), *told, *counts, "" if memory is None else f"{memory:.0f}"])
+        times = [f"{phase[key]:,.0f}" for key in ("per_second", "p50_ms", "p99_ms")]
+        lines.append([name, str(n_clients), *times, *counts, "" if memory is None else f"{memory:.0f}"])
     return sections(
         "## A server under load",
         f"`sointer serve --concurrency {CONCURRENCY} --queue {QUEUE}` on loopback, clients on the same machine. Each "

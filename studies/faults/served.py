@@ -27,12 +27,12 @@ class Server:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        told = ""
-        while (found := STARTED.search(told)) is None:
+        log = ""
+        while (found := STARTED.search(log)) is None:
             line = process.stderr.readline()  # type: ignore[union-attr]
             if not line:
-                raise RuntimeError(f"the server did not start: {told}")
-            told += line
+                raise RuntimeError(f"the server did not start: {log}")
+            log += line
         self.port = int(found[1])
 
     def megabytes(self) -> float:

@@ -225,22 +225,22 @@ def told_section(rows: list[Row], names: list[str]) -> str:
     if not lines:
         return ""
     verdict = (
-        "SOInter selects other pixels when it is told the opposite, so a repeated label proves less than it seems: "
-        "compare both numbers."
+        "SOInter selects other pixels when it is given the opposite label, so a repeated label proves less than it "
+        "seems: compare both numbers."
         if listens
-        else "SOInter selects the same pixels whatever it is told, so this control is void, and the two "
+        else "SOInter selects the same pixels whatever label it is given, so this control is void, and the two "
         "numbers are one: its own error."
     )
     ks = main_ks(next(row for row in rows if "told" in row))
     return sections(
-        "## Told the opposite",
+        "## Given the opposite label",
         prose(
             "SOInter is given the opposite of the model's label as the prediction to explain. The share of targets "
             "that get this wrong label on the selected pixels, on black, beside the share that get it when the right "
-            "label is given, which is its own error, and J on black. *Overlap*: of the best 30 pixels told one and the "
-            f"other. {verdict}"
+            "label is given, which is its own error, and J on black. *Overlap*: of the best 30 pixels given one and "
+            f"the other. {verdict}"
         ),
-        table(["told the opposite / own error / J", "overlap", *(f"K = {k}" for k in ks)], lines),
+        table(["given the opposite label / own error / J", "overlap", *(f"K = {k}" for k in ks)], lines),
     ).strip()
 
 

@@ -298,11 +298,11 @@ def weak_section(rows: list[Row]) -> str:
                 for method in methods(rows)
                 if (exact := by_seed(found.get((setting, method), []), "given", "exact", [name]))
             }
-            rivals = {method: value for method, value in values.items() if method != "SOInter"}
-            best = max(rivals, key=lambda method: rivals[method], default=None)
-            is_behind = best is not None and rivals[best] > values["SOInter"] + 0.005
+            baselines = {method: value for method, value in values.items() if method != "SOInter"}
+            best = max(baselines, key=lambda method: baselines[method], default=None)
+            is_behind = best is not None and baselines[best] > values["SOInter"] + 0.005
             if values["SOInter"] < WEAK or is_behind:
-                other = "" if best is None else f"{rivals[best]:.2f} ({best})"
+                other = "" if best is None else f"{baselines[best]:.2f} ({best})"
                 lines.append((str(setting), name, f"{values['SOInter']:.2f}", other))
     if not lines:
         return ""

@@ -11,7 +11,7 @@ Spent = dict[str, float]
 
 
 class Counted:
-    """Rows to outputs, counted; told to, it sleeps for every row it is asked about, as a slow model would."""
+    """Rows to outputs, counted; if wanted, it sleeps for every row, as a slow model would."""
 
     def __init__(self, answer: Callable[[Any], Any], seconds_per_row: float = 0.0) -> None:
         self.answer = answer  # called predict, it would be taken for a model's own and asked without being counted

@@ -16,7 +16,7 @@ from studies.speed.planted import Pairs, tags, words
 
 BATCH, N_REPEATS, BUDGET = 4096, 9, 5000
 BAR = 1.25
-"""Times the bare forward pass: what was asked for."""
+"""Times the bare forward pass: what is required."""
 
 
 def cases(smoke: bool) -> Iterator[Case]:

@@ -21,7 +21,7 @@ STATEMENTS = (TORCH, NEEDED, *OURS)
 """`import sointer` may put off what the last one cannot: loading the libraries that are needed."""
 N_REPEATS = 7
 BAR = 1.3
-"""Times `import torch`: what was asked for."""
+"""Times `import torch`: what is required."""
 
 
 def cases(smoke: bool) -> Iterator[Case]:

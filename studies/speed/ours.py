@@ -1,4 +1,4 @@
-"""Our own explainers: SOInter and L2X, which are trained once, and KernelSHAP and LIME done well."""
+"""Our own explainers: SOInter and L2X, which are trained once, and KernelSHAP and LIME, tuned."""
 
 from __future__ import annotations
 

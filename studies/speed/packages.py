@@ -32,7 +32,7 @@ class Package:
         """Whatever the package does before it sees a row to explain."""
 
     def explain(self, index: Sequence[int], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The k features of most weight for one output of each row; equal ones in an order drawn by lot."""
+        """The k features of most weight for one output of each row; equal ones in an order drawn at random."""
         found = np.array([self.weights(i, [int(target)])[0] for i, target in zip(index, targets, strict=True)])
         lot = np.random.default_rng(0).random(found.shape)
         return np.lexsort((lot, -np.abs(found)), axis=1)[:, : self.subject.k]
@@ -117,7 +117,7 @@ class LimePackage(Package):
             given = np.asarray(pictures).transpose(0, 3, 1, 2).astype(self.subject.rows.dtype)
             return self.said(lambda images: self.box(images).reshape(len(images), -1), given, outputs)
 
-        # lime shows its progress on standard error, whatever it is told.
+        # lime shows its progress on standard error, whatever its settings.
         with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
             return self.explainer.explain_instance(
                 picture,
@@ -130,7 +130,7 @@ class LimePackage(Package):
 
 
 class Captum(Package):
-    """An attribution of captum, through a function that asks the black box; absent is zero unless it is told."""
+    """An attribution of captum, through a function that asks the black box; absent is zero by default."""
 
     several = False
     attribution: str

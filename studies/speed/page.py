@@ -1,4 +1,4 @@
-"""The beginning of the page: what was asked for beside what was reached."""
+"""The beginning of the page: what was required beside what was reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from studies.speed.peers_page import by_black_box, ratio
 from studies.speed.scaling_page import D_BAR, along, growth
 
 FASTER = {"e1-20": 1000, "e1-200": 5000}
-"""Times faster than shap's KernelExplainer and lime: what was asked for."""
+"""Times faster than shap's KernelExplainer and lime: what was required."""
 GIGABYTES, N_STREAMED, TWO_WORKERS = 2.0, 1_000_000, 1.8
 Results = dict[str, list[Row]]
 Line = list[str]
@@ -23,7 +23,7 @@ def opening(found: Results) -> str:
         "What it costs to train SOInter and to explain with it, next to other packages on the same black boxes. "
         "Made by `make bench`; all numbers from `studies/results/speed`. Ratios are what counts: all that is compared "
         "ran on the same machine, one thing at a time.",
-        "## What was asked for, and what was reached\n\n" + table(["asked for", "reached", ""], judged(found)),
+        "## What was required, and what was reached\n\n" + table(["required", "reached", ""], judged(found)),
     )
 
 

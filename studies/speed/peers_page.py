@@ -122,7 +122,7 @@ def pays_off(ours: Row, other: Row, name: str) -> float:
     return 1.0 if saved == 0 and spent <= 0 else math.inf
 
 
-def rivals(results: Results) -> list[str]:
+def baselines(results: Results) -> list[str]:
     return [method for method in STYLES if method in results and method != "SOInter"]
 
 
@@ -147,7 +147,7 @@ def outputs_table(found: dict[str, Results]) -> str:
 
 def by_method(found: dict[str, Results], cell: Callable[[Results, str], str]) -> str:
     """A line for every method, a column for every black box."""
-    methods = [method for method in STYLES if any(method in rivals(results) for results in found.values())]
+    methods = [method for method in STYLES if any(method in baselines(results) for results in found.values())]
     body = [[method, *(cell(one, method) if method in one else "–" for one in found.values())] for method in methods]
     return table(["", *found], body)
 
@@ -158,7 +158,7 @@ def one_black_box(title: str, results: Results) -> list[str]:
     head = ["method", "training", "1 explanation", "100", f"{MANY:,}", f"all {n_outputs:,} outputs of a row"]
     head += ["queries: training", "each explanation", "all outputs", "SOInter pays off after: by time / by queries"]
     lines = [[*head, "peak memory, GB", "rows timed", *(["exactly the right features"] if knows else [])]]
-    lines += [line(results, method, knows) for method in ("SOInter", *rivals(results))]
+    lines += [line(results, method, knows) for method in ("SOInter", *baselines(results))]
     return [f"### {title}", table(lines[0], lines[1:]), limits(results)]
 
 
@@ -180,21 +180,21 @@ def line(results: Results, method: str, knows: bool) -> list[str]:
 def limits(results: Results) -> str:
     """The physical limits: the bare forward pass, and the bare black-box calls."""
     ours, alone = results["SOInter"], results.get(ALONE)
-    told = []
+    parts = []
     if "bare" in ours:
         bare, mine = ours["bare"]["seconds"], ours["each"]["seconds"]
-        told.append(
+        parts.append(
             f"An explanation takes SOInter {duration(mine)}, the interpreter's forward pass alone {duration(bare)}."
         )
     if alone is not None:
         single, batch = (alone["calls"][name]["seconds"] for name in ("single", "batch"))
         asking = ours["fit"]["queries"] * batch
-        told.append(
+        parts.append(
             f"The black box alone takes {duration(batch)} per row in batches of 1,024 ({duration(single)} for a row by "
             f"itself), so SOInter's queries in training cost at least {duration(asking)}; a process that only loads "
             f"and calls it takes {alone['peak_gigabytes']:.2f} GB."
         )
-    return " ".join(told)
+    return " ".join(parts)
 
 
 # --- figures -----------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def draw_totals(found: dict[str, Results], path: Path) -> None:
     drawing, axes = plt.subplots(n_lines, n_columns, figsize=size, layout="constrained", squeeze=False)
     n = np.logspace(0, 6, 61)
     for ax, (title, results) in zip(axes.flat, found.items(), strict=False):
-        for method in ("SOInter", *rivals(results)):
+        for method in ("SOInter", *baselines(results)):
             row, style = results[method], STYLES[method]
             seconds = row["fit"]["seconds"] + n * row["each"]["seconds"]
             ax.plot(n, seconds, label=method, markevery=(5, 20), markersize=5, **style)
@@ -232,7 +232,7 @@ def unit_ticks(ax: Any) -> None:
 
 
 def draw_ratios(found: dict[str, Results], path: Path) -> None:
-    methods = [method for method in STYLES if any(method in rivals(results) for results in found.values())][::-1]
+    methods = [method for method in STYLES if any(method in baselines(results) for results in found.values())][::-1]
     size = (11, 0.6 + 0.36 * len(methods))
     drawing, axes = plt.subplots(1, 2, figsize=size, layout="constrained", sharey=True)
     colours = ("#3c9fd6", "#0072b2", "#b8860b", "#009e73", "#d55e00")

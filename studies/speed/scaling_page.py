@@ -13,7 +13,7 @@ from studies.frame.markdown import count, duration, figure, number, sections, ta
 from studies.frame.study import Row
 
 D_BAR = 10
-"""Times the fit for one output that the fit for 1,000 may cost: what was asked for."""
+"""Times the fit for one output that the fit for 1,000 may cost: what is required."""
 NAMES = {
     "features": "features",
     "outputs": "outputs",
@@ -99,6 +99,6 @@ def table_of(axis: str, found: list[Row]) -> str:
         lines.append(
             [f"{row['size']:,}", *fit, duration(seconds), count(n_rows / seconds), *memory, f"{row['found']:.0%}"]
         )
-    told = [f"{work} {times(growth(found, work))} x (slope {number(slope(found, work))})" for work in works(axis)]
-    ends = f"From {found[0]['size']:,} to {found[-1]['size']:,} {NAMES[axis]}: {', '.join(told)}."
+    growths = [f"{work} {times(growth(found, work))} x (slope {number(slope(found, work))})" for work in works(axis)]
+    ends = f"From {found[0]['size']:,} to {found[-1]['size']:,} {NAMES[axis]}: {', '.join(growths)}."
     return f"### {NAMES[axis].capitalize()}\n\n{table(lines[0], lines[1:])}\n\n{ends}"

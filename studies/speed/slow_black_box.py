@@ -17,7 +17,7 @@ from studies.speed.scaling import warm_up
 
 SLOW = 0.010
 BAR = 0.90
-"""Share of the wall time of fit inside the black box: what was asked for."""
+"""Share of the wall time of fit inside the black box: what is required."""
 
 
 def cases(smoke: bool) -> Iterator[Case]:

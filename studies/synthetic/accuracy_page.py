@@ -1,4 +1,4 @@
-"""The page of the study of accuracy: one panel per output, tables, and where a rival is ahead."""
+"""The page of the study of accuracy: one panel per output, tables, and where a baseline is ahead."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def mean_over_outputs(found: Measured, problem: str, box: str, method: str) -> d
 
 
 def asked(rows: list[Row]) -> str:
-    """What the rivals are, and what they ask, from the results."""
+    """What the baselines are, and what they query, from the results."""
     counts = [row["explain_queries"] / row["n_test"] for row in rows if row["method"] == "KernelShap, as packaged"]
     packaged = f" {min(counts):,.0f} to {max(counts):,.0f} questions for every row," if counts else ""
     return (
@@ -170,8 +170,8 @@ def ahead(found: Measured) -> str:
                 f"{np.mean(values):.3f}"
             )
     said = (
-        f"In {n_compared - len(behind)} of {n_compared} comparisons (output, size, black box, rival; on the seeds that "
-        "both have) SOInter's mean"
+        f"In {n_compared - len(behind)} of {n_compared} comparisons (output, size, black box, baseline; on the seeds "
+        "that both have) SOInter's mean"
     )
     alone = [np.mean(list(values.values())) for key, values in found.items() if key[3] == "SOInter-1"]
     if alone:
@@ -181,8 +181,10 @@ def ahead(found: Measured) -> str:
             f"[Mediated effects](mediated.md) cannot.\n\n{said}"
         )
     if not behind:
-        return f"{said} exact match is at or above the rival's."
-    return f"{said} exact match is at or above the rival's; it is below in:\n\n" + "\n".join(f"- {b}" for b in behind)
+        return f"{said} exact match is at or above the baseline's."
+    return f"{said} exact match is at or above the baseline's; it is below in:\n\n" + "\n".join(
+        f"- {b}" for b in behind
+    )
 
 
 def default_table(rows: list[Row]) -> str:

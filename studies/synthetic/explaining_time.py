@@ -21,7 +21,7 @@ N_EXPLAINED = 10_000
 N_TIMED = {"KernelShap, as packaged": 5, "Lime, as packaged": 20, "KernelShap": 40, "Lime": 40, "ShapleySampling": 40}
 """Rows on which methods that ask about every row are timed; 10,000 would take them hours."""
 TIMED = tuple(method for method in METHODS if method != "Random")
-RIVALS = ("KernelShap, as packaged", "KernelShap", "Lime, as packaged", "Lime")
+BASELINES = ("KernelShap, as packaged", "KernelShap", "Lime, as packaged", "Lime")
 
 
 def cases(smoke: bool) -> Iterator[Case]:
@@ -80,13 +80,13 @@ def page(rows: list[Row], images: Path) -> str:
             "",
             "Left: 10,000 explanations, training not counted (paper, appendix E). Middle: the training of the methods",
             "that have one. Right: the number of explained rows from which on SOInter, training included, has cost",
-            "less time than a rival.",
+            "less time than a baseline.",
             "",
             speed_table(rows),
             "",
             "## When has training paid off?",
             "",
-            "Rows to explain before SOInter, training included, has cost less than the rival: in seconds on a black",
+            "Rows to explain before SOInter, training included, has cost less than the baseline: in seconds on a black",
             "box that costs nothing, and in questions to the black box, which count when it is slow or paid for.",
             "",
             pay_off_table(rows),
@@ -108,12 +108,12 @@ def sizes(rows: list[Row]) -> list[int]:
     return sorted({row["n_features"] for row in rows})
 
 
-def pays_off(rows: list[Row], n: int, rival: str) -> float:
+def pays_off(rows: list[Row], n: int, baseline: str) -> float:
     """Rows after which SOInter has cost less time: the median over runs, each compared within itself."""
     found = []
     for row in rows:
-        if row["n_features"] == n and rival in row["timed"] and "SOInter" in row["timed"]:
-            ours, other = row["timed"]["SOInter"], row["timed"][rival]
+        if row["n_features"] == n and baseline in row["timed"] and "SOInter" in row["timed"]:
+            ours, other = row["timed"]["SOInter"], row["timed"][baseline]
             saved = other["seconds_per_row"] - ours["seconds_per_row"]
             found.append(np.ceil((ours["fit_seconds"] - other["fit_seconds"]) / saved) if saved > 0 else np.inf)
     return float(np.median(found)) if found else np.nan
@@ -129,7 +129,7 @@ def draw(rows: list[Row], path: Path) -> None:
         explain.plot(at, seconds, label=method, markersize=5, **style)
         if method not in ROW_BY_ROW:
             fit.plot(at, [np.median(values(rows, n, method, "fit_seconds")) for n in at], markersize=5, **style)
-        if method in RIVALS:
+        if method in BASELINES:
             pay.plot(at, [pays_off(rows, n, method) for n in at], markersize=5, **style)
     explain.set_ylabel("seconds for 10,000 explanations")
     fit.set_ylabel("seconds of training")
@@ -164,13 +164,13 @@ def speed_table(rows: list[Row]) -> str:
 
 def pay_off_table(rows: list[Row]) -> str:
     lines = [
-        "| features | training, s | " + " | ".join(f"{m}: by time / by questions" for m in RIVALS) + " |",
-        "|---" * (len(RIVALS) + 2) + "|",
+        "| features | training, s | " + " | ".join(f"{m}: by time / by questions" for m in BASELINES) + " |",
+        "|---" * (len(BASELINES) + 2) + "|",
     ]
     for n in sizes(rows):
         asked = values(rows, n, "SOInter", "fit_queries")
         parts = []
-        for method in RIVALS:
+        for method in BASELINES:
             each = values(rows, n, method, "queries_per_row")
             by_time = pays_off(rows, n, method)
             parts.append(f"{by_time:,.0f} / {np.ceil(np.median(asked) / np.median(each)):,.0f}" if each else "-")

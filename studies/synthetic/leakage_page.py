@@ -52,7 +52,7 @@ def page(rows: Rows, images: Path) -> str:
             "![Accuracy of one who knows the explainer's habits, against that of the evaluator]"
             "(../images/leakage-evaluator.png)",
             "",
-            "*On the diagonal all that can be told is in the selected values; in the shaded region, more than"
+            "*On the diagonal all that can be learned is in the selected values; in the shaded region, more than"
             f" {TOLERANCE:.2f}",
             "above it, answers are smuggled. To the right is good. Means over seeds.*",
             "",

@@ -22,7 +22,7 @@ from studies.synthetic.mediated_figures import (
 
 SUMMED = "ShapleySampling, summed"
 PACKAGED = "KernelShap, as packaged"
-RIVALS = tuple(name for name in STYLES if name != "SOInter")
+BASELINES = tuple(name for name in STYLES if name != "SOInter")
 FOUND, CLEARLY_WORSE = 0.99, 0.005
 Setting = tuple[str, int]
 README: Setting = ("outputs", 5)
@@ -65,7 +65,7 @@ the target. Choosing at random is right in {chance(rows)} rows. Bands are 95 % i
 and then explain any number of rows, here 200, without asking again. ShapleySampling, KernelShap and Lime ask about
 every row they explain, here 100, so a budget is divided by 100; 10 queries for a row are the least they run with, so
 they have no point at 500, and {PER_ROW_BUDGET:,} are their usual 1,000 for each row. The 1,000 whole rows that they
-ask to learn what the outputs look like are not charged to them. KernelShap and Lime are "done well": they remove
+ask to learn what the outputs look like are not charged to them. KernelShap and Lime are tuned: they remove
 features as SOInter does, by another row's values. Features are shuffled in every run; nothing was tuned on these
 seeds."""
 
@@ -75,13 +75,13 @@ def headline(rows: list[Row]) -> str:
     enough = first_budget(means.get("SOInter", {}))
     if enough is None:
         return "No budget run so far was enough for SOInter on the first problem."
-    others = {name: means[name][enough] for name in RIVALS if enough in means.get(name, {})}
+    others = {name: means[name][enough] for name in BASELINES if enough in means.get(name, {})}
     own = means["SOInter"][enough]
     said = f"**{enough:,} queries in all are enough for SOInter to be exactly right in {own:.0%} of the rows.**"
     if others:
         best = max(others, key=lambda name: others[name])
         said += f" With as many, the best other method ({best}) is right in {others[best]:.0%}."
-    needed = [f"{name} {number(first_budget(means.get(name, {})))}" for name in RIVALS if means.get(name)]
+    needed = [f"{name} {number(first_budget(means.get(name, {})))}" for name in BASELINES if means.get(name)]
     return said + f" Queries needed for {FOUND:.0%}: " + ", ".join(needed) + "." + packaged(rows)
 
 
@@ -134,7 +134,7 @@ def behind(rows: list[Row]) -> Iterator[str]:
     for problem, size in settings(rows):
         means = mean_table(rows, (problem, size))
         for budget, own in means.get("SOInter", {}).items():
-            for name in RIVALS:
+            for name in BASELINES:
                 other = means.get(name, {}).get(budget, 0.0)
                 if other > own + CLEARLY_WORSE:
                     yield f"- {title(problem, size)}, {budget:,} queries: {name} {other:.0%}, SOInter {own:.0%}"
@@ -184,15 +184,15 @@ def one_list_section(rows: list[Row]) -> str:
     if not own:
         return ""
     matches = {b: np.mean([r["exact_match"] for r in own if r["budget"] == b]) for b in {r["budget"] for r in own}}
-    told = [b for b in sorted(matches) if all(matches[smaller] < FOUND for smaller in matches if smaller < b)]
-    said = ", ".join(f"{matches[budget]:.0%} of cases with {budget:,}" for budget in told)
+    few = [b for b in sorted(matches) if all(matches[smaller] < FOUND for smaller in matches if smaller < b)]
+    said = ", ".join(f"{matches[budget]:.0%} of cases with {budget:,}" for budget in few)
     return f"""## If one list will do for all rows
 
 In all these problems the same features matter in every row. Whoever knows that, and wants only that one list, needs
 no explainer that learns: walk through some rows once each, putting back one feature after the other
 (ShapleySampling with one walk), sum over the rows what each feature changes, and take the largest k. Averaged over all
 settings above, that list is exactly right in {said} queries in all{ahead(rows)}. The methods of the
-figures are asked for more: an explanation of each row, without being told that all rows are alike."""
+figures are asked for more: an explanation of each row, without knowing that all rows are alike."""
 
 
 def ahead(rows: list[Row]) -> str:

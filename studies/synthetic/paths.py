@@ -78,7 +78,7 @@ def run(problem: str, n_features: int, n_queries: int, seed: int, n_epochs: int)
 
 
 def _copies_as_one(through: NDArray[np.float64], paths: Paths) -> NDArray[np.float64]:
-    """Outputs that cannot be told apart are credited with what any of them carries."""
+    """Outputs that cannot be distinguished are credited with what any of them carries."""
     result = through.copy()
     for group in paths.indistinguishable:
         members = [

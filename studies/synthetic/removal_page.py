@@ -88,8 +88,8 @@ def found(fits: list[Row], made: list[Row]) -> list[str]:
         lines.append(f"- On the {len(common)} situations in which all removals were fitted: exact match {means}.")
     for removal, by_cell in of_all.items():
         worst = min(by_cell, key=lambda cell: by_cell[cell])
-        told = sorted(cell_means(made, removal, "told_apart").values())
-        apart = dict.fromkeys(f"{value:.0%}" for value in (*told[:1], *told[-1:]))
+        shares = sorted(cell_means(made, removal, "told_apart").values())
+        apart = dict.fromkeys(f"{value:.0%}" for value in (*shares[:1], *shares[-1:]))
         lines.append(
             f"- **{removal}**: exact match {np.mean(list(by_cell.values())):.2f}, mean of {len(by_cell)} situations; "
             f"worst {by_cell[worst]:.2f} ({label(worst)}). A classifier tells its rows from real ones "
@@ -100,17 +100,17 @@ def found(fits: list[Row], made: list[Row]) -> list[str]:
 
 def cross_checks(fits: list[Row]) -> list[str]:
     """Explanations that look faithful under their own removal and are not under another."""
-    told = []
+    parts = []
     for removal in present(fits):
         own = cell_means(fits, removal, f"fidelity {removal}")
         others = {r: cell_means(fits, removal, f"fidelity {r}") for r in REMOVALS if r != removal}
         loss, cell, other = max((own[cell] - there[cell], cell, r) for r, there in others.items() for cell in there)
         if loss >= 0.05:
-            told.append(
+            parts.append(
                 f"fitted with {removal}, {own[cell]:.2f} under {removal} but {own[cell] - loss:.2f} under {other} "
                 f"({label(cell)})"
             )
-    return [f"- **Fidelity under one removal alone can deceive**: {'; '.join(told)}."] if told else []
+    return [f"- **Fidelity under one removal alone can deceive**: {'; '.join(parts)}."] if parts else []
 
 
 def credit(fits: list[Row], made: list[Row]) -> list[str]:
@@ -174,10 +174,10 @@ def costs(rows: list[Row]) -> str:
     if "marginal" not in present(timed):
         return "Not measured."
     seconds = {r: np.median([row["fit_cpu_seconds"] for row in timed if row["removal"] == r]) for r in present(timed)}
-    told = ", ".join(f"{removal} {value / seconds['marginal']:.2f}" for removal, value in seconds.items())
+    parts = ", ".join(f"{removal} {value / seconds['marginal']:.2f}" for removal, value in seconds.items())
     return (
         "Median time of a fit on one core, as a multiple of the one with marginal draws "
-        f"({seconds['marginal']:.0f} s): {told}. All ask the model about at most "
+        f"({seconds['marginal']:.0f} s): {parts}. All ask the model about at most "
         f"{max(row['n_queries'] for row in rows):,} rows, and explaining costs the same."
     )
 

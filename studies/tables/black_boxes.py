@@ -61,7 +61,7 @@ class Model:
     """What the forest itself calls important, one number per feature."""
     kind: str = "probability"
     """Of its outputs: "probability", "binary" or "continuous". Extra trees are certain about every training row, so
-    that it cannot be told from the first predictions."""
+    that it cannot be seen from the first predictions."""
 
     def __call__(self, X: FloatArray) -> NDArray[Any]:
         return self.predict(np.asarray(X, dtype=np.float64))

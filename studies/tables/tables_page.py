@@ -127,7 +127,7 @@ class Outcome(NamedTuple):
 
     subject: Subject
     k: int
-    rival: str
+    baseline: str
     measure: str
     ours: float
     theirs: float
@@ -135,19 +135,19 @@ class Outcome(NamedTuple):
 
     @property
     def least(self) -> float:
-        return self.theirs + BARS[self.rival][self.measure]
+        return self.theirs + BARS[self.baseline][self.measure]
 
     @property
     def is_reached(self) -> bool:
         return round(self.ours - self.least, 4) >= 0
 
     def line(self) -> tuple[str, ...]:
-        slack = BARS[self.rival][self.measure]
+        slack = BARS[self.baseline][self.measure]
         allowed = f" - {-slack:.2f}" if slack else ""
         return (
             f"{', '.join(self.subject)}, k = {self.k}",
             self.measure,
-            BAR_NAMES[self.rival],
+            BAR_NAMES[self.baseline],
             f"{self.least:.3f} ({self.theirs:.3f}{allowed})",
             f"{self.ours:.3f}",
             str(self.n_seeds),
@@ -159,8 +159,8 @@ def outcomes(found: dict[tuple[Subject, str], list[Row]]) -> list[Outcome]:
     """One per bar that can be judged, over the seeds that both methods have."""
     judged = []
     for subject in BAR_MODELS:
-        for rival, measures in BARS.items():
-            ours, theirs = found.get((subject, "SOInter"), []), found.get((subject, rival), [])
+        for baseline, measures in BARS.items():
+            ours, theirs = found.get((subject, "SOInter"), []), found.get((subject, baseline), [])
             common = {row["seed"] for row in ours} & {row["seed"] for row in theirs}
             if not common:
                 continue
@@ -170,7 +170,7 @@ def outcomes(found: dict[tuple[Subject, str], list[Row]]) -> list[Outcome]:
                 values = [
                     mean([row for row in rows if row["seed"] in common], measure, place) for rows in (ours, theirs)
                 ]
-                judged.append(Outcome(subject, k, rival, measure, *values, len(common)))
+                judged.append(Outcome(subject, k, baseline, measure, *values, len(common)))
     return judged
 
 

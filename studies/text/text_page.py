@@ -62,9 +62,9 @@ that occur, remove them as we do, and use the sign of the prediction; Lime witho
 defaults. L2X is trained for k = 30 and judged at its best k words. All methods may choose only words that occur.
 
 **What was seen before.** SOInter's recipe for words was chosen while looking at other documents of Bibtex, of both
-splits, with this deep value network and an earlier one; the rivals' settings were chosen on Bibtex with another model.
-On Bibtex with the deep value network both are therefore flattered. On Enron one variant was tried and dropped. SPEN,
-the chain and wikimovies played no part."""
+splits, with this deep value network and an earlier one; the baselines' settings were chosen on Bibtex with another
+model. On Bibtex with the deep value network both are therefore flattered. On Enron one variant was tried and dropped.
+SPEN, the chain and wikimovies played no part."""
 
 
 def faithfulness(rows: list[Row]) -> Iterator[str]:
