@@ -27,8 +27,8 @@ from studies.horses.methods import (
     fit,
     joined_scores,
 )
-from studies.horses.pairs import Pairs, draw_pairs, pack
-from studies.horses.segmenters import choose, kept
+from studies.horses.pairs import Pairs, draw_pairs
+from studies.horses.segmenters import as_plain_values, choose, kept
 
 SEEDS = (301, 302, 303)
 """Seeds that took no part in development."""
@@ -148,17 +148,8 @@ def examples(explainer: Any, model: Segmenter) -> list[dict[str, Any]]:
     pairs = choose(masks)
     (explanation,) = explanations(explainer, model.test_images[pairs.image], pairs.pixel)
     best = top_k(explanation.scores, min(N_EXAMPLE_UNITS, explanation.scores.shape[1]), 0)
-    return [
-        {
-            "image": int(image),
-            "target": pixel.tolist(),
-            "size": model.size,
-            "label": int(masks[(image, *pixel)]),
-            "mask": pack(masks[image] > 0),
-            "selected": pack(np.isin(units, chosen)),
-        }
-        for image, pixel, units, chosen in zip(pairs.image, pairs.pixel, units_of(explanation), best, strict=True)
-    ]
+    selected = [np.isin(units, chosen) for units, chosen in zip(units_of(explanation), best, strict=True)]
+    return as_plain_values(pairs, masks, np.array(selected))
 
 
 STUDY = Study("large", cases, run, page)

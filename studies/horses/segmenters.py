@@ -218,11 +218,16 @@ def examples(explainer: Any, model: Segmenter, masks: NDArray[Any], k: int = K_E
     scores = score(explainer, model.test_images[pairs.image], pairs.pixel).reshape(len(pairs.image), -1)
     selected = np.zeros(scores.shape, dtype=bool)
     np.put_along_axis(selected, top_k(scores, k, 0), True, axis=1)
+    return as_plain_values(pairs, masks, selected)
+
+
+def as_plain_values(pairs: Pairs, masks: NDArray[Any], selected: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """Pairs, the model's masks and what was selected, as results keep them."""
     return [
         {
             "image": int(image),
             "target": pixel.tolist(),
-            "size": model.size,
+            "size": masks.shape[-1],
             "label": int(masks[(image, *pixel)]),
             "mask": pack(masks[image] > 0),
             "selected": pack(chosen),
