@@ -102,4 +102,4 @@ reproduce-text-detector: $(INSTALLED) ## run the study of a text detector on dra
 
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist out docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src studies tests -name __pycache__ -type d -prune -exec rm -rf {} +
