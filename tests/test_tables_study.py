@@ -237,7 +237,7 @@ def test_bars_are_judged_at_their_k_over_common_seeds_and_what_was_missed_comes_
         row_of("ShapleySampling", 101, 0.80, 0.47),
     ]
     found = page.by_subject_and_method(rows)
-    judged = {(one.rival, one.measure): one for one in page.outcomes(found)}
+    judged = {(one.baseline, one.measure): one for one in page.outcomes(found)}
     assert {key: one.is_reached for key, one in judged.items()} == {
         ("ShapleySampling", "keep"): True,
         ("ShapleySampling", "delete"): False,
