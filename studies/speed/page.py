@@ -34,7 +34,7 @@ def closing(found: Results) -> str:
 
 
 HOW = """every measurement in a process of its own, whose peak memory is that of the whole process, its libraries
-included. Methods that ask the black box about every row were timed on up to 100 rows, or for 8 seconds, and scaled to
+included. Methods that query the black box about every row were timed on up to 100 rows, or for 8 seconds, and scaled to
 100 and 10,000; SOInter and L2X made all of these. *All outputs* is scaled up from 16 where a method explains several
 outputs in one go, and from one where it does not. Nobody waited for *10 ms per row*: it is each method's own time on
 E1 plus 10 ms for every query, which for SOInter counts nothing as overlapped. The horses, costs against sizes, the slow
@@ -58,33 +58,33 @@ is compared across the two.
 def judged(found: Results) -> Iterator[Line]:
     """Lines of the table: what, how much, and whether that is enough."""
     for row in found.get("explain", []):
-        asked = f"explain, {explain.name_of(row)}: at most {explain.BAR} x the bare forward pass"
-        yield [asked, f"{row['ratio']:.2f} x", mark(row["ratio"] <= explain.BAR)]
+        required = f"explain, {explain.name_of(row)}: at most {explain.BAR} x the bare forward pass"
+        yield [required, f"{row['ratio']:.2f} x", mark(row["ratio"] <= explain.BAR)]
     yield from judged_peers(found.get("peers", []))
     for row in found.get("slow_black_box", []):
         if row["seconds_per_row"]:
-            asked = f"a black box of 10 ms per row: at least {slow_black_box.BAR:.0%} of the fit is spent inside it"
-            yield [asked, f"{row['share']:.1%}", mark(row["share"] >= slow_black_box.BAR)]
+            required = f"a black box of 10 ms per row: at least {slow_black_box.BAR:.0%} of the fit is spent inside it"
+            yield [required, f"{row['share']:.1%}", mark(row["share"] >= slow_black_box.BAR)]
     outputs = along(found.get("scaling", []), "outputs")
     if len(outputs) > 1:
         few, many = outputs[0]["size"], outputs[-1]["size"]
-        asked = f"from {few:,} to {many:,} outputs: the fit costs at most {D_BAR} x as much"
-        yield [asked, f"{growth(outputs):.1f} x", mark(growth(outputs) <= D_BAR)]
+        required = f"from {few:,} to {many:,} outputs: the fit costs at most {D_BAR} x as much"
+        yield [required, f"{growth(outputs):.1f} x", mark(growth(outputs) <= D_BAR)]
     for row in found.get("streaming", []):
         gigabytes = row["peak_bytes"] / 1e9
-        asked = f"{row['rows']:,} x 1,000 sparse rows explained from Parquet: at most {GIGABYTES:g} GB"
+        required = f"{row['rows']:,} x 1,000 sparse rows explained from Parquet: at most {GIGABYTES:g} GB"
         reached = f"{gigabytes:.2f} GB, {row['rows_per_second']:,} rows per second"
         enough = row["rows"] >= N_STREAMED
-        yield [asked, reached, mark(gigabytes <= GIGABYTES) if enough else f"fewer than {N_STREAMED:,} rows"]
+        yield [required, reached, mark(gigabytes <= GIGABYTES) if enough else f"fewer than {N_STREAMED:,} rows"]
     for row in found.get("fan_out", []):
         faster = row["two_workers_over_one"]
-        asked = f"two dask workers, a black box of 10 ms per row: at least {TWO_WORKERS} x as fast as one"
-        yield [asked, f"{faster:.2f} x", mark(faster >= TWO_WORKERS)]
+        required = f"two dask workers, a black box of 10 ms per row: at least {TWO_WORKERS} x as fast as one"
+        yield [required, f"{faster:.2f} x", mark(faster >= TWO_WORKERS)]
     for row in found.get("imports", [])[-1:]:
         for statement in imports.OURS:
             ratio_here = row["ratios"][statement]
-            asked = f"`{statement}`: at most {imports.BAR} x `{imports.TORCH}`"
-            yield [asked, f"{ratio_here:.2f} x", mark(ratio_here <= imports.BAR)]
+            required = f"`{statement}`: at most {imports.BAR} x `{imports.TORCH}`"
+            yield [required, f"{ratio_here:.2f} x", mark(ratio_here <= imports.BAR)]
 
 
 def judged_peers(rows: list[Row]) -> Iterator[Line]:
@@ -95,8 +95,8 @@ def judged_peers(rows: list[Row]) -> Iterator[Line]:
             own = results.get(titles.get(black_box, ""), {})
             if {"SOInter", method} <= set(own):
                 reached, with_fit = ratio(own, method), ratio(own, method, with_fit=True)
-                asked = f"10,000 explanations, {titles[black_box]}: at least {bar:,} x as fast as {method}"
-                yield [asked, f"{times(reached)} x ({times(with_fit)} x with training)", mark(reached >= bar)]
+                required = f"10,000 explanations, {titles[black_box]}: at least {bar:,} x as fast as {method}"
+                yield [required, f"{times(reached)} x ({times(with_fit)} x with training)", mark(reached >= bar)]
 
 
 def mark(reached: bool) -> str:

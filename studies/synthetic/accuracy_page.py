@@ -43,7 +43,7 @@ def page(rows: list[Row], images: Path) -> str:
             "",
             ahead(exact),
             "",
-            asked(rows),
+            queried(rows),
             "",
             "## SOInter, default preset, all outputs",
             "",
@@ -143,14 +143,15 @@ def mean_over_outputs(found: Measured, problem: str, box: str, method: str) -> d
     return {n: [float(np.mean([of[seed] for of in outputs])) for seed in outputs[0]] for n, outputs in by_size.items()}
 
 
-def asked(rows: list[Row]) -> str:
+def queried(rows: list[Row]) -> str:
     """What the baselines are, and what they query, from the results."""
     counts = [row["explain_queries"] / row["n_test"] for row in rows if row["method"] == "KernelShap, as packaged"]
     packaged = f" {min(counts):,.0f} to {max(counts):,.0f} questions for every row," if counts else ""
     return (
         f"*As packaged*: lime and shap with their defaults (shap: 100 background rows,{packaged} 30 rows explained). "
-        "*KernelShap*, *Lime* and *ShapleySampling* without that remark ask at most 1,000 questions per row and remove "
-        "features as SOInter does. L2X learns from as many answers as SOInter. SOInter asks nothing when it explains."
+        "*KernelShap*, *Lime* and *ShapleySampling* without that remark send at most 1,000 queries per row and "
+        "remove features as SOInter does. L2X learns from as many outputs as SOInter. SOInter queries nothing when it "
+        "explains."
     )
 
 

@@ -62,7 +62,7 @@ nothing to do with it.
 the target. Choosing at random is right in {chance(rows)} rows. Bands are 95 % intervals over seeds.
 
 **Cost.** Rows sent to the model in all. SOInter, SOInter-1 (the same, but each output on its own) and L2X learn once
-and then explain any number of rows, here 200, without asking again. ShapleySampling, KernelShap and Lime ask about
+and then explain any number of rows, here 200, without querying again. ShapleySampling, KernelShap and Lime query
 every row they explain, here 100, so a budget is divided by 100; 10 queries for a row are the least they run with, so
 they have no point at 500, and {PER_ROW_BUDGET:,} are their usual 1,000 for each row. The 1,000 whole rows that they
 ask to learn what the outputs look like are not charged to them. KernelShap and Lime are tuned: they remove
@@ -89,10 +89,10 @@ def packaged(rows: list[Row]) -> str:
     own = [row for row in rows if row["method"] == PACKAGED]
     if not own:
         return ""
-    match, asked = np.mean([r["exact_match"] for r in own]), np.mean([r["n_queries"] for r in own])
+    match, n_queries = np.mean([r["exact_match"] for r in own]), np.mean([r["n_queries"] for r in own])
     return (
         f" KernelShap as its package runs it, with 100 background rows, is right in {match:.0%} of 100 rows, for "
-        f"{asked:,.0f} queries ({len(own)} seed{'s' if len(own) > 1 else ''})."
+        f"{n_queries:,.0f} queries ({len(own)} seed{'s' if len(own) > 1 else ''})."
     )
 
 
@@ -192,7 +192,7 @@ In all these problems the same features matter in every row. Whoever knows that,
 no explainer that learns: walk through some rows once each, putting back one feature after the other
 (ShapleySampling with one walk), sum over the rows what each feature changes, and take the largest k. Averaged over all
 settings above, that list is exactly right in {said} queries in all{ahead(rows)}. The methods of the
-figures are asked for more: an explanation of each row, without knowing that all rows are alike."""
+figures must do more: an explanation of each row, without knowing that all rows are alike."""
 
 
 def ahead(rows: list[Row]) -> str:

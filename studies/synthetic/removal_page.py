@@ -162,7 +162,7 @@ def unused(own: list[Row]) -> str:
 
 
 def fidelities(rows: list[Row]) -> str:
-    lines = [["fitted under", *(f"asked: {removal}" for removal in REMOVALS)], ["---"] * (len(REMOVALS) + 1)]
+    lines = [["fitted under", *(f"judged: {removal}" for removal in REMOVALS)], ["---"] * (len(REMOVALS) + 1)]
     for removal in present(rows):
         by_other = [list(cell_means(rows, removal, f"fidelity {other}").values()) for other in REMOVALS]
         lines.append([removal, *(f"{np.mean(values):.3f} (worst {min(values):.2f})" for values in by_other)])
@@ -177,7 +177,7 @@ def costs(rows: list[Row]) -> str:
     parts = ", ".join(f"{removal} {value / seconds['marginal']:.2f}" for removal, value in seconds.items())
     return (
         "Median time of a fit on one core, as a multiple of the one with marginal draws "
-        f"({seconds['marginal']:.0f} s): {parts}. All ask the model about at most "
+        f"({seconds['marginal']:.0f} s): {parts}. All query the model about at most "
         f"{max(row['n_queries'] for row in rows):,} rows, and explaining costs the same."
     )
 

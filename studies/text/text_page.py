@@ -51,11 +51,11 @@ def introduction() -> str:
 Made by `make reproduce-text` from `studies/results/text`; one seed. A model tags documents (159 tags in
 Bibtex, 53 in Enron, 28 in wikimovies, which stands in for IMDB and is not IMDB). For every tag of every document an
 explainer picks the k words that decided it, also why a tag was *not* given; all other words are removed and the model
-is asked again. **Relative F1** compares what it says then with what it said about the whole document. *Macro* averages
-over tags, so that a tag given to a single document counts as much as one given to a hundred; *example* averages over
-documents.
+is queried again. **Relative F1** compares what it predicts then with what it predicts for the whole document. *Macro*
+averages over tags, so that a tag given to a single document counts as much as one given to a hundred; *example*
+averages over documents.
 
-Rows asked are those sent to the model: in fit, and per explained document. Every method but Random and L2X also uses
+Queries are the rows sent to the model: in fit, and per explained document. Every method but Random and L2X also uses
 the model's answer on the document itself, which is what is explained and is not counted; where it is "not given",
 SOInter goes by what its energy expects the model to say. "Tuned" means that Lime and KernelShap vary only words
 that occur, remove them as we do, and use the sign of the prediction; Lime without that is the package with its
@@ -130,7 +130,7 @@ def budgets(rows: list[Row]) -> str:
     lines = [
         "## When does training once pay?",
         "",
-        "![Relative F1 against all rows asked](../images/text-queries.png)",
+        "![Relative F1 against all queries](../images/text-queries.png)",
         "",
         "Bibtex, deep value network, test split, relative F1 (macro), 60 documents. Explaining ten documents, Lime",
         "tuned is the better buy; from about a hundred on, SOInter is more faithful for the same number of rows,",
@@ -163,8 +163,8 @@ def refinement(rows: list[Row]) -> str:
     lines = [
         "## What a few queries per explanation buy",
         "",
-        "`explain(refine=q)` asks the model to confirm each selection and tries others where it does not. Relative F1,",
-        "macro, test split, 60 documents; queries are those spent per explanation (a document and a tag) on average.",
+        "`explain(refine=q)` queries the model to confirm each selection and tries others where it does not. Relative",
+        "F1, macro, test split, 60 documents; queries are those per explanation (a document and a tag) on average.",
         "",
         "| data, model | k | no queries | up to 4 | up to 16 |",
         "|---|---|---|---|---|",
@@ -207,7 +207,7 @@ def words(rows: list[Row]) -> str:
 
 
 def draw_queries(rows: list[Row], path: Path) -> None:
-    """Relative F1 against all rows asked, for several numbers of documents: one curve per method."""
+    """Relative F1 against all queries, for several numbers of documents: one curve per method."""
     own = [
         r
         for r in rows
@@ -235,7 +235,7 @@ def draw_queries(rows: list[Row], path: Path) -> None:
                 axis.plot(*zip(*points, strict=True), "o-", color=colour, label=family, markersize=4)
         axis.set_xscale("log")
         axis.set_title(f"{n:,} documents explained", fontsize=10)
-        axis.set_xlabel("rows asked in all")
+        axis.set_xlabel("queries in all")
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("relative F1, k = 10")

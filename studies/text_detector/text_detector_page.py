@@ -48,7 +48,7 @@ def page(rows: list[Row], images: Path) -> str:
 OPENING = """# Why is this pixel text?
 
 A text detector that others trained and published gives every pixel the probability that it is text. It is shown images
-with two or three drawn words, whose strokes are known to the pixel, and SOInter is asked why a pixel inside a word is
+with two or three drawn words, whose strokes are known to the pixel, and SOInter explains why a pixel inside a word is
 called text. Are the pixels that it selects those of *this* word? Made by `make reproduce-text-detector`, all numbers
 from `studies/results/text_detector`."""
 FIGURE = """![Images, probabilities of text, and the pixels that each method selects](../images/text-detector.png)
