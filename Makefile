@@ -51,12 +51,10 @@ docs: $(INSTALLED) ## build the site in docs/_build/html (warnings are errors), 
 	@echo "open docs/_build/html/index.html"
 
 bench: $(INSTALLED) ## measure speed, queries and memory against other packages (an hour), and write the page
-	test -f docs/results/fan-out.json || $(PY) benchmarks/fan_out.py
-	test -f docs/results/streaming.json || OMP_NUM_THREADS=1 $(PY) benchmarks/streaming.py
-	OMP_NUM_THREADS=1 $(PY) benchmarks/run.py
+	$(PY) -m studies run speed
 
 faults: $(INSTALLED) ## kill fits, damage files and the like on purpose, and count what became of it (half an hour)
-	OMP_NUM_THREADS=1 $(PY) faults/run.py
+	$(PY) -m studies run faults
 
 # Tests of the core that need neither a browser nor what only developers install.
 CORE_TESTS := $(addprefix tests/,contract/test_sointer.py contract/test_bad_input.py data/test_inputs.py data/test_outputs.py \
@@ -87,23 +85,23 @@ audit: $(INSTALLED) ## check licences, the built packages, network access; and k
 	@if $(PY) -m pip_audit --version >/dev/null 2>&1; then $(PY) -m pip_audit; else echo "pip-audit is not installed: known weaknesses were not looked up"; fi
 
 reproduce-synthetic: $(INSTALLED) ## run every study on synthetic data (hours) and write its figures and pages
-	$(PY) experiments/synthetic/run.py
+	$(PY) -m studies run synthetic
 
 reproduce-text: $(INSTALLED) ## run the text study (hours; trained models are kept) and write its results
-	$(PY) experiments/text/run.py
+	$(PY) -m studies run text
 
 reproduce-horses: $(INSTALLED) ## run the study of segmented horses (90 minutes; trained models are kept) and write its page
-	$(PY) experiments/horses/run.py
+	$(PY) -m studies run horses
 
 reproduce-instancewise: $(INSTALLED) ## run the study of features that differ by sample (two hours) and write its page
-	$(PY) experiments/instancewise/run.py
+	$(PY) -m studies run instancewise
 
 reproduce-tables: $(INSTALLED) ## run the studies of real tables and of structure (hours; needs emotions and scene), write their pages
-	$(PY) experiments/tables/run.py
+	$(PY) -m studies run tables
 
 reproduce-text-detector: $(INSTALLED) ## run the study of a text detector on drawn words (an hour) and write its page
-	$(PY) experiments/text_detector/run.py
+	$(PY) -m studies run text_detector
 
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist out docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src studies tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -34,15 +34,15 @@ EXPLAINERS = {
     "SOInter": (SOInter, QUICK),
     "SOInter-1": (SOInter, {**QUICK, "structured": False}),
     "Lime, well": (Lime, {"n_samples": 60}),
-    "Lime, paper": (Lime, {"n_samples": 60, "setting": "paper"}),
+    "Lime, package": (Lime, {"n_samples": 60, "protocol": "package"}),
     "KernelShap, well": (KernelShap, {"n_samples": 60}),
-    "KernelShap, paper": (KernelShap, {"n_samples": 20, "setting": "paper"}),
+    "KernelShap, package": (KernelShap, {"n_samples": 20, "protocol": "package"}),
     "ShapleySampling": (ShapleySampling, {"n_samples": 60}),
     "L2X": (L2X, {"n_steps": 20}),
     "Random": (Random, {}),
     "TreeShap": (TreeShap, {"method": "predict"}),  # nothing is sent to compare with probabilities
     "HideAndSeek": (HideAndSeek, {"n_epochs": 20}),
-    "Invase, paper": (Invase, {"n_steps": 20, "setting": "paper"}),
+    "Invase, paper": (Invase, {"n_steps": 20, "protocol": "paper"}),
     "Invase, package": (Invase, {"n_steps": 2}),
 }
 ASKS_ABOUT_MASKED = (Lime, KernelShap, ShapleySampling)

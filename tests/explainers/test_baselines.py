@@ -67,7 +67,7 @@ def match(kind, problem, target, n_rows, **settings):
 @pytest.mark.parametrize("target", [0, 1])
 def test_kernel_shap_finds_e1(target):
     problem = shuffled(paper_e1(10), 0)
-    assert match(KernelShap, problem, target, 10, setting="paper") >= 0.9
+    assert match(KernelShap, problem, target, 10, protocol="package") >= 0.9
     assert match(KernelShap, problem, target, 20, n_samples=20_000) >= 0.85
     assert match(KernelShap, shuffled(paper_e1(5), 0), target, 40) >= 0.9
 
@@ -81,8 +81,8 @@ def test_shapley_sampling_finds_e1_with_a_thousand_queries(target):
 
 def test_lime_finds_e1_as_badly_as_has_been_measured():
     problem = shuffled(paper_e1(10), 0)
-    assert match(Lime, problem, 0, 25, setting="paper") <= 0.3
-    assert match(Lime, problem, 1, 25, setting="paper") >= 0.6
+    assert match(Lime, problem, 0, 25, protocol="package") <= 0.3
+    assert match(Lime, problem, 1, 25, protocol="package") >= 0.6
     for target in (0, 1):
         assert 0.25 <= match(Lime, problem, target, 60) <= 0.8
     assert match(Lime, shuffled(paper_e2(10), 0), 2, 60) >= 0.4
@@ -212,7 +212,7 @@ def test_random_masks_remove_every_number_of_features_equally_often():
 def test_lime_as_its_package_runs_it():
     from lime.lime_tabular import LimeTabularExplainer
 
-    explainer = silent(Lime, bumpy, setting="paper", n_samples=4000)
+    explainer = silent(Lime, bumpy, protocol="package", n_samples=4000)
     ours = explainer.explain(X[:3], target=0).scores
     package = LimeTabularExplainer(X, random_state=0)
     for x, scores in zip(X[:3], ours, strict=True):
@@ -234,7 +234,7 @@ def test_lime_on_sparse_rows_changes_only_what_is_there():
         seen.append(X)
         return (X[:, :2].toarray() > 0.5).astype(int)
 
-    explainer = Lime(model, k=2, setting="paper", n_samples=50, random_state=0).fit(bags)
+    explainer = Lime(model, k=2, protocol="package", n_samples=50, random_state=0).fit(bags)
     seen.clear()
     explainer.explain(bags[[3]], target=0)
     absent = bags[[3]].toarray()[0] == 0
@@ -245,7 +245,7 @@ def test_lime_on_sparse_rows_changes_only_what_is_there():
 def test_kernel_shap_as_its_package_runs_it():
     from shap import KernelExplainer
 
-    explainer = silent(KernelShap, linear, setting="paper")
+    explainer = silent(KernelShap, linear, protocol="package")
     rows = X[:3]
     ours = explainer.explain(rows, target=0).scores
     weights = np.array([3.0, -2.0, 0.0, 0.0, 1.0])
@@ -258,9 +258,9 @@ def test_kernel_shap_as_its_package_runs_it():
 
 
 @pytest.mark.parametrize("kind", [Lime, KernelShap])
-@pytest.mark.parametrize("setting", ["well", "paper"])
-def test_many_targets_of_a_row_are_explained_from_the_same_queries(kind, setting):
-    explainer = silent(kind, bumpy, setting=setting, n_samples=40)
+@pytest.mark.parametrize("protocol", ["tuned", "package"])
+def test_many_targets_of_a_row_are_explained_from_the_same_queries(kind, protocol):
+    explainer = silent(kind, bumpy, protocol=protocol, n_samples=40)
     explainer.explain(X[:3], target=0)
     for_one = explainer.n_explain_queries_
     explainer.fit(X)
@@ -324,8 +324,8 @@ def test_several_processes_give_the_same_answer_and_count():
 
 
 BAD_SETTINGS = [
-    (Lime, {"setting": "best"}, "setting must be one of 'well', 'paper'"),
-    (KernelShap, {"setting": "paper", "signed": True}, "signed=True was given with setting='paper'"),
+    (Lime, {"protocol": "best"}, "protocol must be one of 'tuned', 'package'"),
+    (KernelShap, {"protocol": "package", "signed": True}, "signed=True was given with protocol='package'"),
     (Lime, {"n_samples": 3}, "n_samples must be an int of at least 10"),
     (ShapleySampling, {"signed": "yes"}, "signed must be None, True or False"),
     (KernelShap, {"n_jobs": 0}, "n_jobs must be None or an int other than 0"),
@@ -366,14 +366,14 @@ def test_a_feature_table_goes_there_and_back():
 
 
 @pytest.mark.parametrize("kind", [Lime, KernelShap])
-@pytest.mark.parametrize("setting", ["well", "paper"])
-def test_a_category_that_decides_is_found(kind, setting):
+@pytest.mark.parametrize("protocol", ["tuned", "package"])
+def test_a_category_that_decides_is_found(kind, protocol):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=120), "b": rng.choice(list("xyz"), 120), "c": rng.normal(size=120)})
 
     def model(X):
         return np.column_stack([X["b"] == "y", X["a"] > 0]).astype(int)
 
-    explainer = kind(model, k=1, setting=setting, n_samples=200, random_state=0).fit(frame)
+    explainer = kind(model, k=1, protocol=protocol, n_samples=200, random_state=0).fit(frame)
     assert (explainer.explain(frame[:6], target=0).selected == 1).all()
     assert (explainer.explain(frame[:6], target=1).selected == 0).all()

@@ -237,7 +237,7 @@ def test_removals_on_images(make, removal) -> None:
 def test_two_settings_and_l2x_say_that_they_know_no_images() -> None:
     for kind in (Lime, KernelShap):
         with pytest.raises(InputError, match="knows no images"):
-            kind(Shifted(), setting="paper").fit(IMAGES)
+            kind(Shifted(), protocol="package").fit(IMAGES)
     with pytest.raises(InputError, match="L2X is for tables"):
         L2X(Shifted(), k=2).fit(IMAGES)
 

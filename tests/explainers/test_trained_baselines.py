@@ -36,7 +36,7 @@ def syn1(X):
 
 QUICK = {
     "HideAndSeek": (HideAndSeek, {"n_epochs": 150}),
-    "Invase, paper": (Invase, {"setting": "paper", "n_steps": 200, "learning_rate": 2e-3}),
+    "Invase, paper": (Invase, {"protocol": "paper", "n_steps": 200, "learning_rate": 2e-3}),
     "Invase, package": (Invase, {"n_steps": 20}),
 }
 
@@ -79,7 +79,7 @@ def test_hide_and_seek_finds_a_product_and_its_size():
 @pytest.mark.slow
 def test_invase_as_in_its_paper_finds_a_product():
     data = np.random.default_rng(0).normal(size=(1500, 6))
-    explainer = Invase(syn1, k=2, setting="paper", n_steps=500, learning_rate=2e-3, random_state=0).fit(data)
+    explainer = Invase(syn1, k=2, protocol="paper", n_steps=500, learning_rate=2e-3, random_state=0).fit(data)
     assert exact_match(explainer.explain(ROWS).mask, [0, 1]) >= 0.95
 
 
@@ -187,10 +187,10 @@ BAD_SETTINGS = [
     (HideAndSeek, {"n_epochs": 0}, "n_epochs must be an int of at least 1"),
     (HideAndSeek, {"penalty": -1}, "penalty must be a number above 0"),
     (HideAndSeek, {"query_budget": 3}, "query_budget must be an int of at least 16"),
-    (Invase, {"setting": "best"}, "setting must be one of 'package', 'paper'"),
-    (Invase, {"penalty": 0.2}, "penalty=0.2 was given with setting='package'"),
-    (Invase, {"setting": "paper", "n_folds": 2}, "n_folds=2 was given with setting='paper'"),
-    (Invase, {"setting": "paper", "learning_rate": True}, "learning_rate must be a number above 0"),
+    (Invase, {"protocol": "best"}, "protocol must be one of 'package', 'paper'"),
+    (Invase, {"penalty": 0.2}, "penalty=0.2 was given with protocol='package'"),
+    (Invase, {"protocol": "paper", "n_folds": 2}, "n_folds=2 was given with protocol='paper'"),
+    (Invase, {"protocol": "paper", "learning_rate": True}, "learning_rate must be a number above 0"),
     (Invase, {"n_steps": 0}, "n_steps must be an int of at least 1"),
 ]
 
@@ -207,7 +207,7 @@ def test_images_and_too_large_tables_are_refused():
     images = np.random.default_rng(0).random((20, 1, 3, 3))
     for kind in (HideAndSeek, Invase):
         with pytest.raises(InputError, match=f"{kind.__name__} is for tables"):
-            kind(lambda X: X[:, 0] > 0.5, k=1, **({"setting": "paper"} if kind is Invase else {})).fit(images)
+            kind(lambda X: X[:, 0] > 0.5, k=1, **({"protocol": "paper"} if kind is Invase else {})).fit(images)
     with pytest.raises(InputError, match="set query_budget to 22,369,621 or less"):
         HideAndSeek(one_column_each, k=1, query_budget=30_000_000).fit(X)
 
@@ -216,4 +216,4 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "invase", None)
     with pytest.raises(MissingExtraError, match=r"sointer\[baselines\]"):
         Invase(one_column_each, k=1).fit(X)
-    Invase(one_column_each, k=1, setting="paper", n_steps=2).fit(X)
+    Invase(one_column_each, k=1, protocol="paper", n_steps=2).fit(X)

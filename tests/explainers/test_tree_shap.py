@@ -152,7 +152,7 @@ def test_effects_of_row_by_row_baselines():
         effects = explainer._effects(explainer._source(ROWS[:5], None), np.zeros(5, dtype=np.int64))
         strong = np.abs(ROWS[:5, :2]) > 0.3
         assert (np.sign(effects[:, :2]) == np.sign(ROWS[:5, :2] * [3, -2]))[strong].all()
-    paper = KernelShap(model, k=2, n_samples=20, setting="paper", random_state=0).fit(X)
+    paper = KernelShap(model, k=2, n_samples=20, protocol="package", random_state=0).fit(X)
     assert paper._effects(paper._source(ROWS[:2], None), np.zeros(2, dtype=np.int64)) is None
 
 

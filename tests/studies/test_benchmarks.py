@@ -10,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke
+from repo_scripts import PICTURES, ROOT, run_smoke, study_modules
+from studies.frame.apart import apart
+from studies.frame.markdown import duration
+from studies.frame.study import Selection
 
-STUDIES = ("peers", "scaling", "explain", "slow_black_box", "imports")
+STUDIES = ("peers", "scaling", "explain", "slow_black_box", "streaming", "fan_out", "imports")
 PEERS = (
     "shap KernelExplainer",
     "lime",
@@ -36,24 +39,23 @@ def cache(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory, cache) -> Path:
     """All studies in their smoke setting, run once, as `make bench` runs them in full."""
-    return run_smoke("benchmarks", tmp_path_factory.mktemp("bench"), cache)
+    return run_smoke("speed", tmp_path_factory.mktemp("bench"), cache)
 
 
 @pytest.fixture(scope="module")
 def rows(smoke) -> dict[tuple[str, str], dict]:
     """What was found about every method."""
-    lines = (smoke / "results" / "peers.jsonl").read_text().splitlines()
+    lines = (smoke / "results" / "speed" / "peers.jsonl").read_text().splitlines()
     return {(row["black_box"], row["method"]): row for row in map(json.loads, lines)}
 
 
 @pytest.fixture(scope="module")
 def modules(cache):
-    names = ("apart", "bare", "bars", "counted", "packages", "peers_page", "planted", "scaling_page", "subjects")
-    names += ("tables", "ours")
+    names = ("bare", "counted", "packages", "peers_page", "planted", "scaling_page", "subjects")
+    names += ("ours", "page")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOINTER_CACHE", str(cache))
-        with repo_scripts("benchmarks", *names) as found:
-            yield found
+        yield study_modules("speed", *names)
 
 
 # --- the command -------------------------------------------------------------------------------------------
@@ -61,26 +63,31 @@ def modules(cache):
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_has_results(name, smoke):
-    assert (smoke / "results" / f"{name}.jsonl").read_text()
+    assert (smoke / "results" / "speed" / f"{name}.jsonl").read_text()
 
 
 def test_the_page_shows_all_pictures_and_a_section_of_every_study(smoke):
     page = (smoke / "pages" / "benchmarks.md").read_text()
     assert page.startswith("# ")
     assert sorted(PICTURES.findall(page)) == sorted(path.name for path in (smoke / "images").glob("*.png"))
-    assert len(re.findall("^## ", page, re.MULTILINE)) == len(STUDIES) + 2
-    assert page.index("asked for") < page.index("## Against other packages") < page.index("## How it was measured")
+    assert len(re.findall("^## ", page, re.MULTILINE)) == len(STUDIES), (
+        "two studies have no section; opening and closing have one"
+    )
+    assert page.index("required") < page.index("## Against other packages") < page.index("## How it was measured")
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_cases_that_have_a_result_are_not_run_again(name, smoke, modules):
-    study = importlib.import_module(name).STUDY
-    assert list(study.todo(smoke / "results" / f"{name}.jsonl", smoke=True)) == []
-    assert list(study.todo(smoke / "elsewhere" / f"{name}.jsonl", smoke=True)) != []
+    study = importlib.import_module(f"studies.speed.{name}").STUDY
+    assert list(study.todo(smoke / "results" / "speed", Selection(smoke=True))) == []
+    assert list(study.todo(smoke / "elsewhere", Selection(smoke=True))) != []
 
 
 def test_the_full_run_has_every_method_on_every_black_box(modules):
-    cases = [(case["black_box"], case["method"]) for case in importlib.import_module("peers").STUDY.cases(False)]
+    cases = [
+        (case["black_box"], case["method"])
+        for case in importlib.import_module("studies.speed.peers").STUDY.cases(False)
+    ]
     for black_box in ("e1-20", "e1-200", "bibtex", "horses"):
         for method in (*PEERS, "shap PermutationExplainer", "SOInter", "our KernelShap", "our Lime"):
             assert cases.count((black_box, method)) == 1
@@ -235,7 +242,7 @@ def probe(tmp_path, monkeypatch):
 
 def test_peak_memory_is_that_of_the_process_and_not_of_its_parent(probe, modules):
     ballast = b"x" * (300 * 2**20)
-    found = {megabytes: modules.apart.apart(probe.hold, megabytes=megabytes) for megabytes in (1, 200)}
+    found = {megabytes: apart(probe.hold, megabytes=megabytes) for megabytes in (1, 200)}
     assert found[200]["held"] == 200 * 2**20
     small, large = (found[megabytes]["peak_gigabytes"] for megabytes in (1, 200))
     assert small < 0.2 < len(ballast) / 2**30 + 0.1
@@ -244,7 +251,7 @@ def test_peak_memory_is_that_of_the_process_and_not_of_its_parent(probe, modules
 
 def test_what_fails_in_a_process_of_its_own_is_shown(probe, modules):
     with pytest.raises(RuntimeError, match=r"hold\(\{'megabytes': 'many'\}\) failed.*(\n.*)*TypeError"):
-        modules.apart.apart(probe.hold, megabytes="many")
+        apart(probe.hold, megabytes="many")
 
 
 # --- from results to the page ------------------------------------------------------------------------------
@@ -289,7 +296,7 @@ def test_a_slow_black_box_replaces_the_time_inside(made_up, modules):
 @pytest.mark.parametrize(("seconds_each", "verdict"), [(0.06, "reached"), (0.04, "**not reached**")])
 def test_bars_are_judged_by_the_results(seconds_each, verdict, made_up, modules):
     made_up[1]["each"] = cost(seconds_each, 0.01, 5000)
-    (line,) = modules.bars.judged_peers(made_up)
+    (line,) = modules.page.judged_peers(made_up)
     assert "1,000 x as fast as lime" in line[0]
     assert line[2] == verdict
 
@@ -301,7 +308,7 @@ def test_slopes_are_those_of_power_laws(modules):
     assert page.slope(rows, "fit") == pytest.approx(0.5)
     assert page.slope(rows, "explain") == pytest.approx(0.0, abs=1e-9)
     assert page.growth(rows) == pytest.approx(1000**0.5)
-    lines = [line for line in modules.bars.judged({"scaling": rows}) if "outputs" in line[0]]
+    lines = [line for line in modules.page.judged({"scaling": rows}) if "outputs" in line[0]]
     assert lines == [["from 1 to 1,000 outputs: the fit costs at most 10 x as much", "31.6 x", "**not reached**"]]
 
 
@@ -318,4 +325,4 @@ def test_slopes_are_those_of_power_laws(modules):
     ],
 )
 def test_durations_read_well(seconds, text, modules):
-    assert modules.tables.duration(seconds) == text
+    assert duration(seconds) == text

@@ -1,4 +1,4 @@
-"""The studies of experiments/horses run from a clean clone: the smoke setting, the page and its figures."""
+"""The studies of studies/horses run from a clean clone: the smoke setting, the page and its figures."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
+from repo_scripts import PICTURES, ROOT, run_smoke, run_studies, study_modules
 from sointer.metrics.ground_truth import r_precision
 from sointer.metrics.swaps import swap_scores
+from studies.frame.study import Selection
 
 for package in ("matplotlib", "shap", "skimage"):
     pytest.importorskip(package)
 
-HORSES = "experiments/horses"
+HORSES = "horses"
 STUDIES = ("planted", "segmenters", "large", "speed")
 MODULES = (
     "black_boxes",
     "methods",
-    "opening",
+    "page",
     "pairs",
     "pictures",
     "planted",
@@ -50,8 +51,7 @@ def modules(cache):
     """The modules of the study, which keep what they train in the same place as the smoke setting."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOINTER_CACHE", str(cache))
-        with repo_scripts(HORSES, *MODULES) as found:
-            yield found
+        yield study_modules(HORSES, *MODULES)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def segmenter(modules):
 
 
 def results(smoke: Path, study: str) -> list[dict]:
-    return [json.loads(line) for line in (smoke / "results" / f"{study}.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (smoke / "results" / HORSES / f"{study}.jsonl").read_text().splitlines()]
 
 
 # --- the command -------------------------------------------------------------------------------------------
@@ -99,12 +99,12 @@ def test_nearest_pixels_stand_beside_sointer_in_every_comparison(smoke):
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    listed = run_studies(HORSES, "--list", "--smoke", "--out", str(smoke))
+    listed = run_studies("list", HORSES, "--smoke", "--out", str(smoke))
     assert (listed.returncode, listed.stdout) == (0, "")
 
 
 def test_single_cases_can_be_chosen(tmp_path, modules):
-    chosen = modules.segmenters.STUDY.todo(tmp_path / "results.jsonl", smoke=False, only=("302", "nearest pixels"))
+    chosen = modules.segmenters.STUDY.todo(tmp_path, Selection(only=("302", "nearest pixels")))
     assert list(chosen) == [{"segmenter": "U-Net", "method": "nearest pixels", "seed": 302}]
 
 

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
+from repo_scripts import PICTURES, ROOT, run_smoke, run_studies, study_modules
+from studies.frame import explaining
 
-INSTANCEWISE = "experiments/instancewise"
+INSTANCEWISE = "instancewise"
 
 for package in ("matplotlib", "lime", "shap", "pandas"):
     pytest.importorskip(package)
@@ -25,12 +26,14 @@ def smoke(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def modules():
-    with repo_scripts(INSTANCEWISE, "instancewise", "instancewise_page", "explaining") as found:
-        yield found
+    found = study_modules(INSTANCEWISE, "instancewise", "instancewise_page")
+    return SimpleNamespace(**vars(found), explaining=explaining)
 
 
 def results(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "results" / "instancewise.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "results" / INSTANCEWISE / "instancewise.jsonl").read_text().splitlines()
+    ]
 
 
 def test_the_smoke_setting_makes_results_page_and_figure(smoke):
@@ -66,7 +69,7 @@ def test_baselines_that_choose_a_size_are_asked_to(smoke):
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    again = run_studies(INSTANCEWISE, "--smoke", "--out", str(smoke))
+    again = run_studies("run", INSTANCEWISE, "--smoke", "--out", str(smoke))
     assert again.returncode == 0
     assert again.stdout == ""
 
@@ -187,7 +190,7 @@ def test_a_line_says_how_many_seeds_stand_behind_it(modules):
 
 
 def test_there_is_no_page_without_results():
-    kept = list((ROOT / INSTANCEWISE).glob("results/*.jsonl"))
+    kept = list((ROOT / "studies" / "results" / INSTANCEWISE).glob("*.jsonl"))
     assert bool(kept) == (ROOT / "docs" / "results" / "instancewise.md").exists()
 
 

@@ -9,19 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repo_scripts import PICTURES, repo_scripts, run_studies
+from repo_scripts import PICTURES, run_studies, study_modules
 from sointer.errors import SointerError
 from sointer.zoo.loaders import load_emotions
 
-TABLES = "experiments/tables"
+TABLES = "tables"
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
 def modules():
-    with repo_scripts(TABLES, "structure", "structure_page", "real_structure") as found:
-        yield found
+    return study_modules(TABLES, "structure", "structure_page", "real_structure")
 
 
 def has_emotions() -> bool:
@@ -34,12 +33,12 @@ def has_emotions() -> bool:
 
 @pytest.mark.skipif(not has_emotions(), reason="the emotions data are not here and cannot be downloaded")
 def test_the_smoke_setting_makes_results_page_and_figure(tmp_path: Path):
-    done = run_studies(TABLES, "structure", "--smoke", "--out", str(tmp_path))
+    done = run_studies("run", f"{TABLES}/structure", "--smoke", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "pages" / "structure.md").read_text()
     assert set(PICTURES.findall(page)) == {"structure.png"}
     assert "nan" not in page
-    rows = [json.loads(line) for line in (tmp_path / "results" / "structure.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "results" / TABLES / "structure.jsonl").read_text().splitlines()]
     assert len({row["method"] for row in rows}) == 3
 
 

@@ -1,8 +1,9 @@
-"""Every study of experiments/synthetic runs from a clean clone: the smoke setting, its page and its figures."""
+"""Every study of studies/synthetic runs from a clean clone: the smoke setting, its page and its figures."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from repo_scripts import PICTURES, ROOT, run_smoke, run_studies
 
-SYNTHETIC = "experiments/synthetic"
+SYNTHETIC = "synthetic"
 STUDIES = (
     "accuracy",
     "problems",
@@ -37,7 +38,7 @@ def smoke(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_smoke_setting_makes_results_page_and_figures(name, smoke):
-    rows = [json.loads(line) for line in (smoke / "results" / f"{name}.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (smoke / "results" / SYNTHETIC / f"{name}.jsonl").read_text().splitlines()]
     assert rows
     page = (smoke / "pages" / f"{name.replace('_', '-')}.md").read_text()
     assert page.startswith("# ")
@@ -47,35 +48,33 @@ def test_the_smoke_setting_makes_results_page_and_figures(name, smoke):
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    again = run_studies(SYNTHETIC, "problems", "sensitivity", "--smoke", "--out", str(smoke))
+    again = run_studies("run", "synthetic/problems", "synthetic/sensitivity", "--smoke", "--out", str(smoke))
     assert again.returncode == 0
     assert again.stdout == ""
 
 
 def test_a_failing_case_is_shown_and_makes_the_command_fail(tmp_path):
     (tmp_path / "broken.py").write_text(
-        "from study import Study\n"
+        "from pathlib import Path\n"
+        "from studies.frame.study import Selection, Study, work\n"
         "def run(number):\n    assert number != 1, 'number one is broken'\n    return {'square': number**2}\n"
         "STUDY = Study('broken', lambda smoke: ({'number': n} for n in range(3)), run, lambda rows, images: '# page')\n"
+        f"raise SystemExit(work(STUDY, Path({str(tmp_path)!r}), Selection()))\n"
     )
-    command = str(ROOT / SYNTHETIC / "run.py")
-    script = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        f"sys.argv = ['run.py', 'broken', '--out', {str(tmp_path)!r}]\n"
-        "import importlib.util as u\n"
-        f"spec = u.spec_from_file_location('studies', {command!r}); module = u.module_from_spec(spec)\n"
-        "spec.loader.exec_module(module); module.NAMES = ('broken',); sys.exit(module.main())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    command = [sys.executable, str(tmp_path / "broken.py")]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert "number one is broken" in done.stdout
-    rows = [json.loads(line) for line in (tmp_path / "results" / "broken.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "broken.jsonl").read_text().splitlines()]
     assert [row["square"] for row in rows] == [0, 4], "the other cases are kept"
 
 
 def test_wrong_arguments_are_refused():
-    assert "no study is called 'colour'" in run_studies(SYNTHETIC, "colour").stderr
-    assert "--smoke needs --out" in run_studies(SYNTHETIC, "accuracy", "--smoke").stderr
+    assert "no family is called 'colour'" in run_studies("run", "colour").stderr
+    assert "no study of synthetic is called 'colour'" in run_studies("pages", "synthetic/colour").stderr
+    assert "--smoke needs --out" in run_studies("run", "synthetic/accuracy", "--smoke").stderr
+    assert "such as 0/2 and 1/2; got '2/2'" in run_studies("list", "synthetic", "--shard", "2/2").stderr
 
 
 @pytest.mark.parametrize("name", STUDIES)

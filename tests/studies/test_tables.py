@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
+from repo_scripts import PICTURES, ROOT, run_smoke, run_studies, study_modules
 from sointer.explainers.baselines.tree_shap import TreeShap
 
-TABLES = "experiments/tables"
+TABLES = "tables"
 
 for package in ("matplotlib", "lime", "shap"):
     pytest.importorskip(package)
@@ -27,12 +27,11 @@ def smoke(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def modules():
-    with repo_scripts(TABLES, "tables", "tables_page", "black_boxes") as found:
-        yield found
+    return study_modules(TABLES, "tables", "tables_page", "black_boxes")
 
 
 def test_the_smoke_setting_makes_results_page_and_figure(smoke):
-    rows = [json.loads(line) for line in (smoke / "results" / "tables.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (smoke / "results" / TABLES / "tables.jsonl").read_text().splitlines()]
     for row in rows:
         assert len(row["keep"]) == len(row["delete"]) == len(row["sizes"])
         assert all(0 <= value <= 1 for value in row["keep"] + row["delete"])
@@ -49,7 +48,7 @@ def test_the_smoke_setting_makes_results_page_and_figure(smoke):
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    again = run_studies(TABLES, "--smoke", "--out", str(smoke))
+    again = run_studies("run", TABLES, "--smoke", "--out", str(smoke))
     assert again.returncode == 0
     assert again.stdout == ""
 
@@ -238,7 +237,7 @@ def test_bars_are_judged_at_their_k_over_common_seeds_and_what_was_missed_comes_
         row_of("ShapleySampling", 101, 0.80, 0.47),
     ]
     found = page.by_subject_and_method(rows)
-    judged = {(one.rival, one.measure): one for one in page.outcomes(found)}
+    judged = {(one.baseline, one.measure): one for one in page.outcomes(found)}
     assert {key: one.is_reached for key, one in judged.items()} == {
         ("ShapleySampling", "keep"): True,
         ("ShapleySampling", "delete"): False,
@@ -253,5 +252,5 @@ def test_bars_are_judged_at_their_k_over_common_seeds_and_what_was_missed_comes_
 
 
 def test_there_is_no_page_without_results():
-    kept = list((ROOT / TABLES).glob("results/tables*.jsonl"))
+    kept = list((ROOT / "studies" / "results" / TABLES).glob("tables*.jsonl"))
     assert bool(kept) == (ROOT / "docs" / "results" / "tables.md").exists()

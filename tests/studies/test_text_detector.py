@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.ndimage import distance_transform_edt
 
-from repo_scripts import PICTURES, ROOT, repo_scripts, run_smoke, run_studies
+from repo_scripts import PICTURES, ROOT, run_smoke, run_studies, study_modules
 
-FOLDER = "experiments/text_detector"
+FOLDER = "text_detector"
 
 for package in ("matplotlib", "onnxruntime"):
     pytest.importorskip(package)
@@ -19,8 +19,7 @@ for package in ("matplotlib", "onnxruntime"):
 
 @pytest.fixture(scope="module")
 def modules():
-    with repo_scripts(FOLDER, "drawn_words", "detector", "text_detector", "text_detector_page") as found:
-        yield found
+    return study_modules(FOLDER, "drawn_words", "detector", "text_detector", "text_detector_page")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def smoke(tmp_path_factory, model) -> Path:
 
 
 def test_the_smoke_setting_makes_results_page_and_figure(smoke, modules):
-    rows = [json.loads(line) for line in (smoke / "results" / "text_detector.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (smoke / "results" / FOLDER / "text_detector.jsonl").read_text().splitlines()]
     assert [row["method"] for row in rows] == list(modules.text_detector_page.METHODS)
     for row in rows:
         assert row["ks"] == [10, 30, 100, 300]
@@ -64,7 +63,7 @@ def test_the_smoke_setting_makes_results_page_and_figure(smoke, modules):
 
 
 def test_cases_that_have_a_result_are_not_run_again(smoke):
-    again = run_studies(FOLDER, "--smoke", "--out", str(smoke))
+    again = run_studies("run", FOLDER, "--smoke", "--out", str(smoke))
     assert (again.returncode, again.stdout) == (0, "")
 
 
@@ -76,7 +75,7 @@ def test_full_cases_are_three_fresh_seeds_of_every_method(modules):
 
 
 def test_there_is_no_page_without_results():
-    kept = list((ROOT / FOLDER).glob("results/*.jsonl"))
+    kept = list((ROOT / "studies" / "results" / FOLDER).glob("*.jsonl"))
     assert bool(kept) == (ROOT / "docs" / "results" / "text-detector.md").exists()
 
 

@@ -216,5 +216,5 @@ def _make(name: str, explainer: Explainer, n_samples: int, seed: int, tell: Call
         return HideAndSeek(box, **shared)
     if n_columns > MAX_COLUMNS_OF_PACKAGE:
         tell(f"Invase is trained as in its paper, for its package is too slow for {n_columns} columns")
-        return Invase(box, setting="paper", **shared)
+        return Invase(box, protocol="paper", **shared)
     return Invase(box, **shared)

@@ -193,44 +193,44 @@ def layers(
     return nn.Sequential(*parts, nn.Linear(n_in, n_out))
 
 
-Setting = Literal["well", "paper"]
-SETTINGS: tuple[Setting, ...] = ("well", "paper")
+Protocol = Literal["tuned", "package"]
+PROTOCOLS: tuple[Protocol, ...] = ("tuned", "package")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TwoSettings(RowByRow):
+class TwoProtocols(RowByRow):
     """Other parameters are those of SOInter.
 
     Parameters
     ----------
-    setting
-        "well" (only features that differ from their reference are removed, in the way `removal` says) or "paper" (the
-        package's defaults, and the size of weights).
+    protocol
+        "tuned" (only features that differ from their reference are removed, in the way `removal` says) or "package"
+        (the package's defaults, and the size of weights).
     n_samples
-        in "well", the most rows asked per explained row (default 1000); in "paper" the package's own.
+        in "tuned", the most rows asked per explained row (default 1000); in "package" its own.
     signed
-        in "well", count what speaks against the model's answer as less than nothing; False counts the size of weights
+        in "tuned", count what speaks against the model's answer as less than nothing; False counts the size of weights
         only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
     n_jobs
         processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
     """
 
-    setting: Setting = "well"
+    protocol: Protocol = "tuned"
 
     def _check_settings(self) -> None:
-        if self.setting not in SETTINGS:
-            raise InputError(f"setting must be one of {', '.join(map(repr, SETTINGS))}, got {self.setting!r}.")
-        if self.setting == "paper" and self.signed:
-            raise InputError("signed=True was given with setting='paper', which takes sizes; leave signed out.")
+        if self.protocol not in PROTOCOLS:
+            raise InputError(f"protocol must be one of {', '.join(map(repr, PROTOCOLS))}, got {self.protocol!r}.")
+        if self.protocol == "package" and self.signed:
+            raise InputError("signed=True was given with protocol='package', which takes sizes; leave signed out.")
         super()._check_settings()
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
-        if self.setting == "paper" and subject.input_format.image is not None:
+        if self.protocol == "package" and subject.input_format.image is not None:
             raise InputError(
-                "setting='paper' is the package's explainer of tables, which knows no images; leave it out."
+                "protocol='package' is the package's explainer of tables, which knows no images; leave it out."
             )
         super()._learn(subject, answers)
 
     @property
     def _is_signed(self) -> bool:
-        return self.setting == "well" and super()._is_signed
+        return self.protocol == "tuned" and super()._is_signed

@@ -1,0 +1,238 @@
+"""What does a server make of requests that nobody should send?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sointer import SOInter, TrainingConfig
+from studies.faults.fuzz_load import EXPLAINERS, IMAGES, SPARSE, TABLE
+from studies.faults.fuzzing import FORBIDDEN
+from studies.faults.served import Client, Server, request, serving
+from studies.frame.markdown import sections, table
+from studies.frame.study import Case, Row, Study
+
+PER_PART, N_PARTS, N_CLIENTS = 2000, 20, 16
+LONGEST = 5.0
+PATIENCE = 0.5  # with requests that say they are longer than they are: the server waits for the rest
+KINDS = ("table", "frame", "sparse", "images")
+OUTCOMES = ("answered", "refused", "crashes", "hangs", "executions")
+ROWS: dict[str, Any] = {
+    "table": TABLE[:3].tolist(),
+    "frame": [{"colour": "red", "a": 0.5, "n": 3}, {"colour": "blue", "a": -1.0, "n": 8}],
+    "sparse": [{f"x{j}": 1.0 for j in SPARSE[[i]].tocoo().col.tolist()} for i in range(2)],
+    "images": IMAGES[:1].tolist(),
+}
+KEYS = ["rows", "target", "k", "verify", "format", "columns", "data", "inputs", "parameters", "outputs"]
+KEYS += ["name", "shape", "datatype", "id", "x0", "a", "n"]
+SCALARS = (None, True, False, 0, 1, -1, 7, 0.5, -0.0, 1e308, 1e-320, 10**25, "", "x0", "auto", "red", "table", "BYTES")
+TEXTS = ("\x00", "\ud800", "<script>alert(1)</script>", "é" * 300, "a" * 100_000, "${jndi}", "__class__", "../../etc")
+
+
+def cases(smoke: bool) -> Iterator[Case]:
+    for part in range(1 if smoke else N_PARTS):
+        yield {"part": part, "n": 200 if smoke else PER_PART}
+
+
+# --- what is sent ------------------------------------------------------------------------------------------
+
+
+def anything(rng: np.random.Generator, depth: int = 3) -> Any:
+    kind = rng.integers(8 if depth else 6)
+    if kind < 4:
+        return SCALARS[rng.integers(len(SCALARS))]
+    if kind == 4:
+        return TEXTS[rng.integers(len(TEXTS))]
+    if kind == 5:
+        return float(rng.normal() * 10.0 ** rng.integers(-5, 12))
+    many = range(rng.integers(6))
+    if kind == 6:
+        return [anything(rng, depth - 1) for _ in many]
+    return {KEYS[rng.integers(len(KEYS))]: anything(rng, depth - 1) for _ in many}
+
+
+def replaced(value: Any, rng: np.random.Generator) -> Any:
+    """The same with something else somewhere inside."""
+    inside = isinstance(value, list | dict) and len(value) > 0
+    if not inside or rng.random() < 0.25:
+        return anything(rng)
+    copy = list(value) if isinstance(value, list) else dict(value)
+    keys = list(range(len(copy))) if isinstance(copy, list) else list(copy)
+    key = keys[rng.integers(len(keys))]
+    if rng.random() < 0.1:
+        del copy[key]
+    else:
+        copy[key] = replaced(copy[key], rng)
+    return copy
+
+
+def damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    made = bytearray(content)
+    for _ in range(rng.integers(1, 6)):
+        at = int(rng.integers(len(made) + 1))
+        made[at : at + int(rng.integers(4))] = rng.bytes(int(rng.integers(4)))
+    return bytes(made)
+
+
+def make_request(kind: str, rng: np.random.Generator) -> bytes:
+    """One request, more or less wrong."""
+    rows = ROWS[kind]
+    tensor = {"name": "rows", "shape": [3, 5], "datatype": "FP64", "data": TABLE[:3].ravel().tolist()}
+    target: Any = [2, 3] if kind == "images" else 1
+    bodies = {
+        "/explain": {"rows": rows, "target": target, "k": 1, "format": "table"},
+        "/v2/models/why/infer": {"inputs": [tensor], "parameters": {"target": 1}, "outputs": [{"name": "scores"}]},
+    }
+    path = str(rng.choice(list(bodies)))
+    way = rng.integers(10)
+    if way < 5:
+        return request(_json(replaced(bodies[path], rng)), path)
+    if way == 5:
+        return request(_json(anything(rng)), path)
+    if way == 6:
+        return request(damaged(_json(bodies[path]), rng), path)
+    if way == 7:
+        return damaged(request(_json(bodies[path]), path), rng)
+    if way == 8:
+        deep = int(rng.integers(1, 200_000))
+        return request(b'{"rows":' + b"[" * deep + b"1" + b"]" * deep + b"}", path)
+    return request(_json({"rows": rows * int(rng.integers(1, 3000)), "target": target}), path)
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content).encode()
+
+
+# --- what becomes of it ------------------------------------------------------------------------------------
+
+
+def run(part: int, n: int) -> dict[str, Any]:
+    kind = KINDS[part % len(KINDS)]
+    with tempfile.TemporaryDirectory() as folder:
+        path, log = Path(folder, "why"), Path(folder, "audit")
+        fit(kind).save(path)
+        with serving(str(path), audit=(str(log), *FORBIDDEN)) as server:
+            n_before = len(log.read_text().splitlines())
+            found = asyncio.run(_fuzz(server, kind, part, n))
+            found["executions"] = len(log.read_text().splitlines()) - n_before
+            stderr = server.stop()
+    found["worst"] += [stderr[-2000:]] if "Traceback" in stderr else []
+    return {"kind": kind, **found}
+
+
+def fit(kind: str) -> SOInter:
+    data, model, _, settings = EXPLAINERS[kind]
+    quick = {"training": TrainingConfig(n_epochs=1)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return SOInter(model, **{"k": 2, "query_budget": 120, "random_state": 0, **quick, **settings}).fit(data)
+
+
+async def _fuzz(server: Server, kind: str, part: int, n: int) -> dict[str, Any]:
+    found: Counter[str] = Counter()
+    worst: list[str] = []
+    slowest, memory = 0.0, 0.0
+
+    async def one_client(number: int, n_requests: int) -> None:
+        nonlocal slowest
+        rng = np.random.default_rng([part, number])
+        for _ in range(n_requests):
+            sent = make_request(kind, rng)
+            client, started = Client(server.port), time.perf_counter()
+            outcome, why = await outcome_of(client, sent)
+            slowest = max(slowest, time.perf_counter() - started)
+            client.close()
+            found[outcome] += 1
+            if outcome in ("crashes", "hangs"):
+                worst.append(f"{outcome}: {why} {sent[:300]!r}")
+
+    await asyncio.gather(*[one_client(N_CLIENTS + number, 20) for number in range(N_CLIENTS)])  # a warm-up
+    before = server.megabytes()
+    await asyncio.gather(*[one_client(number, n // N_CLIENTS) for number in range(N_CLIENTS)])
+    memory = server.megabytes() - before
+    status, _ = await Client(server.port).send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    found["crashes"] += status != 200
+    counts = {name: found[name] for name in OUTCOMES}
+    return {**counts, "slowest": round(slowest, 2), "megabytes": round(memory, 1), "worst": worst[:20]}
+
+
+async def outcome_of(client: Client, sent: bytes) -> tuple[str, str]:
+    try:
+        status, body = await asyncio.wait_for(client.send(sent), LONGEST if is_whole(sent) else PATIENCE)
+    except asyncio.TimeoutError:
+        return ("hangs", "") if is_whole(sent) else ("refused", "")
+    except ConnectionRefusedError as error:
+        return "crashes", str(error)
+    except (ConnectionError, asyncio.LimitOverrunError) as error:
+        return ("crashes", str(error)) if is_whole(sent) else ("refused", "")
+    if status == 200:
+        return "answered", ""
+    return (
+        ("refused", "")
+        if status in (400, 404, 405, 408, 413, 415, 421, 422, 429, 501)
+        else ("crashes", f"{status} {body!r:.200}")
+    )
+
+
+def is_whole(sent: bytes) -> bool:
+    """Whether the head of a request is as we wrote it, and its length is right."""
+    head, _, body = sent.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    return (
+        len(lines) == 4
+        and lines[0] in (b"POST /explain HTTP/1.1", b"POST /v2/models/why/infer HTTP/1.1")
+        and lines[1:3] == [b"Host: 127.0.0.1", b"Content-Type: application/json"]
+        and lines[3] == b"Content-Length: %d" % len(body)
+    )
+
+
+# --- the page ----------------------------------------------------------------------------------------------
+
+
+def total(rows: list[Row]) -> Counter[str]:
+    return sum((Counter({name: row[name] for name in OUTCOMES}) for row in rows), Counter())
+
+
+def n_tried(found: Counter[str]) -> int:
+    return sum(found[name] for name in OUTCOMES if name != "executions")
+
+
+def verdict(rows: list[Row]) -> tuple[str, str]:
+    found = total(rows)
+    return f"{n_tried(found):,} fuzzed requests to a server", (
+        f"{found['crashes']} crashes, {found['hangs']} hangs over {LONGEST:g} s, {found['executions']} code "
+        f"executions, memory at most {max(row['megabytes'] for row in rows):.0f} MB more"
+    )
+
+
+def page(rows: list[Row], images: Path) -> str:
+    found = total(rows)
+    lines = [
+        ["", "count"],
+        ["requests sent, sixteen at a time", f"{n_tried(found):,}"],
+        ["answered", f"{found['answered']:,}"],
+        ["refused with one line that says why, or closed where it was no HTTP", f"{found['refused']:,}"],
+        ["crashes: any status of 500 and above, or no reply to a whole request", f"{found['crashes']:,}"],
+        [f"hangs: over {LONGEST:g} s", f"{found['hangs']:,}"],
+        [f"code executions: any of {', '.join(FORBIDDEN)}", f"{found['executions']:,}"],
+        ["slowest reply, s", f"{max(row['slowest'] for row in rows):.1f}"],
+        ["most memory that a server gained in a part, MB", f"{max(row['megabytes'] for row in rows):.0f}"],
+    ]
+    return sections(
+        "## Requests that nobody should send",
+        f"Servers for explainers of {len(KINDS)} kinds ({', '.join(KINDS)}) get JSON with something else somewhere "
+        "inside, with anything, with damaged bytes, nested deeply, with too many rows, and damaged HTTP.",
+        table(lines[0], lines[1:]),
+    )
+
+
+STUDY = Study("fuzz_serve", cases, run, page)
