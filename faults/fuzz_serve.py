@@ -23,6 +23,7 @@ from sointer import SOInter, TrainingConfig
 
 PER_PART, N_PARTS, N_CLIENTS = 2000, 20, 16
 LONGEST = 5.0
+MARK = "large"
 PATIENCE = 0.5  # with requests that say they are longer than they are: the server waits for the rest
 KINDS = ("table", "frame", "sparse", "images")
 OUTCOMES = ("answered", "refused", "crashes", "hangs", "executions")
@@ -110,6 +111,65 @@ def make_request(kind: str, rng: np.random.Generator) -> bytes:
 
 def _json(content: Any) -> bytes:
     return json.dumps(content).encode()
+
+
+# --- small requests that ask for much memory ---------------------------------------------------------------
+
+# Short ways to write what Python or numpy may take much room for.
+ATOMS = ["0", "-6", "999", "1e1", "0.5", "true", "null", "9" * 4000, "[]", "{}", "[0]", "[[]]", "[{}]", '{"":0}', "[0,0]"]
+ATOMS += ['""', '"ab"', '"ā"', '"😀"', '"\\u0101"', '"\\""', "[" * 50 + "0" + "]" * 50, '"red"', "[0,[0]]", '{"x0":0}']
+LETTERS = ["A", "\x7f", "é", "ā", "😀", '\\"', "\\u0000", "ab ", "āb "]
+SIZES = (2**15, 2**22)
+
+
+def large_value(size: int, rng: np.random.Generator, n_features: int) -> str:
+    """A JSON value of about so many characters, made of one thing again and again."""
+    atom, letter = str(rng.choice(ATOMS)), str(rng.choice(LETTERS))
+    way = rng.integers(8)
+    if way == 0:
+        return '"' + letter * (size // len(letter)) + '"'
+    if way == 1:  # names that are all different
+        digits = np.array(list("0123456789abcdefghijklmnopqrstuvwxyzāēīōū"))
+        names = ("".join(digits[[i % 41, i // 41 % 41, i // 1681 % 41, i // 68921]]) for i in range(size // 10))
+        return "{" + ",".join(f'"{name}":{atom if len(atom) < 9 else 0}' for name in names) + "}"
+    if way == 2:  # one long string beside others
+        cells = ",".join([atom] * (size // 4 // (len(atom) + 1)))
+        return f'["{letter * (size * 3 // 4 // len(letter))}",{cells}]'
+    if way == 3:
+        depth = int(rng.integers(1, 900))
+        return "[" + ",".join(["[" * depth + atom + "]" * depth] * (size // (2 * depth + len(atom) + 1) + 1)) + "]"
+    width = {4: n_features, 5: n_features, 6: int(rng.integers(1, 3000)), 7: size}[int(way)]
+    row = "[" + ",".join([atom] * max(1, min(width, size // (len(atom) + 1)))) + "]"
+    rows = [row] * min(1000 if way == 4 else size, max(1, size // (len(row) + 1)))
+    if way == 5:
+        rows[0] = f'["{letter * (size // 2 // len(letter))}"' + ",0" * (n_features - 1) + "]"
+    return "[" + ",".join(rows) + "]"
+
+
+def make_large(kind: str, rng: np.random.Generator) -> bytes:
+    """A request that is large in one place, and right in all others."""
+    size = int(np.exp(rng.uniform(*np.log(SIZES))))
+    n_features = {"table": 5, "frame": 3, "sparse": SPARSE.shape[1], "images": IMAGES.shape[1]}[kind]
+    value = large_value(size, rng, n_features)
+    tensor = {"name": "rows", "shape": [3, 5], "datatype": "FP64", "data": TABLE[:3].ravel().tolist()}
+    explain: dict[str, Any] = {"rows": ROWS[kind], "target": [2, 3] if kind == "images" else 1}
+    infer: dict[str, Any] = {"inputs": [tensor], "parameters": {"target": 1}}
+    ways: list[tuple[str, dict[str, Any]]] = [
+        *[("/explain", explain | {name: MARK}) for name in ("rows", "target", "k", "predicted", "format", "other")],
+        ("/explain", explain | {"rows": [MARK]}),
+        ("/explain", explain | {"rows": {"columns": [f"x{j}" for j in range(n_features)], "data": MARK}}),
+        ("/explain", explain | {"rows": {"columns": MARK, "data": [[0] * n_features]}}),
+        *[("/explain", explain | {"rows": [*ROWS[kind][:1], {**ROWS["frame"][0], name: MARK}]}) for name in ("a", "colour")],
+        *[("/v2", infer | {"inputs": [tensor | {name: MARK}]}) for name in ("data", "shape", "name", "datatype")],
+        *[("/v2", infer | {"inputs": [tensor | {"data": MARK, "datatype": kind}]}) for kind in ("BYTES", "INT8", "UINT64")],
+        *[("/v2", infer | {name: MARK}) for name in ("inputs", "outputs", "parameters", "id")],
+        *[("/v2", infer | {"inputs": [tensor, tensor | {"name": name, "data": MARK}]}) for name in ("target", "predicted")],
+    ]
+    path, body = ways[rng.integers(len(ways))]
+    text = json.dumps(body).replace(json.dumps(MARK), value)
+    if rng.random() < 0.2:
+        text = text[:-1] + ',"id":"😀"}'  # so that Python writes every character in four bytes
+    return request(text.encode(), "/v2/models/why/infer" if path == "/v2" else path)
 
 
 # --- what becomes of it ------------------------------------------------------------------------------------
