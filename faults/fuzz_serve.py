@@ -20,7 +20,7 @@ from tables import sections, table
 
 from sointer import SOInter, TrainingConfig
 
-PER_PART, N_LARGE, N_PARTS, N_CLIENTS = 1000, 150, 8, 16
+PER_PART, N_LARGE, N_PARTS, N_CLIENTS = 1000, 300, 4, 16
 LONGEST, LONGEST_WAIT = 5.0, 60.0  # seconds of processor time; and of waiting, so that a busy machine is no hang
 MARK = "large"
 PATIENCE = 0.5  # with requests that say they are longer than they are: the server waits for the rest

@@ -60,15 +60,15 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments: str, audit: tuple[str, ...] | None = None) -> Iterator[Server]:
-    """A server with these arguments; with `audit`, a log file and events to write there."""
+def serving(*arguments: str, audit: tuple[str, ...] | None = None, folder: str | None = None) -> Iterator[Server]:
+    """A server with these arguments, started in a folder; with `audit`, a log file and events to write there."""
     command = ["-m", "sointer", "serve", *arguments, "--port", "0"]
     if audit is not None:
         command = ["-c", AUDITED, *arguments, *audit]
     # What is freed is given back at once, so that the next request cannot hide in it.
     environment = {"OMP_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "65536"}
     process = subprocess.Popen(
-        [sys.executable, *command], stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        [sys.executable, *command], stderr=subprocess.PIPE, text=True, cwd=folder, env={**os.environ, **environment}
     )
     try:
         yield Server(process)
