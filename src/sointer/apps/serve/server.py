@@ -156,9 +156,7 @@ def serve_explainer(
         say("no model: explains what is expected of it, not what it predicts; attach it with --model (or model=)")
     say(f"open http://{shown}:{listener.getsockname()[1]} (Ctrl-C stops)")
     if not loopback and token is None:
-        say(
-            "warning: anyone who reaches this machine can use it, unencrypted; give it a token, or put a proxy in front"
-        )
+        say("warning: anyone who reaches this machine can use it, unencrypted; set a token, or put a proxy in front")
     elif not loopback:
         say("warning: the token and all else are sent unencrypted; put a proxy with TLS in front")
     with listener:

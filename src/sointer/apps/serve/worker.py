@@ -167,8 +167,10 @@ class RequestQueue:
 
     async def answer(self, request: Request, read: Read) -> Response:
         """Read a request, wait for its turn and reply."""
+        self._refuse_if_closing()
         self._refuse_if_full(self.all)  # without reading it, if it is sure to be refused
         body = await self.bodies.receive(request)
+        self._refuse_if_closing()
         self._refuse_if_full(self.all)
         self.n_reading += 1
         try:
@@ -194,9 +196,11 @@ class RequestQueue:
             raise HTTPException(503, why, {"Retry-After": "1"}) from None
         return Response(content, media_type="application/json")
 
-    def _refuse_if_full(self, queues: Sequence[Batches]) -> None:
+    def _refuse_if_closing(self) -> None:
         if self.closing:
             raise HTTPException(503, "The server is shutting down. Try again when it is back.", {"Retry-After": "5"})
+
+    def _refuse_if_full(self, queues: Sequence[Batches]) -> None:
         n_places = self.limits.n_places
         if self.n_reading >= n_places or all(batches.n_inside >= n_places for batches in queues):
             raise HTTPException(429, "Too many requests are waiting already. Try again.", {"Retry-After": "1"})
