@@ -202,5 +202,5 @@ class RequestQueue:
 
     def _refuse_if_full(self, queues: Sequence[Batches]) -> None:
         n_places = self.limits.n_places
-        if self.n_reading >= n_places or all(batches.n_inside >= n_places for batches in queues):
+        if self.n_reading >= len(self.all) * n_places or all(batches.n_inside >= n_places for batches in queues):
             raise HTTPException(429, "Too many requests are waiting already. Try again.", {"Retry-After": "1"})
