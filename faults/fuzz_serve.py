@@ -332,7 +332,7 @@ def page(rows: list[Row], images: Path) -> str:
     found = total(rows)
     lines = [
         ["", "count"],
-        ["requests sent, sixteen at a time", f"{n_tried(found):,}"],
+        ["requests sent, sixteen at a time, the large ones one by one", f"{n_tried(found):,}"],
         ["answered", f"{found['answered']:,}"],
         ["refused with one line that says why, or closed where it was no HTTP", f"{found['refused']:,}"],
         ["crashes: any status of 500 and above, or no reply to a whole request", f"{found['crashes']:,}"],
