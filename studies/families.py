@@ -54,7 +54,18 @@ FAMILIES = {
     "faults": Family(
         "Faults on purpose, and what becomes of them; also the tables in docs/reliability.md and docs/trust.md. "
         "Half an hour.",
-        ("kill", "flaky", "fuzz_load", "honesty", "serve", "fuzz_serve", "fuzz_readers", "fuzz_cli", "leaks"),
+        (
+            "kill",
+            "flaky",
+            "fuzz_load",
+            "honesty",
+            "serve",
+            "lockout",
+            "fuzz_serve",
+            "fuzz_readers",
+            "fuzz_cli",
+            "leaks",
+        ),
         page="faults",
     ),
 }

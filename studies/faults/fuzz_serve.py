@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -21,11 +20,14 @@ from studies.faults.served import Client, Server, request, serving
 from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
-PER_PART, N_PARTS, N_CLIENTS = 2000, 20, 16
-LONGEST = 5.0
+PER_PART, N_LARGE, N_PARTS, N_CLIENTS = 1000, 300, 4, 16
+LONGEST, LONGEST_WAIT = 5.0, 60.0  # seconds of processor time; and of waiting, so that a busy machine is no hang
+MARK = "large"
 PATIENCE = 0.5  # with requests that say they are longer than they are: the server waits for the rest
 KINDS = ("table", "frame", "sparse", "images")
-OUTCOMES = ("answered", "refused", "crashes", "hangs", "executions")
+OUTCOMES = ("answered", "refused", "crashes", "hangs", "memory", "executions")
+TIMES, SPARE = 20, 2**24  # bytes that a server may take for each byte of a body; and for explaining, which is bounded
+LARGE = 2**20  # of bodies of so many bytes the ratio is told without the spare bytes too
 ROWS: dict[str, Any] = {
     "table": TABLE[:3].tolist(),
     "frame": [{"colour": "red", "a": 0.5, "n": 3}, {"colour": "blue", "a": -1.0, "n": 8}],
@@ -40,7 +42,7 @@ TEXTS = ("\x00", "\ud800", "<script>alert(1)</script>", "é" * 300, "a" * 100_00
 
 def cases(smoke: bool) -> Iterator[Case]:
     for part in range(1 if smoke else N_PARTS):
-        yield {"part": part, "n": 200 if smoke else PER_PART}
+        yield {"part": part, "n": 200 if smoke else PER_PART, "n_large": 10 if smoke else N_LARGE}
 
 
 # --- what is sent ------------------------------------------------------------------------------------------
@@ -112,17 +114,101 @@ def _json(content: Any) -> bytes:
     return json.dumps(content).encode()
 
 
+# --- small requests that ask for much memory ---------------------------------------------------------------
+
+# Short ways to write what Python or numpy may take much room for.
+ATOMS = [
+    "0",
+    "-6",
+    "999",
+    "1e1",
+    "0.5",
+    "true",
+    "null",
+    "9" * 4000,
+    "[]",
+    "{}",
+    "[0]",
+    "[[]]",
+    "[{}]",
+    '{"":0}',
+    "[0,0]",
+]
+ATOMS += ['""', '"ab"', '"ā"', '"😀"', '"\\u0101"', '"\\""', "[" * 50 + "0" + "]" * 50, '"red"', "[0,[0]]", '{"x0":0}']
+LETTERS = ["A", "\x7f", "é", "ā", "😀", '\\"', "\\u0000", "ab ", "āb "]
+SIZES = (2**15, 2**22)
+
+
+def large_value(size: int, rng: np.random.Generator, n_features: int) -> str:
+    """A JSON value of about so many characters, made of one thing again and again."""
+    atom, letter = str(rng.choice(ATOMS)), str(rng.choice(LETTERS))
+    way = rng.integers(8)
+    if way == 0:
+        return '"' + letter * (size // len(letter)) + '"'
+    if way == 1:  # names that are all different
+        digits = np.array(list("0123456789abcdefghijklmnopqrstuvwxyzāēīōū"))
+        names = ("".join(digits[[i % 41, i // 41 % 41, i // 1681 % 41, i // 68921]]) for i in range(size // 10))
+        return "{" + ",".join(f'"{name}":{atom if len(atom) < 9 else 0}' for name in names) + "}"
+    if way == 2:  # one long string beside others
+        cells = ",".join([atom] * (size // 4 // (len(atom) + 1)))
+        return f'["{letter * (size * 3 // 4 // len(letter))}",{cells}]'
+    if way == 3:
+        depth = int(rng.integers(1, 900))
+        return "[" + ",".join(["[" * depth + atom + "]" * depth] * (size // (2 * depth + len(atom) + 1) + 1)) + "]"
+    width = {4: n_features, 5: n_features, 6: int(rng.integers(1, 3000)), 7: size}[int(way)]
+    row = "[" + ",".join([atom] * max(1, min(width, size // (len(atom) + 1)))) + "]"
+    rows = [row] * min(1000 if way == 4 else size, max(1, size // (len(row) + 1)))
+    if way == 5:
+        rows[0] = f'["{letter * (size // 2 // len(letter))}"' + ",0" * (n_features - 1) + "]"
+    return "[" + ",".join(rows) + "]"
+
+
+def make_large(kind: str, rng: np.random.Generator) -> bytes:
+    """A request that is large in one place, and right in all others."""
+    size = int(np.exp(rng.uniform(*np.log(SIZES))))
+    n_features = {"table": 5, "frame": 3, "sparse": SPARSE.shape[1], "images": IMAGES.shape[1]}[kind]
+    value = large_value(size, rng, n_features)
+    tensor = {"name": "rows", "shape": [3, 5], "datatype": "FP64", "data": TABLE[:3].ravel().tolist()}
+    explain: dict[str, Any] = {"rows": ROWS[kind], "target": [2, 3] if kind == "images" else 1}
+    infer: dict[str, Any] = {"inputs": [tensor], "parameters": {"target": 1}}
+    ways: list[tuple[str, dict[str, Any]]] = [
+        *[("/explain", explain | {name: MARK}) for name in ("rows", "target", "k", "predicted", "format", "other")],
+        ("/explain", explain | {"rows": [MARK]}),
+        ("/explain", explain | {"rows": {"columns": [f"x{j}" for j in range(n_features)], "data": MARK}}),
+        ("/explain", explain | {"rows": {"columns": MARK, "data": [[0] * n_features]}}),
+        *[
+            ("/explain", explain | {"rows": [*ROWS[kind][:1], {**ROWS["frame"][0], name: MARK}]})
+            for name in ("a", "colour")
+        ],
+        *[("/v2", infer | {"inputs": [tensor | {name: MARK}]}) for name in ("data", "shape", "name", "datatype")],
+        *[
+            ("/v2", infer | {"inputs": [tensor | {"data": MARK, "datatype": kind}]})
+            for kind in ("BYTES", "INT8", "UINT64")
+        ],
+        *[("/v2", infer | {name: MARK}) for name in ("inputs", "outputs", "parameters", "id")],
+        *[
+            ("/v2", infer | {"inputs": [tensor, tensor | {"name": name, "data": MARK}]})
+            for name in ("target", "predicted")
+        ],
+    ]
+    path, body = ways[rng.integers(len(ways))]
+    text = json.dumps(body).replace(json.dumps(MARK), value)
+    if rng.random() < 0.2:
+        text = text[:-1] + ',"id":"😀"}'  # so that Python writes every character in four bytes
+    return request(text.encode(), "/v2/models/why/infer" if path == "/v2" else path)
+
+
 # --- what becomes of it ------------------------------------------------------------------------------------
 
 
-def run(part: int, n: int) -> dict[str, Any]:
+def run(part: int, n: int, n_large: int) -> dict[str, Any]:
     kind = KINDS[part % len(KINDS)]
     with tempfile.TemporaryDirectory() as folder:
         path, log = Path(folder, "why"), Path(folder, "audit")
         fit(kind).save(path)
         with serving(str(path), audit=(str(log), *FORBIDDEN)) as server:
             n_before = len(log.read_text().splitlines())
-            found = asyncio.run(_fuzz(server, kind, part, n))
+            found = asyncio.run(_fuzz(server, kind, part, n, n_large))
             found["executions"] = len(log.read_text().splitlines()) - n_before
             stderr = server.stop()
     found["worst"] += [stderr[-2000:]] if "Traceback" in stderr else []
@@ -137,20 +223,19 @@ def fit(kind: str) -> SOInter:
         return SOInter(model, **{"k": 2, "query_budget": 120, "random_state": 0, **quick, **settings}).fit(data)
 
 
-async def _fuzz(server: Server, kind: str, part: int, n: int) -> dict[str, Any]:
+async def _fuzz(server: Server, kind: str, part: int, n: int, n_large: int) -> dict[str, Any]:
     found: Counter[str] = Counter()
     worst: list[str] = []
     slowest, memory = 0.0, 0.0
+    most, ratio = 0.0, 0.0
 
     async def one_client(number: int, n_requests: int) -> None:
         nonlocal slowest
         rng = np.random.default_rng([part, number])
         for _ in range(n_requests):
             sent = make_request(kind, rng)
-            client, started = Client(server.port), time.perf_counter()
-            outcome, why = await outcome_of(client, sent)
-            slowest = max(slowest, time.perf_counter() - started)
-            client.close()
+            outcome, why, seconds = await outcome_of(server, sent)
+            slowest = max(slowest, seconds)
             found[outcome] += 1
             if outcome in ("crashes", "hangs"):
                 worst.append(f"{outcome}: {why} {sent[:300]!r}")
@@ -159,15 +244,42 @@ async def _fuzz(server: Server, kind: str, part: int, n: int) -> dict[str, Any]:
     before = server.megabytes()
     await asyncio.gather(*[one_client(number, n // N_CLIENTS) for number in range(N_CLIENTS)])
     memory = server.megabytes() - before
+    for number in range(n_large):  # one at a time, so that it is known whose memory it is
+        sent = make_large(kind, np.random.default_rng([part, number, 1]))
+        held = server.megabytes()
+        server.reset_peak()
+        outcome, why, seconds = await outcome_of(server, sent)
+        slowest = max(slowest, seconds)
+        taken = (server.peak_megabytes() - held) * 2**20
+        if outcome in ("answered", "refused") and taken > TIMES * len(sent) + SPARE:
+            outcome, why = "memory", f"{taken / len(sent):.1f} times {len(sent)} bytes"
+        found[outcome] += 1
+        most = max(most, taken / 2**20)
+        ratio = max(ratio, taken / len(sent)) if len(sent) >= LARGE else ratio
+        if outcome not in ("answered", "refused"):
+            worst.append(f"{outcome}: {why} {sent[:300]!r} ... {sent[-300:]!r}")
     status, _ = await Client(server.port).send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     found["crashes"] += status != 200
     counts = {name: found[name] for name in OUTCOMES}
-    return {**counts, "slowest": round(slowest, 2), "megabytes": round(memory, 1), "worst": worst[:20]}
+    figures = {"slowest": slowest, "megabytes": memory, "most_megabytes": most, "ratio": ratio}
+    return {**counts, **{name: round(value, 2) for name, value in figures.items()}, "worst": worst[:20]}
 
 
-async def outcome_of(client: Client, sent: bytes) -> tuple[str, str]:
+async def outcome_of(server: Server, sent: bytes) -> tuple[str, str, float]:
+    """What became of a request, why, and the processor time that the server had meanwhile."""
+    client, started = Client(server.port), server.seconds()
+    outcome, why = await _outcome(client, sent)
+    client.close()
     try:
-        status, body = await asyncio.wait_for(client.send(sent), LONGEST if is_whole(sent) else PATIENCE)
+        seconds = server.seconds() - started
+    except OSError:
+        return "crashes", "the server is gone", 0.0
+    return ("hangs", f"{seconds:.1f} s", seconds) if seconds > LONGEST else (outcome, why, seconds)
+
+
+async def _outcome(client: Client, sent: bytes) -> tuple[str, str]:
+    try:
+        status, body = await asyncio.wait_for(client.send(sent), LONGEST_WAIT if is_whole(sent) else PATIENCE)
     except asyncio.TimeoutError:
         return ("hangs", "") if is_whole(sent) else ("refused", "")
     except ConnectionRefusedError as error:
@@ -176,11 +288,8 @@ async def outcome_of(client: Client, sent: bytes) -> tuple[str, str]:
         return ("crashes", str(error)) if is_whole(sent) else ("refused", "")
     if status == 200:
         return "answered", ""
-    return (
-        ("refused", "")
-        if status in (400, 404, 405, 408, 413, 415, 421, 422, 429, 501)
-        else ("crashes", f"{status} {body!r:.200}")
-    )
+    known = status in (400, 404, 405, 408, 413, 415, 421, 422, 429, 501)
+    return ("refused", "") if known else ("crashes", f"{status} {body!r:.200}")
 
 
 def is_whole(sent: bytes) -> bool:
@@ -210,27 +319,37 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows)
     return f"{n_tried(found):,} fuzzed requests to a server", (
         f"{found['crashes']} crashes, {found['hangs']} hangs over {LONGEST:g} s, {found['executions']} code "
-        f"executions, memory at most {max(row['megabytes'] for row in rows):.0f} MB more"
+        f"executions, {found['memory']} times more than {TIMES} bytes of memory for a byte (and "
+        f"{SPARE // 2**20} MB), at most {max(row['ratio'] for row in rows):.1f}"
     )
+
+
+def _most(rows: list[Row], name: str) -> str:
+    return f"{max(row[name] for row in rows):.1f}"
 
 
 def page(rows: list[Row], images: Path) -> str:
     found = total(rows)
     lines = [
         ["", "count"],
-        ["requests sent, sixteen at a time", f"{n_tried(found):,}"],
+        ["requests sent, sixteen at a time, the large ones one by one", f"{n_tried(found):,}"],
         ["answered", f"{found['answered']:,}"],
         ["refused with one line that says why, or closed where it was no HTTP", f"{found['refused']:,}"],
         ["crashes: any status of 500 and above, or no reply to a whole request", f"{found['crashes']:,}"],
-        [f"hangs: over {LONGEST:g} s", f"{found['hangs']:,}"],
+        [f"hangs: over {LONGEST:g} s of processor time", f"{found['hangs']:,}"],
         [f"code executions: any of {', '.join(FORBIDDEN)}", f"{found['executions']:,}"],
-        ["slowest reply, s", f"{max(row['slowest'] for row in rows):.1f}"],
-        ["most memory that a server gained in a part, MB", f"{max(row['megabytes'] for row in rows):.0f}"],
+        ["slowest reply, s of processor time", f"{max(row['slowest'] for row in rows):.1f}"],
+        [f"memory: more than {TIMES} times the body and {SPARE // 2**20} MB", f"{found['memory']:,}"],
+        [f"most memory for a body of {LARGE // 2**20} MiB and more, times its bytes", _most(rows, "ratio")],
+        ["most memory for one request, MB", _most(rows, "most_megabytes")],
+        ["most memory that a server kept from a part, MB", _most(rows, "megabytes")],
     ]
     return sections(
         "## Requests that nobody should send",
         f"Servers for explainers of {len(KINDS)} kinds ({', '.join(KINDS)}) get JSON with something else somewhere "
-        "inside, with anything, with damaged bytes, nested deeply, with too many rows, and damaged HTTP.",
+        "inside, with anything, with damaged bytes, nested deeply, with too many rows, and damaged HTTP; and, one at a "
+        "time, bodies of up to 4 MiB that are made to take much memory: long strings beside numbers, lists and objects "
+        "with next to nothing in them, names that are all different, in every place of a request.",
         table(lines[0], lines[1:]),
     )
 

@@ -332,7 +332,8 @@ def test_endless_bodies_are_cut_off(table):
     """A client that never stops sending is let go of, after a bounded number of bytes."""
     with socket.create_connection((table.base_url.host, table.base_url.port), timeout=20) as connection:
         connection.sendall(
-            b"POST /explain HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"POST /explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
         )
 
         def send_much() -> None:
@@ -370,10 +371,12 @@ def test_a_client_that_goes_away_leaves_its_place():
     ):
         with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
             connection.sendall(
-                b"POST /explain HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+                b"POST /explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 100\r\n\r\n{"
             )
-            wait_until(lambda: metric(client, "sointer_requests_inside") == 1)
-        wait_until(lambda: metric(client, "sointer_requests_inside") == 0)
+            wait_until(lambda: metric(client, "sointer_bodies_arriving") == 1)
+            assert metric(client, "sointer_requests_inside") == 0
+        wait_until(lambda: metric(client, "sointer_bodies_arriving") == 0)
         assert ask(client, TABLE[:1].tolist(), target=0).status_code == 200
 
 

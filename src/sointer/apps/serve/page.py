@@ -30,6 +30,7 @@ def render_page(explainer: Explainer, metadata: dict[str, Any], examples: Any) -
         "targets": metadata["targets"] or [],
         "k": metadata["k"],
         "hasModel": metadata["has_model"],
+        "needsToken": metadata["needs_token"],
         "examples": as_finite(shown),
         "typical": None if drawn is None else as_finite(drawn),
         "name": metadata["name"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sointer._support import containers
 from sointer._support.strict_json import as_finite
-from sointer.apps.serve.request import ExplainRequest
+from sointer.apps.serve.request import ExplainRequest, check_size
 from sointer.apps.serve.rows import cells_of, names_in_fit, plain
 from sointer.data.values import effects_from, effects_on
 from sointer.explainers.base import Explainer
@@ -22,7 +22,9 @@ from sointer.explainers.novelty import unwarned
 from sointer.explanation import Explanation
 from sointer.masking.groups import FixedGroups
 
-MAX_SCORES = 2**24  # numbers that are held at a time while explaining
+MAX_SCORES = 2**22  # numbers that are held at a time while explaining
+MAX_BATCH_ROWS = 256
+"""An explanation of so many rows takes hardly longer than of one."""
 PER_UNIT = ("selected", "scores", "needed", "effects")
 COLUMNS = ("sample", "target", "value", "value_source", "rank", "feature")
 
@@ -71,7 +73,7 @@ def explain_batch(explainer: Explainer, requests: Sequence[ExplainRequest]) -> l
     X = _concatenate_rows([request.X for request in requests])
     targets = [target for request in requests for target in request.targets]
     k = first.k if first.k == "auto" else max(request.k for request in requests if request.k != "auto")
-    step = max(1, MAX_SCORES // explainer.groups_.n_units)
+    step = max(1, min(MAX_BATCH_ROWS, MAX_SCORES // explainer.groups_.n_units))
     parts = []
     for start in range(0, len(targets), step):
         chunk = slice(start, start + step)
@@ -82,7 +84,10 @@ def explain_batch(explainer: Explainer, requests: Sequence[ExplainRequest]) -> l
         parts.append(_to_response(found, first.verify))
     whole = _concatenate(parts)
     ends = np.cumsum([request.n_rows for request in requests]).tolist()
-    return [whole.part(slice(end - one.n_rows, end), one.k) for one, end in zip(requests, ends, strict=True)]
+    responses = [whole.part(slice(end - one.n_rows, end), one.k) for one, end in zip(requests, ends, strict=True)]
+    for request, response in zip(requests, responses, strict=True):
+        check_size(request.n_rows, int((response.selected >= 0).sum()))
+    return responses
 
 
 def _concatenate_rows(parts: Sequence[Any]) -> Any:
@@ -164,10 +169,10 @@ class Writer:
     def write(self, request: ExplainRequest, response: ExplainResponse) -> bytes:
         """The reply to a request, in its format."""
         rows = self._table(response) if request.format == "table" else self._rows(request, response)
-        return to_bytes({request.format: rows})
+        # One by one: as Python objects, all of them would take many times the memory.
+        return b'{"%s":[%s]}' % (request.format.encode(), b",".join(map(to_bytes, rows)))
 
-    def _table(self, response: ExplainResponse) -> list[dict[str, Any]]:
-        table = []
+    def _table(self, response: ExplainResponse) -> Iterator[dict[str, Any]]:
         for sample, rank in zip(*np.nonzero(response.selected >= 0), strict=True):
             feature = self.unit_names[response.selected[sample, rank]]
             values = response.targets[sample], response.value[sample], response.value_source
@@ -175,14 +180,12 @@ class Writer:
             line |= _unit_fields(response, sample, rank)
             if response.locality is not None:
                 line["locality"] = int(response.locality[sample])
-            table.append(line)
-        return table
+            yield line
 
-    def _rows(self, request: ExplainRequest, response: ExplainResponse) -> list[dict[str, Any]]:
+    def _rows(self, request: ExplainRequest, response: ExplainResponse) -> Iterator[dict[str, Any]]:
         X = request.X
         if isinstance(X, list) and self._count is not None:
             X = self._count(X)
-        rows = []
         for sample in range(request.n_rows):
             cells = {} if getattr(X, "ndim", 2) == 4 else cells_of(X, sample)
             units = [int(unit) for unit in response.selected[sample] if unit >= 0]
@@ -215,8 +218,7 @@ class Writer:
                 row["where"] = self._where(row["target"])[row["locality"]]
             if response.agreement is not None:
                 row["agreement"] = float(response.agreement[sample])
-            rows.append(row)
-        return rows
+            yield row
 
     def _where(self, target: str) -> dict[int, str]:
         """The conditions of each locality of a target, in words."""
