@@ -20,7 +20,11 @@ pytest.importorskip("fastapi")
 import httpx
 
 from model_server import serve
-from serving import TABLE, command, fit, fitted, model
+from quick import TABLE
+from quick import labels as model
+from quick import quick_explainer as fitted
+from quick import quick_fit as fit
+from serving import command
 from sointer.apps.serve import create_app, server
 from sointer.apps.serve.limits import Limits
 

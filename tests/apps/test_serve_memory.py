@@ -17,8 +17,12 @@ import httpx
 from starlette.exceptions import HTTPException
 
 from model_server import serve
+from quick import SPARSE, TABLE
+from quick import labels as model
+from quick import quick_explainer as fitted
+from quick import quick_fit as fit
 from repo_scripts import run_apart
-from serving import SPARSE, TABLE, command, fit, fitted, model
+from serving import command
 from sointer.apps.serve import create_app, open_inference
 from sointer.apps.serve.body import parse_json
 from sointer.apps.serve.limits import Limits

@@ -12,7 +12,9 @@ pytest.importorskip("fastapi")
 import httpx
 
 from model_server import serve
-from serving import TABLE, command, fitted
+from quick import TABLE
+from quick import quick_explainer as fitted
+from serving import command
 from sointer.apps.serve import create_app
 from sointer.apps.serve.security import host_name
 from sointer.errors import InputError
