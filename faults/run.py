@@ -26,7 +26,19 @@ from tables import sections, table  # noqa: E402
 
 import sointer.errors  # noqa: E402, F401
 
-NAMES = ("kill", "flaky", "fuzz_load", "honesty", "serve", "fuzz_serve", "fuzz_readers", "fuzz_cli", "leaks")
+NAMES = (
+    "kill",
+    "power",
+    "decay",
+    "flaky",
+    "fuzz_load",
+    "honesty",
+    "serve",
+    "fuzz_serve",
+    "fuzz_readers",
+    "fuzz_cli",
+    "leaks",
+)
 """Each a module with a STUDY, and a `verdict` of its results: what was done, and what held."""
 BEGIN, END = "<!-- faults: made by make faults -->", "<!-- end of faults -->"
 
