@@ -20,7 +20,7 @@ N_RECORDS = 12
 def path(tmp_path):
     file = RecordFile(tmp_path / "records")
     for number in range(N_RECORDS):
-        file.append({"number": number}, bytes([number]) * 300)
+        file.append({"number": number}, bytes([number + 1]) * 300)
     file.close()
     return tmp_path / "records"
 
@@ -29,7 +29,7 @@ def read(path):
     file = RecordFile(path)
     found = {record.metadata["number"]: file.body(record) for record in file.records()}
     file.close()
-    assert all(body == bytes([number]) * 300 for number, body in found.items())
+    assert all(body == bytes([number + 1]) * 300 for number, body in found.items())
     return set(found), file.damage
 
 
@@ -83,7 +83,7 @@ def test_a_record_cut_off_is_no_damage_and_makes_room_at_the_next_append(path):
         assert path.read_bytes() == whole[:cut]  # looking changes nothing
         file = RecordFile(path)
         list(file.records())
-        file.append({"number": N_RECORDS - 1}, bytes([N_RECORDS - 1]) * 300)
+        file.append({"number": N_RECORDS - 1}, bytes([N_RECORDS]) * 300)
         file.close()
         assert path.read_bytes() == whole
 
@@ -110,7 +110,7 @@ def test_remains_of_a_first_record_are_no_foreign_file(path):
         path.write_bytes(remains)
         file = RecordFile(path)
         assert list(file.records()) == []
-        file.append({"number": 0}, bytes(300))
+        file.append({"number": 0}, bytes([1]) * 300)
         file.close()
         assert read(path)[0] == {0}
     path.write_bytes(b"Dear diary, today I wrote no journal of outputs." * 10)
