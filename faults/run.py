@@ -32,6 +32,7 @@ NAMES = (
     "decay",
     "flaky",
     "fuzz_load",
+    "fuzz_sizes",
     "honesty",
     "serve",
     "fuzz_serve",

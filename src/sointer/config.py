@@ -17,6 +17,7 @@ DataKind = Literal["table", "sparse rows", "images"]
 
 Config = TypeVar("Config", bound="StageConfig")
 OPEN: Any = None  # left to the preset
+MAX_LAYERS = 64
 
 
 def _is_number(value: object) -> bool:
@@ -81,8 +82,9 @@ class StageConfig:
         example = next(settings[name] for settings in known if settings.get(name) is not None)
         zero = name in self.may_be_zero
         if isinstance(example, tuple):
-            fits = isinstance(value, tuple) and len(value) > 0 and all(_is_count(v) and v > 0 for v in value)
-            return None if fits else "a tuple of positive whole numbers"
+            fits = isinstance(value, tuple) and 0 < len(value) <= MAX_LAYERS
+            fits = fits and all(_is_count(v) and v > 0 for v in value)
+            return None if fits else f"a tuple of up to {MAX_LAYERS} positive whole numbers"
         if isinstance(example, int):
             most = self.at_most.get(name, math.inf)
             fits = _is_count(value) and (value > 0 or (zero and value == 0)) and value <= most

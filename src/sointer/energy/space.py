@@ -65,14 +65,15 @@ class OutputSpace:
         blocks: Tensor = torch.block_diag(*rows)
         return blocks
 
-    @property
+    @cached_property
     def n_columns(self) -> int:
-        return int(self.label_columns.shape[1])
+        return sum(1 if c == 2 else c for c in self.n_classes)
 
     @cached_property
     def column_output(self) -> Tensor:
         """The output that owns each encoded column."""
-        return self.label_output[self.label_columns.argmax(dim=0)]
+        n_each = [1 if c == 2 else c for c in self.n_classes]
+        return torch.tensor(np.repeat(np.arange(self.n_outputs), n_each), dtype=torch.long)
 
     @property
     def n_configurations(self) -> float:

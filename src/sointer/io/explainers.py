@@ -137,15 +137,21 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
     levels = state["effects.output_units.levels"]
     need(levels.ndim == 2 and len(levels) == space.n_columns and 2 <= levels.shape[1] <= N_KNOTS, "other units")
     likelihood = Likelihood.of(explainer.config_.energy)
-    units = OutputUnits(space.n_columns, levels.shape[1])
-    effects = Effects(energy, likelihood, units, len(references), n_units)
-    if "effects.network.first.weight" in state:
-        hidden = len(state["effects.network.first.weight"])
-        need(hidden <= MAX_HIDDEN, "the network for gradients is too wide")
-        with seeded(0):
-            effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
     need(nodes.ndim == 1 and 0 < len(nodes) <= MAX_NODES * n_outputs, "far too many localities")
-    interpreter = TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
+    hidden = len(state["effects.network.first.weight"]) if "effects.network.first.weight" in state else None
+    need(hidden is None or hidden <= MAX_HIDDEN, "the network for gradients is too wide")
+
+    def alike() -> TableInterpreter:
+        units = OutputUnits(space.n_columns, levels.shape[1])
+        effects = Effects(energy, likelihood, units, len(references), n_units)
+        if hidden is not None:
+            with seeded(0):
+                effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
+        return TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
+
+    with NO_MEMORY:
+        _check_own_shapes(alike(), state)
+    interpreter = alike()
     _load(interpreter, state)
     owners = _units_of_columns(explainer)[column]
     need(torch.equal(interpreter.effects.unit_of_encoded, owners), "columns belong to other units")
@@ -155,10 +161,14 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
 
 def _load(interpreter: nn.Module, state: dict[str, Tensor]) -> None:
     """Take the saved tensors; those of the energy, which it shares, are there already."""
-    shared = {name: tensor for name, tensor in interpreter.state_dict().items() if _of_energy(name)}
-    whole = shared | state
+    interpreter.load_state_dict(_check_own_shapes(interpreter, state))
+
+
+def _check_own_shapes(interpreter: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The state with that of the energy, if it is of the interpreter's size."""
+    whole = {name: tensor for name, tensor in interpreter.state_dict().items() if _of_energy(name)} | state
     check_shapes(interpreter, whole)
-    interpreter.load_state_dict(whole)
+    return whole
 
 
 def _of_energy(name: str) -> bool:
@@ -186,8 +196,8 @@ def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
     """Read a saved explainer.
 
-    Nothing in the files is executed, and nothing larger than the files is made from them, so also those of others can
-    be loaded.
+    Nothing in the files is executed, and loading takes at most four times their size and 256 MB of memory, so also those
+    of others can be loaded.
 
     Parameters
     ----------
