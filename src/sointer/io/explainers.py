@@ -196,8 +196,8 @@ def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
     """Read a saved explainer.
 
-    Nothing in the files is executed, and loading takes at most four times their size and 256 MB of memory, so also those
-    of others can be loaded.
+    Nothing in the files is executed, and loading takes at most four times their size and 256 MB of memory, so also
+    those of others can be loaded.
 
     Parameters
     ----------
