@@ -12,6 +12,9 @@ from sointer.errors import InputError
 
 Preset = Literal["default", "paper"]
 PRESETS: tuple[Preset, ...] = ("default", "paper")
+Rows = Literal["keep", "synthetic", "none"]
+"""What becomes of the training rows that an explainer holds when it is saved."""
+ROWS: tuple[Rows, ...] = ("keep", "synthetic", "none")
 DataKind = Literal["table", "sparse rows", "images"]
 """Tables; wide ones that are mostly zero, such as words; images."""
 
@@ -26,6 +29,12 @@ def _is_number(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def check_rows(rows: object) -> None:
+    """Refuse anything else than a way to save training rows."""
+    if rows not in ROWS:
+        raise InputError(f"rows must be one of {', '.join(map(repr, ROWS))}, got {rows!r}.")
 
 
 @dataclass(frozen=True)

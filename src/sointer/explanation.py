@@ -244,7 +244,7 @@ class Explanation:
         rng = np.random.default_rng(random_state)
         how = source.removal
         if removal is not None:
-            how = make_removal(removal, source.background.rows, source.input_format, rng)
+            how = make_removal(removal, source.background.known_rows(), source.input_format, rng)
         before = source.sent.n
         keep, rows = self.unit_mask, np.arange(len(self))
         n_times = n_draws if how.is_random else 1

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
+from sointer._support.hashing import distinct_rows
 from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
@@ -164,3 +165,9 @@ def recipe_for(explainer: SOInter, subject: Subject) -> Callable[[FitContext], T
     """How to train."""
     recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
     return train_paper if explainer.preset == "paper" else recipes[kind_of_data(explainer, subject)[0]]
+
+
+def distinct_codes(rows: Any, codes: NDArray[Any]) -> NDArray[Any]:
+    """Encoded outputs, once for every different row, as small as they can be kept."""
+    small = codes.astype(np.int16) if codes.dtype.kind == "i" else codes
+    return np.asarray(small[distinct_rows(rows)[0]])

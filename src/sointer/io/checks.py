@@ -151,14 +151,14 @@ def check_background(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_c
     if meta["shape"] is None:
         rows = tensors["rows"]
         need(rows.ndim == 2 and rows.shape[1] == n_columns, "background rows are of another size")
-        need(0 < len(rows) <= MAX_BACKGROUND_ROWS, "background rows are of another number")
+        need(len(rows) <= MAX_BACKGROUND_ROWS, "background rows are of another number")
         return
     shape = meta["shape"]
     need(len(shape) == 2 and all(map(_is_count, shape)) and shape[1] == n_columns, "background rows of another size")
     data, indices, starts = (tensors[name] for name in ("data", "indices", "indptr"))
     need(all(part.ndim == 1 for part in (data, indices, starts)), "background rows are no rows")
     need(not indices.is_floating_point() and not starts.is_floating_point(), "places are not whole numbers")
-    need(len(starts) == shape[0] + 1 > 1 and int(starts[0]) == 0, "background rows are of another number")
+    need(len(starts) == shape[0] + 1 and int(starts[0]) == 0, "background rows are of another number")
     need(shape[0] <= MAX_BACKGROUND_ROWS, "too many background rows")
     need(bool((starts[1:] >= starts[:-1]).all()) and int(starts[-1]) == len(data) == len(indices), "rows do not fit")
     need(len(indices) == 0 or (int(indices.min()) >= 0 and int(indices.max()) < n_columns), "an entry is in no column")

@@ -85,8 +85,9 @@ class Storage:
         text = as_text(known, self.what)
         target.mkdir(parents=True, exist_ok=True)
         with _alone_in(target):
-            put(target / name, weights)
-            put(target / self.metadata_file, text)
+            # For the owner alone: what was fitted on private data may hold some of them.
+            put(target / name, weights, private=True)
+            put(target / self.metadata_file, text, private=True)
             for old in target.iterdir():
                 if (WEIGHTS.fullmatch(old.name) and old.name != name) or DRAFT.fullmatch(old.name):
                     old.unlink(missing_ok=True)
