@@ -19,6 +19,8 @@ from sointer.blackbox.replies import ModelOutputs, Size, check_same_shape, image
 from sointer.errors import BlackBoxError, InputError, SointerError
 
 Result = TypeVar("Result")
+THREAD = "sointer-black-box"
+"""The name of threads in which models are called."""
 
 # Waits are spread at random so that many callers do not come back at once; outputs do not depend on them.
 _jitter = random.Random()
@@ -98,7 +100,7 @@ def within(seconds: float | None, call: Callable[[], Result]) -> Result:
             future.set_exception(exc)
 
     # A daemon: a call that hangs for ever must not keep the program from ending.
-    thread = threading.Thread(target=work, name="sointer black box", daemon=True)
+    thread = threading.Thread(target=work, name=THREAD, daemon=True)
     thread.start()
     thread.join(seconds)
     if not future.done():
@@ -177,8 +179,15 @@ def _call(predict: Callable[[Any], Any], batch: Any, name: str, timeout: float |
             f"{containers.describe(batch)}. Raise timeout, lower batch_size, or see what it waits for."
         ) from None
     except Exception as exc:
+        where = ""
+        if threading.current_thread().name == THREAD or timeout is not None:
+            where = (
+                " It was called from another thread than yours, which sqlite3 connections, signal handlers, asyncio "
+                "loops and thread-local objects do not allow: if it uses such, give "
+                "BlackBox(model, caller_thread=True)."
+            )
         raise TransientError(
             f"Your function failed: {name} raised {type(exc).__name__}: {exc}. It was given "
             f"{containers.describe(batch)}, expected to be what it was trained on. Call it yourself on such a batch "
-            "to see why."
+            f"to see why.{where}"
         ) from exc

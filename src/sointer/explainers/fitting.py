@@ -17,6 +17,7 @@ from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
+from sointer.blackbox.query_worker import QueryWorker
 from sointer.config import POOR_SKILL, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
 from sointer.errors import (
@@ -73,6 +74,7 @@ def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets
         describe=describe,
         rng=rng,
         generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
+        asker=QueryWorker(caller_thread=subject.black_box.caller_thread),
         history=History(explainer.verbose, n_queried=lambda: subject.black_box.n_queries - before, n_planned=plan),
     )
     return task, plan
