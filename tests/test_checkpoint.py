@@ -399,3 +399,16 @@ def test_killed_at_random_moments():
     found = run_apart("faults", "kill", part=1, problem="names", n_kills=5)
     assert (found["kills"], found["identical"], found["paid_twice"]) == (5, 5, 0)
     assert found["asked_in_vain"] <= 5 * 16
+
+
+def test_an_explainer_that_cannot_be_saved_costs_no_outputs(peace, tmp_path, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sointer.io.storage, "put", full)
+        with pytest.raises(CheckpointError, match=r"could not be saved.*No space left.*call fit again"):
+            fit(make(Model()), checkpoint=tmp_path / "fit")
+    model = Model(stops_after=0)
+    assert same(peace[0], fit(make(model), checkpoint=tmp_path / "fit"))
+    assert model.queried == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextvars
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -75,12 +77,15 @@ def check_seconds(value: object, what: str) -> float:
 
 def with_callers_settings(function: Callable[[], Result]) -> Callable[[], Result]:
     """The function, for another thread, with the settings of numpy and scikit-learn that hold in this one."""
-    from sklearn import config_context, get_config
-
-    context, settings = contextvars.copy_context(), get_config()
+    context = contextvars.copy_context()
+    # Not imported here: in a process forked while another thread imports, that would wait for ever.
+    sklearn = sys.modules.get("sklearn")
+    if sklearn is None or not hasattr(sklearn, "get_config"):
+        return partial(context.run, function)
+    settings = sklearn.get_config()
 
     def run() -> Result:
-        with config_context(**settings):
+        with sklearn.config_context(**settings):
             return context.run(function)
 
     return run

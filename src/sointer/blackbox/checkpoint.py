@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -51,8 +51,11 @@ class Checkpoint:
     def __init__(self, directory: str | os.PathLike[str], random_state: Any) -> None:
         self.directory = Path(directory).resolve()
         self._random_state = _of_random_state(random_state)
-        self._prepare()
-        self.journal = Journal(self.directory / JOURNAL)
+        try:
+            self._prepare()
+            self.journal = Journal(self.directory / JOURNAL)
+        except OSError as error:
+            raise CheckpointError(f"{self.directory} cannot be used ({error}). Choose another checkpoint.") from error
         if damage := self.journal.damage:
             n_lost = sum(part.n_records for part in damage)
             where = ", ".join(f"{part.start} to {part.start + part.n_bytes}" for part in damage[:5])
@@ -101,6 +104,16 @@ class Checkpoint:
                 f"the checkpoint {self.directory} is of another fit: {'; '.join(found)}. Fit with what it was begun "
                 "with, or choose another directory."
             )
+
+    def keep(self, save: Callable[[Path], None]) -> None:
+        """Save the finished explainer."""
+        try:
+            save(self.finished)
+        except OSError as error:
+            raise CheckpointError(
+                f"the explainer is fitted, but could not be saved in {self.finished} ({error.strerror or error}). All "
+                "outputs of the model are kept: make room, then call fit again with the same checkpoint."
+            ) from error
 
     @property
     def finished(self) -> Path:

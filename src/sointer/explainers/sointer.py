@@ -180,7 +180,7 @@ class SOInter(Explainer):
             self.n_queries_ = subject.black_box.n_queries - queries_before
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None and not trained.interrupted:
-                self.save(kept.finished)
+                kept.keep(self.save)
             fitting.warn_about_fit(self, task, trained, plan)
             return self
 
