@@ -31,6 +31,8 @@ NAMES = (
     "power",
     "decay",
     "flaky",
+    "extremes",
+    "servers",
     "fuzz_load",
     "fuzz_sizes",
     "honesty",
