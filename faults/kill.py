@@ -89,8 +89,8 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows)
     return f"{found['kills']} SIGKILLs at random moments of fit, then resume", (
         f"{found['identical']} of {found['kills']} identical to the uninterrupted explainer; {found['paid_twice']} "
-        f"journaled queries paid twice; {found['answered_in_vain']} of {found['rows_asked']:,} queries were answered and "
-        "not yet journaled when the kill came"
+        f"journaled queries paid twice; {found['answered_in_vain']} of {found['rows_asked']:,} queries were answered, "
+        "but not yet journaled, when the kill came"
     )
 
 
