@@ -56,8 +56,13 @@ FAMILIES = {
         "Half an hour.",
         (
             "kill",
+            "power",
+            "decay",
             "flaky",
+            "extremes",
+            "servers",
             "fuzz_load",
+            "fuzz_sizes",
             "honesty",
             "serve",
             "lockout",

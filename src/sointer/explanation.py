@@ -258,7 +258,7 @@ class Explanation:
         rng = np.random.default_rng(random_state)
         how = source.removal
         if removal is not None:
-            how = make_removal(removal, source.background.rows, source.input_format, rng)
+            how = make_removal(removal, source.background.known_rows(), source.input_format, rng)
         before = source.sent.n
         which = np.arange(len(self)) if rows is None else np.arange(len(self))[np.asarray(rows)]
         keep, target = self.unit_mask[which], self.target[which]

@@ -30,8 +30,10 @@ MAX_MEMORY = 2**30  # bytes that one case may ask for
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "pickle.find_class", "socket.connect")
 OUTCOMES = ("refused", "accepted", "crashes", "hangs", "memory", "executions")
 
-Case = Callable[[np.random.Generator], tuple[str, Callable[[], str]]]
-"""Makes one case: what it is, and what tries it and says "refused" or "accepted"; anything it raises is a crash."""
+Attempt = Callable[[], str]
+Case = Callable[[np.random.Generator], tuple[str, Attempt] | tuple[str, Attempt, int]]
+"""Makes one case: what it is, what tries it and says "refused" or "accepted" (anything it raises is a crash), and how
+much memory it may ask for, if that is another than `MAX_MEMORY`."""
 
 
 def fuzz(make: Case, seed: int, n: int) -> dict[str, Any]:
@@ -67,10 +69,10 @@ def _child(make: Case, seed: int, first: int, n: int, record: Path) -> None:
     try:
         with record.open("a", buffering=1) as lines:
             for number in range(first, n):
-                what, attempt = make(np.random.default_rng([seed, number]))
+                what, attempt, *memory = make(np.random.default_rng([seed, number]))
                 executed.clear()
                 started = time.process_time()
-                outcome, detail = _watched(attempt)
+                outcome, detail = _watched(attempt, *memory)
                 seconds = time.process_time() - started
                 line = {"number": number, "case": what, "outcome": outcome, "what": detail, "seconds": seconds}
                 lines.write(json.dumps({**line, "executions": len(executed)}) + "\n")
@@ -80,11 +82,11 @@ def _child(make: Case, seed: int, first: int, n: int, record: Path) -> None:
         os._exit(0)
 
 
-def _watched(attempt: Callable[[], str]) -> tuple[str, str]:
+def _watched(attempt: Attempt, max_memory: int = MAX_MEMORY) -> tuple[str, str]:
     for number in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(number, _too_long)
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_virtual_memory() + MAX_MEMORY, limits[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (_virtual_memory() + max_memory, limits[1]))
     signal.setitimer(signal.ITIMER_PROF, LONGEST)
     signal.alarm(LONGEST_WAIT)
     try:

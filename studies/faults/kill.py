@@ -88,9 +88,10 @@ def total(rows: list[Row]) -> Counter[str]:
 def verdict(rows: list[Row]) -> tuple[str, str]:
     """What was reached: the kills, and what held."""
     found = total(rows)
-    held = f"{found['identical']} of {found['kills']} identical to the uninterrupted explainer; "
     return f"{found['kills']} SIGKILLs at random moments of fit, then resume", (
-        held + f"{found['paid_twice']} journaled queries paid twice"
+        f"{found['identical']} of {found['kills']} identical to the uninterrupted explainer; {found['paid_twice']} "
+        f"journaled queries paid twice; {found['answered_in_vain']} of {found['rows_asked']:,} queries were answered, "
+        "but not yet journaled, when the kill came"
     )
 
 

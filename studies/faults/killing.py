@@ -71,11 +71,10 @@ def make_problem(name: str) -> tuple[Any, Model]:
     return pd.DataFrame(data, columns=columns), model
 
 
-def fit(problem: str, checkpoint: Path | None, log: Path) -> None:
-    """The fit that is killed; so small that its training takes no longer than its questions."""
-    data, model = make_problem(problem)
-    explainer = SOInter(
-        Logged(model, log),
+def make_explainer(model: Any) -> SOInter:
+    """So small that its training takes no longer than its questions."""
+    return SOInter(
+        model,
         k=3,
         query_budget=400,
         batch_size=16,
@@ -84,7 +83,12 @@ def fit(problem: str, checkpoint: Path | None, log: Path) -> None:
         training=TrainingConfig(n_epochs=1),
         energy=EnergyConfig(hidden=(20, 20), coupling_units=8),
     )
-    explainer.fit(data, checkpoint=checkpoint)
+
+
+def fit(problem: str, checkpoint: Path | None, log: Path) -> None:
+    """The fit that is killed."""
+    data, model = make_problem(problem)
+    make_explainer(Logged(model, log)).fit(data, checkpoint=checkpoint)
 
 
 @cache

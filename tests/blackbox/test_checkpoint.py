@@ -22,8 +22,9 @@ from quick import QUICK
 from repo_scripts import run_apart
 from sointer import BlackBox, SOInter, TrainingConfig
 from sointer._support.hashing import row_keys
-from sointer.blackbox.journal import Journal, RecordFile
-from sointer.errors import BlackBoxError, CheckpointError, CheckpointWarning, SointerWarning
+from sointer.blackbox.journal import Journal
+from sointer.blackbox.records import RecordFile
+from sointer.errors import BlackBoxError, CheckpointError, CheckpointWarning, InputError, SointerWarning
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 N_QUERIES = QUICK["query_budget"]
@@ -279,9 +280,12 @@ def test_places_that_are_no_checkpoint(tmp_path):
 
 
 def test_one_fit_at_a_time(tmp_path):
-    journal = Journal(tmp_path / "journal.bin")
+    journal, late = Journal(tmp_path / "journal.bin"), Journal(tmp_path / "journal.bin")
+    journal.begin({})
     with pytest.raises(CheckpointError, match="in use"):
         Journal(tmp_path / "journal.bin")
+    with pytest.raises(CheckpointError, match="in use"):
+        late.begin({})
     journal.close()
     Journal(tmp_path / "journal.bin").close()
 
@@ -301,7 +305,7 @@ def test_wherever_a_kill_cut_the_journal_what_is_whole_is_used(peace, tmp_path):
         journal.write_bytes(content[:cut])
         opened = Journal(journal)
         assert opened.n_known == sum(n_rows for end, n_rows in records if end <= cut)
-        assert opened.n_damaged_bytes == 0
+        assert opened.damage == []
         opened.begin({}) if opened.metadata is None else None  # what was cut off is gone, so one can go on writing
         opened.close()
         assert Journal(journal).metadata is not None
@@ -312,13 +316,33 @@ def test_wherever_a_kill_cut_the_journal_what_is_whole_is_used(peace, tmp_path):
 def test_damage_in_the_middle_is_said_and_costs_only_what_is_lost(peace, tmp_path):
     stopped(tmp_path / "fit", 90)
     journal = tmp_path / "fit" / "journal.bin"
+    opened = Journal(journal)
+    n_before = opened.n_known
+    opened.close()
     content = bytearray(journal.read_bytes())
-    content[-400] ^= 1
+    content[len(content) // 2] ^= 1
     journal.write_bytes(content)
-    explainer = make(Model())
-    with pytest.warns(CheckpointWarning, match="damaged"):
+    model = Model()
+    explainer = make(model)
+    with pytest.warns(CheckpointWarning, match=r"1 of its records are lost, at bytes \d+ to \d+"):
         explainer.fit(X, checkpoint=tmp_path / "fit")
     assert same(peace[0], explainer)
+    assert len(model.queried) == n_queried() - n_before + 16  # one batch
+
+
+def test_a_refused_fit_changes_nothing_on_the_disk(tmp_path):
+    stopped(tmp_path / "fit", 90)
+    journal = tmp_path / "fit" / "journal.bin"
+    content = bytearray(journal.read_bytes())
+    content[len(content) // 2] ^= 1
+    for damaged in (bytes(content), bytes(content[:-3])):
+        journal.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="another fit"):
+            fit(make(Model(), k=3), checkpoint=tmp_path / "fit")
+        assert journal.read_bytes() == damaged
+    with pytest.raises(InputError):
+        fit(make(Model()), X * np.nan, checkpoint=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_full_disk_stops_the_fit_and_loses_nothing(peace, tmp_path):
@@ -370,3 +394,16 @@ def test_killed_at_random_moments():
     found = run_apart("faults", "kill", part=1, problem="names", n_kills=5)
     assert (found["kills"], found["identical"], found["paid_twice"]) == (5, 5, 0)
     assert found["asked_in_vain"] <= 5 * 16
+
+
+def test_an_explainer_that_cannot_be_saved_costs_no_outputs(peace, tmp_path, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sointer.io.storage, "put", full)
+        with pytest.raises(CheckpointError, match=r"could not be saved.*No space left.*call fit again"):
+            fit(make(Model()), checkpoint=tmp_path / "fit")
+    model = Model(stops_after=0)
+    assert same(peace[0], fit(make(model), checkpoint=tmp_path / "fit"))
+    assert model.queried == []

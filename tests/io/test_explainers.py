@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import threading
@@ -160,13 +159,6 @@ def test_a_full_disk_leaves_the_old_explainer_whole(saved, monkeypatch, fails_at
     monkeypatch.undo()
     assert np.array_equal(sointer.load(saved).explain(X, target=0).scores, before)
     assert not [p for p in saved.iterdir() if p.name.startswith(".")]
-
-
-def test_saved_files_can_be_read_by_others(saved):
-    umask = os.umask(0)
-    os.umask(umask)
-    for file in saved.iterdir():
-        assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~umask
 
 
 # --- damage -----------------------------------------------------------------------------------------------

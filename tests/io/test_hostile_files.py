@@ -92,7 +92,7 @@ def put(place, value):
     ("kind", "change", "words"),
     [
         ("table", put(["config", 0, "hidden"], [HUGE]), "not of the size"),
-        ("table", put(["config", 0, "hidden"], [150] * 2000), "not of the size"),
+        ("table", put(["config", 0, "hidden"], [150] * 2000), "up to 64 positive"),
         ("table", put(["config", 0, "coupling_units"], HUGE), "not of the size"),
         ("table", put(["config", 0, "exact_limit"], 2**62), "up to 65536"),
         ("words", put(["config", 1, "n_path_steps"], HUGE), "up to 256"),

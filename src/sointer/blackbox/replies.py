@@ -16,6 +16,8 @@ Table = npt.NDArray[Any]
 WRONG = "Your function returned the wrong thing: "
 Size: TypeAlias = tuple[int, int]
 """Height and width."""
+MAX_TEXT = 2**22
+"""Characters of all labels, if all were as long as the longest."""
 SLACK = 1e-3
 """Of class probabilities in half precision, whose sum is not quite 1."""
 
@@ -45,7 +47,7 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
         outputs, names = outputs
     elif containers.is_frame(outputs):
         names = [str(label) for label in outputs.columns]
-    table = _to_array(outputs)
+    table = to_array(outputs)
     wanted = f"({n_rows}, {'n_outputs' if n_outputs is None else n_outputs})"
     got = containers.describe(outputs)
     if isinstance(outputs, (list, tuple)):
@@ -79,7 +81,7 @@ def stack(tables: list[Table]) -> Table:
     return np.concatenate(tables, axis=0)
 
 
-def _to_array(outputs: Any) -> Table:
+def to_array(outputs: Any) -> Table:
     if containers.is_frame(outputs) or containers.is_series(outputs):
         return _clean(outputs.to_numpy())
     if containers.is_tensor(outputs):
@@ -94,9 +96,11 @@ def _to_array(outputs: Any) -> Table:
         if len(outputs) and all(containers.is_tensor(part) for part in outputs):
             outputs = [containers.tensor_to_numpy(part) for part in outputs]
         try:
-            table = np.asarray(outputs)
-            # numpy writes numbers beside strings as strings; as objects they stay what they are.
-            return _clean(np.asarray(outputs, dtype=object) if table.dtype.kind in "US" else table)
+            # numpy writes numbers beside strings as strings, all as wide as the longest; objects stay as they are.
+            table = np.asarray(outputs, dtype=object if holds_text(outputs) else None)
+            if table.dtype.kind == "O" and any(isinstance(cell, (list, tuple)) for cell in table.ravel()[:1]):
+                raise ValueError("rows of different lengths")
+            return _clean(table)
         except ValueError as exc:
             raise BlackBoxError(
                 f"{WRONG}{containers.describe(outputs)} with parts of different lengths, expected a "
@@ -108,8 +112,18 @@ def _to_array(outputs: Any) -> Table:
     )
 
 
+def holds_text(outputs: Any) -> bool:
+    """Whether there are strings in nested lists."""
+    if isinstance(outputs, (list, tuple)):
+        return any(isinstance(part, (str, bytes, list, tuple)) and holds_text(part) for part in outputs)
+    return isinstance(outputs, (str, bytes))
+
+
 def _clean(table: Table) -> Table:
-    """Object and variable-width string arrays as the plainest dtype that holds their values."""
+    """Object and variable-width string arrays as the plainest dtype that holds their values.
+
+    Strings of which one is very long stay objects, as in an array all are given room for the longest.
+    """
     if table.dtype.kind not in "OT":
         return table
     # Cells are made plain first: a numpy scalar inside an object array is still a number.
@@ -122,7 +136,8 @@ def _clean(table: Table) -> Table:
             "expected labels (strings, numbers, booleans). Return one label or number for each row and "
             "output."
         )
-    if str in types and len(types) > 1:
+    n_long = max((len(cell) for cell in cells if type(cell) is str), default=0)
+    if str in types and (len(types) > 1 or n_long * len(cells) > MAX_TEXT):
         mixed = np.empty(len(cells), dtype=object)
         mixed[:] = cells
         return mixed.reshape(table.shape)

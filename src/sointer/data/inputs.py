@@ -90,6 +90,8 @@ def to_float(X: Any, caller: str) -> Any:
 
 Kind = Literal["numpy", "pandas", "csr", "torch"]
 MAX_COLUMNS = 2**28  # of saved formats of images
+MAX_NUMBER = 1e37
+"""Networks compute in single precision, which ends at 3.4e38; a little is needed above."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,14 +353,13 @@ class InputFormat:
 
     def _check_finite(self, Z: Any, caller: str) -> None:
         values = Z.data if containers.is_sparse(Z) else Z
-        if np.isfinite(values).all():
+        if values.size == 0 or (values.max() <= MAX_NUMBER and values.min() >= -MAX_NUMBER):
             return
-        if containers.is_sparse(Z):
-            entries = Z.tocoo()
-            bad = ~np.isfinite(entries.data)
-            at_rows, at_columns = entries.row[bad], entries.col[bad]
-        else:
-            at_rows, at_columns = np.nonzero(~np.isfinite(Z))
+        entries = Z.tocoo() if containers.is_sparse(Z) else None
+        numbers = Z if entries is None else entries.data
+        is_large = bool(np.isfinite(numbers).all())
+        bad = np.nonzero(np.abs(numbers) > MAX_NUMBER if is_large else ~np.isfinite(numbers))
+        at_rows, at_columns = bad if entries is None else (entries.row[bad], entries.col[bad])
         features = [self.feature_names[j] for j in np.unique(self.column_feature[at_columns])]
         where = "columns" if self.image is None else "pixels"
         remedy = (
@@ -366,7 +367,11 @@ class InputFormat:
             if self.image is None
             else "Replace them, for example with numpy.nan_to_num(X), or drop those images."
         )
+        what, expected = "NaN or infinite values", "finite numbers"
+        if is_large:
+            what, expected = f"values beyond {MAX_NUMBER:g}", "numbers that single precision holds"
+            remedy = f"If they stand for missing values: {remedy} Else divide the column by a large number."
         raise InputError(
-            f"{caller}: X has {len(at_rows)} NaN or infinite values, in rows "
-            f"{_some(np.unique(at_rows).tolist())} and {where} {_some(features)}; expected finite numbers. {remedy}"
+            f"{caller}: X has {len(at_rows)} {what}, in rows {_some(np.unique(at_rows).tolist())} and {where} "
+            f"{_some(features)}; expected {expected}. {remedy}"
         )

@@ -159,6 +159,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         return self._distance_of(self._source(X, None).data)
 
     def _distance_of(self, data: Any) -> NDArray[np.float64]:
+        if self.background_.rows.shape[0] == 0:  # saved without them, so that nothing can be said
+            return np.full(data.shape[0], np.nan)
         known = self._distance
         if known is None or known[0] is not self.background_:
             known = self._distance = self.background_, Distance.of(self.background_, self.input_format_.image)

@@ -19,6 +19,9 @@ from sointer.explainers.novelty import FarRows
 from sointer.explanation import Explanation
 from sointer.masking.rows import MaskableRows
 
+MIN_RANGE = 3e-36
+"""Of a column, as single precision ends at 1.2e-38."""
+
 
 def refuse_too_many_classes(outputs: Outputs) -> None:
     for name, kind, n_classes in zip(outputs.names, outputs.kinds, outputs.n_classes, strict=True):
@@ -71,10 +74,19 @@ def warn_about_no_opposite(explanation: Explanation, *, stacklevel: int) -> None
         )
 
 
-def warn_about_constant_features(data: Any, input_format: InputFormat) -> None:
+def check_columns(data: Any, input_format: InputFormat) -> None:
+    """Refuse columns too small for single precision, before anything is queried; warn of constant ones."""
     low, high = data.min(axis=0), data.max(axis=0)
     if is_sparse(data):
         low, high = low.toarray().ravel(), high.toarray().ravel()
+    tiny = input_format.column_feature[(high > low) & (high - low < MIN_RANGE)]
+    if len(tiny):
+        names = [input_format.feature_names[feature] for feature in np.unique(tiny)]
+        raise InputError(
+            f"fit: {len(names)} of {input_format.n_features} features vary by less than {MIN_RANGE:g} in X, which "
+            f"single precision cannot tell from constant ones: {', '.join(map(repr, names[:5]))}"
+            f"{' ...' if len(names) > 5 else ''}. Multiply them by a large number, as in another unit, or drop them."
+        )
     varies = np.bincount(input_format.column_feature, weights=(low != high).astype(float)) > 0
     if input_format.image is not None and varies.any():
         return  # the corners of pictures are often all alike

@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
+from sointer._support.hashing import distinct_rows
 from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
+from sointer.blackbox.query_worker import QueryWorker
 from sointer.config import POOR_SKILL, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
 from sointer.errors import (
@@ -72,6 +74,7 @@ def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets
         describe=describe,
         rng=rng,
         generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
+        asker=QueryWorker(caller_thread=subject.black_box.caller_thread),
         history=History(explainer.verbose, n_queried=lambda: subject.black_box.n_queries - before, n_planned=plan),
     )
     return task, plan
@@ -164,3 +167,9 @@ def recipe_for(explainer: SOInter, subject: Subject) -> Callable[[FitContext], T
     """How to train."""
     recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
     return train_paper if explainer.preset == "paper" else recipes[kind_of_data(explainer, subject)[0]]
+
+
+def distinct_codes(rows: Any, codes: NDArray[Any]) -> NDArray[Any]:
+    """Encoded outputs, once for every different row, as small as they can be kept."""
+    small = codes.astype(np.int16) if codes.dtype.kind == "i" else codes
+    return np.asarray(small[distinct_rows(rows)[0]])

@@ -21,8 +21,8 @@ from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
 from sointer.errors import BlackBoxError, InputError
 from sointer.explainers.data_checks import (
+    check_columns,
     refuse_too_many_classes,
-    warn_about_constant_features,
 )
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
@@ -76,7 +76,7 @@ class ReadsModelAndData:
         k = check_k(self.k, groups.n_units)
         rng = check_random_state(self.random_state if seed is None else seed)
         made = make_removal(removal, data, input_format, rng=rng)
-        warn_about_constant_features(data, input_format)
+        check_columns(data, input_format)
         trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
         black_box = self._black_box(self.method or self._method_for_kind())
         some = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.hashing import distinct_rows
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.blackbox.checkpoint import Checkpoint
-from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
+from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
@@ -177,11 +176,11 @@ class SOInter(Explainer):
             self._adopt_subject(subject, trained.outputs, trained.targets)
             self._adopt(trained, task)
             asked, codes = trained.whole
-            self.training_codes_ = _distinct_codes(subject.data[asked], codes)
+            self.training_codes_ = fitting.distinct_codes(subject.data[asked], codes)
             self.n_queries_ = subject.black_box.n_queries - queries_before
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None and not trained.interrupted:
-                self.save(kept.finished)
+                kept.keep(self.save)
             fitting.warn_about_fit(self, task, trained, plan)
             return self
 
@@ -386,15 +385,16 @@ class SOInter(Explainer):
 
     # --- keeping -----------------------------------------------------------------------------------------
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted explainer to a new directory; the black box itself is never stored."""
+    def save(self, path: str | PathLike[str], *, rows: Rows = "keep") -> None:
+        """Write the fitted explainer to a new directory; the black box itself is never stored.
+
+        **By default the files hold up to 2,000 rows of the training data, number for number**, and only you can read
+        them (mode 0600). With rows="synthetic" they hold rows with features drawn independently of each other instead:
+        `verify`, `paths` and `far` work, but judge by combinations that may not occur. With rows="none" they hold none:
+        `explain` works, `far` is never true, and what fills in values of other rows (`verify`, `paths`, `refine`) is
+        refused. What stays in any case, and what each costs: docs/reliability.md.
+        """
         from sointer.io.explainers import save
 
         check_is_fitted(self, "interpreter_")
-        save(self, path)
-
-
-def _distinct_codes(rows: Any, codes: NDArray[Any]) -> NDArray[Any]:
-    """Encoded outputs, once for every different row, as small as they can be kept."""
-    small = codes.astype(np.int16) if codes.dtype.kind == "i" else codes
-    return np.asarray(small[distinct_rows(rows)[0]])
+        save(self, path, rows)

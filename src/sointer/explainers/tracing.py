@@ -253,7 +253,7 @@ def _padded(part: Tensor) -> Tensor:
 
 def _mixed_rows(source: MaskableRows, rng: np.random.Generator) -> Any:
     """Rows of the training data, most of them with random parts removed."""
-    rows = source.background.rows
+    rows = source.background.known_rows()
     parts = []
     for _ in range(0, N_POINTS, CHUNK_POINTS):
         drawn = rows[rng.integers(rows.shape[0], size=CHUNK_POINTS)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._version import __version__
+from sointer.config import Rows
 from sointer.errors import InputError, require_extra
 from sointer.explainers.sointer import SOInter
 from sointer.io import explainers as persistence
@@ -31,10 +32,13 @@ def save_model(
     mlflow_model: Any = None,
     pip_requirements: list[str] | None = None,
     metadata: dict[str, Any] | None = None,
+    rows: Rows = "keep",
 ) -> None:
     """Write a fitted explainer as an MLflow model into a new directory; the black box is never stored.
 
-    It loads with `mlflow.pyfunc.load_model` and predicts the table of `explanation.to_frame()`.
+    It loads with `mlflow.pyfunc.load_model` and predicts the table of `explanation.to_frame()`. **By default it holds
+    up to 2,000 rows of the training data, number for number**, and so does the store that it is logged to; predicting
+    needs none of them: `rows="none"` leaves them out (see `SOInter.save`).
     """
     require_extra("mlflow", "mlflow")
     from mlflow import pyfunc
@@ -45,7 +49,7 @@ def save_model(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"save_model: {os.fspath(path)!r} exists already; give a path that does not exist yet.")
     folder.mkdir(parents=True, exist_ok=True)
-    explainer.save(folder / FOLDER)
+    explainer.save(folder / FOLDER, rows=rows)
     model = Model() if mlflow_model is None else mlflow_model
     model.signature = _signature(explainer)
     if metadata is not None:

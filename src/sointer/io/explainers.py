@@ -17,7 +17,16 @@ from sointer._support.unet import channels_last
 from sointer._support.validation import is_integer
 from sointer.blackbox.adapters.text import TextPipeline
 from sointer.blackbox.box import BlackBox
-from sointer.config import PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import (
+    PRESETS,
+    Configs,
+    DataKind,
+    EnergyConfig,
+    InterpreterConfig,
+    Rows,
+    TrainingConfig,
+    check_rows,
+)
 from sointer.data.inputs import InputFormat
 from sointer.data.labels import N_KNOTS
 from sointer.data.outputs import Outputs
@@ -35,9 +44,11 @@ from sointer.interpreter.tables import LocalityTable, TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix
 from sointer.io.storage import DAMAGE, Storage, check_shapes, need
 from sointer.masking.groups import Groups
-from sointer.masking.removal import Background, FunctionRemoval, Removal
+from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows
+from sointer.masking.synthetic import synthetic_background, with_background, without_rows
 
 MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
+PROJECTIONS = "effects.projections"
 NO_MEMORY = torch.device("meta")
 """Where networks have a size but no weights."""
 
@@ -137,15 +148,21 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
     levels = state["effects.output_units.levels"]
     need(levels.ndim == 2 and len(levels) == space.n_columns and 2 <= levels.shape[1] <= N_KNOTS, "other units")
     likelihood = Likelihood.of(explainer.config_.energy)
-    units = OutputUnits(space.n_columns, levels.shape[1])
-    effects = Effects(energy, likelihood, units, len(references), n_units)
-    if "effects.network.first.weight" in state:
-        hidden = len(state["effects.network.first.weight"])
-        need(hidden <= MAX_HIDDEN, "the network for gradients is too wide")
-        with seeded(0):
-            effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
     need(nodes.ndim == 1 and 0 < len(nodes) <= MAX_NODES * n_outputs, "far too many localities")
-    interpreter = TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
+    hidden = len(state["effects.network.first.weight"]) if "effects.network.first.weight" in state else None
+    need(hidden is None or hidden <= MAX_HIDDEN, "the network for gradients is too wide")
+
+    def alike() -> TableInterpreter:
+        units = OutputUnits(space.n_columns, levels.shape[1])
+        effects = Effects(energy, likelihood, units, len(references), n_units)
+        if hidden is not None:
+            with seeded(0):
+                effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
+        return TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
+
+    with NO_MEMORY:
+        _check_own_shapes(alike(), state)
+    interpreter = alike()
     _load(interpreter, state)
     owners = _units_of_columns(explainer)[column]
     need(torch.equal(interpreter.effects.unit_of_encoded, owners), "columns belong to other units")
@@ -155,10 +172,14 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
 
 def _load(interpreter: nn.Module, state: dict[str, Tensor]) -> None:
     """Take the saved tensors; those of the energy, which it shares, are there already."""
-    shared = {name: tensor for name, tensor in interpreter.state_dict().items() if _of_energy(name)}
-    whole = shared | state
+    interpreter.load_state_dict(_check_own_shapes(interpreter, state))
+
+
+def _check_own_shapes(interpreter: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The state with that of the energy, if it is of the interpreter's size."""
+    whole = {name: tensor for name, tensor in interpreter.state_dict().items() if _of_energy(name)} | state
     check_shapes(interpreter, whole)
-    interpreter.load_state_dict(whole)
+    return whole
 
 
 def _of_energy(name: str) -> bool:
@@ -173,21 +194,22 @@ STORAGE = Storage("explainer", "explainer.json", 5, oldest=5)
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 
-def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
-    """Write the explainer to the directory `path`, whole or not at all.
+def save(explainer: SOInter, path: str | os.PathLike[str], rows: Rows = "keep") -> None:
+    """Write the explainer to the directory `path`, whole or not at all; `rows` as in `SOInter.save`.
 
     The weights go to a file named after their content; then explainer.json, which names that file, is put in
     place by one atomic rename. Until then an explainer saved there before stays as it was. Other files in the
     directory are left alone.
     """
-    STORAGE.write(path, *_describe(explainer))
+    check_rows(rows)
+    STORAGE.write(path, *_describe(explainer, rows))
 
 
 def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
     """Read a saved explainer.
 
-    Nothing in the files is executed, and nothing larger than the files is made from them, so also those of others can
-    be loaded.
+    Nothing in the files is executed, and loading takes at most four times their size and 256 MB of memory, so also
+    those of others can be loaded.
 
     Parameters
     ----------
@@ -234,16 +256,17 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     return explainer
 
 
-def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    removal_metadata, removal_arrays = explainer.removal_.state()
-    background_metadata, background_arrays = explainer.background_.state()
+def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    background, removal, interpreter_state = _with_rows(explainer, rows)
+    removal_metadata, removal_arrays = removal.state()
+    background_metadata, background_arrays = background.state()
     tensors = {f"removal.{name}": as_tensor(array) for name, array in removal_arrays.items()}
     tensors |= {f"background.{name}": as_tensor(array) for name, array in background_arrays.items()}
     tensors["shift"] = as_tensor(explainer.shift_)
-    tensors["training_codes"] = as_tensor(explainer.training_codes_)
+    codes = explainer.training_codes_  # only how outputs go together matters, not in which order the samples were
+    tensors["training_codes"] = as_tensor(codes if rows == "keep" else codes[np.lexsort(codes.T)])
     tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
-    interpreter = explainer.interpreter_
-    own = {name: t for name, t in interpreter.state_dict().items() if not _of_energy(name)}
+    own = {name: t for name, t in interpreter_state.items() if not _of_energy(name)}
     tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
     metadata = {
@@ -266,6 +289,25 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "output_skill": [None if np.isnan(one) else float(one) for one in explainer.output_skill_],
     }
     return metadata, tensors
+
+
+def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dict[str, Tensor]]:
+    """The background, the removal and the state of the interpreter, with as much of the training rows as wanted."""
+    background, removal, state = explainer.background_, explainer.removal_, explainer.interpreter_.state_dict()
+    if rows == "keep":
+        return background, removal, state
+    owners = explainer.input_format_.column_feature
+    kept = synthetic_background(background, owners, seed=0)
+    if isinstance(removal, RemovalByRows):
+        drawn = synthetic_background(removal.background, owners, seed=1)
+        interpreter = explainer.interpreter_
+        if isinstance(interpreter, TableInterpreter) and drawn.rows.shape[0]:  # a row can be told by its projection
+            n = len(state[PROJECTIONS])
+            chosen = drawn.take(np.arange(n) % drawn.rows.shape[0]) - explainer.shift_
+            with one_thread(), torch.no_grad():
+                state[PROJECTIONS] = interpreter.effects.energy.project(torch.from_numpy(chosen.astype(np.float32)))
+        removal = with_background(removal, drawn if rows == "synthetic" else without_rows(drawn))
+    return (kept if rows == "synthetic" else without_rows(kept)), removal, state
 
 
 def _restore(

@@ -29,7 +29,9 @@ except ImportError:  # on Windows, where saving twice at a time to one place is 
 
 WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
 DRAFT = re.compile(r"\.(.+\.json|weights-[0-9a-f]{16}\.safetensors)-.*")
-MAX_METADATA_BYTES, MAX_HEADER_BYTES = 2**27, 2**26
+# JSON takes up to thirty times its size in memory: more of it than this only where the weights are larger still.
+MIN_METADATA_BYTES, METADATA_SHARE, MAX_METADATA_BYTES = 2**23, 0.25, 2**27
+MAX_HEADER_BYTES = 2**21
 MAX_WEIGHTS_BYTES = 2**33
 N_READINGS = 3
 
@@ -83,8 +85,9 @@ class Storage:
         text = as_text(known, self.what)
         target.mkdir(parents=True, exist_ok=True)
         with _alone_in(target):
-            put(target / name, weights)
-            put(target / self.metadata_file, text)
+            # For the owner alone: what was fitted on private data may hold some of them.
+            put(target / name, weights, private=True)
+            put(target / self.metadata_file, text, private=True)
             for old in target.iterdir():
                 if (WEIGHTS.fullmatch(old.name) and old.name != name) or DRAFT.fullmatch(old.name):
                     old.unlink(missing_ok=True)
@@ -115,8 +118,9 @@ class Storage:
         """The JSON file's content, checked, and its bytes."""
         path = source / self.metadata_file
         try:
-            content = read_file(path, within=source, max_bytes=MAX_METADATA_BYTES)
+            content = read_file(path, within=source, max_bytes=_max_metadata_bytes(source))
             metadata, all_finite = parse(content)
+            json.dumps(metadata, ensure_ascii=False).encode()  # half a character would be an error later on
         except (FileNotFoundError, NotADirectoryError) as error:
             raise LoadError(
                 f"{source} is not a saved {self.what}: {self.metadata_file} is missing. Give the directory that "
@@ -173,10 +177,19 @@ class Storage:
             return False
 
 
+def _max_metadata_bytes(source: Path) -> int:
+    """How large the JSON file may be, by what lies beside it."""
+    n_weights = max((checked_size(path, within=source) for path in source.glob("weights-*")), default=0)
+    return min(MAX_METADATA_BYTES, max(MIN_METADATA_BYTES, int(METADATA_SHARE * n_weights)))
+
+
 def as_text(known: dict[str, Any], what: str) -> bytes:
     """The content of the JSON file."""
     try:
+        json.dumps(known, ensure_ascii=False).encode()
         return json.dumps(known, indent=1, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the {what} cannot be saved: a name or label in it is not valid text ({error}).") from error
     except ValueError as error:
         raise InputError(
             f"the {what} cannot be saved: it holds a number that is not finite ({error}). Fit it on other data."

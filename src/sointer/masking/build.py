@@ -76,14 +76,14 @@ def restore_removal(
         if meta["type"] == "blur" and image is not None:
             return BlurRemoval(image, np.asarray(arrays["usual"], dtype=np.float64), whole=bool(meta["whole"]))
         background = Background.from_state(meta, arrays)
-        if meta["type"] == "conditional":
+        if meta["type"] == "conditional" and background.rows.shape[0]:
             return ConditionalRemoval(background, np.asarray(arrays["scale"], dtype=np.float64))
     except (KeyError, TypeError, ValueError) as exc:
         raise LoadError(
             f"The saved removal is incomplete or of another version: {exc!r}; expected what "
             "Removal.state writes. Save it again with this version."
         ) from exc
-    if meta["type"] == "marginal":
+    if meta["type"] in ("marginal", "conditional"):  # the latter without its rows, so that it can draw nothing
         return MarginalRemoval(background)
     return FunctionRemoval(function, background, meta["name"], image)
 

@@ -291,7 +291,7 @@ def judge(
     n_units, every = source.groups.n_units, np.arange(len(questions))
     chosen = first_units(ranking, kept, n_units)
     agreement = source.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
-    background = source.background.rows
+    background = source.background.known_rows()
     otherwise = replace(source, removal=make_removal(other, background, source.input_format))
     elsewhere = otherwise.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
     n_rows = questions.source.data.shape[0]

@@ -171,7 +171,7 @@ def make_baseline(
     before, started = black_box.n_queries, time.perf_counter()
     if isinstance(baseline, Trained | TreeShap | BySwaps):
         form = explainer.input_format_
-        rng, data = np.random.default_rng(seed), explainer.background_.rows
+        rng, data = np.random.default_rng(seed), explainer.background_.known_rows()
         subject = Subject(data, black_box, form, explainer.groups_, explainer.removal_, 1, rng)
         if isinstance(baseline, Trained):
             tell(f"training {name} with {baseline.query_budget:,} queries, once for each of {len(targets)} outputs")

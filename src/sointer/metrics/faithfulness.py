@@ -287,7 +287,7 @@ def keep_and_delete(
     order = full_ranking(explanation, seed) if ranking is None else check_ranking(ranking, explanation, max(sizes))
     how = source.removal
     if removal is not None:
-        how = make_removal(removal, source.background.rows, source.input_format, np.random.default_rng(seed))
+        how = make_removal(removal, source.background.known_rows(), source.input_format, np.random.default_rng(seed))
     before, rows = source.sent.n, np.arange(len(explanation))
     predicted, n_times = source.answers, n_draws if how.is_random else 1
     stays = np.zeros((2, len(rows), len(sizes)))

@@ -195,7 +195,7 @@ def _folds(data: Any, seed: int) -> Index:
 def _rows_to_read(explanation: Explanation, X: Any) -> tuple[Any, Index, Index, Index]:
     """All rows, their values from 0 on, and which rows are explained and which are not."""
     source, target = explanation.source, int(explanation.target[0])
-    more = source.background.rows if X is None else source.input_format.encode(X, caller="leakage")
+    more = source.background.known_rows() if X is None else source.input_format.encode(X, caller="leakage")
     explained_keys = set(row_keys(source.data))
     more = more[np.array([key not in explained_keys for key in row_keys(more)], dtype=bool)]
     n_explained, n_more = source.data.shape[0], more.shape[0]

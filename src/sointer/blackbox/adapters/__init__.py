@@ -28,6 +28,7 @@ def as_black_box(
     timeout: float | None = None,
     n_jobs: int | None = None,
     client: Any = None,
+    caller_thread: bool | None = None,
 ) -> BlackBox:
     """Make a `BlackBox` of a model of any make.
 
@@ -39,7 +40,7 @@ def as_black_box(
     method : {"predict", "predict_proba"} or None, default None
         For estimators only; None chooses predict_proba where its most probable labels are those that predict returns,
         else predict.
-    batch_size, query_budget, cache, output_names, name, retries, timeout, n_jobs, client
+    batch_size, query_budget, cache, output_names, name, retries, timeout, n_jobs, client, caller_thread
         As in `BlackBox`; None takes its default.
 
     Returns
@@ -67,6 +68,7 @@ def as_black_box(
         "timeout": timeout,
         "n_jobs": n_jobs,
         "client": client,
+        "caller_thread": caller_thread,
     }
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if isinstance(model, BlackBox):
