@@ -125,13 +125,18 @@ class InputFormat:
 
     @classmethod
     def infer(cls, X: Any, feature_names: Sequence[str] | None = None) -> InputFormat:
-        """Read the format of X (n samples, n features), or of images (n, channels, height, width).
+        """The format of X: see `read`."""
+        return cls.read(X, feature_names)[0]
+
+    @classmethod
+    def read(cls, X: Any, feature_names: Sequence[str] | None = None) -> tuple[InputFormat, Any]:
+        """The format of X (n samples, n features), or of images (n, channels, height, width); and X encoded.
 
         `feature_names` wins over names that X carries; images have one name per pixel.
         """
         X = check_container(X, "fit")
         if len(X.shape) == 4:
-            return cls._infer_images(X, feature_names)
+            return cls._read_images(X, feature_names)
         if containers.is_frame(X):
             labels = [plain_label(label) for label in X.columns]
             names = [str(label) for label in labels] if feature_names is None else feature_names
@@ -156,11 +161,10 @@ class InputFormat:
                 made = cls("torch", names, str(X.dtype).removeprefix("torch."), device=str(X.device))
             else:
                 made = cls("numpy", names, str(X.dtype))
-        made.encode(X, caller="fit")
-        return made
+        return made, made.encode(X, caller="fit")
 
     @classmethod
-    def _infer_images(cls, X: Any, feature_names: Sequence[str] | None) -> InputFormat:
+    def _read_images(cls, X: Any, feature_names: Sequence[str] | None) -> tuple[InputFormat, Any]:
         image = ImageShape.of(X, "fit")
         default = image.pixel_names()
         names = check_unique_names(default if feature_names is None else feature_names, image.n_pixels, "feature_names")
@@ -170,7 +174,7 @@ class InputFormat:
             made = cls("numpy", names, str(X.dtype), image=image)
         rows = made.encode(X, caller="fit")
         refuse_mixed_ranges(rows, "fit")
-        return replace(made, pixel_range=find_range(rows))
+        return replace(made, pixel_range=find_range(rows)), rows
 
     @property
     def n_features(self) -> int:

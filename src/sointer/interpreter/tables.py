@@ -104,13 +104,12 @@ class LocalityTable(nn.Module):
         if not bool(((roots >= 0) & (roots < n_nodes)).all()) or bool((self.condition >= n_conditions).any()):
             raise ValueError("localities look at what is not there")
 
-    def find(self, targets: IntArray, conditions: FloatArray) -> IntArray:
-        """The leaf of each row: (rows,)."""
+    def find(self, targets: IntArray, conditions: FloatArray, sample: IntArray) -> IntArray:
+        """The leaf of each row, which is about one of the samples whose conditions are given: (rows,)."""
         condition, threshold = self.condition.numpy(), self.threshold.numpy()
         left, right, node = self.left.numpy(), self.right.numpy(), self.root.numpy()[targets]
-        rows = np.arange(len(node))
         for _ in range(MAX_DEPTH):
-            at = conditions[rows, np.maximum(condition[node], 0)]
+            at = conditions[sample, np.maximum(condition[node], 0)]
             child = np.where(at <= threshold[node], left[node], right[node])
             node = np.where(condition[node] >= 0, child, node)
         return np.asarray(node)
@@ -170,7 +169,10 @@ class TableInterpreter(nn.Module):
 
     def forward(self, x: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
         """Of rows, the values of their targets, and the leaves that they lie in."""
-        effects = self.effects(x, shown.columns)
+        return self.by_effects(self.effects(x, shown.columns), targets, shown, nodes)
+
+    def by_effects(self, effects: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
+        """The same, by the effects on each row's own output column."""
         effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
         evidence = effects * shown.towards.unsqueeze(1)
         by_locality = self.localities.is_sparse[targets]

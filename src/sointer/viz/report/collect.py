@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.containers import n_rows, rows
+from sointer._support.containers import n_rows
 from sointer._support.progress import History
 from sointer._support.validation import _some as _first
 from sointer._support.validation import check_k, resolve_targets
 from sointer.data.values import by_side, effects_from
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.masking.rows import Queried
+from sointer.masking.rows import ExplainedRows
 from sointer.paths import NoPaths, Paths
 from sointer.viz.report.content import (
     EffectSummary,
@@ -60,19 +60,13 @@ def targets_to_follow(explainer: Explainer, targets: list[int], paths: bool | in
 
 
 def follow(
-    explainer: Explainer,
-    X: Any,
-    predictions: NDArray[Any] | Queried | None,
-    target: int,
-    codes: NDArray[Any],
-    k: int | Literal["auto"],
+    explainer: Explainer, source: ExplainedRows, target: int, codes: NDArray[Any], k: int | Literal["auto"]
 ) -> TargetPaths | None:
     """The paths of the most important features, averaged over a few samples, unusual values first."""
     found, counts = np.unique(codes, return_counts=True)
     usual = found[np.argmax(counts)]
     subset = np.sort(np.argsort(codes == usual, kind="stable")[:N_SAMPLES])
-    predicted = None if predictions is None else predictions[subset]
-    explanation = explainer.explain(rows(X, subset), target, k=k, predicted=predicted, query=False)
+    explanation = explainer._explain_rows(source.take(subset), np.full(len(subset), target), k, query=False)
     nothing = not (explanation.selected >= 0).any()
     if explanation.trace is None or isinstance(explanation.trace, NoPaths) or nothing:
         return None
@@ -89,6 +83,7 @@ def _path_summary(followed: Paths, target: int, unit: int) -> PathSummary:
 
 
 N_SHOWN_AUTO, MAX_LOCALITY_FEATURES = 10, 12
+MAX_BLOCK_NUMBERS = 2**22  # samples x targets x units that are explained at a time
 CONTINUOUS_LABELS = ["lower than usual", "higher than usual"]
 
 
@@ -137,16 +132,13 @@ def table_page(
         texts=given.texts,
     )
     index = sample_indices(n_given, min(n_samples, fitting))
-    X = rows(X, index)
-    source = explainer._source(X, None if given.predicted is None else given.predicted[index])
-    predictions = source.predicted
+    source = given.take(index)
     queries_before = _n_queries(explainer)
-    if predictions is None and can_query(explainer, len(index)):
-        predictions = source.answers
-    seen = X if source.texts is None else explainer.input_format_.decode(source.data)  # words are counted once only
-    checked_predictions = Queried(predictions) if predictions is not None and source.predicted is None else predictions
+    if source.predicted is None and can_query(explainer, len(index)):
+        source = source.queried()
+    predictions = source.predicted
     size = explainer.k if k is None else k
-    found = _explain_all(explainer, seen, checked_predictions, chosen, size, n_shown, verify, paths)
+    found = _explain_all(explainer, source, chosen, size, n_shown, verify, paths)
     localities, locality = _localities(explainer, chosen, found.locality)
     values, codes, numbers = _values(explainer, found.value, predictions, chosen)
     words = UnitValues(source)
@@ -242,17 +234,16 @@ def _quality(explainer: Explainer, targets: list[int]) -> list[tuple[float, floa
 
 def _explain_all(
     explainer: Explainer,
-    X: Any,
-    predictions: NDArray[Any] | Queried | None,
+    source: ExplainedRows,
     targets: list[int],
     size: int | Literal["auto"],
     n_shown: int,
     verify: bool | int | None,
     paths: bool | int,
 ) -> Findings:
-    n_samples, n_targets = n_rows(X), len(targets)
-    n_draws = N_DRAWS if explainer.removal_.is_random else 1
-    most = verification_budget(explainer, 0, verify, n_samples * n_targets * n_draws) if predictions is not None else 0
+    n_samples, n_targets = source.n_samples, len(targets)
+    n_draws, is_known = N_DRAWS if explainer.removal_.is_random else 1, source.predicted is not None
+    most = verification_budget(explainer, 0, verify, n_samples * n_targets * n_draws) if is_known else 0
     n_queried = min(n_samples, most // (n_targets * n_draws))
     followed = targets_to_follow(explainer, targets, paths)
     rng = np.random.default_rng(0)
@@ -268,35 +259,39 @@ def _explain_all(
     progress = History(getattr(explainer, "verbose", None))
     progress.stage("report: explaining every target", n_targets + len(followed))
     try:
-        for i, target in enumerate(targets):
-            # Without predictions, the model is missing or its budget too small.
-            explanation = explainer.explain(X, target, k=size, predicted=predictions, query=False)
-            value[i] = explanation.value
-            width = min(explanation.selected.shape[1], n_shown)
-            selected[i, :, :width] = explanation.selected[:, :width]
-            scores[i, :, :width] = _of_selected(explanation, explanation.scores)[:, :width]
-            n_more[i] = explanation.n_selected - (explanation.selected[:, :width] >= 0).sum(axis=1)
+        # Without predictions, the model is missing or its budget too small.
+        for some, explanation in _blocks(explainer, source, targets, size):
+            shape, width = (len(some), n_samples), min(explanation.selected.shape[1], n_shown)
+            chosen, block = explanation.selected[:, :width], (slice(some.start, some.stop), slice(None), slice(width))
+            own = block[0]
+            value[own] = explanation.value.reshape(shape)
+            selected[block] = chosen.reshape(*shape, width)
+            scores[block] = _of_units(explanation.scores, chosen).reshape(*shape, width)
+            n_more[own] = (explanation.n_selected - (chosen >= 0).sum(axis=1)).reshape(shape)
             if explanation.needed is not None:
                 known.add("needed")
-                needed[i, :, :width] = _of_selected(explanation, explanation.needed)[:, :width]
+                needed[block] = _of_units(explanation.needed, chosen).reshape(*shape, width)
             if explanation.effects is not None and explanation.base_value is not None:
                 known.add("effects")
-                effects[i, :, :width] = _of_selected(explanation, explanation.effects)[:, :width]
-                base[i] = explanation.base_value
-                total[i] = explanation.base_value + explanation.effects.sum(axis=1)
+                effects[block] = _of_units(explanation.effects, chosen).reshape(*shape, width)
+                base[own] = explanation.base_value.reshape(shape)
+                total[own] = (explanation.base_value + explanation.effects.sum(axis=1)).reshape(shape)
             if explanation.locality is not None:
                 known.add("locality")
-                locality[i] = explanation.locality
-            groups = _grouped(explainer, target, explanation.value)
-            checked = samples_to_verify(groups, n_queried, rng)
-            agreement[i, checked] = explanation.source.agreement(
-                explanation.unit_mask[checked], explanation.target[checked], rows=checked, n_draws=N_DRAWS, seed=0
-            )
-            progress.step()
-            if target in followed:
-                found = follow(explainer, X, predictions, target, groups, size)
-                followed_paths |= {} if found is None else {i: found}
+                locality[own] = explanation.locality.reshape(shape)
+            keep = explanation.unit_mask
+            for place, i in enumerate(some):
+                groups = _grouped(explainer, targets[i], value[i])
+                checked = samples_to_verify(groups, n_queried, rng)
+                rows = place * n_samples + checked
+                agreement[i, checked] = explanation.source.agreement(
+                    keep[rows], explanation.target[rows], rows=rows, n_draws=N_DRAWS, seed=0
+                )
                 progress.step()
+                if targets[i] in followed:
+                    found = follow(explainer, source, targets[i], groups, size)
+                    followed_paths |= {} if found is None else {i: found}
+                    progress.step()
     finally:
         progress.close()
     return Findings(
@@ -314,9 +309,21 @@ def _explain_all(
     )
 
 
-def _of_selected(explanation: Explanation, array: NDArray[Any]) -> NDArray[Any]:
-    """Of numbers (rows, units), those of the selected units: (rows, k)."""
-    return np.take_along_axis(array, np.maximum(explanation.selected, 0), axis=1)
+def _blocks(
+    explainer: Explainer, source: ExplainedRows, targets: list[int], size: int | Literal["auto"]
+) -> Iterator[tuple[range, Explanation]]:
+    """Explanations of all samples, for as many targets at a time as memory has room for, target by target."""
+    at_once = max(1, MAX_BLOCK_NUMBERS // (source.n_samples * source.groups.n_units))
+    for start in range(0, len(targets), at_once):
+        some = range(start, min(start + at_once, len(targets)))
+        each = replace(source, sample=np.tile(np.arange(source.n_samples), len(some)))
+        of_rows = np.repeat(np.array(targets[some.start : some.stop], dtype=np.int64), source.n_samples)
+        yield some, explainer._explain_rows(each, of_rows, size, query=False)
+
+
+def _of_units(array: NDArray[Any], units: NDArray[np.int64]) -> NDArray[Any]:
+    """Of numbers (rows, units), those of some units of each row: (rows, k)."""
+    return np.take_along_axis(array, np.maximum(units, 0), axis=1)
 
 
 def _grouped(explainer: Explainer, target: int, value: NDArray[Any]) -> NDArray[Any]:
