@@ -17,7 +17,6 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.sparse import SparseRows
-from sointer.interpreter.effects import FirstLayer
 from sointer.interpreter.elimination import eliminate, whole_rows
 from sointer.interpreter.tables import LocalityTable, Shown, TableInterpreter, conditions_of
 from sointer.masking.groups import Groups
@@ -145,9 +144,8 @@ class TableScorer(RowScorer):
                 first = self.interpreter.effects.first_layer(x)
                 for chunk in shown.columns.argsort(stable=True).split(CHUNK_ROWS):
                     at, of_chunk = rows[chunk.numpy()], Shown(*(part[chunk] for part in shown))
-                    effects = self._effects(first, torch.from_numpy(place)[chunk], of_chunk.columns)
                     t, nodes = torch.from_numpy(targets[at]), torch.from_numpy(locality[at])
-                    found = self.interpreter.by_effects(effects, t, of_chunk, nodes)
+                    found = self.interpreter(first, torch.from_numpy(place)[chunk], t, of_chunk, nodes)
                     for name, array in parts.items():
                         array[at] = getattr(found, name).numpy()
                     needed[at], base[at] = found.needed.numpy(), of_chunk.base.numpy()
@@ -160,12 +158,6 @@ class TableScorer(RowScorer):
             needed=needed,
             locality=locality,
         )
-
-    def _effects(self, first: FirstLayer, sample: Tensor, columns: Tensor) -> Tensor:
-        """Always of as many rows, so that none of them depends on the others."""
-        n_missing = CHUNK_ROWS - len(columns)
-        sample, columns = (torch.cat([part, part[:1].expand(n_missing)]) for part in (sample, columns))
-        return self.interpreter.effects.behind(first, sample, columns)[: CHUNK_ROWS - n_missing]
 
     def _outputs(self, source: ExplainedRows, samples: slice, x: Tensor) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """What the energy expects of all outputs, where it is needed, and all outputs as trees look at them."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
-from sointer.interpreter.effects import Effects
+from sointer.interpreter.effects import Effects, FirstLayer
 from sointer.interpreter.localities import MAX_DEPTH, Node, complete_node
 from sointer.interpreter.splits import BoolArray, FloatArray, IntArray
 
@@ -167,12 +167,12 @@ class TableInterpreter(nn.Module):
         self.energy, self.likelihood = energy, likelihood
         self.effects, self.localities = effects, localities
 
-    def forward(self, x: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
-        """Of rows, the values of their targets, and the leaves that they lie in."""
-        return self.by_effects(self.effects(x, shown.columns), targets, shown, nodes)
-
-    def by_effects(self, effects: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
-        """The same, by the effects on each row's own output column."""
+    def forward(self, first: FirstLayer, sample: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
+        """Of rows about samples that have passed the first layer, given their values and the leaves they lie in."""
+        n, n_missing = len(sample), max(0, len(first.encoded) - len(sample))
+        # Always of as many rows as samples, so that none of them depends on the others.
+        padded = (torch.cat([part, part[:1].expand(n_missing)]) for part in (sample, shown.columns))
+        effects = self.effects.behind(first, *padded)[:n]
         effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
         evidence = effects * shown.towards.unsqueeze(1)
         by_locality = self.localities.is_sparse[targets]
