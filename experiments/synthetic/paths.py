@@ -17,8 +17,8 @@ from study import Case, Row, Study
 
 from sointer import SOInter
 from sointer.config import TrainingConfig
+from sointer.explanation.paths import Paths
 from sointer.metrics.segmentation import mean_interval
-from sointer.paths import Paths
 from sointer.zoo.structural import STRUCTURAL_PROBLEMS
 
 SEEDS = range(20, 25)

@@ -26,10 +26,10 @@ from sointer.explainers.data_checks import (
 from sointer.explainers.novelty import Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explanation import Explanation
+from sointer.explanation.paths import NoPaths, Trace
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
 from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
-from sointer.paths import NoPaths, Trace
 
 MAX_SCORED_TARGETS = 16
 SCORE_DRAWS = 3
@@ -110,8 +110,6 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         """Scores (rows, units), larger is more, and the encoded value of each row's target."""
 
-    # --- fitting -----------------------------------------------------------------------------------------
-
     # --- explaining --------------------------------------------------------------------------------------
 
     def explain(
@@ -126,19 +124,26 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     ) -> Explanation:
         """The features that decide what the model predicts for the target of every sample.
 
+        SOInter queries the model once per sample, in batches; everything else is network passes. For a dask array or
+        dataframe, call `sointer.integrations.dask.explain`.
+
         Parameters
         ----------
         target : an output's name or number, or one per sample; it may be left out where there is one output. "all"
             explains all outputs that were fitted, of every sample: `explanation.sample` says which row is about which.
             For masks it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of
             these per image.
-        k : overrides the constructor's; k="auto" queries the model to confirm each selection.
+        k : overrides the constructor's. A number selects exactly so many features of every sample, as far as it has
+            them; "auto" selects those that matter for it, without further queries (baselines query the model to
+            confirm each selection).
         predicted : the model's predictions for X, all outputs of every sample. They are explained as given, and the
             model is not queried for them.
-        query : query the model once per sample, so that what it predicts is what is explained. With query=False, or
-            where there is no model and no `predicted`, what the explainer expects it to predict is explained;
-            `explanation.value_source` says so.
-        refine : for SOInter only.
+        query : query the model once per sample, so that what it predicts is what is explained (identical samples are
+            sent once). With query=False, or where there is no model and no `predicted`, what the explainer expects is
+            explained; `explanation.value_source` says so.
+        refine : for SOInter only: up to this many further queries per sample, to confirm the selection and to look for
+            a better one if it is not confirmed; `selected` then begins with the confirmed features, and may differ
+            from the order of `scores`.
         """
         explanation = self._explain(X, target, k, predicted, query=query, refine=self._check_refine(refine, k))
         self._warn_about(explanation, stacklevel=2)

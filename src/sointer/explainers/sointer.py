@@ -30,6 +30,7 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
+from sointer.explanation.paths import Localities, NoPaths, Trace
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
@@ -37,7 +38,6 @@ from sointer.interpreter.scoring import RowScorer, Scorer, SparseRowScorer, Tabl
 from sointer.interpreter.tables import TableInterpreter
 from sointer.masking.rows import ExplainedRows, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
-from sointer.paths import Localities, NoPaths, Trace
 
 if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
@@ -221,42 +221,6 @@ class SOInter(Explainer):
         return self._interactions
 
     # --- explaining --------------------------------------------------------------------------------------
-
-    def explain(
-        self,
-        X: Any,
-        target: Any = None,
-        *,
-        k: int | Literal["auto"] | None = None,
-        predicted: Any = None,
-        query: bool = True,
-        refine: int = 0,
-    ) -> Explanation:
-        """The features that decide what the model predicts for the target of every sample.
-
-        The model is queried once per sample, in batches; everything else is network passes. For a dask array or
-        dataframe, call `sointer.integrations.dask.explain`.
-
-        Parameters
-        ----------
-        target : an output's name or number, or one per sample; it may be left out where there is one output. "all"
-            explains all outputs that were fitted, of every sample: `explanation.sample` says which row is about which.
-            For masks it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of
-            these per image.
-        k : overrides the constructor's. A number selects exactly so many features of every sample, as far as it has
-            them; "auto" selects those that matter for it, without further queries.
-        predicted : the model's predictions for X, all outputs of every sample. They are explained as given, and the
-            model is not queried for them.
-        query : query the model once per sample, so that what it predicts is what is explained (identical samples are
-            sent once). With query=False, or where there is no model and no `predicted`, what the energy expects is
-            explained; `explanation.value_source` says so.
-        refine : up to this many further queries per sample, to confirm the selection and to look for a better one if
-            it is not confirmed; `selected` then begins with the confirmed features, and may differ from the order of
-            `scores`.
-        """
-        explanation = self._explain(X, target, k, predicted, query=query, refine=self._check_refine(refine, k))
-        self._warn_about(explanation, stacklevel=2)
-        return explanation
 
     def _check_refine(self, refine: Any, k: int | Literal["auto"] | None) -> int:
         if not is_integer(refine) or refine < 0:

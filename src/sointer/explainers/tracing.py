@@ -20,9 +20,9 @@ from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood, outputs_given
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
+from sointer.explanation.paths import Paths, one_to_one
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import first_units
-from sointer.paths import Paths, one_to_one
 
 N_POINTS = 4096
 SHARE_WHOLE = 0.25

@@ -14,10 +14,10 @@ from scipy.special import betaincinv
 from sointer._support.validation import check_positive_int
 from sointer.data.values import ValueSource, is_value, target_values
 from sointer.errors import InputError, require_extra
+from sointer.explanation.paths import Paths, Trace
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored, first_units
-from sointer.paths import Paths, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
