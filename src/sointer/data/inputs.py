@@ -193,16 +193,6 @@ class InputFormat:
             return np.zeros(self.n_features, dtype=bool)
         return np.array([column.is_categorical for column in self.columns], dtype=bool)
 
-    @staticmethod
-    def rows(X: Any, index: npt.ArrayLike) -> Any:
-        """The rows of any container at integer positions."""
-        return containers.rows(X, index)
-
-    @staticmethod
-    def n_rows(X: Any) -> int:
-        """How many rows any container holds."""
-        return containers.n_rows(X)
-
     def encode(self, X: Any, caller: str = "explain") -> Any:
         """X as float64 numbers (n samples, n columns); a `csr_array` when the format is CSR, else dense."""
         X = check_container(X, caller)

@@ -205,15 +205,15 @@ def redraw_effects(
     space, width, n_references = energy.space, energy.projection_width, len(references)
     n_rows = max(1, MAX_NUMBERS // (len(units) * n_references * max(width, space.n_labels)))
     parts = []
-    for some in x.split(n_rows):
-        encoded = energy.encoding(some)
+    for batch in x.split(n_rows):
+        encoded = energy.encoding(batch)
         projected = energy.project_encoded(encoded)
         before = likelihood.log_marginals(AtProjection(energy), projected).exp()
         own = _contributions(energy, encoded, blocks)
         moved = projected[:, None, None] + (of_references.transpose(0, 1)[None] - own[:, :, None])
         after = likelihood.log_marginals(AtProjection(energy), moved.reshape(-1, width)).exp()
-        change = (after.view(len(some), len(units), n_references, -1) - before[:, None, None]).square().mean(dim=2) / 2
-        by_output = torch.zeros(len(some), len(units), space.n_outputs).index_add_(2, space.label_output, change)
+        change = (after.view(len(batch), len(units), n_references, -1) - before[:, None, None]).square().mean(dim=2) / 2
+        by_output = torch.zeros(len(batch), len(units), space.n_outputs).index_add_(2, space.label_output, change)
         parts.append(by_output.sqrt())
     return torch.cat(parts)
 

@@ -77,9 +77,9 @@ def training_rows(context: FitContext, n: int) -> Tensor:
 def gradients(effects: Effects, projected: Tensor, columns: Tensor) -> Tensor:
     """Mean gradients, each few rows along other paths: (rows, width)."""
     references, parts = effects.projections, []
-    for number, (some, own) in enumerate(zip(projected.split(CHUNK), columns.split(CHUNK), strict=True)):
+    for number, (batch, own) in enumerate(zip(projected.split(CHUNK), columns.split(CHUNK), strict=True)):
         effects.projections = references.roll(-number * N_POINTS, 0)
-        parts.append(effects.mean_gradient(some, own, N_POINTS if len(references) > 1 else None))
+        parts.append(effects.mean_gradient(batch, own, N_POINTS if len(references) > 1 else None))
     effects.projections = references
     return torch.cat(parts)
 

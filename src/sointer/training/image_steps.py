@@ -234,9 +234,9 @@ def relevance_of_units(
     parts = []
     with torch.no_grad():
         for start in range(0, len(index), 32):
-            some = slice(start, start + 32)
-            maps = interpreter.energy.maps(context.as_tensor(context.rows.samples(index[some])))
-            cells = interpreter(maps, targets[some].unsqueeze(1), smooth).relevance
-            units = PixelUnits.of(context.rows.groups.take(index[some]), len(cells))
+            batch = slice(start, start + 32)
+            maps = interpreter.energy.maps(context.as_tensor(context.rows.samples(index[batch])))
+            cells = interpreter(maps, targets[batch].unsqueeze(1), smooth).relevance
+            units = PixelUnits.of(context.rows.groups.take(index[batch]), len(cells))
             parts.append(units.sums(interpreter.of_pixels(cells)).double().numpy())
     return np.concatenate(parts)

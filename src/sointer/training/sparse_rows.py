@@ -66,8 +66,8 @@ def train_sparse_rows(context: FitContext) -> Trained:
         context.asker.stop()
     quality: Quality = trainer.finish()
     context.history.close()
-    asked = whole_index.numpy(), whole.codes.numpy()
-    return Trained(outputs, targets, interpreter.energy, interpreter, quality, asked, interrupted)
+    queried = whole_index.numpy(), whole.codes.numpy()
+    return Trained(outputs, targets, interpreter.energy, interpreter, quality, queried, interrupted)
 
 
 def fresh_interpreter(context: FitContext, outputs: Outputs) -> EliminationInterpreter:
@@ -93,21 +93,21 @@ def alternate(
     trainer: EnergyTrainer,
     whole: UnmaskedRows,
     targets: Tensor,
-    asked: PendingQuery,
+    queried: PendingQuery,
 ) -> None:
     """Learn the energy, in rounds of select, query, learn.
 
-    Every round selects and asks before it takes in the answers to what was asked a round before, so that a slow
+    Every round selects and asks before it takes in the answers to what was queried a round before, so that a slow
     black box always has something to answer. All that does not need the last answers is done before them. Where
     questions are few, the answers to one selection are learned from before the next, and the black box waits.
     """
     waits = are_few(context)
-    n_on_policy = max(0, context.n_queries - len(trainer.pairs) - len(asked) - n_asked_twice(context))
+    n_on_policy = max(0, context.n_queries - len(trainer.pairs) - len(queried) - n_asked_twice(context))
     n_rounds = context.configs.training.n_rounds if n_on_policy else 0
     round_share = (1.0 - FIRST_SELECTED_ANSWERS) / max(n_rounds, 1)
     context.history.stage("learning", trainer.n_steps)
     trainer.run_until(FIRST_SELECTED_ANSWERS if waits and n_rounds else FIRST_SELECTION, "pre-training")
-    questions = [asked]
+    questions = [queried]
     for number in range(n_rounds):
         selected = ask_selected(context, interpreter, whole, targets, n_on_policy // n_rounds)
         take_in(trainer.pairs, [*questions, *selected] if waits else questions)
@@ -136,17 +136,17 @@ def ask_selected(
     sizes = selection_sizes(context, n)
     questions = []
     for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
-        some, chosen = whole.pick(rows[chunk]), row_targets[chunk]
-        labels = interpreter.energy.space.labels(some.codes).gather(1, chosen.unsqueeze(1)).squeeze(1)
-        parts = zip(*(part.split(SCORED_AT_ONCE) for part in (some.points, chosen, labels)), strict=True)
+        batch, chosen = whole.pick(rows[chunk]), row_targets[chunk]
+        labels = interpreter.energy.space.labels(batch.codes).gather(1, chosen.unsqueeze(1)).squeeze(1)
+        parts = zip(*(part.split(SCORED_AT_ONCE) for part in (batch.points, chosen, labels)), strict=True)
         scores = torch.cat([whole_rows(interpreter, *part).evidence for part in parts])
-        keep = hard_top_k(scores, context.k, some.allowed, sizes[chunk])
-        questions.append(context.ask(some.index.numpy(), keep.numpy()))
+        keep = hard_top_k(scores, context.k, batch.allowed, sizes[chunk])
+        questions.append(context.ask(batch.index.numpy(), keep.numpy()))
     return questions
 
 
 def selection_sizes(context: FitContext, n: int) -> Tensor:
-    """How many units each asked selection keeps: k, but mostly fewer, so that short lists are right too."""
+    """How many units each queried selection keeps: k, but mostly fewer, so that short lists are right too."""
     sizes = torch.full((n,), context.k)
     smaller = torch.rand(n, generator=context.generator) < SHARE_OF_SMALLER_SELECTIONS
     share = torch.rand(int(smaller.sum()), generator=context.generator)

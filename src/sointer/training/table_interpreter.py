@@ -1,4 +1,4 @@
-"""From a learned energy, and what the black box was asked, to the interpreter: localities, effects, sizes."""
+"""From a learned energy, and what the black box was queried, to the interpreter: localities, effects, sizes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ N_SIZED, MIN_CHECKED = 128, 10
 
 @dataclass
 class QueriedSamples:
-    """What the black box was asked about the same samples: whole, mixed, with one unit redrawn."""
+    """What the black box was queried about the same samples: whole, mixed, with one unit redrawn."""
 
     rows: NDArray[np.int64]
     """The training rows that were sent whole."""
@@ -84,11 +84,11 @@ class Interpretation:
     targets: list[int]
     energy: TrainableEnergy
     likelihood: Likelihood
-    asked: QueriedSamples
+    queried: QueriedSamples
     noise: tuple[NDArray[np.float64], NDArray[np.float64]]
     n_checks: int
     is_brief: bool = False
-    """Whether nothing more is asked or taught: effects then take some points on paths, not one pass."""
+    """Whether nothing more is queried or taught: effects then take some points on paths, not one pass."""
 
     def in_brief(self) -> Interpretation:
         return replace(self, n_checks=0, is_brief=True)
@@ -96,8 +96,8 @@ class Interpretation:
     def make(self) -> TableInterpreter:
         context, space = self.context, self.energy.space
         context.history.stage("finding localities", len(self.targets), unit="outputs")
-        self._rows = context.rows.samples(self.asked.rows)
-        encoded = space.encode(torch.from_numpy(self.asked.codes)).numpy().astype(np.float64)
+        self._rows = context.rows.samples(self.queried.rows)
+        encoded = space.encode(torch.from_numpy(self.queried.codes)).numpy().astype(np.float64)
         self._conditions = conditions_of(self._rows, encoded)
         self._effects = self._redraw_effects()
         trees = {}
@@ -151,7 +151,7 @@ class Interpretation:
         return effects
 
     def _data(self, target: int) -> TargetData:
-        space, asked, n_columns = self.energy.space, self.asked, self._rows.shape[1]
+        space, queried, n_columns = self.energy.space, self.queried, self._rows.shape[1]
         conditions = self._conditions.copy()
         # What never varies is never split on. Without structure a target is explained without other outputs.
         own = own_columns(space.column_output.tolist(), target, n_columns)
@@ -159,17 +159,19 @@ class Interpretation:
         square, rate = (float(part[target]) for part in self.noise)
         graded = bool(self.outputs.graded[target])
         effects = self._effects[:, :, self.targets.index(target)]
-        redraw_changes = self._change(target, asked.redraw_codes, asked.codes[asked.redrawn])
+        redraw_changes = self._change(target, queried.redraw_codes, queried.codes[queried.redrawn])
         if not graded:
-            floor = noise_floor(asked.unit, redraw_changes, effects.mean(axis=0))
+            floor = noise_floor(queried.unit, redraw_changes, effects.mean(axis=0))
             square, rate = max(square, floor), max(rate, floor)
         return TargetData(
             effects,
             conditions[: len(effects)],
             conditions,
             n_columns,
-            Redraws(asked.redrawn, asked.unit, redraw_changes),
-            Mixtures(asked.mixed, asked.kept, self._change(target, asked.mixture_codes, asked.codes[asked.mixed])),
+            Redraws(queried.redrawn, queried.unit, redraw_changes),
+            Mixtures(
+                queried.mixed, queried.kept, self._change(target, queried.mixture_codes, queried.codes[queried.mixed])
+            ),
             max(1e-6, 3 * square**0.5) if graded else 0.5,
             square,
             rate,
@@ -178,8 +180,8 @@ class Interpretation:
 
     def _never_changes(self, target: int) -> bool:
         """Whether all answers had the same value."""
-        asked = self.asked
-        parts = (asked.codes, asked.mixture_codes, asked.redraw_codes)
+        queried = self.queried
+        parts = (queried.codes, queried.mixture_codes, queried.redraw_codes)
         return len(np.unique(np.concatenate([part[:, target] for part in parts]))) == 1
 
     def _change(self, target: int, after: NDArray[Any], before: NDArray[Any]) -> NDArray[np.float64]:
@@ -203,13 +205,13 @@ class Interpretation:
         unit = np.repeat([unit for (_, _, unit), inside in zip(doubts, chosen, strict=True) if len(inside)], n_each)
         keep = np.ones((len(row), self.context.rows.groups.n_units), dtype=bool)
         keep[np.arange(len(row)), unit] = False
-        replies = self.context.query(self.asked.rows[row], keep)
+        replies = self.context.query(self.queried.rows[row], keep)
         if replies is None:
             return
         self.n_checks -= len(replies)
         n, known = len(replies), self.outputs.knows(replies.raw)
         codes = as_codes(self.outputs, replies.raw[known]).numpy()
-        self.asked = self.asked.with_redraws(row[:n][known], unit[:n][known], codes)
+        self.queried = self.queried.with_redraws(row[:n][known], unit[:n][known], codes)
         for target in data:
             self._data(target).describe_all(trees[target])
 
@@ -238,13 +240,13 @@ class Interpretation:
 
     def _ask(self, rows: NDArray[np.int64], kept: NDArray[np.bool_]) -> int:
         """Query whole samples with other units than these redrawn; how many more mixtures there are then."""
-        replies = self.context.query(self.asked.rows[rows], kept)
+        replies = self.context.query(self.queried.rows[rows], kept)
         if replies is None:
             return 0
         n, known = len(replies), self.outputs.knows(replies.raw)
         self.n_checks -= n
         codes = as_codes(self.outputs, replies.raw[known]).numpy()
-        self.asked = self.asked.with_mixtures(rows[:n][known], kept[:n][known], codes)
+        self.queried = self.queried.with_mixtures(rows[:n][known], kept[:n][known], codes)
         return len(codes)
 
     def _is_sparse(self, target: int, root: Node) -> bool:
@@ -277,9 +279,9 @@ class Interpretation:
             added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
             sufficiency = MOSTLY_SUFFICES if seems else 0.0
             if added:
-                asked = self.asked
-                lost = self._change(target, asked.mixture_codes[-added:], asked.codes[asked.mixed[-added:]])
-                sufficiency = self._data(target).share_kept(lost, np.ones(len(asked.mixed), dtype=bool))
+                queried = self.queried
+                lost = self._change(target, queried.mixture_codes[-added:], queried.codes[queried.mixed[-added:]])
+                sufficiency = self._data(target).share_kept(lost, np.ones(len(queried.mixed), dtype=bool))
             if sufficiency < MOSTLY_SUFFICES:
                 if seems:  # only chance spoke for so few
                     continue
@@ -315,7 +317,7 @@ class Interpretation:
     def _share_that_suffices(self, interpreter: TableInterpreter, target: int, n_queries: int) -> float:
         """The least share of the evidence for a value that keeps it, by the energy and then by the black box."""
         rows = self.context.rng.choice(len(self._rows), min(N_SIZED, len(self._rows)), replace=False)
-        x, codes = self.context.as_tensor(self._rows[rows]), self.asked.codes[rows]
+        x, codes = self.context.as_tensor(self._rows[rows]), self.queried.codes[rows]
         evidence = interpreter.evidence(x, target, codes[:, target], self.outputs)
         place = 0
         while place < len(SHARES) - 1:
@@ -344,13 +346,13 @@ class Interpretation:
 
     def _fidelity(self, target: int, n_last: int) -> float:
         """How much of what the black box said stayed in the last so many mixtures."""
-        asked = self.asked
-        return self._stays(target, asked.mixture_codes[-n_last:], asked.codes[asked.mixed[-n_last:]])
+        queried = self.queried
+        return self._stays(target, queried.mixture_codes[-n_last:], queried.codes[queried.mixed[-n_last:]])
 
     def _stays(self, target: int, after: NDArray[Any], before: NDArray[Any]) -> float:
         a, b = after[:, target], before[:, target]
         if self.outputs.kinds[target] == "continuous":
-            spread = float(np.var(self.asked.codes[:, target]))
+            spread = float(np.var(self.queried.codes[:, target]))
             return 1 - float(((a - b) ** 2).mean()) / max(2 * spread, 1e-12)
         return float(((a > 0.5) == (b > 0.5)).mean() if self.outputs.graded[target] else (a == b).mean())
 

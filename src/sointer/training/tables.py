@@ -92,8 +92,8 @@ def train_tables(context: FitContext) -> Trained:
         interrupted = True
         context.asker.stop()
     quality = trainer.finish()
-    asked = gather(outputs, plan, whole, [mixtures, more.mixtures], kept, more)
-    made = Interpretation(context, outputs, targets, energy, likelihood, asked, noise, plan.n_checks)
+    queried = gather(outputs, plan, whole, [mixtures, more.mixtures], kept, more)
+    made = Interpretation(context, outputs, targets, energy, likelihood, queried, noise, plan.n_checks)
     try:
         interpreter = made.make() if not interrupted else made.in_brief().make()
     except KeyboardInterrupt:
@@ -103,12 +103,12 @@ def train_tables(context: FitContext) -> Trained:
         context.asker.stop()
         interpreter = made.in_brief().make()
     context.history.close()
-    return Trained(outputs, targets, energy, interpreter, quality, (asked.rows, asked.codes), interrupted)
+    return Trained(outputs, targets, energy, interpreter, quality, (queried.rows, queried.codes), interrupted)
 
 
 @dataclass
 class More:
-    """What is asked while training goes on."""
+    """What is queried while training goes on."""
 
     mixtures: QueryBatch | None = None
     rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -164,7 +164,7 @@ class Plan:
 
 
 def ask_first(context: FitContext, plan: Plan) -> tuple[QueryBatch, QueryBatch | None, NDArray[np.bool_], PendingQuery]:
-    """Whole samples, then mixtures of them with others; a fifth of these is asked while training has begun."""
+    """Whole samples, then mixtures of them with others; a fifth of these is queried while training has begun."""
     context.history.stage("asking the model", len(plan.rows) + plan.n_mixtures, unit="rows")
     # Wrong names or targets must come to light before the budget is spent.
     first = context.query(plan.rows[:N_FIRST])
@@ -181,7 +181,7 @@ def ask_first(context: FitContext, plan: Plan) -> tuple[QueryBatch, QueryBatch |
 
 
 def some_removed(context: FitContext, n: int) -> NDArray[np.bool_]:
-    """Units to keep in mixtures; never all of them, as whole samples are asked about once."""
+    """Units to keep in mixtures; never all of them, as whole samples are queried about once."""
     kept = context.random_keeps(n, context.rng)
     whole = np.flatnonzero(kept.all(axis=1))
     kept[whole, context.rng.integers(context.rows.groups.n_units, size=len(whole))] = False
@@ -239,7 +239,7 @@ def plan_redraws(
 def distinct_pairs(
     context: FitContext, rows: NDArray[np.int64], row: NDArray[np.int64], unit: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where a unit removed is always the same, no pair is asked twice, nor any unit that is its reference already."""
+    """Where a unit removed is always the same, no pair is queried twice, nor any unit that is its reference already."""
     _, first = np.unique(row * context.rows.groups.n_units + unit, return_index=True)
     row, unit = row[np.sort(first)], unit[np.sort(first)]
     differs = np.concatenate(

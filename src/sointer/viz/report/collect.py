@@ -260,10 +260,10 @@ def _explain_all(
     progress.stage("report: explaining every target", n_targets + len(followed))
     try:
         # Without predictions, the model is missing or its budget too small.
-        for some, explanation in _blocks(explainer, source, targets, size):
-            shape, width = (len(some), n_samples), min(explanation.selected.shape[1], n_shown)
-            chosen, block = explanation.selected[:, :width], (slice(some.start, some.stop), slice(None), slice(width))
-            own = block[0]
+        for numbers, explanation in _blocks(explainer, source, targets, size):
+            shape, width = (len(numbers), n_samples), min(explanation.selected.shape[1], n_shown)
+            chosen, own = explanation.selected[:, :width], slice(numbers.start, numbers.stop)
+            block = own, slice(None), slice(width)
             value[own] = explanation.value.reshape(shape)
             selected[block] = chosen.reshape(*shape, width)
             scores[block] = _of_units(explanation.scores, chosen).reshape(*shape, width)
@@ -280,7 +280,7 @@ def _explain_all(
                 known.add("locality")
                 locality[own] = explanation.locality.reshape(shape)
             keep = explanation.unit_mask
-            for place, i in enumerate(some):
+            for place, i in enumerate(numbers):
                 groups = _grouped(explainer, targets[i], value[i])
                 checked = samples_to_verify(groups, n_queried, rng)
                 rows = place * n_samples + checked
@@ -315,10 +315,10 @@ def _blocks(
     """Explanations of all samples, for as many targets at a time as memory has room for, target by target."""
     at_once = max(1, MAX_BLOCK_NUMBERS // (source.n_samples * source.groups.n_units))
     for start in range(0, len(targets), at_once):
-        some = range(start, min(start + at_once, len(targets)))
-        each = replace(source, sample=np.tile(np.arange(source.n_samples), len(some)))
-        of_rows = np.repeat(np.array(targets[some.start : some.stop], dtype=np.int64), source.n_samples)
-        yield some, explainer._explain_rows(each, of_rows, size, query=False)
+        numbers = range(start, min(start + at_once, len(targets)))
+        each = replace(source, sample=np.tile(np.arange(source.n_samples), len(numbers)))
+        of_rows = np.repeat(np.array(targets[numbers.start : numbers.stop], dtype=np.int64), source.n_samples)
+        yield numbers, explainer._explain_rows(each, of_rows, size, query=False)
 
 
 def _of_units(array: NDArray[Any], units: NDArray[np.int64]) -> NDArray[Any]:
