@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 from sointer import SOInter
+from sointer.config import TrainingConfig
 from sointer.errors import InputError
 from sointer.explainers.baselines import KernelShap, Random
 
@@ -36,19 +37,21 @@ def X_of(n=300):
     return np.random.default_rng(0).normal(size=(n, 8))
 
 
+QUICK = {"random_state": 0, "query_budget": 300, "training": TrainingConfig(n_epochs=2)}
 SETTINGS = {
-    "labels": lambda: SOInter(labels, k=3, random_state=0, query_budget=900).fit(X_of()),
-    "probabilities": lambda: SOInter(probabilities, random_state=0, query_budget=900).fit(X_of()),
-    "classes": lambda: SOInter(classes, k=2, random_state=0, query_budget=900, groups=[[0, 1]]).fit(X_of()),
-    "separate": lambda: SOInter(labels, k=2, structured=False, random_state=0, query_budget=400).fit(X_of()),
+    "labels": lambda: SOInter(labels, k=3, **QUICK).fit(X_of()),
+    "probabilities": lambda: SOInter(probabilities, **QUICK).fit(X_of()),
+    "classes": lambda: SOInter(classes, k=2, groups=[[0, 1]], **QUICK).fit(X_of()),
+    "separate": lambda: SOInter(labels, k=2, structured=False, **QUICK).fit(X_of()),
     "Random": lambda: Random(labels, k=2, random_state=0).fit(X_of()),
     "KernelShap": lambda: KernelShap(labels, k=2, n_samples=40, random_state=0).fit(X_of()),
 }
+pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 
 
 @pytest.mark.parametrize("query", [True, False])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_same_as_one_target_after_the_other(name, query, request):
+def test_the_same_as_one_target_after_the_other(name, query):
     if not query and name == "KernelShap":
         pytest.skip("it always queries")
     explainer = _fitted(name)
@@ -113,7 +116,7 @@ def test_frames_verify_paths_and_pages_are_about_the_right_samples(tmp_path):
 def test_sparse_rows():
     X = sparse.random(300, 300, density=0.05, format="csr", random_state=0)
     X.data[:] = 1
-    explainer = SOInter(words, k=4, random_state=0, query_budget=1500).fit(X)
+    explainer = SOInter(words, k=4, **QUICK).fit(X)
     every = explainer.explain(X[:40], "all")
     for target in range(2):
         one = explainer.explain(X[:40], target)

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from sointer import SOInter
+from sointer.config import TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.metrics import evaluate
 
 N_OUTPUTS = 4
+pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 
 
 def model(X):
@@ -46,7 +48,7 @@ def X():
 
 @pytest.fixture(scope="module")
 def explainer(X):
-    return SOInter(model, k=2, random_state=0, query_budget=600).fit(X)
+    return SOInter(model, k=2, random_state=0, query_budget=300, training=TrainingConfig(n_epochs=2)).fit(X)
 
 
 def test_fit_encodes_once(X, monkeypatch):
@@ -89,7 +91,7 @@ def test_streams_encode_each_chunk_once(explainer, X, monkeypatch, tmp_path):
 
 def test_image_report_encodes_once_and_never_copies_an_image(monkeypatch, tmp_path):
     images = np.random.default_rng(0).random((40, 1, 8, 8))
-    explainer = SOInter(segment, k=3, random_state=0, query_budget=400).fit(images)
+    explainer = SOInter(segment, k=3, random_state=0, query_budget=200, training=TrainingConfig(n_epochs=2)).fit(images)
     seen, scores = [], type(explainer._scorer).scores
 
     def watched(self, source, targets):

@@ -83,7 +83,7 @@ def _rows_of(path: Path) -> Any:
     with np.load(path, allow_pickle=False) as members:
         names = members.files
         if {"indices", "indptr", "shape", "format"} <= set(names):
-            matrix = sparse.load_npz(path)
+            matrix: Any = sparse.load_npz(path)
             if matrix.format != "csr":
                 raise ValueError(f"it holds a sparse matrix in {matrix.format} format; save matrix.tocsr() instead")
             matrix.check_format(full_check=True)
