@@ -322,8 +322,8 @@ def _blocks(
 
 
 def _of_units(array: NDArray[Any], units: NDArray[np.int64]) -> NDArray[Any]:
-    """Of numbers (rows, units), those of some units of each row: (rows, k)."""
-    return np.take_along_axis(array, np.maximum(units, 0), axis=1)
+    """Of numbers (rows, units), those of some units of each row, 0 where there is none (-1): (rows, k)."""
+    return np.where(units >= 0, np.take_along_axis(array, np.maximum(units, 0), axis=1), array.dtype.type(0))
 
 
 def _grouped(explainer: Explainer, target: int, value: NDArray[Any]) -> NDArray[Any]:
