@@ -140,12 +140,9 @@ class Interpretation:
 
     def _redraw_effects(self) -> NDArray[np.float64]:
         """On the energy: (pool, units, targets)."""
-        context = self.context
-        units = strongest_weights(context, self.energy, MAX_UNITS_REDRAWN)
-        x = context.as_tensor(self._rows[:N_POOL])
-        found = redraw_effects(
-            self.energy, self.likelihood, x, references(context, N_DRAWS), unit_of_column(context), units
-        )
+        context, units = self.context, strongest_weights(self.context, self.energy, MAX_UNITS_REDRAWN)
+        x, owner = context.as_tensor(self._rows[:N_POOL]), unit_of_column(context)
+        found = redraw_effects(self.energy, self.likelihood, x, references(context, N_DRAWS), owner, units)
         effects = np.zeros((len(x), context.rows.groups.n_units, len(self.targets)))
         effects[:, units.numpy()] = found[:, :, torch.tensor(self.targets)].numpy()
         return effects
@@ -160,6 +157,7 @@ class Interpretation:
         graded = bool(self.outputs.graded[target])
         effects = self._effects[:, :, self.targets.index(target)]
         redraw_changes = self._change(target, queried.redraw_codes, queried.codes[queried.redrawn])
+        mixture_changes = self._change(target, queried.mixture_codes, queried.codes[queried.mixed])
         if not graded:
             floor = noise_floor(queried.unit, redraw_changes, effects.mean(axis=0))
             square, rate = max(square, floor), max(rate, floor)
@@ -169,9 +167,7 @@ class Interpretation:
             conditions,
             n_columns,
             Redraws(queried.redrawn, queried.unit, redraw_changes),
-            Mixtures(
-                queried.mixed, queried.kept, self._change(target, queried.mixture_codes, queried.codes[queried.mixed])
-            ),
+            Mixtures(queried.mixed, queried.kept, mixture_changes),
             max(1e-6, 3 * square**0.5) if graded else 0.5,
             square,
             rate,
