@@ -12,13 +12,18 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from sointer.energy.image import ImageEnergy, Maps
+from sointer.interpreter.effects import Effects, FirstLayer
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.tables import Shown, TableInterpreter
 
-OF_ROWS = (TableInterpreter, EliminationInterpreter)
-OF_IMAGES = ((ImageEnergy, "maps"), (ImageInterpreter, "forward"))
-"""What explaining images calls: the network once per image, the rest for every target."""
+PARTS = (
+    (ImageEnergy, "maps"),
+    (ImageInterpreter, "forward"),
+    (Effects, "first_layer"),
+    (TableInterpreter, "forward"),
+)
+"""What explaining images and tables calls: the network once per sample, the rest for every target."""
 Calls = list[tuple[Any, tuple[Any, ...]]]
 
 
@@ -27,11 +32,11 @@ def recorded(explain: Callable[[], object]) -> Calls:
     calls: Calls = []
 
     def note(module: Any, inputs: tuple[Any, ...]) -> None:
-        if isinstance(module, OF_ROWS):
+        if isinstance(module, EliminationInterpreter):
             calls.append((module, copied(inputs)))
 
     hook = register_module_forward_pre_hook(note)
-    parts = [(kind, name, getattr(kind, name)) for kind, name in OF_IMAGES]
+    parts = [(kind, name, getattr(kind, name)) for kind, name in PARTS]
     try:
         for kind, name, part in parts:
             setattr(kind, name, noted(part, calls))
@@ -54,7 +59,7 @@ def copied(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 def _copied(x: Any) -> Any:
     if torch.is_tensor(x):
         return x.clone()
-    return type(x)(*(_copied(part) for part in x)) if isinstance(x, Shown | Maps) else x
+    return type(x)(*(_copied(part) for part in x)) if isinstance(x, Shown | Maps | FirstLayer) else x
 
 
 def noted(part: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
@@ -67,10 +72,17 @@ def noted(part: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
 
 def in_one_batch(calls: Calls) -> Calls | None:
     """The same in a single call, where the inputs are dense rows."""
-    network = calls[0][0]
-    if not isinstance(network, TableInterpreter):
+    if not isinstance(calls[-1][1][0], FirstLayer):
         return None
-    return [(network, tuple(_joined(parts) for parts in zip(*(inputs for _, inputs in calls), strict=True)))]
+    (first_layer, _), (rest, _) = calls[:2]  # of one target they take turns, a chunk of samples at a time
+
+    def whole(x: torch.Tensor, *inputs: Any) -> Any:
+        return rest(first_layer(x), *inputs)
+
+    tables = [inputs[0] for _, inputs in calls[::2]]
+    starts = torch.tensor([0, *map(len, tables)]).cumsum(0)
+    passes = [(start + sample, *inputs) for start, (_, (_, sample, *inputs)) in zip(starts, calls[1::2], strict=False)]
+    return [(whole, (torch.cat(tables), *(_joined(parts) for parts in zip(*passes, strict=True))))]
 
 
 def _joined(parts: tuple[Any, ...]) -> Any:

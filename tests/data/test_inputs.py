@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
+from sointer._support import containers
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
 
@@ -270,10 +271,10 @@ def test_labels_that_are_not_strings_survive() -> None:
 def test_rows_slices_every_container(make: object) -> None:
     X = np.arange(6.0).reshape(3, 2)
     made = make(X)  # type: ignore[operator]
-    assert InputFormat.n_rows(made) == 3
-    part = InputFormat.rows(made, np.array([2, 0, 2]))
+    assert containers.n_rows(made) == 3
+    part = containers.rows(made, np.array([2, 0, 2]))
     assert type(part) is type(made)
-    assert InputFormat.n_rows(part) == 3
+    assert containers.n_rows(part) == 3
     dense = part.toarray() if sparse.issparse(part) else np.asarray(part)
     np.testing.assert_array_equal(dense, X[[2, 0, 2]])
 

@@ -118,8 +118,8 @@ def test_hard_top_k_with_a_size_for_each_row(limited):
 
 @pytest.mark.parametrize("k", [1, 2, 10])
 def test_sizes_of_asked_selections(k):
-    task = SimpleNamespace(k=k, generator=generator())
-    sizes = selection_sizes(task, 4000)
+    context = SimpleNamespace(k=k, generator=generator())
+    sizes = selection_sizes(context, 4000)
     assert sizes.dtype == torch.long
     assert set(range(1, k + 1)) == set(sizes.tolist()), "every shorter list must be right too"
     if k > 1:

@@ -212,7 +212,8 @@ def test_the_bare_pass_computes_the_scores_of_explain(small_explainer, small_pro
     calls = modules.bare.recorded(lambda: kept.append(small_explainer.explain(X, target=1)))
     for some in (calls, modules.bare.in_one_batch(calls)):
         with torch.no_grad():
-            scores = torch.cat([network(*inputs).relevance for network, inputs in some]).numpy()[:300]
+            found = [network(*inputs) for network, inputs in some]
+        scores = torch.cat([one.relevance for one in found if hasattr(one, "relevance")]).numpy()
         np.testing.assert_allclose(scores, kept[0].scores, rtol=1e-3, atol=1e-4)
 
 

@@ -26,6 +26,7 @@ from sointer.interpreter import scoring as sparse_scoring
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
+from sointer.masking.rows import MaskableRows
 from sointer.training import context as task_module
 from sointer.training.context import FitContext, InputBuffer, as_small, compact, concatenate
 
@@ -399,17 +400,19 @@ class Sums:
         return np.column_stack([dense.sum(axis=1), dense[:, ::2].sum(axis=1)])
 
 
-def make_task(rows, *, removal="zero", budget=None, groups=None):
+def make_context(rows, *, removal="zero", budget=None, groups=None):
     input_format = InputFormat.infer(rows)
     data = input_format.encode(rows, caller="fit")
     made = make_removal(removal, data, input_format)
     configs = Configs(EnergyConfig(), InterpreterConfig(), TrainingConfig())
     return FitContext(
-        data=compact(data, made),
-        black_box=BlackBox(Sums(), batch_size=10_000, query_budget=budget),
-        input_format=input_format,
-        removal=made,
-        groups=Groups.build(groups, input_format.feature_names, input_format.column_feature),
+        rows=MaskableRows(
+            compact(data, made),
+            BlackBox(Sums(), batch_size=10_000, query_budget=budget),
+            input_format,
+            Groups.build(groups, input_format.feature_names, input_format.column_feature),
+            made,
+        ),
         k=3,
         n_queries=100,
         configs=configs,
@@ -429,7 +432,7 @@ def test_more_rows_than_one_chunk(monkeypatch, container, dtype, how):
     monkeypatch.setattr(task_module, "QUERY_ROWS", 7)
     dense = wide_rows().astype(dtype)
     rows = dense if container == "dense" else getattr(sp, container)(dense)
-    task = make_task(rows)
+    context = make_context(rows)
     index = np.random.default_rng(3).permutation(40)[:24]
     masks = np.random.default_rng(4).random((24, 256)) < 0.5
     asked_for = []
@@ -439,41 +442,41 @@ def test_more_rows_than_one_chunk(monkeypatch, container, dtype, how):
         asked_for.append(n)
         return masks[sum(asked_for) - n : sum(asked_for)]
 
-    replies = task.query(index, {"whole": None, "masks": masks, "function": some_masks}[how])
+    replies = context.query(index, {"whole": None, "masks": masks, "function": some_masks}[how])
     sent = np.where(masks, dense[index], 0) if how != "whole" else dense[index]
     assert replies is not None
     assert np.array_equal(replies.raw, Sums()(sent))
     assert np.array_equal(replies.points.dense().numpy(), sent.astype(np.float32))
-    batches = task.black_box.predict.sent
+    batches = context.rows.model.predict.sent
     assert [batch.shape[0] for batch in batches] == [7, 7, 7, 3]
-    assert task.black_box.n_queries == 24
+    assert context.rows.model.n_queries == 24
     for batch in batches:
         assert batch.dtype == dtype
         assert type(batch) is (np.ndarray if container == "dense" else getattr(sp, container))
     assert asked_for == ([7, 7, 7, 3] if how == "function" else [])
-    assert not task.budget_ran_out
+    assert not context.budget_ran_out
 
 
 def test_the_budget_ends_within_a_chunk(monkeypatch):
     monkeypatch.setattr(task_module, "QUERY_ROWS", 7)
     rows = sp.csr_array(wide_rows())
-    task = make_task(rows, budget=10)
+    context = make_context(rows, budget=10)
     masks = np.random.default_rng(4).random((24, 256)) < 0.5
-    replies = task.query(np.arange(24), masks)
+    replies = context.query(np.arange(24), masks)
     assert replies is not None
-    assert len(replies) == len(replies.points) == task.black_box.n_queries == 10
-    assert task.budget_ran_out
+    assert len(replies) == len(replies.points) == context.rows.model.n_queries == 10
+    assert context.budget_ran_out
     expected = np.where(masks[:10], rows[:10].toarray(), 0)
     assert np.array_equal(replies.points.dense().numpy(), expected)
     assert np.array_equal(replies.raw, Sums()(expected))
-    assert task.query(np.arange(5)) is None
-    assert task.black_box.n_queries == 10
+    assert context.query(np.arange(5)) is None
+    assert context.rows.model.n_queries == 10
 
 
 def test_a_budget_that_suffices_exactly_did_not_run_out():
-    task = make_task(sp.csr_array(wide_rows()), budget=10)
-    assert len(task.query(np.arange(10))) == 10
-    assert not task.budget_ran_out
+    context = make_context(sp.csr_array(wide_rows()), budget=10)
+    assert len(context.query(np.arange(10))) == 10
+    assert not context.budget_ran_out
     with pytest.raises(InputError, match="raise query_budget"):
         concatenate([])
 
@@ -481,10 +484,10 @@ def test_a_budget_that_suffices_exactly_did_not_run_out():
 def test_groups_are_kept_or_removed_whole_in_sparse_rows():
     groups = {"first": list(range(100)), "second": list(range(100, 200))}
     rows = wide_rows()
-    task = make_task(sp.csr_array(rows), groups=groups)
-    keep = np.zeros((40, task.groups.n_units), dtype=bool)
-    keep[:, [task.groups.unit_names.index("second")]] = True
-    replies = task.query(np.arange(40), keep)
+    context = make_context(sp.csr_array(rows), groups=groups)
+    keep = np.zeros((40, context.rows.groups.n_units), dtype=bool)
+    keep[:, [context.rows.groups.unit_names.index("second")]] = True
+    replies = context.query(np.arange(40), keep)
     columns = np.arange(256)
     assert np.array_equal(replies.points.dense().numpy(), rows * ((columns >= 100) & (columns < 200)))
 

@@ -314,7 +314,7 @@ def test_units_are_checked_in_their_own_locality_also_where_the_first_output_cut
         check(self, trees)
 
     def ask_and_note(self, rows, kept):
-        asked.append((self.asked.codes[rows, 0], kept))
+        asked.append((self.queried.codes[rows, 0], kept))
         return ask(self, rows, kept)
 
     monkeypatch.setattr(Interpretation, "_check", check_leaves)

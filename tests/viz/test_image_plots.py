@@ -25,7 +25,7 @@ from sointer.explanation import Explanation
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups, Patches
 from sointer.masking.removal import Background
-from sointer.masking.rows import MaskableRows
+from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored
 from sointer.masking.superpixels import Superpixels
 from sointer.viz import plots as plot
@@ -68,7 +68,7 @@ def explain(
     selected = np.broadcast_to(np.asarray(selected), (n, np.shape(selected)[-1]))
     made = Groups.build(groups, input_format.feature_names, input_format.column_feature, input_format).bind(data)
     outputs = Outputs.infer(flat, shape=(height, width))
-    source = MaskableRows(
+    source = ExplainedRows(
         black_box=None,
         input_format=input_format,
         removal=make_removal("zero", data, input_format),

@@ -24,7 +24,7 @@ from sointer.explanation import Explanation
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background
-from sointer.masking.rows import MaskableRows
+from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored
 from sointer.viz import plots as plot
 from sointer.viz.plots.canvas import shorten, shorten_all
@@ -57,7 +57,7 @@ def explain(
     X = np.arange(float(len(chosen) * n_features)).reshape(len(chosen), n_features)
     input_format = InputFormat.infer(X, feature_names=names)
     raw = np.random.default_rng(0).normal(size=(20, len(outputs))) if continuous else np.eye(len(outputs), dtype=int)
-    source = MaskableRows(
+    source = ExplainedRows(
         black_box=BlackBox(lambda rows: np.zeros((len(rows), len(outputs)), dtype=int)),
         input_format=input_format,
         removal=make_removal("mean", X, input_format),

@@ -19,12 +19,12 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explanation import Explanation
+from sointer.explanation.paths import Localities, Locality, Paths
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background
-from sointer.masking.rows import MaskableRows
+from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored
-from sointer.paths import Localities, Locality, Paths
 from sointer.viz import plots as plot
 
 matplotlib.use("Agg")
@@ -51,7 +51,7 @@ def explanation(targets: tuple[int, ...] = (1, 1, 1, 1), **known: Any) -> Explan
     names = [f"f{i}" for i in range(6)]
     input_format = InputFormat.infer(X, feature_names=names)
     raw = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
-    source = MaskableRows(
+    source = ExplainedRows(
         black_box=BlackBox(lambda rows: np.column_stack([rows[:, 0] > 9, rows[:, 1] > 9])),
         input_format=input_format,
         removal=make_removal("mean", X, input_format),

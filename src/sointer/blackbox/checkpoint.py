@@ -32,7 +32,7 @@ class Subject(Protocol):
     @property
     def data(self) -> Any: ...
     @property
-    def black_box(self) -> BlackBox: ...
+    def model(self) -> BlackBox: ...
     @property
     def input_format(self) -> Any: ...
     @property
@@ -83,7 +83,7 @@ class Checkpoint:
     def replaying(self, subject: Subject, settings: Mapping[str, Any]) -> BlackBox:
         """The black box behind the outputs of the journal, if these belong to this very fit."""
         wanted = {**fingerprint(subject, settings), "random_state": self._random_state}
-        black_box = subject.black_box
+        black_box = subject.model
         if self.journal.metadata is None:
             self.journal.begin({"seed": self.seed, "n_allowed": black_box.remaining, "for": wanted})
         metadata = self.journal.metadata or {}

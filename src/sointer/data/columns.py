@@ -28,9 +28,9 @@ def integers_to_float(values: npt.NDArray[Any], what: str) -> FloatArray:
 
 
 def restore_dtype(values: FloatArray, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Float64 values in `dtype`; integers and booleans only where no value would change."""
+    """Float64 values in `dtype`, copied only if need be; integers and booleans only where no value would change."""
     if dtype.kind == "f":
-        return values.astype(dtype)
+        return values.astype(dtype, copy=False)
     if dtype.kind == "b":
         fits = bool(np.all((values == 0) | (values == 1)))
     else:

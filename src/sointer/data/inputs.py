@@ -127,13 +127,18 @@ class InputFormat:
 
     @classmethod
     def infer(cls, X: Any, feature_names: Sequence[str] | None = None) -> InputFormat:
-        """Read the format of X (n samples, n features), or of images (n, channels, height, width).
+        """The format of X: see `read`."""
+        return cls.read(X, feature_names)[0]
+
+    @classmethod
+    def read(cls, X: Any, feature_names: Sequence[str] | None = None) -> tuple[InputFormat, Any]:
+        """The format of X (n samples, n features), or of images (n, channels, height, width); and X encoded.
 
         `feature_names` wins over names that X carries; images have one name per pixel.
         """
         X = check_container(X, "fit")
         if len(X.shape) == 4:
-            return cls._infer_images(X, feature_names)
+            return cls._read_images(X, feature_names)
         if containers.is_frame(X):
             labels = [plain_label(label) for label in X.columns]
             names = [str(label) for label in labels] if feature_names is None else feature_names
@@ -158,11 +163,10 @@ class InputFormat:
                 made = cls("torch", names, str(X.dtype).removeprefix("torch."), device=str(X.device))
             else:
                 made = cls("numpy", names, str(X.dtype))
-        made.encode(X, caller="fit")
-        return made
+        return made, made.encode(X, caller="fit")
 
     @classmethod
-    def _infer_images(cls, X: Any, feature_names: Sequence[str] | None) -> InputFormat:
+    def _read_images(cls, X: Any, feature_names: Sequence[str] | None) -> tuple[InputFormat, Any]:
         image = ImageShape.of(X, "fit")
         default = image.pixel_names()
         names = check_unique_names(default if feature_names is None else feature_names, image.n_pixels, "feature_names")
@@ -172,7 +176,7 @@ class InputFormat:
             made = cls("numpy", names, str(X.dtype), image=image)
         rows = made.encode(X, caller="fit")
         refuse_mixed_ranges(rows, "fit")
-        return replace(made, pixel_range=find_range(rows))
+        return replace(made, pixel_range=find_range(rows)), rows
 
     @property
     def n_features(self) -> int:
@@ -190,16 +194,6 @@ class InputFormat:
         if not self.columns:
             return np.zeros(self.n_features, dtype=bool)
         return np.array([column.is_categorical for column in self.columns], dtype=bool)
-
-    @staticmethod
-    def rows(X: Any, index: npt.ArrayLike) -> Any:
-        """The rows of any container at integer positions."""
-        return containers.rows(X, index)
-
-    @staticmethod
-    def n_rows(X: Any) -> int:
-        """How many rows any container holds."""
-        return containers.n_rows(X)
 
     def encode(self, X: Any, caller: str = "explain") -> Any:
         """X as float64 numbers (n samples, n columns); a `csr_array` when the format is CSR, else dense."""

@@ -17,7 +17,7 @@ from sointer.data.values import target_values
 from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputError, NoOppositeWarning, SointerWarning
 from sointer.explainers.novelty import FarRows
 from sointer.explanation import Explanation
-from sointer.masking.rows import MaskableRows
+from sointer.masking.rows import ExplainedRows
 
 MIN_RANGE = 3e-36
 """Of a column, as single precision ends at 1.2e-38."""
@@ -101,15 +101,14 @@ def check_columns(data: Any, input_format: InputFormat) -> None:
 
 
 def warn_about_unseen_labels(
-    source: MaskableRows, targets: NDArray[np.int64], known: NDArray[np.bool_], *, stacklevel: int
+    source: ExplainedRows, targets: NDArray[np.int64], known: NDArray[np.bool_], *, stacklevel: int
 ) -> None:
     """Say which labels the model predicts that it never did during fit: nothing was learned about them."""
     if known.all() or source.predicted is None:
         return
     new = np.flatnonzero(~known)
-    unseen = source.take(new)
-    assert unseen.predicted is not None
-    labels = target_values(source.outputs, unseen.predicted, targets[new], source.regions)
+    sample = source.sample_of_row[new]
+    labels = target_values(source.outputs, source.predicted, targets[new], source.regions, sample)
     warnings.warn(
         f"for {len(new)} of {len(known)} samples the model predicts labels that it never did during fit: "
         f"{some(sorted(set(labels.tolist()), key=str))}. `value` is what it predicts, but the features shown are those "

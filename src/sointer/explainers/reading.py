@@ -27,9 +27,10 @@ from sointer.explainers.data_checks import (
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal
-from sointer.masking.rows import MaskableRows, Queried, Subject
+from sointer.masking.rows import ExplainedRows, MaskableRows, Subject
 
 AUTO_K = 10
+ALL = "all"
 N_IMAGES = 8
 """Images by which an estimator chooses its method."""
 
@@ -70,8 +71,7 @@ class ReadsModelAndData:
         names = self.feature_names
         if self.text_ is not None:
             X, names = self.text_.count(X), self.text_.words if names is None else names
-        input_format = InputFormat.infer(X, feature_names=names)
-        data = input_format.encode(X, caller="fit")
+        input_format, data = InputFormat.read(X, feature_names=names)
         groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature, input_format)
         k = check_k(self.k, groups.n_units)
         rng = check_random_state(self.random_state if seed is None else seed)
@@ -79,9 +79,9 @@ class ReadsModelAndData:
         check_columns(data, input_format)
         trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
         black_box = self._black_box(self.method or self._method_for_kind())
-        some = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
-        black_box.prepare(input_format.decode(data[some.astype(np.int64)]), stacklevel=3)
-        return Subject(data, black_box, input_format, groups, made, trained_k, rng)
+        compared = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
+        black_box.prepare(input_format.decode(data[compared.astype(np.int64)]), stacklevel=3)
+        return Subject(MaskableRows(data, black_box, input_format, groups, made), trained_k, rng)
 
     def _method_for_kind(self) -> str | None:
         """The method of an estimator that returns outputs of the kind that the user wants, if that says it."""
@@ -130,21 +130,21 @@ class ReadsModelAndData:
         return self.output_names if self.output_names is not None else black_box.output_names
 
     def _adopt_subject(self, subject: Subject, outputs: Outputs, targets: list[int]) -> None:
-        self.black_box_: BlackBox | None = subject.black_box
-        self.method_ = subject.black_box.method
-        self.input_format_: InputFormat = subject.input_format
-        self.groups_: Groups = subject.groups
-        self.removal_: Removal = subject.removal
-        self.background_ = Background.of(subject.data, subject.rng)
+        self.black_box_: BlackBox | None = subject.rows.model
+        self.method_ = subject.rows.model.method
+        self.input_format_: InputFormat = subject.rows.input_format
+        self.groups_: Groups = subject.rows.groups
+        self.removal_: Removal = subject.rows.removal
+        self.background_ = Background.of(subject.rows.data, subject.rng)
         self.outputs_: Outputs = outputs
         self.targets_ = targets
-        self.n_features_in_ = subject.input_format.n_features
-        self.feature_names_in_ = np.array(subject.input_format.feature_names, dtype=object)
+        self.n_features_in_ = subject.rows.input_format.n_features
+        self.feature_names_in_ = np.array(subject.rows.input_format.feature_names, dtype=object)
         self.n_outputs_ = outputs.n_outputs
         self.output_names_ = list(outputs.names)
         self.n_explain_queries_ = 0
 
-    def _source(self, X: Any, predicted: Any) -> MaskableRows:
+    def _source(self, X: Any, predicted: Any) -> ExplainedRows:
         labels, texts = row_labels(X), None
         if is_text(X):
             if self.text_ is None:
@@ -154,23 +154,19 @@ class ReadsModelAndData:
                 )
             X, texts = self.text_.count(X), list(X)
         data = self.input_format_.encode(X, caller="explain")
-        from_model = isinstance(predicted, Queried)
-        if isinstance(predicted, Queried):
-            predicted = predicted.outputs
-        elif predicted is not None:
+        if predicted is not None:
             predicted = self._read_predicted(predicted, data.shape[0])
-        return MaskableRows(
+        return ExplainedRows(
+            data,
             self.black_box_,
             self.input_format_,
+            self.groups_.bind(data),
             self.removal_,
             self.outputs_,
-            self.groups_.bind(data),
             self.background_,
-            data,
             predicted,
             index=labels,
             texts=texts,
-            from_model=from_model,
         )
 
     def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
@@ -194,10 +190,21 @@ class ReadsModelAndData:
             raise InputError(f"{wanted}; {got}. Pass model.{call}(X), whole and in the order of X.") from error
         return table
 
-    def _with_targets(self, source: MaskableRows, target: Any) -> tuple[MaskableRows, NDArray[np.int64]]:
+    def _with_targets(self, source: ExplainedRows, target: Any) -> tuple[ExplainedRows, NDArray[np.int64]]:
         """The source with the regions that are explained, and the target of every row."""
-        found = self._resolve(target, source.data.shape[0])
+        if isinstance(target, str) and target == ALL and ALL not in self.output_names_:
+            return source.for_each(self._every_target())
+        found = self._resolve(target, source.n_samples)
         return replace(source, regions=found.regions, region_names=found.region_names), found.index
+
+    def _every_target(self) -> list[int]:
+        """What target="all" stands for."""
+        if self.outputs_.shape is not None:
+            raise InputError(
+                f'target="all" would explain all {self.n_outputs_} pixels of every image; give a list of pixels or '
+                "regions."
+            )
+        return self.targets_
 
     def _resolve(self, target: Any, n_rows: int) -> Targets:
         """The target of each of n_rows rows, refused where fit did not learn it."""
@@ -213,8 +220,8 @@ class ReadsModelAndData:
             found = Targets(resolve_targets(target, self.output_names_, n_rows), NO_REGIONS, [])
         else:
             found = resolve_mask_targets(target, self.output_names_, shape, n_rows)
-        asked = outputs_of(found.index, self.n_outputs_, found.regions)
-        unknown = asked[~np.isin(asked, self.targets_)]
+        wanted = outputs_of(found.index, self.n_outputs_, found.regions)
+        unknown = wanted[~np.isin(wanted, self.targets_)]
         if len(unknown):
             raise InputError(
                 f"target {self.output_names_[unknown[0]]!r} was not among the targets given to fit "

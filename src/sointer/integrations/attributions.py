@@ -29,7 +29,7 @@ def attributions(explanation: Explanation, *, selected_only: bool = False) -> ND
     of_units = explanation.scores if explanation.effects is None else explanation.effects
     if selected_only:
         of_units = np.where(explanation.unit_mask, of_units, 0.0)
-    units = np.asarray(source.groups.unit_of_features(len(explanation)), dtype=np.int64)
+    units = np.asarray(source.units().unit_of_features(len(explanation)), dtype=np.int64)
     of_features = np.take_along_axis(of_units, units, axis=1).astype(np.float32)
     if explanation.effects is not None:
         n_members = np.bincount(units[0], minlength=of_units.shape[1])  # groups of tables are the same in all rows

@@ -33,7 +33,7 @@ def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
     base = np.zeros(len(explanation))
     if explanation.effects is not None and explanation.base_value is not None:
         base = explanation.base_value.astype(np.float64)
-    rows = source.input_format.decode(source.data)
+    rows = source.input_format.decode(source.data[source.sample_of_row])
     data = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
     return shap.Explanation(
         values=values,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
-from sointer.interpreter.effects import Effects
+from sointer.interpreter.effects import Effects, FirstLayer
 from sointer.interpreter.localities import MAX_DEPTH, Node, complete_node
 from sointer.interpreter.splits import BoolArray, FloatArray, IntArray
 
@@ -107,13 +107,12 @@ class LocalityTable(nn.Module):
         if not bool(((roots >= 0) & (roots < n_nodes)).all()) or bool((self.condition >= n_conditions).any()):
             raise ValueError("localities look at what is not there")
 
-    def find(self, targets: IntArray, conditions: FloatArray) -> IntArray:
-        """The leaf of each row: (rows,)."""
+    def find(self, targets: IntArray, conditions: FloatArray, sample: IntArray) -> IntArray:
+        """The leaf of each row, which is about one of the samples whose conditions are given: (rows,)."""
         condition, threshold = self.condition.numpy(), self.threshold.numpy()
         left, right, node = self.left.numpy(), self.right.numpy(), self.root.numpy()[targets]
-        rows = np.arange(len(node))
         for _ in range(MAX_DEPTH):
-            at = conditions[rows, np.maximum(condition[node], 0)]
+            at = conditions[sample, np.maximum(condition[node], 0)]
             child = np.where(at <= threshold[node], left[node], right[node])
             node = np.where(condition[node] >= 0, child, node)
         return np.asarray(node)
@@ -171,9 +170,12 @@ class TableInterpreter(nn.Module):
         self.energy, self.likelihood = energy, likelihood
         self.effects, self.localities = effects, localities
 
-    def forward(self, x: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
-        """Of rows, the values of their targets, and the leaves that they lie in."""
-        effects = self.effects(x, shown.columns)
+    def forward(self, first: FirstLayer, sample: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
+        """Of rows about samples that have passed the first layer, given their values and the leaves they lie in."""
+        n, n_missing = len(sample), max(0, len(first.encoded) - len(sample))
+        # Always of as many rows as samples, so that none of them depends on the others.
+        padded = (torch.cat([part, part[:1].expand(n_missing)]) for part in (sample, shown.columns))
+        effects = self.effects.behind(first, *padded)[:n]
         effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
         evidence = effects * shown.towards.unsqueeze(1)
         by_locality = self.localities.is_sparse[targets]

@@ -198,7 +198,9 @@ class MarginalRemoval(RemovalByRows):
 
     def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
         check_mask(Z, keep, self.background.n_columns)
-        return np.where(keep, Z, self.background.draw(len(Z), rng))
+        drawn = self.background.draw(len(Z), rng)
+        np.copyto(drawn, Z, where=keep)
+        return drawn
 
     def draws(self, Z: FloatArray, keep: BoolArray, n: int, rng: np.random.Generator) -> Iterator[FloatArray]:
         for reference in self.references(n, rng):

@@ -129,7 +129,7 @@ class SuperpixelGroups(Groups):
             labels[i] = found[key]
         return replace(self, labels=labels)
 
-    def take(self, index: npt.NDArray[np.int64]) -> SuperpixelGroups:
+    def take(self, index: npt.NDArray[np.int64] | slice) -> SuperpixelGroups:
         return replace(self, labels=self._bound()[index])
 
     def to_columns(self, unit_mask: npt.ArrayLike) -> BoolArray:

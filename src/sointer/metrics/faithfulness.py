@@ -289,7 +289,7 @@ def keep_and_delete(
     if removal is not None:
         how = make_removal(removal, source.background.known_rows(), source.input_format, np.random.default_rng(seed))
     before, rows = source.sent.n, np.arange(len(explanation))
-    predicted, n_times = source.answers, n_draws if how.is_random else 1
+    predicted, n_times = source.predictions[source.sample_of_row], n_draws if how.is_random else 1
     stays = np.zeros((2, len(rows), len(sizes)))
     for place, k in enumerate(sizes):
         best = first_units(order, np.full(len(rows), k), source.groups.n_units)

@@ -14,7 +14,7 @@ from sointer._support.hashing import row_keys
 from sointer.blackbox.replies import stack
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.masking.rows import ASK_ROWS
+from sointer.masking.rows import ASK_ROWS, ExplainedRows
 from sointer.masking.superpixels import Superpixels
 from sointer.metrics.masked_predictor import Index, MaskedPredictor, MaskedRows, MasksAlone, any_mask, mask_of_another
 from sointer.metrics.segmentation import MeanInterval
@@ -145,9 +145,9 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
     False
     """
     _check_target(explanation, tolerance)
-    source = explanation.source
+    source = explanation.source.take(np.arange(len(explanation)))
     before = 0 if source.black_box is None else source.black_box.n_queries
-    data, truth, explained, others = _rows_to_read(explanation, X)
+    data, truth, explained, others = _rows_to_read(explanation, source, X)
     own, n_values = explanation.unit_mask, int(truth.max()) + 1
     seeds = np.random.default_rng(random_state).integers(2**62, size=4 + N_FOLDS).tolist()
     first = MaskedPredictor(MaskedRows(data, source.groups), truth, n_values, seeds[0])
@@ -192,13 +192,13 @@ def _folds(data: Any, seed: int) -> Index:
     return np.asarray(np.random.default_rng(seed).permutation(len(numbers))[number_of] % N_FOLDS)
 
 
-def _rows_to_read(explanation: Explanation, X: Any) -> tuple[Any, Index, Index, Index]:
+def _rows_to_read(explanation: Explanation, source: ExplainedRows, X: Any) -> tuple[Any, Index, Index, Index]:
     """All rows, their values from 0 on, and which rows are explained and which are not."""
-    source, target = explanation.source, int(explanation.target[0])
+    target = int(explanation.target[0])
     more = source.background.known_rows() if X is None else source.input_format.encode(X, caller="leakage")
     explained_keys = set(row_keys(source.data))
     more = more[np.array([key not in explained_keys for key in row_keys(more)], dtype=bool)]
-    n_explained, n_more = source.data.shape[0], more.shape[0]
+    n_explained, n_more = source.n_rows, more.shape[0]
     if len(explained_keys) < MIN_ROWS or n_more < MIN_ROWS:
         raise InputError(
             f"leakage needs at least {MIN_ROWS} explained rows that differ and as many others to learn from, got "
@@ -206,7 +206,7 @@ def _rows_to_read(explanation: Explanation, X: Any) -> tuple[Any, Index, Index, 
         )
     predictions = [source.ask(more[start : start + ASK_ROWS]) for start in range(0, n_more, ASK_ROWS)]
     codes, known = source.outputs.encode_targets(
-        stack([source.answers, *predictions]), np.full(n_explained + n_more, target), source.regions
+        stack([source.predictions, *predictions]), np.full(n_explained + n_more, target), source.regions
     )
     kind = source.outputs.kinds[min(target, source.outputs.n_outputs - 1)]
     if kind == "continuous":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.rows import MAX_NAME_LENGTH, hint, read_rows, strings_in
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 from sointer.explainers.base import Explainer
+from sointer.masking.rows import ExplainedRows
 
 log = logging.getLogger("sointer.apps.serve")
 MAX_MESSAGE_LENGTH = 500
@@ -69,13 +70,14 @@ class ExplainRequest:
     """What is to be explained."""
 
     X: Any
+    """The rows, as they are shown."""
+    source: ExplainedRows
+    """The same encoded, and the model's outputs for them, where the client knows them."""
     targets: list[Any]
     """One for each row."""
     k: int | Literal["auto"]
     verify: bool = False
     format: str = "rows"
-    predicted: Any = None
-    """The model's outputs for every row, where the client knows them."""
     query: bool = True
     """Whether the model, if there is one, is queried for what it predicts."""
     has_model: bool = False
@@ -88,7 +90,7 @@ class ExplainRequest:
 
     @property
     def queries_model(self) -> bool:
-        return self.queries_masked or (self.has_model and self.query and self.predicted is None)
+        return self.queries_masked or (self.has_model and self.query and self.source.predicted is None)
 
     @property
     def queries_masked(self) -> bool:
@@ -98,9 +100,10 @@ class ExplainRequest:
     def can_join(self, other: ExplainRequest) -> bool:
         """Whether both can be explained in one go: not where masked rows are queried, predictions are given, only
         one leaves the size open, or regions are counted."""
-        if self.query != other.query or getattr(self.X, "ndim", 2) == 4 or (self.k == "auto") != (other.k == "auto"):
+        is_image = self.source.input_format.image is not None
+        if self.query != other.query or is_image or (self.k == "auto") != (other.k == "auto"):
             return False
-        return not any(one.queries_masked or one.predicted is not None for one in (self, other))
+        return not any(one.queries_masked or one.source.predicted is not None for one in (self, other))
 
 
 def validate(model: type[AnyOptions], content: dict[str, Any]) -> AnyOptions:
@@ -143,12 +146,11 @@ def make_request(
         raise InputError(f"{what} needs the model, and this server has none; it was started without --model.")
     if explainer.asks_to_explain and not options.query and predicted is None:
         raise InputError(f"query is false, but {type(explainer).__name__} cannot explain without the model.")
-    if not isinstance(X, list):  # of texts, nothing can be wrong
-        explainer.input_format_.encode(X, caller="explain")
-    targets, has_model = _targets(explainer, options.target, n_rows), explainer.black_box_ is not None
+    source, has_model = explainer._source(X, None), explainer.black_box_ is not None
+    targets = _targets(explainer, options.target, source.n_samples)
     if predicted is not None:
-        predicted = _read_predicted(explainer, predicted, n_rows)
-    return ExplainRequest(X, targets, k, options.verify, format, predicted, options.query, has_model, queries_for_size)
+        source = replace(source, predicted=_read_predicted(explainer, predicted, source.n_samples))
+    return ExplainRequest(X, source, targets, k, options.verify, format, options.query, has_model, queries_for_size)
 
 
 def check_size(n_rows: int, n_features: int) -> None:

@@ -12,15 +12,14 @@ import numpy as np
 from fastapi import Response
 from numpy.typing import NDArray
 
-from sointer._support import containers
 from sointer._support.strict_json import as_finite
 from sointer.apps.serve.request import ExplainRequest, check_size
 from sointer.apps.serve.rows import cells_of, names_in_fit, plain
 from sointer.data.values import effects_from, effects_on
 from sointer.explainers.base import Explainer
-from sointer.explainers.novelty import unwarned
 from sointer.explanation import Explanation
 from sointer.masking.groups import FixedGroups
+from sointer.masking.rows import ExplainedRows
 
 MAX_SCORES = 2**22  # numbers that are held at a time while explaining
 MAX_BATCH_ROWS = 256
@@ -70,41 +69,21 @@ class ExplainResponse:
 def explain_batch(explainer: Explainer, requests: Sequence[ExplainRequest]) -> list[ExplainResponse]:
     """The responses to requests that can be joined: the same as for each alone, since rows never mix."""
     first = requests[0]
-    X = _concatenate_rows([request.X for request in requests])
+    source = ExplainedRows.join([request.source for request in requests])
     targets = [target for request in requests for target in request.targets]
     k = first.k if first.k == "auto" else max(request.k for request in requests if request.k != "auto")
     step = max(1, min(MAX_BATCH_ROWS, MAX_SCORES // explainer.groups_.n_units))
     parts = []
     for start in range(0, len(targets), step):
-        chunk = slice(start, start + step)
-        rows = X.iloc[chunk] if containers.is_frame(X) else X[chunk]
-        predicted = None if first.predicted is None else first.predicted[chunk]  # then it is the only request
-        with unwarned():  # each row says it of itself
-            found = explainer.explain(rows, targets[chunk], k=k, predicted=predicted, query=first.query)
-        parts.append(_to_response(found, first.verify))
+        chunk = np.arange(start, min(start + step, len(targets)))
+        rows, of_rows = explainer._with_targets(source.take(chunk), targets[start : start + step])
+        parts.append(_to_response(explainer._explain_rows(rows, of_rows, k, query=first.query), first.verify))
     whole = _concatenate(parts)
     ends = np.cumsum([request.n_rows for request in requests]).tolist()
     responses = [whole.part(slice(end - one.n_rows, end), one.k) for one, end in zip(requests, ends, strict=True)]
     for request, response in zip(requests, responses, strict=True):
         check_size(request.n_rows, int((response.selected >= 0).sum()))
     return responses
-
-
-def _concatenate_rows(parts: Sequence[Any]) -> Any:
-    """The rows of several requests of one kind, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    if isinstance(parts[0], list):
-        return list(chain.from_iterable(parts))
-    if containers.is_frame(parts[0]):
-        import pandas as pd
-
-        return pd.concat(parts, ignore_index=True)
-    if any(containers.is_sparse(part) for part in parts):
-        from scipy import sparse
-
-        return sparse.vstack([containers.csr_array(part) for part in parts], format="csr")
-    return np.concatenate(parts)
 
 
 def _to_response(explanation: Explanation, verify: bool) -> ExplainResponse:
@@ -156,7 +135,6 @@ class Writer:
     def __init__(self, explainer: Explainer) -> None:
         self._groups = explainer.groups_
         self._feature_names = names_in_fit(explainer.input_format_)
-        self._count = None if explainer.text_ is None else explainer.text_.count
         self.unit_names = list(explainer.groups_.unit_names)
         self._outputs, self._explainer = explainer.outputs_, explainer
         self._start = effects_from(
@@ -183,11 +161,11 @@ class Writer:
             yield line
 
     def _rows(self, request: ExplainRequest, response: ExplainResponse) -> Iterator[dict[str, Any]]:
-        X = request.X
-        if isinstance(X, list) and self._count is not None:
-            X = self._count(X)
+        source, X = request.source, request.X
+        if source.texts is not None:
+            X = source.input_format.decode(source.data)
         for sample in range(request.n_rows):
-            cells = {} if getattr(X, "ndim", 2) == 4 else cells_of(X, sample)
+            cells = {} if source.input_format.image is not None else cells_of(X, sample)
             units = [int(unit) for unit in response.selected[sample] if unit >= 0]
             row: dict[str, Any] = {
                 "sample": sample,

@@ -14,7 +14,7 @@ from sointer.viz.plots.words import html_words, rgba
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation, Verification
-    from sointer.paths import Localities, Paths
+    from sointer.explanation.paths import Localities, Paths
 
 
 MAX_NAMES, MAX_ROWS, N_WEAKEST = 8, 20, 3
@@ -254,7 +254,8 @@ def html_table(explanation: Explanation, max_rows: int) -> str:
     for row in range(min(len(explanation), max_rows)):
         why = thumbnail(explanation, row) if is_image else _chips(explanation, row)
         why += html_words(explanation, row) if is_text else ""
-        label = html.escape(str(row if labels is None else labels[row]))
+        sample = explanation.sample[row]
+        label = html.escape(str(sample if labels is None else labels[sample]))
         target = html.escape(explanation.output_names[explanation.target[row]])
         value = html.escape(short(explanation.value[row]))
         lines.append(f"<tr><td>{label}</td><td>{target}</td><td>{value}</td><td>{why}</td></tr>")

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from sointer.data.outputs import Outputs
-from sointer.explanation import Explanation
 from sointer.viz.report.text import UnitValues
 
 MAX_UNITS, MAX_POINTS, MAX_CATEGORIES = 8, 60, 12
@@ -39,17 +38,17 @@ class PartialEffect:
         return int(np.sign(self.trend)) if abs(self.trend) >= MIN_TREND else 0
 
 
-def effects_on_output(explanation: Explanation, outputs: Outputs, target: int) -> NDArray[np.float64] | None:
+def effects_on_output(
+    effects: NDArray[Any], value: NDArray[Any], outputs: Outputs, target: int
+) -> NDArray[np.float64] | None:
     """(samples, units) effects towards a larger output; None where there is no larger, among three labels or more."""
-    if explanation.effects is None:
-        return None
-    kind, effects = outputs.kinds[target], explanation.effects.astype(np.float64)
+    kind = outputs.kinds[target]
     if kind in ("probability", "continuous"):
         return effects
     labels = outputs.label_sets[target]
     if outputs.n_classes[target] != 2 or labels is None:
         return None
-    return np.where(labels.encode(explanation.value)[:, None] == 1, effects, -effects)
+    return np.where(labels.encode(value)[:, None] == 1, effects, -effects)
 
 
 def points_per_effect(n_targets: int) -> int:
@@ -58,13 +57,12 @@ def points_per_effect(n_targets: int) -> int:
 
 
 def partial_effects(
-    explanation: Explanation, target: int, values: UnitValues, n_targets: int
+    effects: NDArray[np.float64] | None, needed: NDArray[np.bool_], values: UnitValues, n_targets: int
 ) -> dict[int, PartialEffect]:
-    """The units needed in most samples, and how their effects depend on their values."""
-    effects = effects_on_output(explanation, explanation.source.outputs, target)
+    """The units needed in most samples, and how their effects (samples, units) depend on their values."""
     if effects is None:
         return {}
-    counts = explanation.needed_mask.sum(axis=0)
+    counts = needed.sum(axis=0)
     n_points, found = points_per_effect(n_targets), {}
     for unit in np.argsort(-counts, kind="stable")[:MAX_UNITS].tolist():
         column = values.column(unit) if counts[unit] else None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sointer._support.containers import is_sparse, n_rows, row_labels
 from sointer._support.validation import check_unique_names
 from sointer.masking.groups import FixedGroups
-from sointer.masking.rows import MaskableRows
+from sointer.masking.rows import ExplainedRows
 from sointer.viz.report.partial import MAX_UNITS, points_per_effect
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ def sample_indices(n_given: int, n: int) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(0).permutation(n_given)[:n])
 
 
-def n_selectable(source: MaskableRows) -> NDArray[np.integer[Any]]:
+def n_selectable(source: ExplainedRows) -> NDArray[np.integer[Any]]:
     """At most how many units of each sample can be selected."""
     if is_sparse(source.data) and source.removal.keeps_zeros:
         return np.asarray(np.diff(source.data.indptr))
     return np.full(source.data.shape[0], source.groups.n_units)
 
 
-def holds_counts(source: MaskableRows) -> bool:
+def holds_counts(source: ExplainedRows) -> bool:
     """Whether few different numbers occur, so that each needs to be spelt out once only."""
     return is_sparse(source.data) and len(np.unique(source.data.data[:N_VALUES_CHECKED])) <= MAX_COUNTS
 
 
-def present(source: MaskableRows) -> list[NDArray[np.int64]] | None:
+def present(source: ExplainedRows) -> list[NDArray[np.int64]] | None:
     """The units that each sample of a mostly-zero table has; None for other tables, where each has all."""
     if not is_sparse(source.data) or not isinstance(source.groups, FixedGroups):
         return None

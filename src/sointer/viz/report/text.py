@@ -13,7 +13,7 @@ from sointer.config import POOR_SKILL
 from sointer.data.values import effects_from
 from sointer.explanation import LEVEL
 from sointer.masking.groups import FixedGroups
-from sointer.masking.rows import MaskableRows
+from sointer.masking.rows import ExplainedRows
 from sointer.viz.report.content import Card, Share, confirmed_share, rare_share
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def format_value(value: Any) -> str:
 class UnitValues:
     """The values of a sample's units as text: of a feature, or of each feature of a group."""
 
-    def __init__(self, source: MaskableRows) -> None:
+    def __init__(self, source: ExplainedRows) -> None:
         self._names = source.input_format.feature_names
         self._groups = source.groups
         self._is_categorical = source.input_format.is_categorical

@@ -14,10 +14,10 @@ from scipy.special import betaincinv
 from sointer._support.validation import check_positive_int
 from sointer.data.values import ValueSource, is_value, target_values
 from sointer.errors import InputError, require_extra
+from sointer.explanation.paths import Paths, Trace
 from sointer.masking.build import make_removal
-from sointer.masking.rows import MaskableRows
+from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored, first_units
-from sointer.paths import Paths, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +132,7 @@ class Explanation:
     value: NDArray[Any]
     feature_names: list[str]
     output_names: list[str]
-    source: MaskableRows
+    source: ExplainedRows
     trace: Trace | None = field(default=None, repr=False)
     """Computes `paths`, given by the explainer."""
     distance: NDArray[np.float64] | None = field(default=None, repr=False)
@@ -159,7 +159,7 @@ class Explanation:
         sizes: NDArray[np.int64],
         scored: Scored,
         targets: NDArray[np.int64],
-        source: MaskableRows,
+        source: ExplainedRows,
         trace: Trace | None = None,
         distance: NDArray[np.float64] | None = None,
     ) -> Explanation:
@@ -169,7 +169,7 @@ class Explanation:
             value = source.outputs.label_targets(scored.values, targets)
             source = replace(source, expected=value)
         else:
-            value = target_values(source.outputs, source.predicted, targets, source.regions)
+            value = target_values(source.outputs, source.predicted, targets, source.regions, source.sample)
         names = source.groups.unit_names, [*source.outputs.names, *source.region_names]
         return cls(
             selected,
@@ -191,6 +191,11 @@ class Explanation:
         return len(self.selected)
 
     @property
+    def sample(self) -> NDArray[np.int64]:
+        """(rows,) the sample that each row is about: their numbers in X, where target="all" was given several rows."""
+        return self.source.sample_of_row
+
+    @property
     def value_source(self) -> ValueSource:
         """Where `value` comes from, "model", "given" or "expected"."""
         return self.source.value_source
@@ -204,7 +209,7 @@ class Explanation:
     @property
     def mask(self) -> NDArray[np.bool_]:
         """(rows, features) True where selected."""
-        return self.source.groups.to_features(self.unit_mask)
+        return self.source.units().to_features(self.unit_mask)
 
     @property
     def needed_mask(self) -> NDArray[np.bool_]:
@@ -268,10 +273,9 @@ class Explanation:
             for chunk, masked in source.ask_in_parts(how, keep, which, rng):
                 agree[draw, chunk] = source.agrees(masked, which[chunk], target[chunk])
                 moved[draw, chunk] = source.moved(masked, which[chunk], target[chunk])
-        n_queries = source.sent.n - before
-        asked = n_draws if how.is_random else None
+        n_queries, n_drawn = source.sent.n - before, n_draws if how.is_random else None
         return Verification(
-            np.mean(agree, axis=0), np.mean(moved, axis=0), n_queries, asked, float(level), self.value_source
+            np.mean(agree, axis=0), np.mean(moved, axis=0), n_queries, n_drawn, float(level), self.value_source
         )
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
@@ -300,25 +304,25 @@ class Explanation:
         """One line per sample and selected feature: sample, target, value, value_source, rank, feature, score.
 
         Where they are known, also needed (False: selected only because k asked for as many), effect (signed, in the
-        unit of the output) and locality (of the sample). `sample` counts the rows that were explained, from 0. Where
+        unit of the output) and locality (of the sample). `sample` counts the samples of X, from 0. Where
         those were a DataFrame with labels of its own, the lines are indexed by these, so that
         `explanation.to_frame().join(X)` puts features beside their rows.
         """
         pandas = require_extra("pandas", "pandas")
-        sample, position = np.nonzero(self.selected >= 0)
-        unit = self.selected[sample, position]
+        row, position = np.nonzero(self.selected >= 0)
+        unit, sample = self.selected[row, position], self.sample[row]
         frame: pd.DataFrame = pandas.DataFrame(
             {
                 "sample": sample,
-                "target": np.array(self.output_names, dtype=object)[self.target[sample]],
-                "value": self.value[sample],
+                "target": np.array(self.output_names, dtype=object)[self.target[row]],
+                "value": self.value[row],
                 "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],
-                "score": self.scores[sample, unit],
-                **({} if self.needed is None else {"needed": self.needed[sample, unit]}),
-                **({} if self.effects is None else {"effect": self.effects[sample, unit]}),
-                **({} if self.locality is None else {"locality": self.locality[sample]}),
+                "score": self.scores[row, unit],
+                **({} if self.needed is None else {"needed": self.needed[row, unit]}),
+                **({} if self.effects is None else {"effect": self.effects[row, unit]}),
+                **({} if self.locality is None else {"locality": self.locality[row]}),
             },
             index=None if self.source.index is None else self.source.index[sample],
         )

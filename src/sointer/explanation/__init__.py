@@ -1,0 +1,5 @@
+"""What explaining returns: what was selected, whether the model confirms it, and the paths that effects take."""
+
+from sointer.explanation.explanation import LEVEL, Explanation, Verification
+
+__all__ = ["LEVEL", "Explanation", "Verification"]
