@@ -12,81 +12,10 @@ from scipy import sparse
 
 from sointer._support import containers
 from sointer._support.validation import _some, check_unique_names
-from sointer.data.columns import FrameColumn, integers_to_float, plain_label, restore_dtype
-from sointer.data.images import ImageShape, PixelRange, check_range, find_range, image_hint, refuse_mixed_ranges
+from sointer.data.checks import check_container, to_float
+from sointer.data.columns import FrameColumn, plain_label, restore_dtype
+from sointer.data.images import ImageShape, PixelRange, check_range, find_range, refuse_mixed_ranges
 from sointer.errors import InputError, LoadError
-
-
-def check_container(X: Any, caller: str) -> Any:
-    """X as numpy, DataFrame, CSR or tensor with at least one row and column; numpy and tensors may be images."""
-    if isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
-        _refuse_images_of_different_sizes(X, caller)
-        try:
-            X = np.asarray(X)
-        except ValueError as exc:
-            raise InputError(
-                f"{caller}: X is {containers.describe(X)} with rows of different lengths, expected equal "
-                "ones. Give a rectangular table."
-            ) from exc
-    if isinstance(X, np.ma.MaskedArray):
-        raise InputError(f"{caller}: X is a masked array, expected plain numbers. Fill it with X.filled(value).")
-    known = isinstance(X, np.ndarray) or containers.is_sparse(X) or containers.is_frame(X) or containers.is_tensor(X)
-    if not known:
-        raise InputError(
-            f"{caller}: X is {containers.describe(X)}, expected a numpy array, a pandas DataFrame, a scipy "
-            "CSR matrix or a torch tensor. Convert it; one row of a DataFrame is X.iloc[[0]]."
-        )
-    if len(X.shape) not in (2, 4):
-        hint = (
-            "Use x.reshape(1, -1) for one sample, x.reshape(-1, 1) for one feature."
-            if len(X.shape) < 2
-            else f"Flatten a table to (n_samples, -1). {image_hint(X)}"
-        )
-        raise InputError(
-            f"{caller}: X has {len(X.shape)} dimensions (shape {tuple(X.shape)}), expected 2: samples and "
-            "features. " + hint
-        )
-    if 0 in X.shape:
-        least = "one sample and one feature" if len(X.shape) == 2 else "one image, one channel and one pixel"
-        raise InputError(
-            f"{caller}: X is empty (shape {tuple(X.shape)}), expected at least {least}. Check how X was selected."
-        )
-    if containers.is_sparse(X):
-        X = X if X.format == "csr" else X.tocsr()
-    elif isinstance(X, np.ndarray):
-        X = np.asarray(X)  # np.matrix indexes differently
-    return X
-
-
-def _refuse_images_of_different_sizes(X: Any, caller: str) -> None:
-    shapes = [tuple(one.shape) for one in X if hasattr(one, "shape")]
-    if len(shapes) < len(X) or any(len(shape) not in (2, 3) for shape in shapes) or len(set(shapes)) < 2:
-        return
-    sizes = " and ".join(str(shape) for shape in sorted(set(shapes))[:2])
-    raise InputError(
-        f"{caller}: X has {len(X)} images of {len(set(shapes))} different shapes, such as {sizes}; expected one shape "
-        "(channels, height, width) for all. Resize or crop them, for example with torch.nn.functional.interpolate, and "
-        "let the model get them in that size."
-    )
-
-
-def to_float(X: Any, caller: str) -> Any:
-    """A numpy array, CSR or tensor as float64; only numbers that float64 holds exactly are accepted."""
-    values = containers.tensor_to_numpy(X) if containers.is_tensor(X) else X
-    dtype = values.dtype
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        hint = "Give a pandas DataFrame for strings and categories." if dtype.kind in "OUSTV" else "Use float64."
-        raise InputError(f"{caller}: X has dtype {dtype}, expected numbers or booleans. {hint}")
-    if containers.is_sparse(values):
-        copied = containers.csr_array(values, copy=True)
-        copied.sum_duplicates()  # on the copy: the owner's matrix stays as it was
-        data = copied.data
-        numbers = integers_to_float(data, f"{caller}: X") if dtype.kind in "iu" else data.astype(np.float64)
-        return containers.csr_array((numbers, copied.indices, copied.indptr), shape=copied.shape)
-    if dtype.kind in "iu":
-        return integers_to_float(values, f"{caller}: X")
-    return values.astype(np.float64)
-
 
 Kind = Literal["numpy", "pandas", "csr", "torch"]
 MAX_COLUMNS = 2**28  # of saved formats of images
