@@ -43,20 +43,29 @@ class InputFormat:
     device: str = "cpu"  # of a torch tensor
     image: ImageShape | None = None  # where every row is an image
     pixel_range: PixelRange = "any"  # of the images given to fit
+    fills: tuple[float | None, ...] = ()
+    """For each feature that is a number, what the networks see where it is missing; None if it never is."""
     column_feature: npt.NDArray[np.int64] = field(init=False)
+    absence: npt.NDArray[np.int64] = field(init=False)
+    """The numeric columns that say whether a feature is missing (1) or there (0), beside its value."""
 
     def __post_init__(self) -> None:
         if self.image is not None:
-            object.__setattr__(self, "column_feature", self.image.column_pixel)
-            return
-        widths = [c.width for c in self.columns] if self.columns else [1] * len(self.feature_names)
-        object.__setattr__(self, "column_feature", np.repeat(np.arange(len(widths)), widths))
+            owner, absence = self.image.column_pixel, np.zeros(0, dtype=np.int64)
+        else:
+            own = [c.width for c in self.columns] if self.columns else [1] * len(self.feature_names)
+            may_miss = np.array([fill is not None for fill in self.fills] or [False] * len(own), dtype=bool)
+            widths = np.array(own, dtype=np.int64) + may_miss
+            owner, absence = np.repeat(np.arange(len(own)), widths), np.cumsum(widths)[may_miss] - 1
+        object.__setattr__(self, "column_feature", owner)
+        object.__setattr__(self, "absence", absence)
 
     @classmethod
-    def infer(cls, X: Any, feature_names: Sequence[str] | None = None) -> InputFormat:
+    def infer(cls, X: Any, feature_names: Sequence[str] | None = None, *, may_miss: bool = False) -> InputFormat:
         """Read the format of X (n samples, n features), or of images (n, channels, height, width).
 
-        `feature_names` wins over names that X carries; images have one name per pixel.
+        `feature_names` wins over names that X carries; images have one name per pixel. Features with missing values
+        get a numeric column that says so; with `may_miss` all do.
         """
         X = check_container(X, "fit")
         if len(X.shape) == 4:
@@ -65,16 +74,13 @@ class InputFormat:
             labels = [plain_label(label) for label in X.columns]
             names = [str(label) for label in labels] if feature_names is None else feature_names
             check_unique_names([str(label) for label in labels], X.shape[1], "The column names of X")
-            columns = tuple(FrameColumn.infer(X.iloc[:, j]) for j in range(X.shape[1]))
+            columns = tuple(FrameColumn.infer(X.iloc[:, j], may_miss=may_miss) for j in range(X.shape[1]))
             dtypes = {column.dtype for column in columns}
             made = cls(
                 "pandas",
                 check_unique_names(names, X.shape[1], "feature_names"),
                 dtypes.pop() if len(dtypes) == 1 else "mixed",
-                tuple(
-                    FrameColumn(label, c.dtype, c.categories, c.categories_dtype, c.ordered)
-                    for label, c in zip(labels, columns, strict=True)
-                ),
+                tuple(replace(column, label=label) for label, column in zip(labels, columns, strict=True)),
             )
         else:
             default = [f"x{j}" for j in range(X.shape[1])]
@@ -85,8 +91,11 @@ class InputFormat:
                 made = cls("torch", names, str(X.dtype).removeprefix("torch."), device=str(X.device))
             else:
                 made = cls("numpy", names, str(X.dtype))
-        made.encode(X, caller="fit")
-        return made
+        Z = made._numbers(X, "fit")
+        if made.kind == "csr":
+            made._check_finite(Z, "fit")
+            return made
+        return replace(made, fills=_fills(Z, made, may_miss))
 
     @classmethod
     def _infer_images(cls, X: Any, feature_names: Sequence[str] | None) -> InputFormat:
@@ -138,6 +147,14 @@ class InputFormat:
                 f"{caller}: X has 4 dimensions (shape {tuple(X.shape)}), but a table of {self.n_features} features was "
                 "fitted. Give such a table, or fit on images."
             )
+        Z = self._numbers(X, caller)
+        if self.fills:
+            return self._with_absence(Z, caller)
+        self._check_finite(Z, caller)
+        return Z
+
+    def _numbers(self, X: Any, caller: str) -> Any:
+        """A table as float64 numbers, with NaN where numbers are missing."""
         Z: Any
         frame = containers.is_frame(X)
         if frame and self.columns:
@@ -175,8 +192,58 @@ class InputFormat:
             Z = Z if containers.is_sparse(Z) else containers.csr_array(Z)
         elif containers.is_sparse(Z):
             Z = Z.toarray()
-        self._check_finite(Z, caller)
         return Z
+
+    @property
+    def values(self) -> npt.NDArray[np.int64]:
+        """The numeric columns that hold values and categories: all but `absence`."""
+        return np.setdiff1d(np.arange(self.n_columns), self.absence)
+
+    @property
+    def missing_columns(self) -> npt.NDArray[np.int64]:
+        """The numeric columns that are 1 where a number or a category is missing."""
+        ends = np.cumsum(np.bincount(self.column_feature, minlength=self.n_features)) - 1
+        of_categories = [ends[j] for j, column in enumerate(self.columns) if column.missing is not None]
+        return np.sort(np.concatenate([self.absence, np.array(of_categories, dtype=np.int64)]))
+
+    def threshold_words(self, feature: int, number: float) -> str:
+        """A number on the scale of a feature, for people: dates and durations as such."""
+        time = self.columns[feature].time if self.columns else None
+        return f"{number:.4g}" if time is None else time.words(number)
+
+    def _with_absence(self, Z: Any, caller: str) -> npt.NDArray[np.float64]:
+        """Numbers with NaN as a value for each, and whether it is missing."""
+        values = self.values
+        feature = self.column_feature[values]
+        fill = np.array([np.nan if one is None else one for one in self.fills])[feature]
+        missing = np.isnan(Z)
+        self._check_finite(np.where(missing & ~np.isnan(fill), 0.0, Z), caller, feature)
+        made = np.zeros((len(Z), self.n_columns))
+        made[:, values] = np.where(missing, fill, Z)
+        made[:, self.absence] = missing[:, ~np.isnan(fill)]
+        return made
+
+    def absent_row(self) -> npt.NDArray[np.float64]:
+        """The numbers of a row in which every feature is missing; refused if some never are."""
+        row = np.zeros(self.n_columns)
+        row[self.absence] = 1.0
+        never = []
+        for feature, name in enumerate(self.feature_names):
+            block = np.flatnonzero(self.column_feature == feature)
+            if self.columns and self.columns[feature].is_categorical:
+                row[block[-1]] = 1.0
+                is_able = self.columns[feature].missing is not None
+            else:
+                fill = self.fills[feature] if self.fills else None
+                row[block[0]], is_able = fill or 0.0, fill is not None
+            if not is_able:
+                never.append(name)
+        if never or self.image is not None:
+            raise InputError(
+                f"removal='nan' makes features missing, but {_some(never or ['pixels'])} cannot be: fit saw them "
+                "always there. Fit with removal='nan' (tables only), or choose another removal."
+            )
+        return row
 
     def decode(self, Z: Any) -> Any:
         """Numbers (n samples, n columns), dense or CSR, as the owner's model expects them."""
@@ -191,6 +258,11 @@ class InputFormat:
             shell = containers.csr_matrix if self.is_matrix else containers.csr_array
             return shell((data, made.indices.copy(), made.indptr.copy()), shape=made.shape)
         dense = np.asarray(Z.toarray() if containers.is_sparse(Z) else Z, dtype=np.float64)
+        if len(self.absence):
+            is_absent = dense[:, self.absence] > 0.5
+            dense = dense.copy()
+            dense[:, self.absence - 1] = np.where(is_absent, np.nan, dense[:, self.absence - 1])
+            dense = dense[:, self.values]
         dense = dense if self.image is None else self.image.unflatten(dense)
         if self.kind == "pandas":
             return self._decode_frame(dense)
@@ -200,7 +272,7 @@ class InputFormat:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain JSON."""
-        facts = {
+        facts: dict[str, Any] = {
             "kind": self.kind,
             "feature_names": list(self.feature_names),
             "dtype": self.dtype,
@@ -210,6 +282,8 @@ class InputFormat:
         }
         if self.image is not None:
             facts |= {"image": list(astuple(self.image)), "pixel_range": self.pixel_range}
+        if self.fills:
+            facts["fills"] = list(self.fills)
         return facts
 
     @classmethod
@@ -221,7 +295,10 @@ class InputFormat:
             image = None if data.get("image") is None else ImageShape(*(int(side) for side in data["image"]))
             if image is not None and (image.n_pixels != len(names) or image.n_columns > MAX_COLUMNS):
                 raise TypeError(f"{image} has not {len(names)} pixels, or too many channels")
-            more = data["is_matrix"], data["device"], image, data.get("pixel_range", "any")
+            fills = tuple(None if fill is None else float(fill) for fill in data.get("fills", ()))
+            if fills and len(fills) != len(names):
+                raise TypeError(f"{len(fills)} fills for {len(names)} features")
+            more = data["is_matrix"], data["device"], image, data.get("pixel_range", "any"), fills
             return cls(data["kind"], names, data["dtype"], columns, *more)
         except (KeyError, TypeError) as exc:
             raise LoadError(
@@ -249,7 +326,7 @@ class InputFormat:
         return X if given == wanted else X.iloc[:, [given.index(label) for label in wanted]]
 
     def _encode_frame(self, X: Any) -> npt.NDArray[np.float64]:
-        Z = np.empty((len(X), self.n_columns))
+        Z = np.empty((len(X), sum(column.width for column in self.columns)))
         start = 0
         for j, column in enumerate(self.columns):
             Z[:, start : start + column.width] = column.encode(X.iloc[:, j])
@@ -262,7 +339,7 @@ class InputFormat:
         labels = pd.Index([column.label for column in self.columns])
         if self.dtype in ("float64", "float32"):  # one block is far faster than thousands of columns
             return pd.DataFrame(Z.astype(self.dtype), columns=labels)
-        starts = np.searchsorted(self.column_feature, np.arange(self.n_features + 1))
+        starts = np.cumsum([0, *(column.width for column in self.columns)])
         parts = [c.decode(Z[:, starts[j] : starts[j + 1]]) for j, c in enumerate(self.columns)]
         frame = pd.DataFrame(dict(enumerate(parts)), index=pd.RangeIndex(len(Z)))
         frame.columns = labels
@@ -278,7 +355,8 @@ class InputFormat:
             dtype = dtype if Z.dtype != np.float64 else torch.get_default_dtype()
         return torch.tensor(Z, dtype=dtype, device=device)
 
-    def _check_finite(self, Z: Any, caller: str) -> None:
+    def _check_finite(self, Z: Any, caller: str, feature: npt.NDArray[np.int64] | None = None) -> None:
+        """Refuse what is not finite; `feature` says which feature each column of Z is of, by default as encoded."""
         values = Z.data if containers.is_sparse(Z) else Z
         if np.isfinite(values).all():
             return
@@ -288,14 +366,33 @@ class InputFormat:
             at_rows, at_columns = entries.row[bad], entries.col[bad]
         else:
             at_rows, at_columns = np.nonzero(~np.isfinite(Z))
-        features = [self.feature_names[j] for j in np.unique(self.column_feature[at_columns])]
+        owner = self.column_feature if feature is None else feature
+        features = [self.feature_names[j] for j in np.unique(owner[at_columns])]
         where = "columns" if self.image is None else "pixels"
-        remedy = (
-            "Impute them (for example with sklearn.impute.SimpleImputer), or drop those rows."
-            if self.image is None
-            else "Replace them, for example with numpy.nan_to_num(X), or drop those images."
-        )
+        if self.image is not None:
+            remedy = "Replace them, for example with numpy.nan_to_num(X), or drop those images."
+        elif self.kind == "csr":
+            remedy = "Impute them, or give X.toarray() to a model that takes missing values."
+        else:
+            remedy = (
+                "Impute them (for example with sklearn.impute.SimpleImputer), or drop those rows. NaN is explained in "
+                "features where fit saw some."
+            )
         raise InputError(
             f"{caller}: X has {len(at_rows)} NaN or infinite values, in rows "
             f"{_some(np.unique(at_rows).tolist())} and {where} {_some(features)}; expected finite numbers. {remedy}"
         )
+
+
+def _fills(Z: npt.NDArray[np.float64], form: InputFormat, may_miss: bool) -> tuple[float | None, ...]:
+    """The mean of every feature that is a number and may be missing; nothing if none may be."""
+    missing = np.isnan(Z)
+    form._check_finite(np.where(missing, 0.0, Z), "fit")
+    wanted = ~form.is_categorical[form.column_feature] & (missing.any(axis=0) | may_miss)
+    if not wanted.any():
+        return ()
+    sums, n = np.where(missing, 0.0, Z).sum(axis=0), np.maximum((~missing).sum(axis=0), 1)
+    fills: list[float | None] = [None] * form.n_features
+    for column in np.flatnonzero(wanted).tolist():
+        fills[form.column_feature[column]] = float(sums[column] / n[column])
+    return tuple(fills)

@@ -21,6 +21,7 @@ from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
 from sointer.errors import BlackBoxError, InputError
 from sointer.explainers.data_checks import (
+    refuse_model_without_missing,
     refuse_too_many_classes,
     warn_about_constant_features,
 )
@@ -70,7 +71,8 @@ class ReadsModelAndData:
         names = self.feature_names
         if self.text_ is not None:
             X, names = self.text_.count(X), self.text_.words if names is None else names
-        input_format = InputFormat.infer(X, feature_names=names)
+        may_miss = isinstance(removal, str) and removal == "nan"
+        input_format = InputFormat.infer(X, feature_names=names, may_miss=may_miss)
         data = input_format.encode(X, caller="fit")
         groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature, input_format)
         k = check_k(self.k, groups.n_units)
@@ -81,6 +83,7 @@ class ReadsModelAndData:
         black_box = self._black_box(self.method or self._method_for_kind())
         some = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
         black_box.prepare(input_format.decode(data[some.astype(np.int64)]), stacklevel=3)
+        refuse_model_without_missing(black_box, input_format, data, made)
         return Subject(data, black_box, input_format, groups, made, trained_k, rng)
 
     def _method_for_kind(self) -> str | None:

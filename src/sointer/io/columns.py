@@ -140,7 +140,7 @@ def csv_dtypes(explainer: Explainer) -> Dtypes:
         return {}
     if not columns:
         return {name: "float64" for name in explainer.input_format_.feature_names}
-    return {str(column.label): _csv_dtype(column.dtype, column.categories) for column in columns}
+    return {str(c.label): _csv_dtype(c.dtype, c.categories) for c in columns if c.time is None}
 
 
 def as_in_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:

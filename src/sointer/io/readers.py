@@ -20,6 +20,11 @@ from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
+NULLS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What stands for a missing value in CSV files: the same as for pandas.read_csv."""
 ADVICE = (
     'Where a column changes its kind on the way, say what it is with dtypes={"column": "float64"}, or fix the file.'
 )
@@ -32,10 +37,13 @@ def csv_source(path: Path) -> RowSource:
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, str(path))
         # The types are those of the first block where they were not given.
-        with reading(path, "CSV", ADVICE, InputError), _reader(path, column_names(columns), dtypes) as reader:
+        with (
+            reading(path, "CSV", ADVICE, InputError),
+            _reader(path, column_names(columns), dtypes, is_text=isinstance(columns, str)) as reader,
+        ):
             for batch in reader:
                 for span in slices(batch.num_rows, chunk_rows):
-                    frame = batch.slice(span.start, span.stop - span.start).to_pandas()
+                    frame = batch.slice(span.start, span.stop - span.start).to_pandas(date_as_object=False)
                     yield frame if not isinstance(columns, str) else frame[columns]
 
     with reading(path, "CSV", ADVICE, InputError), _reader(path, None, {}) as reader:
@@ -43,7 +51,7 @@ def csv_source(path: Path) -> RowSource:
     return RowSource(str(path), names, None, chunks)
 
 
-def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
+def _reader(path: Path, columns: Any, dtypes: Dtypes, *, is_text: bool = False) -> Any:
     pyarrow, csv = require_extra("pyarrow", "parquet"), require_extra("pyarrow.csv", "parquet")
     types = {name: _arrow_type(pyarrow, dtype) for name, dtype in dtypes.items()}
     plain_name = path.name.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
@@ -51,7 +59,9 @@ def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
         pyarrow.input_stream(str(path), compression="detect"),
         read_options=csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
         parse_options=csv.ParseOptions(delimiter="\t" if plain_name.endswith(".tsv") else ","),
-        convert_options=csv.ConvertOptions(include_columns=columns, column_types=types),
+        convert_options=csv.ConvertOptions(
+            include_columns=columns, column_types=types, null_values=NULLS, strings_can_be_null=not is_text
+        ),
     )
 
 

@@ -57,7 +57,7 @@ def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
         raise InputError(f"rows holds {_describe(odd)}, expected {wanted}.")
     if input_format.columns:
         return as_frame(input_format, list(zip(*cells, strict=True)))
-    return numbers(cells, "rows")
+    return numbers(cells, "rows", null=bool(input_format.fills))
 
 
 def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any]]) -> Any:
@@ -68,7 +68,8 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any]]) -> Any
         if column.is_categorical:
             made[place] = pandas.Series(list(values), dtype=object)  # else pandas would make its own kind of strings
         else:
-            made[place] = numbers(list(values), f"column {str(column.label)!r}").astype(np.float64)
+            null = bool(input_format.fills) and input_format.fills[place] is not None
+            made[place] = numbers(list(values), f"column {str(column.label)!r}", null=null).astype(np.float64)
             if made[place].ndim != 1:
                 raise InputError(f"column {str(column.label)!r} holds lists, expected one number for each row.")
     frame = pandas.DataFrame(made)
@@ -76,10 +77,14 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any]]) -> Any
     return frame
 
 
-def numbers(cells: list[Any], what: str) -> NDArray[Any]:
-    """Nested lists of numbers as an array."""
+def numbers(cells: list[Any], what: str, *, null: bool = False) -> NDArray[Any]:
+    """Nested lists of numbers as an array; where missing values may come, null is NaN."""
     try:
         array = np.asarray(cells)
+        if null and array.dtype.kind == "O" and array.ndim <= 2:
+            cell_types = {type(cell) for cell in array.ravel().tolist()}
+            if cell_types <= {type(None), bool, int, float}:
+                array = array.astype(np.float64)  # None becomes NaN
     except (ValueError, OverflowError):
         raise InputError(f"{what}: lists of different lengths or depths, expected a rectangular table.") from None
     if array.dtype.kind not in "biuf":
@@ -108,6 +113,8 @@ def cells_of(X: Any, row: int) -> dict[int, Any]:
 def plain(value: Any) -> Any:
     """A value that JSON knows."""
     value = value.item() if isinstance(value, np.generic) else value
+    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and np.isnan(value)):
+        return None
     return value if value is None or isinstance(value, str | bool | int | float) else str(value)
 
 
