@@ -45,7 +45,7 @@ lint: $(INSTALLED) ## check style, format, types and the direction of imports
 
 docs: $(INSTALLED) ## build the site in docs/_build/html (warnings are errors), and run every example in it
 	$(PY) -m sphinx -W --keep-going -n -q -b html docs docs/_build/html
-	$(PY) -m pytest -q tests/test_docs.py tests/test_newcomer.py
+	$(PY) -m pytest -q tests/docs
 	@echo "open docs/_build/html/index.html"
 
 bench: $(INSTALLED) ## measure speed, queries and memory against other packages (an hour), and write the page
@@ -57,8 +57,8 @@ faults: $(INSTALLED) ## kill fits, damage files and the like on purpose, and cou
 	OMP_NUM_THREADS=1 $(PY) faults/run.py
 
 # Tests of the core that need neither a browser nor what only developers install.
-CORE_TESTS := $(addprefix tests/test_,explainer.py inputs.py outputs.py removal.py persistence.py plot.py streaming.py \
-	honesty.py cli.py bad_input.py)
+CORE_TESTS := $(addprefix tests/,contract/test_sointer.py contract/test_bad_input.py data/test_inputs.py data/test_outputs.py \
+	masking/test_removal.py io/test_explainers.py io/test_stream.py explainers/test_honesty.py viz/test_plots.py apps/test_cli.py)
 
 test-wheel: $(INSTALLED) ## build wheel and sdist, install the wheel into a fresh environment, and test it there
 	rm -rf build/wheel

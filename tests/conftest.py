@@ -7,6 +7,7 @@ import signal
 import numpy as np
 import pytest
 
+from generators import numpy_state
 from sointer import SOInter
 from sointer.zoo.synthetic import paper_e1
 
@@ -36,10 +37,6 @@ def global_random_state_is_left_alone():
     yield
     assert np.array_equal(before_numpy, numpy_state()), "numpy's global generator was used"
     assert torch.equal(before_torch, torch.random.get_rng_state()), "torch's global generator was used"
-
-
-def numpy_state():
-    return np.random.get_state()[1].copy()  # noqa: NPY002
 
 
 @pytest.fixture(autouse=True, scope="session")

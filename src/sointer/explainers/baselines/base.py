@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ class Answers:
     targets: list[int]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Baseline(Explainer):
     """An explainer that learns, if anything, from whole rows.
 
@@ -44,37 +45,21 @@ class Baseline(Explainer):
     tolerance, groups, batch_size, random_state and verbose mean the same here.
     """
 
-    most_rows_asked: int | None = 1000
+    most_rows_asked: ClassVar[int | None] = 1000
     """Rows that fit asks about, to learn what the outputs are; None for all."""
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = 10,
-        removal: Any = "auto",
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        self.model = model
-        self.k = k
-        self.removal = removal
-        self.feature_names = feature_names
-        self.output_names = output_names
-        self.output_kind = output_kind
-        self.method = method
-        self.tolerance = tolerance
-        self.groups = groups
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.verbose = verbose
+    model: Any = field(kw_only=False)
+    k: int | Literal["auto"] = 10
+    removal: Any = "auto"
+    feature_names: Sequence[str] | None = None
+    output_names: Sequence[str] | None = None
+    output_kind: str | None = None
+    method: str | None = None
+    tolerance: float | None = None
+    groups: Any = None
+    batch_size: int | None = None
+    random_state: Any = None
+    verbose: bool | None = None
 
     def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Any = None) -> AnyBaseline:
         """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used."""

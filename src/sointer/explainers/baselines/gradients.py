@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,6 +101,7 @@ class GradientTimesInput(_ByGradients):
         return np.asarray((row * self._gradient(source, row, outputs))[0])
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ExpectedGradients(_ByGradients):
     """Expected gradients (Erion et al. 2021): gradients on the way from training samples. Looks inside the model.
 
@@ -126,38 +127,7 @@ class ExpectedGradients(_ByGradients):
     [1, 1, 1]
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = 10,
-        removal: Any = "auto",
-        n_samples: int = N_SAMPLES,
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            k=k,
-            removal=removal,
-            feature_names=feature_names,
-            output_names=output_names,
-            output_kind=output_kind,
-            method=method,
-            tolerance=tolerance,
-            groups=groups,
-            batch_size=batch_size,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_samples = n_samples
+    n_samples: int = N_SAMPLES
 
     def _wanted_removal(self) -> Any:
         return "marginal" if isinstance(self.removal, str) and self.removal == "auto" else self.removal

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ LEARNING_RATE = 1e-3
 EPOCHS_PER_REPORT = 50
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HideAndSeek(Trained):
     """Hide&Seek, written from its description: a soft mask m(x) and a predictor, trained together for each target.
 
@@ -46,42 +47,8 @@ class HideAndSeek(Trained):
     ([[3], [3], [3]], 3)
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = 10,
-        removal: Any = "auto",
-        query_budget: int | None = None,
-        n_epochs: int = 500,
-        penalty: float = 0.2,
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            k=k,
-            removal=removal,
-            feature_names=feature_names,
-            output_names=output_names,
-            output_kind=output_kind,
-            method=method,
-            tolerance=tolerance,
-            groups=groups,
-            batch_size=batch_size,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.query_budget = query_budget
-        self.n_epochs = n_epochs
-        self.penalty = penalty
+    n_epochs: int = 500
+    penalty: float = 0.2
 
     def _check_settings(self) -> None:
         super()._check_settings()

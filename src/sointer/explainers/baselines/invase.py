@@ -6,6 +6,7 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
@@ -176,6 +177,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Invase(Trained):
     """INVASE (Yoon, Jordon & van der Schaar 2019), with the `invase` package or as its paper has it.
 
@@ -212,48 +214,11 @@ class Invase(Trained):
     ([3, 3, 3], 3)
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = 10,
-        removal: Any = "auto",
-        setting: Setting = "package",
-        query_budget: int | None = None,
-        n_steps: int | None = None,
-        n_folds: int | None = None,
-        learning_rate: float | None = None,
-        penalty: float | None = None,
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            k=k,
-            removal=removal,
-            feature_names=feature_names,
-            output_names=output_names,
-            output_kind=output_kind,
-            method=method,
-            tolerance=tolerance,
-            groups=groups,
-            batch_size=batch_size,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.query_budget = query_budget
-        self.setting = setting
-        self.n_steps = n_steps
-        self.n_folds = n_folds
-        self.learning_rate = learning_rate
-        self.penalty = penalty
+    setting: Setting = "package"
+    n_steps: int | None = None
+    n_folds: int | None = None
+    learning_rate: float | None = None
+    penalty: float | None = None
 
     def _check_settings(self) -> None:
         super()._check_settings()

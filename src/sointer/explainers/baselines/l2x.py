@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -115,6 +115,7 @@ PAIRS_PER_STEP = 128
 STEPS_PER_REPORT = 100
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class L2X(Baseline):
     """Learning to explain (Chen et al. 2018): a selector and a predictor, trained together on whole rows.
 
@@ -142,44 +143,10 @@ class L2X(Baseline):
 
     most_rows_asked = None
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = 10,
-        removal: Any = "auto",
-        n_steps: int = 2000,
-        learning_rate: float = 1e-3,
-        temperature: float = 0.1,
-        hidden: int = 100,
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            k=k,
-            removal=removal,
-            feature_names=feature_names,
-            output_names=output_names,
-            output_kind=output_kind,
-            method=method,
-            tolerance=tolerance,
-            groups=groups,
-            batch_size=batch_size,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_steps = n_steps
-        self.learning_rate = learning_rate
-        self.temperature = temperature
-        self.hidden = hidden
+    n_steps: int = 2000
+    learning_rate: float = 1e-3
+    temperature: float = 0.1
+    hidden: int = 100
 
     def _check_settings(self) -> None:
         check_positive_int(self.n_steps, "n_steps")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -94,6 +94,7 @@ class Row:
         return self.source.removal.draws(whole, columns, n_draws, self.rng)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RowByRow(Baseline):
     """A baseline that asks the black box about every row it explains; equal rows are asked about once.
 
@@ -108,42 +109,9 @@ class RowByRow(Baseline):
 
     asks_to_explain = True
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = 10,
-        removal: Any = "auto",
-        n_samples: int | None = None,
-        signed: bool | None = None,
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        batch_size: int | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            k=k,
-            removal=removal,
-            feature_names=feature_names,
-            output_names=output_names,
-            output_kind=output_kind,
-            method=method,
-            tolerance=tolerance,
-            groups=groups,
-            batch_size=batch_size,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_samples = n_samples
-        self.signed = signed
-        self.n_jobs = n_jobs
+    n_samples: int | None = None
+    signed: bool | None = None
+    n_jobs: int | None = None
 
     @abstractmethod
     def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:

@@ -60,6 +60,7 @@ class TargetNetworks:
     """From whole scaled rows to logits of the classes; of a number, of low and high."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Trained(Baseline):
     """A baseline whose networks are trained for each target, on the model's outputs for `query_budget` rows.
 
@@ -70,7 +71,7 @@ class Trained(Baseline):
     """
 
     asks_for_sizes = False
-    query_budget: int | None
+    query_budget: int | None = None
 
     @abstractmethod
     def _train(self, examples: Examples, seed: int, history: History) -> TargetNetworks:
@@ -196,6 +197,7 @@ Setting = Literal["well", "paper"]
 SETTINGS: tuple[Setting, ...] = ("well", "paper")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TwoSettings(RowByRow):
     """Parameters are those of SOInter, and:
 
@@ -207,44 +209,7 @@ class TwoSettings(RowByRow):
     n_jobs : processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = 10,
-        removal: Any = "auto",
-        setting: Setting = "well",
-        n_samples: int | None = None,
-        signed: bool | None = None,
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        batch_size: int | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            k=k,
-            removal=removal,
-            n_samples=n_samples,
-            signed=signed,
-            feature_names=feature_names,
-            output_names=output_names,
-            output_kind=output_kind,
-            method=method,
-            tolerance=tolerance,
-            groups=groups,
-            batch_size=batch_size,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.setting = setting
+    setting: Setting = "well"
 
     def _check_settings(self) -> None:
         if self.setting not in SETTINGS:

@@ -16,7 +16,7 @@ from sointer.config import TrainingConfig
 from sointer.errors import SointerWarning
 
 pyspark_sql = pytest.importorskip("pyspark.sql")
-PAGE = Path(__file__).parents[1] / "docs" / "scaling-out.md"
+PAGE = Path(__file__).parents[2] / "docs" / "scaling-out.md"
 
 
 @pytest.fixture(scope="module")

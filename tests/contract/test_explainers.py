@@ -84,7 +84,7 @@ def grown(model):
     try:
         Y = np.asarray((Counting() if isinstance(model, Counting) else model)(X_NORMAL))
     except Exception:  # it wants another container
-        pytest.skip("trees of scikit-learn take numbers only; tests/test_tree_shap.py has what else they take")
+        pytest.skip("trees of scikit-learn take numbers only; see tests/explainers/test_tree_shap.py for the rest")
     if isinstance(model, Counting):
         trees = CountingTrees(5, random_state=0).fit(X_NORMAL, Y)
         trees.counter = model

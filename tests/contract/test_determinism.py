@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 import sointer
-from conftest import numpy_state
+from generators import numpy_state
 from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import SointerWarning
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FRAME = "experiments/frame"
 PICTURES = re.compile(r"\]\(\.\./images/([^)]+)\)")
 """The pictures that a page shows."""

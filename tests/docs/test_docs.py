@@ -18,12 +18,12 @@ import pytest
 import sointer
 from browsing import browser, requested
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("results/*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-RUN_ELSEWHERE = {"README.md", "tutorial.md"}  # below, and by test_newcomer.py
+RUN_ELSEWHERE = {"README.md", "tutorial.md"}  # below, and by test_tutorial.py
 WITH_EXAMPLES = [p for p in PAGES if BLOCK.search(p.read_text(encoding="utf-8")) and p.name not in RUN_ELSEWHERE]
 
 

@@ -17,7 +17,7 @@ from browsing import browser, requested
 for needed in ("typer", "jinja2", "matplotlib"):
     pytest.importorskip(needed)
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```(\w+)(?: (\S+))?\n(.*?)```", re.DOTALL)
 DECIDE = {"sun", "cloud", "humidity", "pressure"}
