@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from sointer.data.columns import MISSING
+from sointer.data.times import UNITS
 from sointer.io.storage import need
 
 KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch")
@@ -62,9 +64,27 @@ def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
         need(isinstance(column["dtype"], str), "a column's dtype is not text")
         need(_are_labels([column["label"]]) or _are_labels(column["label"]), "a column's label is not one")
         if categories is not None:
+            missing = column.get("missing")
             need(_are_labels(categories), "categories are not labels")
-            widths[place] = len(categories)
+            need(missing is None or missing in MISSING, "what is missing is not known")
+            widths[place] = len(categories) + (missing is not None)
+        if column.get("time") is not None:
+            check_time(column["time"], is_number=categories is None)
+    fills = data.get("fills", [])
+    need(isinstance(fills, list) and len(fills) in (0, len(names)), "fills are not one for each feature")
+    for place, fill in enumerate(fills):
+        is_number = not columns or columns[place]["categories"] is None
+        need(fill is None or (_is_number(fill) and is_number), "a fill is not a number")
+        widths[place] += fill is not None
     need(sum(widths) == n_columns, f"there are {sum(widths)} columns, and {n_columns} in the tensors")
+
+
+def check_time(data: Any, *, is_number: bool) -> None:
+    need(is_number and isinstance(data, dict) and data.get("unit") in UNITS, "the unit of a time is not known")
+    need(all(type(data[name]) is int for name in ("origin", "step")), "a time is not counted in whole numbers")
+    need(data["step"] in (1, 1000) and abs(data["origin"]) < 2**63, "a time has another step or origin")
+    need(isinstance(data["is_duration"], bool), "is_duration is not a truth value")
+    need(data["zone"] is None or isinstance(data["zone"], str), "a time zone is not text")
 
 
 def check_groups(data: Mapping[str, Any], n_columns: int, n_features: int, image: Any) -> None:
