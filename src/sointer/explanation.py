@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from sointer._support.frames import BACKENDS, to_backend
 from sointer._support.validation import check_positive_int
 from sointer.data.values import ValueSource, is_value, target_values
 from sointer.errors import InputError, require_extra
@@ -281,13 +282,14 @@ class Explanation:
             seed=check_positive_int(random_state, "random_state", minimum=0),
         )
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> Any:
         """One line per sample and selected feature: sample, target, value, value_source, rank, feature, score.
 
         Where they are known, also needed (False: selected only because k asked for as many), effect (signed, in the
         unit of the output) and locality (of the sample). `sample` counts the rows that were explained, from 0. Where
         those were a DataFrame with labels of its own, the lines are indexed by these, so that
-        `explanation.to_frame().join(X)` puts features beside their rows.
+        `explanation.to_frame().join(X)` puts features beside their rows. A pandas DataFrame; of polars or pyarrow where
+        fit was given one.
         """
         pandas = require_extra("pandas", "pandas")
         sample, position = np.nonzero(self.selected >= 0)
@@ -307,7 +309,8 @@ class Explanation:
             },
             index=None if self.source.index is None else self.source.index[sample],
         )
-        return frame
+        backend = self.source.input_format.kind
+        return to_backend(frame, backend, {}) if backend in BACKENDS else frame
 
     def summary(self, n: int = 10, *, value: Any = None) -> dict[str, list[tuple[str, float]]]:
         """For every target explained, the n features that most rows need, and the share of rows that need them.

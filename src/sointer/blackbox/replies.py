@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]
@@ -41,6 +42,7 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
     `size` is the height and width of the rows where they are images: the outputs may then be masks.
     """
     names: list[str] | None = None
+    outputs = as_pandas(outputs)
     if isinstance(outputs, NamedTable):
         outputs, names = outputs
     elif containers.is_frame(outputs):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas, refuse_lazy
 from sointer.data.columns import integers_to_float
 from sointer.data.images import image_hint
 from sointer.errors import InputError
@@ -14,6 +15,9 @@ from sointer.errors import InputError
 
 def check_container(X: Any, caller: str) -> Any:
     """X as numpy, DataFrame, CSR or tensor with at least one row and column; numpy and tensors may be images."""
+    refuse_lazy(X, caller)
+    refuse_one_dimension(X, caller)
+    X = as_pandas(X)
     if isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
         _refuse_images_of_different_sizes(X, caller)
         try:
@@ -24,12 +28,15 @@ def check_container(X: Any, caller: str) -> Any:
                 "ones. Give a rectangular table."
             ) from exc
     if isinstance(X, np.ma.MaskedArray):
-        raise InputError(f"{caller}: X is a masked array, expected plain numbers. Fill it with X.filled(value).")
+        raise InputError(
+            f"{caller}: X is a masked array, expected plain numbers. Fill it with X.filled(value), or with "
+            "X.filled(numpy.nan) if the model takes missing values."
+        )
     known = isinstance(X, np.ndarray) or containers.is_sparse(X) or containers.is_frame(X) or containers.is_tensor(X)
     if not known:
         raise InputError(
-            f"{caller}: X is {containers.describe(X)}, expected a numpy array, a pandas DataFrame, a scipy "
-            "CSR matrix or a torch tensor. Convert it; one row of a DataFrame is X.iloc[[0]]."
+            f"{caller}: X is {describe_wrong(X)}, expected a numpy array, a pandas or polars DataFrame, a "
+            f"pyarrow Table, a scipy CSR matrix or a torch tensor. {_remedy(X)}"
         )
     if len(X.shape) not in (2, 4):
         hint = (
@@ -51,6 +58,34 @@ def check_container(X: Any, caller: str) -> Any:
     elif isinstance(X, np.ndarray):
         X = np.asarray(X)  # np.matrix indexes differently
     return X
+
+
+def refuse_one_dimension(X: Any, caller: str) -> None:
+    """Refuse one row of a table, or records, which look like a list of something else."""
+    is_series = containers.is_series(X) or type(X).__name__ == "Series"
+    strings = is_series and all(isinstance(value, str) for value in X)
+    is_records = isinstance(X, (list, tuple)) and len(X) > 0 and all(isinstance(one, dict) for one in X)
+    if (is_series and not strings) or is_records or isinstance(X, dict):
+        raise InputError(f"{caller}: X is {describe_wrong(X)}, expected a table of samples and features. {_remedy(X)}")
+
+
+def describe_wrong(X: Any) -> str:
+    """What X is, with the library where its name alone says too little."""
+    if isinstance(X, (list, tuple)) and X and isinstance(X[0], dict):
+        return f"a {type(X).__name__} of {len(X)} dicts"
+    library = type(X).__module__.split(".")[0]
+    is_other = type(X).__name__ == "Series" and not containers.is_series(X)
+    return f"a {library} Series of length {len(X)}" if is_other else containers.describe(X)
+
+
+def _remedy(X: Any) -> str:
+    if type(X).__name__ == "Series":
+        return "One sample of a DataFrame is X.iloc[[0]], of polars X[[0]]; one feature is X[['name']]."
+    if isinstance(X, dict):
+        return "Give pandas.DataFrame(X); of one sample, pandas.DataFrame([X])."
+    if isinstance(X, (list, tuple)) and X and isinstance(X[0], dict):
+        return "Give pandas.DataFrame(X)."
+    return "Convert it; one sample of a DataFrame is X.iloc[[0]]."
 
 
 def _refuse_images_of_different_sizes(X: Any, caller: str) -> None:

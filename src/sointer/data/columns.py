@@ -53,6 +53,8 @@ class FrameColumn:
     missing: str | None = None
     """Of categories: what a missing one is (a key of `MISSING`), if there may be any; it has the last column."""
     time: TimeCode | None = None
+    is_enum: bool = False
+    """Whether the categories are an Enum of polars."""
 
     @classmethod
     def infer(cls, series: Any, *, may_miss: bool = False) -> FrameColumn:
@@ -75,7 +77,7 @@ class FrameColumn:
             seen = {(type(plain), plain) for plain in (_plain(v, label) for v in series.dropna().to_numpy(object))}
             # Sorted, so that the columns do not depend on the order of the rows.
             ordered = sorted(seen, key=lambda pair: (pair[0].__name__, pair[1]))
-            return cls(label, str(dtype), tuple(value for _, value in ordered), missing=missing)
+            return cls(label, _dtype_name(dtype), tuple(value for _, value in ordered), missing=missing)
         raise InputError(
             f"X has a column {label!r} of dtype {dtype}; expected numbers, booleans, strings, categories, dates or "
             "durations. Convert it, for example decimals with astype('float64') and periods with .dt.to_timestamp()."
@@ -176,7 +178,7 @@ class FrameColumn:
         labels = np.empty(len(self.categories) + 1, dtype=object)
         labels[:-1] = self.categories
         labels[-1] = MISSING[self.missing or "None"]()
-        return pd.Series(labels[codes], dtype=self.dtype)
+        return pd.Series(labels[codes], dtype=_dtype(self.dtype))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; a tuple label (of a MultiIndex) is written as a list."""
@@ -190,6 +192,7 @@ class FrameColumn:
             "ordered": self.ordered,
             **({} if self.missing is None else {"missing": self.missing}),
             **({} if self.time is None else {"time": self.time.to_json()}),
+            **({"is_enum": True} if self.is_enum else {}),
         }
 
     @classmethod
@@ -208,6 +211,7 @@ class FrameColumn:
             data["ordered"],
             missing,
             None if time is None else TimeCode(**time),
+            bool(data.get("is_enum", False)),
         )
 
 
@@ -217,6 +221,7 @@ def _pandas_na() -> Any:
     return pd.NA
 
 
+ARROW_STRING = "arrow string"
 MISSING: dict[str, Callable[[], Any]] = {"None": lambda: None, "nan": lambda: float("nan"), "NA": _pandas_na}
 """What stands for a missing value in a column of objects."""
 _NUMBER = (bool, int, float, np.number, np.bool_)
@@ -236,7 +241,26 @@ def is_number(dtype: Any) -> bool:
 
     if isinstance(dtype, pd.ArrowDtype) and dtype.name.startswith("decimal"):
         return False
-    return bool(pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype))
+    is_numeric = pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)  # Arrow's are told apart
+    return bool(is_numeric and not pd.api.types.is_complex_dtype(dtype))
+
+
+def _dtype_name(dtype: Any) -> str:
+    """A name of a pandas dtype from which `_dtype` makes it again."""
+    import pandas as pd
+
+    is_arrow_string = isinstance(dtype, pd.ArrowDtype) and str(dtype) == "string[pyarrow]"
+    return ARROW_STRING if is_arrow_string else str(dtype)  # else pandas would read its own kind of strings
+
+
+def _dtype(name: str) -> Any:
+    import pandas as pd
+
+    if name == ARROW_STRING:
+        import pyarrow
+
+        return pd.ArrowDtype(pyarrow.string())
+    return pd.api.types.pandas_dtype(name)
 
 
 def refused_missing(missing: npt.NDArray[np.bool_], where: str) -> str:
@@ -269,3 +293,17 @@ def _plain(value: Any, label: Hashable) -> Any:
         f"X has the value {value!r} of type {type(value).__name__} in column {label!r}, expected a string, a "
         "number or a boolean. Convert the column, dates with pandas.to_datetime, anything else with astype(str)."
     )
+
+
+def means_of(
+    Z: FloatArray, wanted: npt.NDArray[np.bool_], column_feature: npt.NDArray[np.int64]
+) -> tuple[float | None, ...]:
+    """For each feature the mean of what is there of its column, if that is wanted; nothing if none is."""
+    if not wanted.any():
+        return ()
+    there = ~np.isnan(Z)
+    means = np.where(there, Z, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
+    found: list[float | None] = [None] * (int(column_feature[-1]) + 1)
+    for column in np.flatnonzero(wanted).tolist():
+        found[column_feature[column]] = float(means[column])
+    return tuple(found)

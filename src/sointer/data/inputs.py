@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sointer._support import containers
+from sointer._support import containers, frames
 from sointer._support.validation import _some, check_unique_names
 from sointer.data.checks import check_container, to_float
-from sointer.data.columns import FrameColumn, plain_label, restore_dtype
+from sointer.data.columns import FrameColumn, means_of, plain_label, restore_dtype
 from sointer.data.images import ImageShape, PixelRange, check_range, find_range, refuse_mixed_ranges
 from sointer.errors import InputError, LoadError
 
-Kind = Literal["numpy", "pandas", "csr", "torch"]
+Kind = Literal["numpy", "pandas", "csr", "torch", "polars", "pyarrow"]
 MAX_COLUMNS = 2**28  # of saved formats of images
 
 
@@ -67,6 +67,7 @@ class InputFormat:
         `feature_names` wins over names that X carries; images have one name per pixel. Features with missing values
         get a numeric column that says so; with `may_miss` all do.
         """
+        backend, enums = frames.backend_of(X), frames.enum_columns(X)
         X = check_container(X, "fit")
         if len(X.shape) == 4:
             return cls._infer_images(X, feature_names)
@@ -76,8 +77,10 @@ class InputFormat:
             check_unique_names([str(label) for label in labels], X.shape[1], "The column names of X")
             columns = tuple(FrameColumn.infer(X.iloc[:, j], may_miss=may_miss) for j in range(X.shape[1]))
             dtypes = {column.dtype for column in columns}
+            columns = tuple(replace(c, is_enum=c.label in enums) for c in columns)
+            kind: Any = backend or "pandas"
             made = cls(
-                "pandas",
+                kind,
                 check_unique_names(names, X.shape[1], "feature_names"),
                 dtypes.pop() if len(dtypes) == 1 else "mixed",
                 tuple(replace(column, label=label) for label, column in zip(labels, columns, strict=True)),
@@ -95,7 +98,9 @@ class InputFormat:
         if made.kind == "csr":
             made._check_finite(Z, "fit")
             return made
-        return replace(made, fills=_fills(Z, made, may_miss))
+        made._check_finite(np.where(np.isnan(Z), 0.0, Z), "fit")
+        may = ~made.is_categorical[made.column_feature] & (np.isnan(Z).any(axis=0) | may_miss)
+        return replace(made, fills=means_of(Z, may, made.column_feature))
 
     @classmethod
     def _infer_images(cls, X: Any, feature_names: Sequence[str] | None) -> InputFormat:
@@ -264,8 +269,10 @@ class InputFormat:
             dense[:, self.absence - 1] = np.where(is_absent, np.nan, dense[:, self.absence - 1])
             dense = dense[:, self.values]
         dense = dense if self.image is None else self.image.unflatten(dense)
-        if self.kind == "pandas":
-            return self._decode_frame(dense)
+        if self.columns:
+            frame = self._decode_frame(dense)
+            levels = {str(c.label): c.categories for c in self.columns if c.is_enum and c.categories is not None}
+            return frame if self.kind == "pandas" else frames.to_backend(frame, self.kind, levels)
         if self.kind == "torch":
             return self._decode_tensor(dense)
         return restore_dtype(dense, np.dtype(self.dtype))
@@ -382,17 +389,3 @@ class InputFormat:
             f"{caller}: X has {len(at_rows)} NaN or infinite values, in rows "
             f"{_some(np.unique(at_rows).tolist())} and {where} {_some(features)}; expected finite numbers. {remedy}"
         )
-
-
-def _fills(Z: npt.NDArray[np.float64], form: InputFormat, may_miss: bool) -> tuple[float | None, ...]:
-    """The mean of every feature that is a number and may be missing; nothing if none may be."""
-    missing = np.isnan(Z)
-    form._check_finite(np.where(missing, 0.0, Z), "fit")
-    wanted = ~form.is_categorical[form.column_feature] & (missing.any(axis=0) | may_miss)
-    if not wanted.any():
-        return ()
-    sums, n = np.where(missing, 0.0, Z).sum(axis=0), np.maximum((~missing).sum(axis=0), 1)
-    fills: list[float | None] = [None] * form.n_features
-    for column in np.flatnonzero(wanted).tolist():
-        fills[form.column_feature[column]] = float(sums[column] / n[column])
-    return tuple(fills)

@@ -17,7 +17,8 @@ from sointer.data.columns import MISSING
 from sointer.data.times import UNITS
 from sointer.io.storage import need
 
-KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch")
+KINDS_OF_INPUT = ("numpy", "csr", "torch")
+KINDS_OF_FRAME = ("pandas", "polars", "pyarrow")
 KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
 DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
@@ -45,19 +46,20 @@ def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
 
 def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
     names, columns = data["feature_names"], data["columns"]
-    need(data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
+    is_frame = data["kind"] in KINDS_OF_FRAME
+    need(is_frame or data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
     need(_are_names(names), "feature_names are not names")
     need(isinstance(data["device"], str) and bool(DEVICE.fullmatch(data["device"])), "the device is not known")
     need(isinstance(data["is_matrix"], bool), "is_matrix is not a truth value")
     need(isinstance(data["dtype"], str), "dtype is not text")
-    need(data["kind"] == "pandas" or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
+    need(is_frame or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
     need(data.get("pixel_range", "any") in ("bytes", "unit", "any"), "the range of pixels is not known")
     image = data.get("image")
     if image is not None:
         need(_is_image(image, n_columns) and image[1] * image[2] == len(names), "the shape of images is another")
         need(data["kind"] in ("numpy", "torch") and not columns, "images have no columns")
         return
-    need(isinstance(columns, list) and len(columns) == (len(names) if data["kind"] == "pandas" else 0), "no columns")
+    need(isinstance(columns, list) and len(columns) == (len(names) if is_frame else 0), "no columns")
     widths = [1] * len(names)
     for place, column in enumerate(columns):
         categories = column["categories"]

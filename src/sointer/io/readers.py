@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sointer._support import containers
 from sointer._support.containers import csr_array
+from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slice_rows, slices
@@ -256,6 +257,7 @@ def read_table(source: Any, columns: Columns = None, *, dtypes: Dtypes | None = 
 
 def open_source(source: Any) -> RowSource:
     """What is known of the rows without reading them."""
+    source = as_pandas(source)
     if isinstance(source, str | PathLike):
         return _open_path(Path(source))
     if _is_container(source):
@@ -305,7 +307,7 @@ def _of_container(X: Any) -> RowSource:
 
 
 def _of_iterable(source: Iterable[Any], columns: Columns, chunk_rows: int) -> Iterator[Any]:
-    for number, X in enumerate(source):
+    for number, X in enumerate(map(as_pandas, source)):
         if not _is_container(X):
             raise InputError(
                 f"part {number} of the iterable is {containers.describe(X)}; expected a DataFrame, an array, a scipy "

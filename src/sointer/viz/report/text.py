@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
+from sointer._support.frames import as_pandas
 from sointer.config import POOR_SKILL
 from sointer.data.values import effects_from
 from sointer.masking.groups import FixedGroups
@@ -258,7 +259,7 @@ class UnitValues:
     def __init__(self, source: MaskableRows) -> None:
         self._names = source.input_format.feature_names
         self._groups = source.groups
-        shown = source.input_format.decode(source.data)
+        shown = as_pandas(source.input_format.decode(source.data))
         if is_tensor(shown):
             shown = tensor_to_numpy(shown)
         self._shown = shown.tocsr() if is_sparse(shown) else shown
