@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.frames import as_pandas
 from sointer._version import __version__
 from sointer.errors import InputError, require_extra
 from sointer.explainers.sointer import SOInter
