@@ -33,7 +33,7 @@ from sointer.interpreter.networks import EliminationInterpreter, PaperInterprete
 from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix
-from sointer.io.storage import DAMAGE, Storage, check_shapes, need
+from sointer.io.storage import DAMAGE, EXPLAINER, check_shapes, need
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal
 
@@ -169,7 +169,7 @@ def _units_of_columns(explainer: SOInter) -> Tensor:
     return torch.from_numpy(explainer.groups_.unit_of_column.astype(np.int64))
 
 
-STORAGE = Storage("explainer", "explainer.json", 4, oldest=4)
+STORAGE = EXPLAINER
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 
@@ -264,8 +264,26 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "history": explainer.history_,
         "output_agreement": explainer.output_agreement_.tolist(),
         "output_skill": [None if np.isnan(one) else float(one) for one in explainer.output_skill_],
+        "localities": localities_of(explainer),
     }
     return metadata, tensors
+
+
+def localities_of(explainer: SOInter) -> list[dict[str, Any]] | None:
+    """Where which features decide each target, in words; None where localities are not looked for."""
+    if "locality" not in explainer.known_columns:
+        return None
+    return [
+        {
+            "output": one.target,
+            "decided": one.decided,
+            "localities": [
+                {"number": leaf.number, "where": leaf.where, "share": leaf.share, "features": list(leaf.features)}
+                for leaf in one
+            ],
+        }
+        for one in (explainer.localities(target) for target in explainer.targets_)
+    ]
 
 
 def _restore(

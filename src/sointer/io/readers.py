@@ -18,6 +18,7 @@ from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slice_rows, slices
+from sointer.io.locations import CSV, KNOWN, PARQUET, check_readable
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
@@ -166,12 +167,6 @@ def _mapped(path: Path, info: zipfile.ZipInfo) -> Any:
 
 
 CHUNK_ROWS = 2**14
-PARQUET, CSV, ARRAYS = (
-    (".parquet", ".pq"),
-    (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst"),
-    (".npy", ".npz"),
-)
-KNOWN = "Parquet (.parquet, a folder of them), CSV (.csv, .tsv, .csv.gz), .npy or .npz"
 
 
 def read_chunks(
@@ -276,12 +271,7 @@ def _open_path(path: Path) -> RowSource:
         if not parts:
             raise InputError(f"{path} is a folder without .parquet files; expected some, or a path to {KNOWN}.")
         return parquet_source(parts, str(path))
-    if not name.endswith((*PARQUET, *CSV, *ARRAYS)):
-        raise InputError(
-            f"{path} is an unsupported file type; expected {KNOWN}. Convert it, or iterate over its parts."
-        )
-    if not path.exists():
-        raise InputError(f"{path} does not exist. Check the path; it is looked up from {Path.cwd()}.")
+    check_readable(path)
     if name.endswith(PARQUET):
         return parquet_source([path], str(path))
     return csv_source(path) if name.endswith(CSV) else array_source(path)

@@ -84,9 +84,8 @@ def explain(
       sointer explain why/ --data new.csv -t games --model model:predict --refine 25 --verify 100 --out why.csv
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
-        from sointer.apps.cli.inputs import open_explainer, read_targets
+        from sointer.apps.cli import early
         from sointer.errors import InputError
-        from sointer.io.stream import stream_explain
 
         if out != STDOUT:
             refuse_existing(out, force)
@@ -94,6 +93,14 @@ def explain(
         for option, wanted in (("--refine", refine), ("--verify", verify)):
             if wanted and model is None:
                 raise InputError(f"{option} queries the model; name it with --model, as for sointer fit.")
+        early.check_explanations(out)
+        early.check_explainer(explainer, target)
+        early.check_data(data)
+        early.check_model(model)
+
+        from sointer.apps.cli.inputs import open_explainer, read_targets
+        from sointer.io.stream import stream_explain
+
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
         if not target and len(opened.targets_) > 1:
             names = [opened.output_names_[t] for t in opened.targets_[:5]]
@@ -123,17 +130,12 @@ def explain(
 
 def destination(out: Path, console: Console) -> Any:
     """Where records go: a Parquet file by its name, text for everything else."""
-    from sointer.errors import InputError
     from sointer.io.writers import TextWriter
 
     if out == STDOUT:
         return TextWriter(console.binary, as_json=console.as_json)
     kind = out.suffix.lower()
-    if kind in (".csv", ".jsonl"):
-        return TextWriter(out, as_json=kind == ".jsonl")
-    if kind not in (".parquet", ".pq"):
-        raise InputError(f"--out {out}: expected a name that ends in .parquet, .csv or .jsonl, or - (standard output).")
-    return out
+    return TextWriter(out, as_json=kind == ".jsonl") if kind in (".csv", ".jsonl") else out
 
 
 def confirmed(explainer: Any, data: Path, n_rows: int, settings: dict[str, Any]) -> float:
