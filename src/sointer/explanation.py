@@ -18,6 +18,7 @@ from sointer.errors import InputError, require_extra
 from sointer.masking.build import make_removal
 from sointer.masking.rows import MaskableRows
 from sointer.masking.selection import Scored, first_units
+from sointer.masking.unit_values import UnitValues, value_kind
 from sointer.paths import Paths, Trace
 
 if TYPE_CHECKING:
@@ -285,11 +286,11 @@ class Explanation:
     def to_frame(self) -> Any:
         """One line per sample and selected feature: sample, target, value, value_source, rank, feature, score.
 
-        Where they are known, also needed (False: selected only because k asked for as many), effect (signed, in the
-        unit of the output) and locality (of the sample). `sample` counts the rows that were explained, from 0. Where
-        those were a DataFrame with labels of its own, the lines are indexed by these, so that
-        `explanation.to_frame().join(X)` puts features beside their rows. A pandas DataFrame; of polars or pyarrow where
-        fit was given one.
+        After the feature comes `feature_value`, what it is in the sample, in its own type (not of pixels). Where known,
+        also needed (False: selected only because k asked for as many), effect (signed, in the unit of the
+        output) and locality (of the sample). `sample` counts the rows that were explained, from 0. Where those were a
+        DataFrame with labels of its own, the lines are indexed by these, so that `explanation.to_frame().join(X)` puts
+        features beside their rows. A pandas DataFrame; of polars or pyarrow where fit was given one.
         """
         pandas = require_extra("pandas", "pandas")
         sample, position = np.nonzero(self.selected >= 0)
@@ -302,6 +303,7 @@ class Explanation:
                 "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],
+                **self._feature_values(sample, unit),
                 "score": self.scores[sample, unit],
                 **({} if self.needed is None else {"needed": self.needed[sample, unit]}),
                 **({} if self.effects is None else {"effect": self.effects[sample, unit]}),
@@ -309,8 +311,20 @@ class Explanation:
             },
             index=None if self.source.index is None else self.source.index[sample],
         )
-        backend = self.source.input_format.kind
-        return to_backend(frame, backend, {}) if backend in BACKENDS else frame
+        kind = self.source.input_format.kind
+        return to_backend(frame, kind, {}) if kind in BACKENDS else frame
+
+    def _feature_values(self, sample: NDArray[np.int64], unit: NDArray[np.int64]) -> dict[str, Any]:
+        """The column of values of features, in their own type, as far as one column holds them."""
+        kind = value_kind(self.source.input_format, self.source.groups)
+        if kind is None:
+            return {}
+        own = UnitValues(self.source).own(sample, unit)
+        if self.source.input_format.kind in BACKENDS and kind == "string":
+            own = [None if value is None else str(value) for value in own]
+        values = np.array([*own, None], dtype=object)[:-1]
+        is_plain = kind == "float64" or (kind != "string" and all(value is not None for value in own))
+        return {"feature_value": values.astype(kind) if is_plain else values}
 
     def summary(self, n: int = 10, *, value: Any = None) -> dict[str, list[tuple[str, float]]]:
         """For every target explained, the n features that most rows need, and the share of rows that need them.

@@ -27,7 +27,19 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
-LAYOUT = ["sample", "target", "value", "value_source", "rank", "feature", "score", "needed", "effect", "locality"]
+LAYOUT = [
+    "sample",
+    "target",
+    "value",
+    "value_source",
+    "rank",
+    "feature",
+    "feature_value",
+    "score",
+    "needed",
+    "effect",
+    "locality",
+]
 QUICK: dict[str, Any] = {
     "k": 2,
     "random_state": 0,

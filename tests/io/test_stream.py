@@ -76,7 +76,7 @@ def reader(counts):
 def assert_same_records(path, frame) -> None:
     """The file holds what `to_frame()` gives, up to the width of the numbers."""
     found = pd.read_parquet(path)
-    plain = ["sample", "target", "value", "value_source", "rank", "feature", "score"]
+    plain = ["sample", "target", "value", "value_source", "rank", "feature", "feature_value", "score"]
     assert list(found.columns)[: len(plain)] == plain
     assert set(found.columns) - set(plain) in (
         {"needed", "effect", "locality"},

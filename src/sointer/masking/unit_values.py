@@ -5,21 +5,50 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
 from sointer._support.frames import as_pandas
-from sointer.masking.groups import FixedGroups
+from sointer.data.inputs import InputFormat
+from sointer.masking.groups import FixedGroups, Groups
 from sointer.masking.rows import MaskableRows
 
 MAX_LENGTH, MAX_MEMBERS = 60, 4
+MAX_PLAIN = 1e15  # numbers from here on are written with an exponent
 
 
 def format_value(value: Any) -> str:
-    """A number with four significant digits, anything else as text, shortened if too long."""
+    """A value for people: numbers with thousands separators and four digits, missing ones as such, long texts cut."""
+    if is_missing(value):
+        return "missing"
+    if isinstance(value, bool | np.bool_):
+        return str(value)
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
     if isinstance(value, float | np.floating):
-        return f"{value:.4g}"
-    text = str(value)
+        is_large = 1000 <= abs(value) < MAX_PLAIN
+        return f"{float(value):,.0f}" if is_large else f"{value:.4g}"
+    text = str(value).removesuffix(" 00:00:00")  # of dates without a time
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
+
+
+def is_missing(value: Any) -> bool:
+    """Whether one value is None, NaN, NA or NaT."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def value_kind(form: InputFormat, groups: Groups) -> str | None:
+    """The type that holds the values of all units: "int64", "float64", "bool" or "string"; None of pixels."""
+    if form.image is not None:
+        return None
+    if not isinstance(groups, FixedGroups) or any(len(members) != 1 for members in groups.members):
+        return "string"
+    dtype = form.dtype.lower()
+    known = {"int": "int64", "uint": "int64", "float": "float64", "bfloat": "float64", "double": "float64"}
+    name = dtype.removesuffix("[pyarrow]").rstrip("0123456789")
+    return "bool" if name in ("bool", "boolean") else known.get(name, "string")
 
 
 class UnitValues:
@@ -42,6 +71,18 @@ class UnitValues:
             return format_value(self._value(sample, members[0]))
         shown = [f"{self._names[j]}={format_value(self._value(sample, j))}" for j in members[:MAX_MEMBERS]]
         return ", ".join(shown) + (f" and {len(members) - MAX_MEMBERS} more" if len(members) > MAX_MEMBERS else "")
+
+    def own(self, sample: NDArray[np.int64], unit: NDArray[np.int64]) -> list[Any]:
+        """The values of units, each of its sample, in their owner's type; None where missing, text for groups."""
+        if not isinstance(self._groups, FixedGroups) or any(len(members) != 1 for members in self._groups.members):
+            return [self.of(one, int(which)) for one, which in zip(sample.tolist(), unit.tolist(), strict=True)]
+        feature = np.array([members[0] for members in self._groups.members], dtype=np.int64)[unit]
+        if self._is_frame:
+            pairs = zip(sample.tolist(), feature.tolist(), strict=True)
+            found = [self._value(one, which) for one, which in pairs]
+        else:
+            found = np.asarray(self._shown[sample, feature]).ravel().tolist()
+        return [None if is_missing(value) else value for value in found]
 
     def _value(self, sample: int, feature: int) -> Any:
         if not self._is_frame:

@@ -47,6 +47,9 @@ def explain(
     ] = None,
     k: K = None,
     text: TextColumn = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="A column that names the rows; records have it as id.")
+    ] = None,
     model: OptionalModelSpec = None,
     query: Annotated[
         bool,
@@ -70,8 +73,8 @@ def explain(
     """Which features decided an output, row by row?
 
     The file may be of any size. Writes one record for each row and selected feature: sample, target, value,
-    value_source, rank, feature, score. With --model the value is what the model predicts, and each row is sent to it
-    once; without, it is what the explainer expects. --refine, --verify and raw texts need the model.
+    value_source, rank, feature, feature_value, score. With --model the value is what the model predicts, and each row
+    is sent to it once; without, it is what the explainer expects. --refine, --verify and raw texts need the model.
 
     Where they are known, records also have: needed (false for a feature that is selected only because of a large --k),
     effect (which way it pushes the output, and how far, in its unit) and locality (see sointer info). The score is
@@ -119,6 +122,7 @@ def explain(
             destination(out, console),
             chunk_rows=chunk_rows,
             progress=console.progress,
+            id_column=id_column,
             **settings,
         )
         fidelity = confirmed(opened, data, verify, settings) if verify else None

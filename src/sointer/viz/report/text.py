@@ -23,6 +23,7 @@ REMOVED = {
     "marginal": "takes the value of another sample of the training data, drawn at random",
     "conditional": "takes the value of a sample that is alike in what is kept",
     "array": "takes the value of a reference row that was given",
+    "nan": "is made missing",
 }
 
 
