@@ -333,7 +333,7 @@ def test_errors_are_one_line_that_says_what_to_do(here: Path, arguments: list[st
 
 
 def test_a_mistake_of_ours_is_told_from_an_expected_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sointer.apps.cli.info.describe", lambda *_: 1 / 0)
+    monkeypatch.setattr("sointer.apps.cli.info.as_text", lambda *_: 1 / 0)
     result = run("info", "why")
     assert result.exit_code == 1
     assert "error: ZeroDivisionError: division by zero (this should not happen" in result.stderr
