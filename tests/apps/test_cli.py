@@ -144,6 +144,7 @@ def test_the_path_of_a_newcomer(here: Path) -> None:
         "value_source",
         "rank",
         "feature",
+        "feature_value",
         "score",
         "needed",
         "effect",
@@ -194,7 +195,8 @@ def test_evaluate_as_table_and_json(here: Path) -> None:
 def test_standard_output_carries_the_records_only(here: Path) -> None:
     result = run("explain", "why", "--data", "X.csv", "-t", "wet", "-k", "1", "--out", "-", "--chunk-rows", "100")
     header, *lines = result.stdout.splitlines()
-    assert header == '"sample","target","value","value_source","rank","feature","score","needed","effect","locality"'
+    named = "sample target value value_source rank feature feature_value score needed effect locality"
+    assert header == ",".join(f'"{name}"' for name in named.split())
     assert len(lines) == 400
     assert [int(line.split(",")[0]) for line in lines] == list(range(400))
     assert sum(line.split(",")[5] == '"f1"' for line in lines) > 380
@@ -331,7 +333,7 @@ def test_errors_are_one_line_that_says_what_to_do(here: Path, arguments: list[st
 
 
 def test_a_mistake_of_ours_is_told_from_an_expected_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sointer.apps.cli.info.describe", lambda *_: 1 / 0)
+    monkeypatch.setattr("sointer.apps.cli.info.as_text", lambda *_: 1 / 0)
     result = run("info", "why")
     assert result.exit_code == 1
     assert "error: ZeroDivisionError: division by zero (this should not happen" in result.stderr

@@ -27,7 +27,19 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
-LAYOUT = ["sample", "target", "value", "value_source", "rank", "feature", "score", "needed", "effect", "locality"]
+LAYOUT = [
+    "sample",
+    "target",
+    "value",
+    "value_source",
+    "rank",
+    "feature",
+    "feature_value",
+    "score",
+    "needed",
+    "effect",
+    "locality",
+]
 
 
 def frame(n: int, seed: int) -> pd.DataFrame:

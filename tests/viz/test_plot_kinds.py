@@ -233,7 +233,7 @@ def test_names_are_short_on_one_line_and_stay_different() -> None:
     assert len(set(shorten_all(alike))) == 3
     dollars = explain([[0, 1]], names=["$a_{", "b$ <i>"])
     dollars.plot(0).figure.canvas.draw()
-    assert labels(dollars.plot(0).yaxis) == ["$a_{", "b$ <i>"]
+    assert labels(dollars.plot(0).yaxis) == ["$a_{ = 0", "b$ <i> = 1"]
 
 
 def test_many_outputs_are_a_readable_map() -> None:

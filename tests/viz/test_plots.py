@@ -72,7 +72,7 @@ def bars(ax: object) -> list[tuple[str, float]]:
 
 def test_bar_of_a_row_shows_its_selected_features_best_first() -> None:
     ax = plot.bar(explanation(), row=0)
-    assert bars(ax) == [("f2", 2.0), ("f0", 0.5)]
+    assert bars(ax) == [("f2 = 2", 2.0), ("f0 = 0", 0.5)]
     assert ax.get_title() == "what decides dog (expected: 1), row 0"
     assert ax.get_ylim()[0] > ax.get_ylim()[1], "the best is on top"
 
@@ -95,7 +95,7 @@ def test_bar_wants_one_target_or_a_row() -> None:
 def test_explanation_plot_is_bar_on_the_given_axes() -> None:
     _, ax = pyplot.subplots()
     assert explanation().plot(row=1, ax=ax) is ax
-    assert [name for name, _ in bars(ax)] == ["f2", "f1"]
+    assert [name for name, _ in bars(ax)] == ["f2 = 8", "f1 = 7"]
 
 
 def test_relevance_has_one_colour_and_effects_have_one_for_each_sign() -> None:
@@ -104,7 +104,7 @@ def test_relevance_has_one_colour_and_effects_have_one_for_each_sign() -> None:
     assert [patch.get_width() for patch in left.patches] == [2.0, 0.5]
     assert len({patch.get_facecolor() for patch in left.patches}) == 1, "relevance has no sign"
     labels = [label.get_text() for label in left.get_yticklabels()]
-    assert labels == ["f2", "f0", "all others"]
+    assert labels == ["f2 = 2", "f0 = 0", "all others"]
     np.testing.assert_allclose([patch.get_width() for patch in right.patches], [0.3, -0.1, 0.08], atol=1e-6)
     up, down, rest = (patch.get_facecolor() for patch in right.patches)
     assert up == rest != down, "by sign"
@@ -129,7 +129,7 @@ def test_effects_can_be_drawn_on_any_axes() -> None:
     _, ax = pyplot.subplots()
     known = explanation(effects=EFFECTS, base=BASE)
     assert known.plot(0, kind="effects", n=1, ax=ax) is ax
-    assert [name for name, _ in bars(ax)] == ["f2", "all others"]
+    assert [name for name, _ in bars(ax)] == ["f2 = 2", "all others"]
     np.testing.assert_allclose([width for _, width in bars(ax)], [0.3, -0.02], atol=1e-6)
     _, given = pyplot.subplots()
     assert len(known.plot(0, ax=given).patches) == 2, "on an ax of the caller, relevance alone"
@@ -155,7 +155,7 @@ def test_what_is_not_needed_is_hollow_and_not_counted() -> None:
 
 
 def test_the_frame_says_what_is_known() -> None:
-    plain = ["sample", "target", "value", "value_source", "rank", "feature", "score"]
+    plain = ["sample", "target", "value", "value_source", "rank", "feature", "feature_value", "score"]
     assert list(explanation().to_frame()) == plain
     known = explanation(needed=NEEDED, effects=EFFECTS, base=BASE, locality=np.array([3, 3, 5, 5])).to_frame()
     assert list(known) == [*plain, "needed", "effect", "locality"]

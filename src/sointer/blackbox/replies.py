@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]
@@ -43,6 +44,8 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
     `size` is the height and width of the rows where they are images: the outputs may then be masks.
     """
     names: list[str] | None = None
+    _refuse_parts(outputs, n_rows)
+    outputs = as_pandas(outputs)
     if isinstance(outputs, NamedTable):
         outputs, names = outputs
     elif containers.is_frame(outputs):
@@ -73,6 +76,16 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
     return ModelOutputs(table, shape, names)
 
 
+def _refuse_parts(outputs: Any, n_rows: int) -> None:
+    """Refuse a tuple of arrays, each with all rows, as modules with several heads return them."""
+    shapes = [tuple(getattr(part, "shape", ())) for part in outputs] if isinstance(outputs, tuple) else []
+    if shapes and len(shapes) != n_rows and all(len(shape) > 1 and shape[0] == n_rows for shape in shapes):
+        raise BlackBoxError(
+            f"{WRONG}a tuple of {len(shapes)} arrays of shapes {', '.join(map(str, shapes[:3]))}, expected one array "
+            f"of shape (rows, outputs). {_choose_part('0')}"
+        )
+
+
 def stack(tables: list[Table]) -> Table:
     """Tables of the same width, one under the other; numbers never turn into strings."""
     textual = {table.dtype.kind == "U" for table in tables if table.dtype.kind != "O"}
@@ -92,6 +105,12 @@ def to_array(outputs: Any) -> Table:
         raise BlackBoxError(f"{WRONG}a masked array with hidden values, expected every output. Fill it in.")
     if isinstance(outputs, np.ndarray):
         return _clean(np.asarray(outputs))
+    if isinstance(outputs, Mapping):
+        keys = [repr(key) for key in outputs][:5]
+        raise BlackBoxError(
+            f"{WRONG}a {type(outputs).__name__} with the keys {', '.join(keys)}, expected one array of shape (rows, "
+            f"outputs). {_choose_part(next(iter(keys), '...'))}"
+        )
     if isinstance(outputs, (list, tuple)):
         if len(outputs) and all(containers.is_tensor(part) for part in outputs):
             outputs = [containers.tensor_to_numpy(part) for part in outputs]
@@ -117,6 +136,14 @@ def holds_text(outputs: Any) -> bool:
     if isinstance(outputs, (list, tuple)):
         return any(isinstance(part, (str, bytes, list, tuple)) and holds_text(part) for part in outputs)
     return isinstance(outputs, (str, bytes))
+
+
+def _choose_part(part: str) -> str:
+    """How to explain one of several things that a model returns."""
+    return (
+        f"Wrap the model so that it returns the one to explain: a function such as lambda X: model(X)[{part}], or for "
+        f"torch a module whose forward returns self.model(x)[{part}]."
+    )
 
 
 def _clean(table: Table) -> Table:

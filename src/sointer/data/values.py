@@ -110,4 +110,6 @@ def effects_from(removal: str, *, is_text: bool, is_image: bool = False) -> str:
         return "on average"
     if removal == "zero":
         return "without any words" if is_text else "where all is zero"
+    if removal == "nan":
+        return "where all is missing"
     return "where all is at its mean" if removal == "mean" else "with everything removed"

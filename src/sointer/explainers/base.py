@@ -87,6 +87,7 @@ class ExplainerMixin(TransformerMixin):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.string = True
+        tags.input_tags.allow_nan = True  # if the model does
         tags.target_tags.required = False
         assert tags.transformer_tags is not None
         tags.transformer_tags.preserves_dtype = []  # scores are float32, whatever comes in

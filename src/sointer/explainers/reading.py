@@ -10,18 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_dask, is_frame, row_labels
+from sointer._support.frames import as_pandas
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, check_random_state, resolve_targets
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.adapters.text import TextPipeline, is_text
 from sointer.blackbox.box import N_COMPARED, BlackBox
 from sointer.blackbox.replies import WRONG, read_outputs
+from sointer.data.checks import refuse_one_dimension
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
 from sointer.errors import BlackBoxError, InputError
 from sointer.explainers.data_checks import (
     check_columns,
+    refuse_model_without_missing,
     refuse_too_many_classes,
 )
 from sointer.masking.build import make_removal
@@ -67,11 +70,13 @@ class ReadsModelAndData:
                 "from. Fit on a sample, such as X.sample(frac=0.01, random_state=0).compute() of a dataframe or "
                 "X[:10_000].compute() of an array; sointer.integrations.dask.explain() takes the whole collection."
             )
+        refuse_one_dimension(X, "fit")
         self.text_ = TextPipeline.of(self.model) if is_text(X) else None
         names = self.feature_names
         if self.text_ is not None:
             X, names = self.text_.count(X), self.text_.words if names is None else names
-        input_format, data = InputFormat.read(X, feature_names=names)
+        may_miss = isinstance(removal, str) and removal == "nan"
+        input_format, data = InputFormat.read(X, feature_names=names, may_miss=may_miss)
         groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature, input_format)
         k = check_k(self.k, groups.n_units)
         rng = check_random_state(self.random_state if seed is None else seed)
@@ -81,6 +86,7 @@ class ReadsModelAndData:
         black_box = self._black_box(self.method or self._method_for_kind())
         compared = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
         black_box.prepare(input_format.decode(data[compared.astype(np.int64)]), stacklevel=3)
+        refuse_model_without_missing(black_box, input_format, data, made)
         return Subject(MaskableRows(data, black_box, input_format, groups, made), trained_k, rng)
 
     def _method_for_kind(self) -> str | None:
@@ -145,6 +151,7 @@ class ReadsModelAndData:
         self.n_explain_queries_ = 0
 
     def _source(self, X: Any, predicted: Any) -> ExplainedRows:
+        refuse_one_dimension(X, "explain")
         labels, texts = row_labels(X), None
         if is_text(X):
             if self.text_ is None:
@@ -173,6 +180,7 @@ class ReadsModelAndData:
         shape = self.outputs_.shape
         each = f"rows of {self.n_outputs_} outputs" if shape is None else f"masks of {shape[0]} x {shape[1]} pixels"
         wanted = f"explain: predicted must be what the model predicts for X, {n_rows} {each}"
+        predicted = as_pandas(predicted)
         if is_frame(predicted):
             names = [str(column) for column in predicted.columns]
             if sorted(names) == sorted(self.output_names_):

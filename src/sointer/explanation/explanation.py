@@ -9,97 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
+from sointer._support.frames import BACKENDS, to_backend
 from sointer._support.validation import check_positive_int
 from sointer.data.values import ValueSource, is_value, target_values
 from sointer.errors import InputError, require_extra
 from sointer.explanation.paths import Paths, Trace
+from sointer.explanation.verification import LEVEL, Verification
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored, first_units
+from sointer.masking.unit_values import UnitValues, value_kind
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-LEVEL = 0.7
-"""Share of draws in which a confirmed explanation holds, at the least."""
-DOUBT = 0.05
-"""How often a bound of that share may be wrong."""
-CONFIRMED, REFUTED, UNSURE = "confirmed", "refuted", "unsure"
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What the model predicts for samples masked to their selected features, compared with the values explained.
-
-    Where what is removed becomes something random, the black box was asked about a few draws only, so that there are
-    three verdicts: a row is confirmed if the target surely keeps its value in at least `level` of all draws,
-    refuted if it surely does not, and unsure else. Surely: the bound of `interval` says so.
-    """
-
-    agreement: NDArray[np.float64]
-    """For each row, the share of draws in which the target kept its value; of a region, the share of its pixels too."""
-    difference: NDArray[np.float64]
-    """For each row, how far the target moved on average; labels 0 or 1, probabilities `|p - q|`, else in deviations."""
-    n_queries: int
-    n_draws: int | None = None
-    """How many draws; None where nothing is random, so that one answer tells all."""
-    level: float = LEVEL
-    value_source: ValueSource = "model"
-    """What the masked predictions were compared with; the model's own, given ones, or values that are only expected."""
-
-    @property
-    def fidelity(self) -> float:
-        """Mean agreement over the rows."""
-        return float(self.agreement.mean())
-
-    @property
-    def interval(self) -> NDArray[np.float64]:
-        """(rows, 2) bounds of the agreement in all possible draws; each is wrong in 5 % of cases at most.
-
-        These are the bounds of Clopper and Pearson; where nothing is random, both are the agreement itself.
-        """
-        if self.n_draws is None:
-            return np.stack([self.agreement, self.agreement], axis=1)
-        agreed, n = self.agreement * self.n_draws, self.n_draws
-        low = betaincinv(np.maximum(agreed, 1e-9), n - agreed + 1, DOUBT)
-        high = betaincinv(agreed + 1, np.maximum(n - agreed, 1e-9), 1 - DOUBT)
-        return np.stack([np.where(agreed > 0, low, 0.0), np.where(agreed < n, high, 1.0)], axis=1)
-
-    @property
-    def confirmed(self) -> NDArray[np.bool_]:
-        """Rows whose target surely keeps its value; where nothing is random, those where it did."""
-        return np.asarray(self.agreement == 1.0 if self.n_draws is None else self.interval[:, 0] >= self.level)
-
-    @property
-    def refuted(self) -> NDArray[np.bool_]:
-        """Rows that are surely refuted; the model relied on more than was selected, or on something else."""
-        return np.asarray(self.agreement < 1.0 if self.n_draws is None else self.interval[:, 1] < self.level)
-
-    @property
-    def unsure(self) -> NDArray[np.bool_]:
-        """Rows that are neither; more draws would tell."""
-        return ~(self.confirmed | self.refuted)
-
-    @property
-    def verdict(self) -> NDArray[np.object_]:
-        """For each row "confirmed", "refuted" or "unsure"."""
-        return np.where(self.confirmed, CONFIRMED, np.where(self.refuted, REFUTED, UNSURE)).astype(object)
-
-    def _repr_html_(self) -> str:
-        from sointer.viz.plots.notebook import html_verification
-
-        return html_verification(self)
-
-    def __repr__(self) -> str:
-        expected = " of expected values" if self.value_source == "expected" else ""
-        unsure = f"unsure of {int(self.unsure.sum())}, " if self.unsure.any() else ""
-        return (
-            f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
-            f"{len(self.agreement)} rows{expected}, {unsure}n_queries={self.n_queries})"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,13 +223,14 @@ class Explanation:
             seed=check_positive_int(random_state, "random_state", minimum=0),
         )
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> Any:
         """One line per sample and selected feature: sample, target, value, value_source, rank, feature, score.
 
-        Where they are known, also needed (False: selected only because k asked for as many), effect (signed, in the
-        unit of the output) and locality (of the sample). `sample` counts the samples of X, from 0. Where
-        those were a DataFrame with labels of its own, the lines are indexed by these, so that
-        `explanation.to_frame().join(X)` puts features beside their rows.
+        After the feature comes `feature_value`, what it is in the sample, in its own type (not of pixels). Where known,
+        also needed (False: selected only because k asked for as many), effect (signed, in the unit of the
+        output) and locality (of the sample). `sample` counts the samples of X, from 0. Where those were a
+        DataFrame with labels of its own, the lines are indexed by these, so that `explanation.to_frame().join(X)` puts
+        features beside their rows. A pandas DataFrame; of polars or pyarrow where fit was given one.
         """
         pandas = require_extra("pandas", "pandas")
         row, position = np.nonzero(self.selected >= 0)
@@ -319,6 +243,7 @@ class Explanation:
                 "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],
+                **self._feature_values(sample, unit),
                 "score": self.scores[row, unit],
                 **({} if self.needed is None else {"needed": self.needed[row, unit]}),
                 **({} if self.effects is None else {"effect": self.effects[row, unit]}),
@@ -326,7 +251,20 @@ class Explanation:
             },
             index=None if self.source.index is None else self.source.index[sample],
         )
-        return frame
+        kind = self.source.input_format.kind
+        return to_backend(frame, kind, {}) if kind in BACKENDS else frame
+
+    def _feature_values(self, sample: NDArray[np.int64], unit: NDArray[np.int64]) -> dict[str, Any]:
+        """The column of values of features, in their own type, as far as one column holds them."""
+        kind = value_kind(self.source.input_format, self.source.groups)
+        if kind is None:
+            return {}
+        own = UnitValues(self.source).own(sample, unit)
+        if self.source.input_format.kind in BACKENDS and kind == "string":
+            own = [None if value is None else str(value) for value in own]
+        values = np.array([*own, None], dtype=object)[:-1]
+        is_plain = kind == "float64" or (kind != "string" and all(value is not None for value in own))
+        return {"feature_value": values.astype(kind) if is_plain else values}
 
     def summary(self, n: int = 10, *, value: Any = None) -> dict[str, list[tuple[str, float]]]:
         """For every target explained, the n features that most rows need, and the share of rows that need them.

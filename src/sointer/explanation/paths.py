@@ -296,6 +296,14 @@ class Localities:
         )
         return frame
 
+    def to_json(self) -> dict[str, Any]:
+        """All localities as plain values."""
+        leaves = [
+            {"number": leaf.number, "where": leaf.where, "share": leaf.share, "features": list(leaf.features)}
+            for leaf in self
+        ]
+        return {"output": self.target, "decided": self.decided, "localities": leaves}
+
     def plot(self, *, n: int = 12, ax: Any = None) -> Any:
         """A map: one row per locality, one column for each of the n most relevant features. Returns the Axes."""
         from sointer.viz.plots.maps import localities

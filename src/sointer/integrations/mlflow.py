@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.frames import as_pandas
 from sointer._version import __version__
 from sointer.config import Rows
 from sointer.errors import InputError, require_extra
@@ -108,7 +109,9 @@ class Predictor:
         if unknown:
             raise InputError(f"predict: params holds {', '.join(unknown)}; expected target and k only.")
         target, k = given.get("target") or None, int(given.get("k") or 0) or self.explainer.k
-        table: pd.DataFrame = self.explainer.explain(model_input, target, k=k).to_frame().reset_index(drop=True)
+        table: pd.DataFrame = as_pandas(self.explainer.explain(model_input, target, k=k).to_frame()).reset_index(
+            drop=True
+        )
         return table
 
     def get_raw_model(self) -> SOInter:

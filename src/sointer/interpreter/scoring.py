@@ -318,10 +318,13 @@ class Words:
         form = self._input_format
         feature = int(form.column_feature[column])
         name = form.feature_names[feature]
+        if column in form.missing_columns:
+            return f"{name} is not missing", f"{name} = missing"
         if form.columns and (categories := form.columns[feature].categories) is not None:
             category = categories[column - int(np.searchsorted(form.column_feature, feature))]
             return f"{name} is not {category}", f"{name} = {category}"
-        return f"{name} <= {threshold:.4g}", f"{name} > {threshold:.4g}"
+        value = form.threshold_words(feature, threshold)
+        return f"{name} <= {value}", f"{name} > {value}"
 
     def _of_output(self, column: int, threshold: float) -> tuple[str, str]:
         outputs, output = self._outputs, int(self._output_of_column[column])

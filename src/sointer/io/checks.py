@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from sointer.data.columns import MISSING
 from sointer.data.reading import MAX_CLASSES
+from sointer.data.times import UNITS
 from sointer.io.storage import need
 from sointer.masking.removal import MAX_BACKGROUND_ROWS
 
-KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch")
+KINDS_OF_INPUT = ("numpy", "csr", "torch")
+KINDS_OF_FRAME = ("pandas", "polars", "pyarrow")
 KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
 DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
@@ -54,28 +57,47 @@ def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
 
 def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
     names, columns = data["feature_names"], data["columns"]
-    need(data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
+    is_frame = data["kind"] in KINDS_OF_FRAME
+    need(is_frame or data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
     need(_are_names(names), "feature_names are not names")
     need(isinstance(data["device"], str) and bool(DEVICE.fullmatch(data["device"])), "the device is not known")
     need(isinstance(data["is_matrix"], bool), "is_matrix is not a truth value")
     need(isinstance(data["dtype"], str), "dtype is not text")
-    need(data["kind"] == "pandas" or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
+    need(is_frame or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
     need(data.get("pixel_range", "any") in ("bytes", "unit", "any"), "the range of pixels is not known")
     image = data.get("image")
     if image is not None:
         need(_is_image(image, n_columns) and image[1] * image[2] == len(names), "the shape of images is another")
         need(data["kind"] in ("numpy", "torch") and not columns, "images have no columns")
         return
-    need(isinstance(columns, list) and len(columns) == (len(names) if data["kind"] == "pandas" else 0), "no columns")
+    need(isinstance(columns, list) and len(columns) == (len(names) if is_frame else 0), "no columns")
     widths = [1] * len(names)
     for place, column in enumerate(columns):
         categories = column["categories"]
         need(isinstance(column["dtype"], str), "a column's dtype is not text")
         need(_are_labels([column["label"]]) or _are_labels(column["label"]), "a column's label is not one")
         if categories is not None:
+            missing = column.get("missing")
             need(_are_labels(categories), "categories are not labels")
-            widths[place] = len(categories)
+            need(missing is None or missing in MISSING, "what is missing is not known")
+            widths[place] = len(categories) + (missing is not None)
+        if column.get("time") is not None:
+            check_time(column["time"], is_number=categories is None)
+    fills = data.get("fills", [])
+    need(isinstance(fills, list) and len(fills) in (0, len(names)), "fills are not one for each feature")
+    for place, fill in enumerate(fills):
+        is_number = not columns or columns[place]["categories"] is None
+        need(fill is None or (_is_number(fill) and is_number), "a fill is not a number")
+        widths[place] += fill is not None
     need(sum(widths) == n_columns, f"there are {sum(widths)} columns, and {n_columns} in the tensors")
+
+
+def check_time(data: Any, *, is_number: bool) -> None:
+    need(is_number and isinstance(data, dict) and data.get("unit") in UNITS, "the unit of a time is not known")
+    need(all(type(data[name]) is int for name in ("origin", "step")), "a time is not counted in whole numbers")
+    need(data["step"] in (1, 1000) and abs(data["origin"]) < 2**63, "a time has another step or origin")
+    need(isinstance(data["is_duration"], bool), "is_duration is not a truth value")
+    need(data["zone"] is None or isinstance(data["zone"], str), "a time zone is not text")
 
 
 def check_groups(data: Mapping[str, Any], n_columns: int, n_features: int, image: Any) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from sointer._support.torch_state import one_thread, seeded
-from sointer._support.unet import channels_last
+from sointer._support.torch_state import one_thread
 from sointer._support.validation import is_integer
 from sointer.blackbox.adapters.text import TextPipeline
 from sointer.blackbox.box import BlackBox
@@ -28,169 +27,19 @@ from sointer.config import (
     check_rows,
 )
 from sointer.data.inputs import InputFormat
-from sointer.data.labels import N_KNOTS
 from sointer.data.outputs import Outputs
-from sointer.energy.build import PaperEnergy, build_energy, build_paper_energy
-from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
-from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.errors import InputError, LoadError
 from sointer.explainers.sointer import SOInter
-from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
-from sointer.interpreter.image import build_networks
-from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
-from sointer.interpreter.paper_image import PaperImageInterpreter
-from sointer.interpreter.tables import LocalityTable, TableInterpreter
+from sointer.interpreter.tables import TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix
-from sointer.io.storage import DAMAGE, Storage, check_shapes, need
+from sointer.io.networks import of_energy, restore_networks
+from sointer.io.storage import DAMAGE, EXPLAINER, need
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows
 from sointer.masking.synthetic import synthetic_background, with_background, without_rows
 
-MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
 PROJECTIONS = "effects.projections"
-NO_MEMORY = torch.device("meta")
-"""Where networks have a size but no weights."""
-
-
-def restore_networks(
-    explainer: SOInter, metadata: dict[str, Any], energy_state: dict[str, Tensor], state: dict[str, Tensor]
-) -> tuple[AnyEnergy, nn.Module]:
-    """The energy and the interpreter, with the weights that were saved."""
-    structured = bool(metadata["parameters"]["structured"])
-    if metadata["parameters"]["preset"] == "paper":
-        return _paper_networks(explainer, structured, energy_state, state)
-    image = explainer.input_format_.image
-    if image is not None:
-        n_classes = explainer.outputs_.n_classes[0]
-        whole = {f"energy.{name}": tensor for name, tensor in energy_state.items()} | state
-        with NO_MEMORY:
-            check_shapes(build_networks(image, n_classes, explainer.config_.energy), whole)
-        of_images = build_networks(image, n_classes, explainer.config_.energy)
-        of_images.load_state_dict(whole)
-        channels_last(of_images).requires_grad_(False).eval()
-        return of_images.energy, of_images
-
-    is_table = "encoding.column" in energy_state
-    n_columns = explainer.input_format_.n_columns
-
-    def alike() -> TrainableEnergy:
-        encoding = PiecewiseLinear(len(energy_state["encoding.column"])) if is_table else n_columns
-        space = OutputSpace.of(explainer.outputs_)
-        return build_energy(encoding, space, explainer.config_.energy, structured=structured, seed=0)
-
-    with NO_MEMORY:
-        check_shapes(alike(), energy_state)
-    energy = alike()
-    energy.load_state_dict(energy_state)
-    energy.requires_grad_(False)
-    make = _table_interpreter if is_table else _elimination_interpreter
-    return energy, make(explainer, energy, state).requires_grad_(False).eval()
-
-
-def _paper_networks(
-    explainer: SOInter, structured: bool, energy_state: dict[str, Tensor], state: dict[str, Tensor]
-) -> tuple[AnyEnergy, nn.Module]:
-    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
-    image, (energy_config, config, _) = explainer.input_format_.image, explainer.config_
-
-    def energy_of(space: OutputSpace, alone: int | None = None) -> PaperEnergy:
-        return build_paper_energy(n_columns, image, space, energy_config, pixel=alone)
-
-    def alike() -> tuple[AnyEnergy, nn.Module]:
-        space = OutputSpace.of(explainer.outputs_)
-        energy: AnyEnergy
-        if structured:
-            energy = energy_of(space)
-        else:
-            each = {t: energy_of(OutputSpace((space.n_classes[t],)), t) for t in explainer.targets_}
-            energy = SideBySideEnergies(space, each)
-        if image is None:
-            return energy, PaperInterpreter(n_columns, n_units, explainer.n_outputs_, config.hidden)
-        return energy, PaperImageInterpreter(image, n_units, explainer.targets_)
-
-    with NO_MEMORY:
-        for network, wanted in zip(alike(), (energy_state, state), strict=True):
-            check_shapes(network, wanted)
-    with seeded(0):
-        energy, interpreter = alike()
-    energy.load_state_dict(energy_state)
-    interpreter.load_state_dict(state)
-    return energy.requires_grad_(False), interpreter.requires_grad_(False).eval()
-
-
-def _elimination_interpreter(
-    explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]
-) -> EliminationInterpreter:
-    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
-    of_units, references = _units_of_columns(explainer), state["references"]
-    need(references.ndim == 2 and references.shape == (1, n_columns), "no reference")
-    need(torch.equal(state["unit_of_column"], of_units), "columns belong to other units")
-    interpreter = EliminationInterpreter(
-        energy,
-        Likelihood.of(explainer.config_.energy),
-        references,
-        of_units,
-        n_units,
-        n_path_steps=explainer.config_.interpreter.n_path_steps,
-    )
-    _load(interpreter, state)
-    return interpreter
-
-
-def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]) -> TableInterpreter:
-    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
-    n_outputs, space = explainer.n_outputs_, energy.space
-    column, nodes = energy.encoding.column, state["localities.condition"]
-    need(len(column) > 0 and bool(((column >= 0) & (column < n_columns)).all()), "columns that are none are encoded")
-    references = state["effects.projections"]
-    need(references.ndim == 2 and 0 < len(references) <= MAX_REFERENCES, "no references")
-    levels = state["effects.output_units.levels"]
-    need(levels.ndim == 2 and len(levels) == space.n_columns and 2 <= levels.shape[1] <= N_KNOTS, "other units")
-    likelihood = Likelihood.of(explainer.config_.energy)
-    need(nodes.ndim == 1 and 0 < len(nodes) <= MAX_NODES * n_outputs, "far too many localities")
-    hidden = len(state["effects.network.first.weight"]) if "effects.network.first.weight" in state else None
-    need(hidden is None or hidden <= MAX_HIDDEN, "the network for gradients is too wide")
-
-    def alike() -> TableInterpreter:
-        units = OutputUnits(space.n_columns, levels.shape[1])
-        effects = Effects(energy, likelihood, units, len(references), n_units)
-        if hidden is not None:
-            with seeded(0):
-                effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
-        return TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
-
-    with NO_MEMORY:
-        _check_own_shapes(alike(), state)
-    interpreter = alike()
-    _load(interpreter, state)
-    owners = _units_of_columns(explainer)[column]
-    need(torch.equal(interpreter.effects.unit_of_encoded, owners), "columns belong to other units")
-    interpreter.localities.check(n_columns + space.n_columns, explainer.targets_)
-    return interpreter
-
-
-def _load(interpreter: nn.Module, state: dict[str, Tensor]) -> None:
-    """Take the saved tensors; those of the energy, which it shares, are there already."""
-    interpreter.load_state_dict(_check_own_shapes(interpreter, state))
-
-
-def _check_own_shapes(interpreter: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The state with that of the energy, if it is of the interpreter's size."""
-    whole = {name: tensor for name, tensor in interpreter.state_dict().items() if _of_energy(name)} | state
-    check_shapes(interpreter, whole)
-    return whole
-
-
-def _of_energy(name: str) -> bool:
-    return name.startswith(("energy.", "effects.energy."))
-
-
-def _units_of_columns(explainer: SOInter) -> Tensor:
-    return torch.from_numpy(explainer.groups_.unit_of_column.astype(np.int64))
-
-
-STORAGE = Storage("explainer", "explainer.json", 5, oldest=5)
+STORAGE = EXPLAINER
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 
@@ -266,7 +115,7 @@ def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str,
     codes = explainer.training_codes_  # only how outputs go together matters, not in which order the samples were
     tensors["training_codes"] = as_tensor(codes if rows == "keep" else codes[np.lexsort(codes.T)])
     tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
-    own = {name: t for name, t in interpreter_state.items() if not _of_energy(name)}
+    own = {name: t for name, t in interpreter_state.items() if not of_energy(name)}
     tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
     metadata = {
@@ -287,6 +136,9 @@ def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str,
         "history": explainer.history_,
         "output_agreement": explainer.output_agreement_.tolist(),
         "output_skill": [None if np.isnan(one) else float(one) for one in explainer.output_skill_],
+        "localities": [explainer.localities(target).to_json() for target in explainer.targets_]
+        if "locality" in explainer.known_columns
+        else None,
     }
     return metadata, tensors
 

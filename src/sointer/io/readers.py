@@ -14,12 +14,19 @@ from scipy import sparse
 
 from sointer._support import containers
 from sointer._support.containers import csr_array
+from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slice_rows, slices
+from sointer.io.locations import CSV, KNOWN, PARQUET, check_readable
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
+NULLS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What stands for a missing value in CSV files: the same as for pandas.read_csv."""
 ADVICE = (
     'Where a column changes its kind on the way, say what it is with dtypes={"column": "float64"}, or fix the file.'
 )
@@ -32,10 +39,13 @@ def csv_source(path: Path) -> RowSource:
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, str(path))
         # The types are those of the first block where they were not given.
-        with reading(path, "CSV", ADVICE, InputError), _reader(path, column_names(columns), dtypes) as reader:
+        with (
+            reading(path, "CSV", ADVICE, InputError),
+            _reader(path, column_names(columns), dtypes, is_text=isinstance(columns, str)) as reader,
+        ):
             for batch in reader:
                 for span in slices(batch.num_rows, chunk_rows):
-                    frame = batch.slice(span.start, span.stop - span.start).to_pandas()
+                    frame = batch.slice(span.start, span.stop - span.start).to_pandas(date_as_object=False)
                     yield frame if not isinstance(columns, str) else frame[columns]
 
     with reading(path, "CSV", ADVICE, InputError), _reader(path, None, {}) as reader:
@@ -43,7 +53,7 @@ def csv_source(path: Path) -> RowSource:
     return RowSource(str(path), names, None, chunks)
 
 
-def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
+def _reader(path: Path, columns: Any, dtypes: Dtypes, *, is_text: bool = False) -> Any:
     pyarrow, csv = require_extra("pyarrow", "parquet"), require_extra("pyarrow.csv", "parquet")
     types = {name: _arrow_type(pyarrow, dtype) for name, dtype in dtypes.items()}
     plain_name = path.name.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
@@ -51,7 +61,9 @@ def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
         pyarrow.input_stream(str(path), compression="detect"),
         read_options=csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
         parse_options=csv.ParseOptions(delimiter="\t" if plain_name.endswith(".tsv") else ","),
-        convert_options=csv.ConvertOptions(include_columns=columns, column_types=types),
+        convert_options=csv.ConvertOptions(
+            include_columns=columns, column_types=types, null_values=NULLS, strings_can_be_null=not is_text
+        ),
     )
 
 
@@ -100,12 +112,6 @@ def _at_least_2d(array: NDArray[Any]) -> NDArray[Any]:
 
 
 CHUNK_ROWS = 2**14
-PARQUET, CSV, ARRAYS = (
-    (".parquet", ".pq"),
-    (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst"),
-    (".npy", ".npz"),
-)
-KNOWN = "Parquet (.parquet, a folder of them), CSV (.csv, .tsv, .csv.gz), .npy or .npz"
 
 
 def read_chunks(
@@ -191,6 +197,7 @@ def read_table(source: Any, columns: Columns = None, *, dtypes: Dtypes | None = 
 
 def open_source(source: Any) -> RowSource:
     """What is known of the rows without reading them."""
+    source = as_pandas(source)
     if isinstance(source, str | PathLike):
         return _open_path(Path(source))
     if _is_container(source):
@@ -209,12 +216,7 @@ def _open_path(path: Path) -> RowSource:
         if not parts:
             raise InputError(f"{path} is a folder without .parquet files; expected some, or a path to {KNOWN}.")
         return parquet_source(parts, str(path))
-    if not name.endswith((*PARQUET, *CSV, *ARRAYS)):
-        raise InputError(
-            f"{path} is an unsupported file type; expected {KNOWN}. Convert it, or iterate over its parts."
-        )
-    if not path.exists():
-        raise InputError(f"{path} does not exist. Check the path; it is looked up from {Path.cwd()}.")
+    check_readable(path)
     if name.endswith(PARQUET):
         return parquet_source([path], str(path))
     return csv_source(path) if name.endswith(CSV) else array_source(path)
@@ -240,7 +242,7 @@ def _of_container(X: Any) -> RowSource:
 
 
 def _of_iterable(source: Iterable[Any], columns: Columns, chunk_rows: int) -> Iterator[Any]:
-    for number, X in enumerate(source):
+    for number, X in enumerate(map(as_pandas, source)):
         if not _is_container(X):
             raise InputError(
                 f"part {number} of the iterable is {containers.describe(X)}; expected a DataFrame, an array, a scipy "

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load as deserialise
-from safetensors.torch import save as serialise
-from torch import Tensor, nn
 
 from sointer._support.files import checked_size, put, read_file
 from sointer._support.strict_json import as_finite, content_digest, parse
 from sointer._version import __version__
 from sointer.errors import InputError, LoadError
+
+if TYPE_CHECKING:  # what reads metadata alone need not wait for torch
+    from torch import Tensor, nn
 
 try:
     import fcntl
@@ -75,6 +75,8 @@ class Storage:
             raise InputError(
                 f"{target} is not empty and holds no saved {self.what}; nothing was written. Choose a new directory."
             )
+        from safetensors.torch import save as serialise
+
         weights = serialise({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
         digest = hashlib.sha256(weights).hexdigest()
         name = f"weights-{digest[:16]}.safetensors"
@@ -98,6 +100,8 @@ class Storage:
         for tries_left in reversed(range(N_READINGS)):
             metadata, content = self._metadata(source)
             try:
+                from safetensors.torch import load as deserialise
+
                 return metadata, deserialise(self._weights(source, metadata["weights"], metadata["format"]))
             except LoadError:
                 # Another process may have replaced the whole thing in between.
@@ -107,6 +111,17 @@ class Storage:
             except DAMAGE as error:
                 raise self.damaged(source, error) from error
         raise AssertionError("the last reading returns or raises")
+
+    def peek(self, directory: str | os.PathLike[str], *, whole: bool = False) -> dict[str, Any]:
+        """The metadata of what `write` wrote, without importing torch; with `whole`, the weights are checked too."""
+        source = Path(directory)
+        metadata, _ = self._metadata(source)
+        try:
+            if whole:
+                self._weights(source, metadata["weights"], metadata["format"])
+        except DAMAGE as error:
+            raise self.damaged(source, error) from error
+        return metadata
 
     def damaged(self, source: Path, error: BaseException) -> LoadError:
         """The error for a directory whose content does not fit together."""
@@ -181,6 +196,9 @@ def _max_metadata_bytes(source: Path) -> int:
     """How large the JSON file may be, by what lies beside it."""
     n_weights = max((checked_size(path, within=source) for path in source.glob("weights-*")), default=0)
     return min(MAX_METADATA_BYTES, max(MIN_METADATA_BYTES, int(METADATA_SHARE * n_weights)))
+
+
+EXPLAINER = Storage("explainer", "explainer.json", 5, oldest=5)
 
 
 def as_text(known: dict[str, Any], what: str) -> bytes:

@@ -22,6 +22,7 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
 from sointer.explainers.reading import ALL
 from sointer.explanation import Explanation
+from sointer.masking.unit_values import UnitValues, value_kind
 
 GROUP_RECORDS = 2**18
 
@@ -194,19 +195,21 @@ class ExplainOptions:
             yield explanation, start + explanation.sample
 
 
-def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: Any) -> Any:
-    """The records of an explanation as an Arrow table; `sample` is the number of each of its rows."""
+def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: Any, ids: Any = None) -> Any:
+    """The records of an explanation as an Arrow table; `sample` is the number of each of its rows, `ids` their ids."""
     pyarrow = require_extra("pyarrow", "parquet")
     row, position = np.nonzero(explanation.selected >= 0)
     unit = explanation.selected[row, position]
     n_records = len(row)
     columns = [
         pyarrow.array(sample[row]),
+        *([] if ids is None else [pyarrow.array([str(ids[i]) for i in row.tolist()], pyarrow.string())]),
         pyarrow.array(explanation.output_names, pyarrow.string()).take(pyarrow.array(explanation.target[row])),
         _values(pyarrow, explanation.value[row], schema.field("value").type),
         pyarrow.array([explanation.value_source] * n_records, pyarrow.string()),
         pyarrow.array((position + 1).astype(np.int32)),
         pyarrow.array(explanation.feature_names, pyarrow.string()).take(pyarrow.array(unit)),
+        *_feature_values(pyarrow, explanation, row, unit, schema),
         pyarrow.array(explanation.scores[row, unit].astype(np.float32)),
     ]
     known = {"needed": explanation.needed, "effect": explanation.effects, "locality": explanation.locality}
@@ -215,6 +218,15 @@ def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: An
         kind = schema.field(name).type
         columns.append(pyarrow.nulls(n_records, kind) if array is None else pyarrow.array(array[place], kind))
     return pyarrow.table(columns, schema=schema)
+
+
+def _feature_values(pyarrow: Any, explanation: Explanation, row: Any, unit: Any, schema: Any) -> list[Any]:
+    if "feature_value" not in schema.names:
+        return []
+    values, kind = UnitValues(explanation.source).own(row, unit), schema.field("feature_value").type
+    if pyarrow.types.is_string(kind):
+        values = [None if value is None else str(value) for value in values]
+    return [pyarrow.array(values, kind)]
 
 
 def _values(pyarrow: Any, values: NDArray[Any], kind: Any) -> Any:
@@ -229,18 +241,23 @@ def _values(pyarrow: Any, values: NDArray[Any], kind: Any) -> Any:
         ) from error
 
 
-def record_schema(explainer: Explainer, metadata: dict[str, str] | None = None) -> Any:
+def record_schema(explainer: Explainer, metadata: dict[str, str] | None = None, *, has_ids: bool = False) -> Any:
     """The columns of the table of records, those of `to_frame()`; `metadata` is kept in the file."""
     pyarrow = require_extra("pyarrow", "parquet")
     outputs = explainer.outputs_
+    kind = value_kind(explainer.input_format_, explainer.groups_)
+    value_types = {"bool": pyarrow.bool_(), "string": pyarrow.string()}
+    value_types |= {"int64": pyarrow.int64(), "float64": pyarrow.float64()}
     more = {"needed": pyarrow.bool_(), "effect": pyarrow.float32(), "locality": pyarrow.int64()}
     fields = [
         ("sample", pyarrow.int64()),
+        *([("id", pyarrow.string())] if has_ids else []),
         ("target", pyarrow.string()),
         ("value", _value_type(pyarrow, outputs)),
         ("value_source", pyarrow.string()),
         ("rank", pyarrow.int32()),
         ("feature", pyarrow.string()),
+        *([] if kind is None else [("feature_value", value_types[kind])]),
         ("score", pyarrow.float32()),
         *((name, more[name]) for name in explainer.known_columns),
     ]

@@ -109,11 +109,16 @@ def fit(
       sointer fit --model https://host/v2/models/m --header 'Authorization: Bearer ${TOKEN}' --data X.csv --out why/
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        from sointer.apps.cli import early
+
+        refuse_existing(out, force)
+        early.check_model(model)
+        early.check_data(data)
+
         from sointer import BlackBox, SOInter
         from sointer.apps.cli.inputs import describe, load_model, read_names, read_targets, read_to_fit
         from sointer.config import check_rows
 
-        refuse_existing(out, force)
         check_rows(rows)
         names = read_names(output_names, "--output-names")
         # A pipeline of texts is cut behind its vectoriser first, and so must stay an estimator until fit.

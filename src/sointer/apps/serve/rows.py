@@ -69,7 +69,7 @@ def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
         raise InputError(f"rows holds {_describe(odd)}, expected {wanted}.")
     if input_format.columns:
         return as_frame(input_format, list(zip(*cells, strict=True)))
-    return numbers(cells, "rows")
+    return numbers(cells, "rows", null=bool(input_format.fills))
 
 
 def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArray[Any]]) -> Any:
@@ -83,8 +83,9 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArra
                 raise InputError(f"column {str(column.label)!r} holds {_describe(odd)}, expected strings or numbers.")
             made[place] = pandas.Series(list(values), dtype=object)  # else pandas would make its own kind of strings
         else:
+            null = bool(input_format.fills) and input_format.fills[place] is not None
             is_array = isinstance(values, np.ndarray) and values.dtype.kind != "O"
-            cells = values if is_array else numbers(list(values), f"column {str(column.label)!r}")
+            cells = values if is_array else numbers(list(values), f"column {str(column.label)!r}", null=null)
             made[place] = np.asarray(cells, dtype=np.float64)
             if made[place].ndim != 1:
                 raise InputError(f"column {str(column.label)!r} holds lists, expected one number for each row.")
@@ -93,15 +94,21 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArra
     return frame
 
 
-def numbers(cells: Sequence[Any], what: str) -> NDArray[Any]:
-    """Nested lists of numbers as an array; numpy sees nothing else, as a string gives each cell room for all of it."""
+def numbers(cells: Sequence[Any], what: str, *, null: bool = False) -> NDArray[Any]:
+    """Nested lists of numbers as an array; where missing values may come, null is NaN.
+
+    numpy sees nothing else, as a string gives each cell room for all of it.
+    """
+    allowed = NUMBERS_AND_LISTS | {type(None)} if null else NUMBERS_AND_LISTS
     for part in _lists_in(cells):
-        if not NUMBERS_AND_LISTS.issuperset(map(type, part)):
-            odd = next(one for one in part if type(one) not in NUMBERS_AND_LISTS)
+        if not allowed.issuperset(map(type, part)):
+            odd = next(one for one in part if type(one) not in allowed)
             raise InputError(f"{what}: found {_describe(odd)}, expected numbers only.")
     try:
         made = np.asarray(cells)
-    except (ValueError, OverflowError):
+        if null and made.dtype.kind == "O":
+            made = np.asarray(cells, dtype=np.float64)
+    except (ValueError, OverflowError, TypeError):
         raise InputError(f"{what}: lists of different lengths or depths, expected a rectangular table.") from None
     if made.dtype.kind not in "biuf":
         large = (one for part in _lists_in(cells) for one in part if isinstance(one, int) and abs(one) > 2**63)
@@ -145,6 +152,8 @@ def cells_of(X: Any, row: int) -> dict[int, Any]:
 def plain(value: Any) -> Any:
     """A value that JSON knows."""
     value = value.item() if isinstance(value, np.generic) else value
+    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and np.isnan(value)):
+        return None
     return value if value is None or isinstance(value, str | bool | int | float) else str(value)
 
 

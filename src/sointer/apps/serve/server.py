@@ -17,6 +17,7 @@ import uvicorn
 from sklearn.utils.validation import check_is_fitted
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sointer._support.frames import as_pandas
 from sointer.apps.serve import create_app
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.security import LOOPBACK, is_loopback
@@ -172,7 +173,7 @@ def _many(n: int, noun: str) -> str:
 def warm_up(explainer: Explainer) -> None:
     """Explain a row that is at hand, so that the first client need not wait for what is loaded when needed."""
     with unwarned():
-        row = explainer.input_format_.decode(explainer.background_.rows[:1])
+        row = as_pandas(explainer.input_format_.decode(explainer.background_.rows[:1]))
         explainer.explain(row, explainer.targets_[0], k=1, query=explainer.asks_to_explain)
 
 

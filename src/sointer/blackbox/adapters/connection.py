@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 import numpy as np
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.secrets import Secret, hidden_in_logs, hide
 from sointer.blackbox.box import BlackBox
@@ -78,6 +79,7 @@ class ClosableBlackBox(BlackBox):
 
 def rows_and_columns(X: Any) -> tuple[list[Any], list[str] | None]:
     """Rows as nested lists, missing numbers as None, and the names of the columns of a DataFrame."""
+    X = as_pandas(X)
     columns = [str(column) for column in X.columns] if containers.is_frame(X) else None
     table = containers.dense(X)
     rows: list[Any] = table.tolist()

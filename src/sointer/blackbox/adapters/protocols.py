@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer.blackbox.adapters.connection import Connection, PerProcess, rows_and_columns
 from sointer.blackbox.adapters.torch import Array, TensorSpec, input_tensors, one_table
 from sointer.blackbox.call import TransientError
@@ -93,7 +94,7 @@ class OpenInference:
         return one_table(read, self.output_name, containers.n_rows(X), self.who)
 
     def _tensors(self, X: Any) -> tuple[dict[str, Array], bool]:
-        inputs = self._inputs.get()
+        inputs, X = self._inputs.get(), as_pandas(X)
         if inputs or self.input_name is not None:
             return input_tensors(X, inputs, self.input_name, self.who), False
         if containers.is_frame(X):

@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, T
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support import containers
+from sointer._support import containers, frames
 from sointer.errors import InputError
 
 
@@ -19,7 +19,7 @@ def is_text(X: Any) -> bool:
     """Whether X is a list, an array or a column of strings, one document each."""
     if isinstance(X, str):
         raise InputError("X is one string, expected a list of them, one for each document. Give [text].")
-    if containers.is_frame(X) or containers.is_sparse(X) or containers.is_tensor(X):
+    if containers.is_frame(X) or frames.backend_of(X) is not None or containers.is_sparse(X) or containers.is_tensor(X):
         return False
     if getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__") or len(X) == 0:
         return False

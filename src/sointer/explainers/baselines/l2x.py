@@ -242,6 +242,11 @@ class FeatureTable:
     """
 
     def __init__(self, input_format: InputFormat) -> None:
+        if len(input_format.absence):
+            raise InputError(
+                "X has missing values, for which this package has no place; the baseline takes them with "
+                "setting='well'."
+            )
         self.input_format = input_format
         self.categorical = np.flatnonzero(input_format.is_categorical)
         self._blocks = [np.flatnonzero(input_format.column_feature == j) for j in range(input_format.n_features)]

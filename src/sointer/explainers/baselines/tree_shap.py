@@ -24,6 +24,7 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOut
 from sklearn.tree import BaseDecisionTree
 
 from sointer._support.containers import is_frame, is_sparse
+from sointer._support.frames import as_pandas
 from sointer.blackbox.adapters.sklearn import EstimatorPredict
 from sointer.blackbox.box import BlackBox
 from sointer.data.inputs import InputFormat
@@ -266,7 +267,7 @@ class TreeShap(Baseline):
 
 def as_trees_see(form: InputFormat, data: Any) -> NDArray[np.float64]:
     """Encoded rows as the numbers that the model gets."""
-    seen = form.decode(data)
+    seen = as_pandas(form.decode(data))
     if is_sparse(seen):
         seen = seen.toarray()
     elif is_frame(seen):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sointer.viz.plots.canvas import NEUTRAL, short, shorten, shorten_all, signed
+from sointer.viz.plots.canvas import NEUTRAL, labels_with_values, short, shorten, shorten_all, signed
 from sointer.viz.plots.images import thumbnail
 from sointer.viz.plots.words import html_words, rgba
 
@@ -25,6 +25,7 @@ REMOVED = {
     "conditional": "what it is in a row that is alike",
     "blur": "blurred",
     "array": "a fixed value",
+    "nan": "missing",
 }
 # Colours are those of the page around it, so that cards suit light and dark notebooks.
 _CARD = (
@@ -277,9 +278,10 @@ def _chips(explanation: Explanation, row: int) -> str:
     scores = np.maximum(explanation.scores[row, units], 0.0)
     strongest = float(scores[needed].max(initial=0.0)) or 1.0
     effects = [None] * len(units) if explanation.effects is None else explanation.effects[row, units].tolist()
+    names = labels_with_values(explanation, row, units.tolist())
     chips = [
-        _chip(explanation.feature_names[unit], float(score) / strongest if is_needed else None, effect)
-        for unit, score, effect, is_needed in zip(units, scores, effects, needed, strict=True)
+        _chip(name, float(score) / strongest if is_needed else None, effect)
+        for name, score, effect, is_needed in zip(names, scores, effects, needed, strict=True)
     ]
     return " ".join(chips) or "<small>nothing is needed</small>"
 

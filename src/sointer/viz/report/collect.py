@@ -18,6 +18,7 @@ from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.explanation.paths import NoPaths, Paths
 from sointer.masking.rows import ExplainedRows
+from sointer.masking.unit_values import UnitValues, format_value
 from sointer.viz.report.content import (
     QUANTILE,
     EffectSummary,
@@ -43,7 +44,7 @@ from sointer.viz.report.samples import (
     samples_to_verify,
     verification_budget,
 )
-from sointer.viz.report.text import ReportStats, UnitValues, cards_of, format_value, lead_of, notes_of, warnings_of
+from sointer.viz.report.text import ReportStats, cards_of, lead_of, notes_of, warnings_of
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer

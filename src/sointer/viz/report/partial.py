@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from sointer.data.outputs import Outputs
-from sointer.viz.report.text import UnitValues
+from sointer.masking.unit_values import UnitValues
 
 MAX_UNITS, MAX_POINTS, MAX_CATEGORIES = 8, 60, 12
 MAX_NUMBERS = 80_000
@@ -79,7 +79,10 @@ def _partial(values: NDArray[Any], effects: NDArray[np.float64], n_points: int) 
         mean = np.array([effects[values == name].mean() for name in kept])
         order = np.argsort(mean)
         return PartialEffect(np.arange(len(kept)), mean[order], tuple(kept[order].tolist()), size)
-    trend = 0.0
+    there = np.isfinite(values)
+    if not there.any():
+        return PartialEffect(np.array([0]), np.array([effects.mean()]), ("missing",), size)
+    values, effects, trend = values[there], effects[there], 0.0
     if len(np.unique(values)) >= 2 and effects.std() > 0:
         trend = float(np.corrcoef(rankdata(values), rankdata(effects))[0, 1])
     shown = np.unique(np.linspace(0, len(values) - 1, n_points).astype(np.int64))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
 from sointer.config import POOR_SKILL
 from sointer.data.values import effects_from
 from sointer.explanation import LEVEL
-from sointer.masking.groups import FixedGroups
-from sointer.masking.rows import ExplainedRows
 from sointer.viz.report.content import Card, Share, confirmed_share, rare_share
 
 if TYPE_CHECKING:
@@ -27,6 +24,7 @@ REMOVED = {
     "marginal": "takes the value of another sample of the training data, drawn at random",
     "conditional": "takes the value of a sample that is alike in what is kept",
     "array": "takes the value of a reference row that was given",
+    "nan": "is made missing",
 }
 
 
@@ -246,55 +244,3 @@ def _many(n: int, noun: str) -> str:
 def _first(names: list[str]) -> str:
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
-
-
-MAX_LENGTH, MAX_MEMBERS = 60, 4
-
-
-def format_value(value: Any) -> str:
-    """A number with four significant digits, anything else as text, shortened if too long."""
-    if isinstance(value, float | np.floating):
-        return f"{value:.4g}"
-    text = str(value)
-    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
-
-
-class UnitValues:
-    """The values of a sample's units as text: of a feature, or of each feature of a group."""
-
-    def __init__(self, source: ExplainedRows) -> None:
-        self._names = source.input_format.feature_names
-        self._groups = source.groups
-        self._is_categorical = source.input_format.is_categorical
-        self._n_samples = source.data.shape[0]
-        shown = source.input_format.decode(source.data)
-        if is_tensor(shown):
-            shown = tensor_to_numpy(shown)
-        self._shown = shown.tocsr() if is_sparse(shown) else shown
-        self._is_frame = hasattr(shown, "iloc")
-        self._columns: dict[int, list[Any]] = {}
-
-    def of(self, sample: int, unit: int) -> str:
-        """The value of one unit of one sample."""
-        members = self._groups.members[unit].tolist() if isinstance(self._groups, FixedGroups) else [unit]
-        if len(members) == 1:
-            return format_value(self._value(sample, members[0]))
-        shown = [f"{self._names[j]}={format_value(self._value(sample, j))}" for j in members[:MAX_MEMBERS]]
-        return ", ".join(shown) + (f" and {len(members) - MAX_MEMBERS} more" if len(members) > MAX_MEMBERS else "")
-
-    def column(self, unit: int) -> NDArray[Any] | None:
-        """The values of a unit in all samples: numbers, or text for categories; None for a group of features."""
-        members = self._groups.members[unit].tolist() if isinstance(self._groups, FixedGroups) else [unit]
-        if len(members) != 1:
-            return None
-        values = [self._value(sample, members[0]) for sample in range(self._n_samples)]
-        if self._is_categorical[members[0]]:
-            return np.array([format_value(one) for one in values], dtype=object)
-        return np.array(values, dtype=np.float64)
-
-    def _value(self, sample: int, feature: int) -> Any:
-        if not self._is_frame:
-            return self._shown[sample, feature]
-        if feature not in self._columns:
-            self._columns[feature] = self._shown.iloc[:, feature].tolist()
-        return self._columns[feature][sample]
