@@ -1,0 +1,232 @@
+"""Which tokens keep a label: tokens are taken away one by one, on the view where removed ones are ABSENT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sointer.data.sequences import ABSENT
+from sointer.energy.chain import ChainEnergy, end_codes, log_marginals
+
+MAX_TABLE = 10
+"""Sequences of at most so many tokens are looked at with every subset of their tokens."""
+MAX_CANDIDATES = 8
+"""Of longer ones, tokens that are taken away one by one; the others go at once."""
+MAX_NUMBERS = 2**23
+TINY = 1e-30
+
+
+@dataclass(frozen=True, eq=False)
+class Elimination:
+    """For every target, tokens from the last one that was taken away to the first, and what kept its label.
+
+    ranking : (targets, n) positions, those that matter most first.
+    probability : (targets, n + 1) that the label stays with the first 0, 1, ... n of them.
+    scores : (targets, n) by position: the most that taking a token away cost, it or any that went before it.
+    """
+
+    ranking: NDArray[np.int64]
+    probability: NDArray[np.float32]
+    scores: NDArray[np.float32]
+
+    def sizes(self, level: float) -> NDArray[np.int64]:
+        """How many of the first tokens keep the label with this probability.
+
+        Where not even all tokens do, because the energy is unsure of the label, with this share of what all have.
+        """
+        whole = self.probability[:, -1:]
+        enough = self.probability >= np.where(whole >= level, level, level * whole)
+        return np.asarray(enough.argmax(axis=1))
+
+    @classmethod
+    def of_path(cls, ranking: NDArray[np.int64], probability: NDArray[np.float32]) -> Elimination:
+        cost = np.maximum(probability[:, 1:] - probability[:, :-1], 0)  # of the token at each rank
+        cost = np.maximum.accumulate(cost[:, ::-1], axis=1)[:, ::-1]
+        scores = np.empty_like(cost)
+        np.put_along_axis(scores, ranking, cost, axis=1)
+        return cls(ranking, probability, scores)
+
+
+class ChainReader:
+    """An energy and the tokens of some sequences, ready to be looked at with some of them absent.
+
+    Parameters
+    ----------
+    energy : what fit learned.
+    rows : features of the tokens, as `Vocabulary.rows` gives them.
+    """
+
+    def __init__(self, energy: ChainEnergy, rows: NDArray[np.int64]) -> None:
+        self.energy = energy
+        with torch.no_grad():
+            self.vectors = energy.tokens(torch.from_numpy(rows))
+            self.projected = energy.project(self.vectors)
+
+    def log_marginals(self, ids: Tensor) -> Tensor:
+        """log p of all labels of all tokens of sequences of one length: (sequences, n, labels)."""
+        lengths = torch.full((len(ids),), ids.shape[1])
+        return log_marginals(*self.energy.potentials(self.energy.states(ids, self.vectors, lengths)))
+
+    def expected(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The most probable label of every token: (sequences, n)."""
+        with torch.no_grad():
+            return np.asarray(self.log_marginals(torch.from_numpy(ids)).argmax(2).numpy())
+
+    def eliminate(self, ids: NDArray[np.int64], codes: NDArray[np.int64]) -> Elimination:
+        """Take tokens away from sequences of one length, for each of their labels: targets are (sequences x n)."""
+        n = ids.shape[1]
+        with torch.no_grad():
+            if n > MAX_TABLE:
+                parts = [self._eliminate_long(one, code) for one, code in zip(ids, codes, strict=True)]
+            else:
+                step = max(1, MAX_NUMBERS // (2**n * n * self.energy.n_labels))
+                parts = [
+                    path_of_table(self.keep_table(ids[start : start + step], codes[start : start + step]))
+                    for start in range(0, len(ids), step)
+                ]
+        ranking, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Elimination.of_path(ranking, probability)
+
+    # --- short sequences: every subset -----------------------------------------------------------------------
+
+    def keep_table(self, ids: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.float32]:
+        """How probable each label is with every subset of tokens: (sequences, n, 2^n); bit n - 1 - i keeps token i.
+
+        What a position knows depends on the subset of its window only, so hidden layers are computed once for each of
+        these, and messages between positions are products with one matrix for all subsets that share it.
+        """
+        local = self._local(torch.from_numpy(ids))
+        n_sequences, n = ids.shape
+        n_labels, n_subsets = self.energy.n_labels, 2**n
+        grown = []  # exp of unary and transitions, by subset of the window
+        for i, states in enumerate(local):
+            unary, pairs = self.energy.potentials(states)
+            unary = (unary - unary.amax(-1, keepdim=True)).exp()
+            pairs = (pairs - pairs.amax((-2, -1), keepdim=True)).exp()
+            low, high = self._span(i, n)
+            grown.append((unary, pairs, 2**low, 2 ** (high - low + 1), 2 ** (n - 1 - high)))
+
+        def with_unary(message: Tensor, i: int) -> Tensor:
+            unary, _, before, inside, after = grown[i]
+            by_window = message.view(n_sequences, before, inside, after, n_labels)
+            return (by_window * unary[:, None, :, None]).view(n_sequences, n_subsets, n_labels)
+
+        def moved(message: Tensor, i: int, *, back: bool = False) -> Tensor:
+            _, pairs, before, inside, after = grown[i]
+            by_window = message.view(n_sequences, before, inside, after, n_labels).transpose(1, 2)
+            flat = by_window.reshape(n_sequences * inside, before * after, n_labels)
+            matrix = pairs.flatten(0, 1)
+            result = torch.bmm(flat, matrix.transpose(1, 2) if back else matrix)
+            result = result.view(n_sequences, inside, before, after, n_labels).transpose(1, 2)
+            return _normalised(result.reshape(n_sequences, n_subsets, n_labels))
+
+        start = torch.ones(n_sequences, n_subsets, n_labels)
+        alpha = [with_unary(start, 0)]
+        for i in range(1, n):
+            alpha.append(with_unary(moved(alpha[-1], i), i))
+        table, beta = torch.empty(n_sequences, n, n_subsets), start
+        wanted = torch.from_numpy(codes)
+        for i in range(n - 1, -1, -1):
+            both = alpha[i] * beta
+            own = both.gather(2, wanted[:, i, None, None].expand(-1, n_subsets, 1))[:, :, 0]
+            table[:, i] = own / both.sum(2).clamp_min(TINY)
+            if i:
+                beta = moved(with_unary(beta, i), i, back=True)
+        return table.numpy()
+
+    def _span(self, i: int, n: int) -> tuple[int, int]:
+        return max(0, i - self.energy.window), min(n - 1, i + self.energy.window)
+
+    def _local(self, ids: Tensor) -> list[Tensor]:
+        """For each position, the hidden layer with every subset of its window: (sequences, subsets, width)."""
+        energy, (_, n) = self.energy, ids.shape
+        lengths = torch.full((len(ids),), n)
+        places = energy.project(energy.ends)[end_codes(n, lengths[:1])[0]] + self.projected[ABSENT]
+        outside = energy.project(energy.outside[None])[0]
+        gain = self.projected[ids] - self.projected[ABSENT]
+        result = []
+        for i in range(n):
+            low, high = self._span(i, n)
+            slots = torch.arange(low, high + 1) - i + energy.window
+            added = gain[:, torch.arange(low, high + 1), slots]  # (sequences, tokens of the window, width)
+            count = high - low + 1
+            bits = (torch.arange(2**count)[:, None] >> torch.arange(count - 1, -1, -1)) & 1
+            beyond = [s for s in range(energy.n_slots) if not low <= i + s - energy.window <= high]
+            nothing = energy.hidden.bias + places[torch.arange(low, high + 1), slots].sum(0) + outside[beyond].sum(0)
+            result.append(F.silu(nothing + torch.einsum("pt,stw->spw", bits.float(), added)))
+        return result
+
+    # --- long sequences: the likeliest tokens ----------------------------------------------------------------
+
+    def _kept(self, ids: NDArray[np.int64], keep: NDArray[np.bool_], codes: NDArray[np.int64]) -> NDArray[np.float32]:
+        """How probable each label of one sequence is with only some tokens kept: masks (m, n) to (m, n)."""
+        n = len(ids)
+        step = max(1, MAX_NUMBERS // (n * max(self.energy.n_labels**2, self.energy.width)))
+        parts = []
+        for start in range(0, len(keep), step):
+            masked = torch.from_numpy(np.where(keep[start : start + step], ids, ABSENT))
+            log_p = self.log_marginals(masked)
+            parts.append(log_p[:, torch.arange(n), torch.from_numpy(codes)].exp().numpy())
+        return np.concatenate(parts)
+
+    def _eliminate_long(
+        self, ids: NDArray[np.int64], codes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        n = len(ids)
+        own = np.arange(n)
+        one = np.eye(n, dtype=bool)
+        pair = one[:, None, :] | one[None, :, :]  # target and another token
+        whole, without = self._kept(ids, np.ones((1, n), bool), codes), self._kept(ids, ~one, codes)
+        beside = np.stack([self._kept(ids, pair[i], codes)[:, i] for i in own])
+        relevance = _log_odds(whole[0])[:, None] - _log_odds(without).T
+        relevance = relevance + _log_odds(beside) - _log_odds(beside[own, own])[:, None]
+        relevance[own, own] = np.inf
+        first = np.argsort(-relevance, axis=1, kind="stable")
+        c = min(MAX_CANDIDATES, n)
+        ranking, probability = first.copy(), np.empty((n, n + 1), dtype=np.float32)
+        probability[:, c + 1 :] = whole[0][:, None]
+        keep = np.zeros((n, n), dtype=bool)
+        np.put_along_axis(keep, first[:, :c], True, axis=1)
+        probability[:, c] = self._kept(ids, keep, codes)[own, own]
+        for size in range(c, 0, -1):  # from so many tokens to one fewer
+            kept = np.argsort(~keep, axis=1, kind="stable")[:, :size]
+            trials = np.repeat(keep[:, None], size, axis=1)
+            np.put_along_axis(trials, kept[:, :, None], False, axis=2)
+            p = self._kept(ids, trials.reshape(-1, n), codes).reshape(n, size, n)[own, :, own]
+            best = p.argmax(axis=1)
+            ranking[:, size - 1] = kept[own, best]
+            probability[:, size - 1] = p[own, best]
+            keep[own, kept[own, best]] = False
+        return ranking, probability
+
+
+def path_of_table(table: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The ranking and its probabilities, by taking away what costs least: from (sequences, n, 2^n)."""
+    n = table.shape[1]
+    flat = table.reshape(-1, 2**n)
+    rows = np.arange(len(flat))
+    bit = 1 << np.arange(n - 1, -1, -1)
+    code = np.full(len(flat), 2**n - 1)
+    ranking, probability = np.empty((len(flat), n), dtype=np.int64), np.empty((len(flat), n + 1), dtype=np.float32)
+    probability[:, n] = flat[rows, code]
+    for size in range(n - 1, -1, -1):
+        is_in = (code[:, None] & bit) != 0
+        p = np.where(is_in, flat[rows[:, None], code[:, None] & ~bit], -1)
+        gone = p.argmax(axis=1)
+        code = code & ~bit[gone]
+        ranking[:, size], probability[:, size] = gone, p[rows, gone]
+    return ranking, probability
+
+
+def _normalised(message: Tensor) -> Tensor:
+    return message / message.amax(-1, keepdim=True).clamp_min(TINY)
+
+
+def _log_odds(p: NDArray[np.float32]) -> NDArray[np.float32]:
+    p = np.clip(p, 1e-6, 1 - 1e-6)
+    return np.asarray(np.log(p) - np.log1p(-p))
