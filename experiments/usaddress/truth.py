@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from sointer.masking.tokens import Replacement, place_of
 
 LEVEL, TOLERANCE = 0.95, 0.02
-N_DRAWS = 512
+N_DRAWS = 256
 MIN_LENGTH, MAX_LENGTH = 4, 8
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """One sentence: its tokens, and two independent shares (2, subsets, n) of draws in which each label stayed."""
+    """One sentence: its tokens, and the share of draws in which each label stayed, twice: (2, subsets, n)."""
 
     tokens: list[str]
     kept: NDArray[np.float32]
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=["dev", "report"])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--draws", type=int, default=N_DRAWS)
+    parser.add_argument("--draws", type=int, default=N_DRAWS, help="in each of two halves")
     parser.add_argument("--most", type=int, default=None, help="at most so many sentences")
     args = parser.parse_args()
     crf, replacement = AddressCRF(), Replacement.of(load_sentences("train"))
