@@ -21,9 +21,9 @@ from sointer.masking.tokens import Replacement
 
 WHOLE, RUNS = 0.1, 0.35
 """Shares of queries about sequences as they are, and about runs of tokens: what decides mostly stands together."""
-BATCH, LR, DECAY, DROPOUT = 128, 6e-3, 1e-2, 0.1
-STEPS_PER_ROOT = 16
-MIN_STEPS = 800
+BATCH, LR, DECAY, DROPOUT = 128, 6e-3, 1e-2, 0.15
+STEPS_PER_ROOT = 10
+MIN_STEPS = 400
 WARM_UP = 50
 TRIAL_SHARE = 0.3
 """Of the steps, to compare windows."""
@@ -208,7 +208,9 @@ class Learner:
         self._optimiser.step()
         self.n_done += 1
         with torch.no_grad():
-            torch._foreach_lerp_(self._average, list(energy.parameters()), 1 - EMA)
+            fading = min(EMA, self.n_done / (self.n_done + 9))  # short at first, when old weights are worth little
+            for average, parameter in zip(self._average, energy.parameters(), strict=True):
+                average.lerp_(parameter, 1 - fading)
         return float(loss.detach())
 
     def _shown(self, batch: Queries) -> Tensor:
