@@ -75,9 +75,10 @@ class ChainEnergy(nn.Module):
         unary, pairs = self.potentials(self.states(ids, vectors, lengths))
         score = (wanted * unary).sum((1, 2))
         score = score + torch.einsum("bti,btij,btj->b", wanted[:, :-1], pairs[:, 1:], wanted[:, 1:])
-        alpha, scaled = unary[:, 0], Scaled(pairs)
+        by_token, scaled = unary.unbind(1), Scaled(pairs)
+        alpha = by_token[0]
         for t in range(1, ids.shape[1]):
-            alpha = torch.where((t < lengths)[:, None], scaled.forward(alpha, t) + unary[:, t], alpha)
+            alpha = torch.where((t < lengths)[:, None], scaled.forward(alpha, t) + by_token[t], alpha)
         return ((alpha.logsumexp(1) - score) / lengths).mean()
 
 
@@ -95,20 +96,22 @@ class Scaled:
     """
 
     def __init__(self, pairs: Tensor) -> None:
-        self.largest = pairs.amax((-2, -1))
-        self.exp = (pairs - self.largest[..., None, None]).exp()
+        largest = pairs.amax((-2, -1)).detach()
+        # Cut apart at once: the gradient of a slice would be a table of zeros as large as the whole, for each of them.
+        self.exp = (pairs - largest[..., None, None]).exp().unbind(1)
+        self.largest = largest.unbind(1)
 
     def forward(self, log_p: Tensor, t: int) -> Tensor:
         """Messages (sequences, labels) about the label before t, as messages about the label at t."""
-        return _step(log_p, self.exp[:, t]) + self.largest[:, t, None]
+        return _step(log_p, self.exp[t]) + self.largest[t][:, None]
 
     def backward(self, log_p: Tensor, t: int) -> Tensor:
         """Messages about the label at t, as messages about the label before it."""
-        return _step(log_p, self.exp[:, t].transpose(1, 2)) + self.largest[:, t, None]
+        return _step(log_p, self.exp[t].transpose(1, 2)) + self.largest[t][:, None]
 
 
 def _step(log_p: Tensor, matrix: Tensor) -> Tensor:
-    most = log_p.amax(1, keepdim=True)
+    most = log_p.amax(1, keepdim=True).detach()
     return torch.bmm((log_p - most).exp()[:, None], matrix)[:, 0].clamp_min(TINY).log() + most
 
 
