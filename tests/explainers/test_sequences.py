@@ -246,3 +246,8 @@ def test_numbers_and_class_probabilities(kind: str) -> None:
     assert (why.selected[:, 0] == 2).mean() >= 0.95
     assert why.value.tolist() == [(10.0 if kind == "number" else 1) * value[s[2]] for s in why.sequences]
     assert why.verify(n_draws=5).fidelity >= 0.9
+
+
+def test_the_explainer_of_tables_says_where_token_lists_belong() -> None:
+    with pytest.raises(InputError, match="for lists of tokens use SequenceExplainer"):
+        sointer.SOInter(CHAIN).fit([["a", "b"], ["c"]])

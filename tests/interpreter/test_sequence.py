@@ -43,7 +43,7 @@ def test_long_sequences_are_taken_apart_like_short_ones(monkeypatch: pytest.Monk
 
 
 def test_scores_follow_the_ranking_and_sizes_the_level() -> None:
-    found = Elimination.of_path(np.array([[2, 0, 1]]), np.array([[0.2, 0.9, 0.7, 0.99]], dtype=np.float32))
+    found = Elimination.of_path(np.array([[2, 0, 1]]), np.array([[0.2, 0.9, 0.7, 0.999]], dtype=np.float32))
     assert (np.diff(found.scores[0][[2, 0, 1]]) <= 0).all()
     assert found.sizes(0.8).tolist() == [1]
     assert found.sizes(0.95).tolist() == [3]

@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,8 @@ def _read_one(sequence: Any, number: int, splitter: Splitter | None, caller: str
     return [str(token) for token in tokens]
 
 
-def token_features(token: str) -> list[int]:
+@lru_cache(maxsize=2**16)
+def token_features(token: str) -> tuple[int, ...]:
     """Hashes of what a token looks like, one for each kind of feature: word, letters, shape, ends, length, digits."""
     lower = token.lower()
     letters = re.sub(r"[\W_]+", "", lower)
@@ -88,7 +90,7 @@ def token_features(token: str) -> list[int]:
         "" if token[-1:].isalnum() else token[-1:],
         digits,
     )
-    return [zlib.crc32(f"{kind} {text}".encode("utf8", "surrogatepass")) for kind, text in enumerate(found)]
+    return tuple(zlib.crc32(f"{kind} {text}".encode("utf8", "surrogatepass")) for kind, text in enumerate(found))
 
 
 def shape_of(token: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -89,8 +90,13 @@ class TokenOutputs:
         """Codes of values; -1 for labels that fit never saw."""
         if self.kind == "number":
             return np.searchsorted(self.edges, np.array(values, dtype=np.float64), side="right").astype(np.int64)
-        number = {(type(label), label): code for code, label in enumerate(self.classes)}
+        number = self._number
         return np.array([number.get((type(value), value), -1) for value in values], dtype=np.int64)
+
+    @cached_property
+    def _number(self) -> dict[tuple[type, Any], int]:
+        """Codes of labels; 1 and True are different ones."""
+        return {(type(label), label): code for code, label in enumerate(self.classes)}
 
     def probabilities(self, outputs: Sequence[Any]) -> NDArray[np.float32]:
         """How probable the model holds each class: (tokens, classes); labels and numbers are certain."""

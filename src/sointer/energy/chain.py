@@ -58,6 +58,12 @@ class ChainEnergy(nn.Module):
         placed = torch.where(((beyond < 0) | (beyond >= lengths[:, None]))[:, :, None], self.outside, placed)
         return F.silu(self.hidden(torch.cat([placed[:, s : s + n] for s in range(self.n_slots)], dim=2)))
 
+    def far_weights(self) -> Tensor:
+        """How much tokens two or more places away speak for a label directly: the sum of the norms of their weights."""
+        by_slot = self.hidden.weight.view(self.width, self.n_slots, -1)
+        far = [s for s in range(self.n_slots) if abs(s - self.window) > 1]
+        return by_slot[:, far].pow(2).sum((0, 2)).clamp_min(TINY).sqrt().sum()
+
     def project(self, vectors: Tensor) -> Tensor:
         """What vectors of tokens add to the hidden layer from every place in the window: (n, slots, width)."""
         return torch.einsum("nd,wsd->nsw", vectors, self.hidden.weight.view(self.width, self.n_slots, -1))
@@ -65,8 +71,9 @@ class ChainEnergy(nn.Module):
     def potentials(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """For every label (..., labels), and every pair of the label before and the own one (..., labels, labels)."""
         mixed = self.mix(states)
-        pairs = mixed if self.patterns is None else mixed @ self.patterns
-        return self.unary(states), self.static + pairs.unflatten(-1, (self.n_labels, self.n_labels))
+        static = self.static.flatten()
+        pairs = mixed + static if self.patterns is None else F.linear(mixed, self.patterns.T, static)
+        return self.unary(states), pairs.unflatten(-1, (self.n_labels, self.n_labels))
 
     # --- the chain -----------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ MAX_TABLE = 10
 """Sequences of at most so many tokens are looked at with every subset of their tokens."""
 MAX_CANDIDATES = 8
 """Of longer ones, tokens that are taken away one by one; the others go at once."""
+CAUTION = 0.6
+"""Of the doubt that is allowed, the share that the energy may have; chosen on addresses that are not reported."""
 MAX_NUMBERS = 2**23
 TINY = 1e-30
 
@@ -37,8 +39,10 @@ class Elimination:
     def sizes(self, level: float) -> NDArray[np.int64]:
         """How many of the first tokens keep the label with this probability.
 
-        Where not even all tokens do, because the energy is unsure of the label, with this share of what all have.
+        The best of many sets looks better than it is, so the energy must say a little more. Where it does not even for
+        all tokens, being unsure of the label, it must say this share of what it says for all.
         """
+        level = 1 - CAUTION * (1 - level)
         whole = self.probability[:, -1:]
         enough = self.probability >= np.where(whole >= level, level, level * whole)
         return np.asarray(enough.argmax(axis=1))
@@ -94,22 +98,25 @@ class ChainReader:
 
     # --- short sequences: every subset -----------------------------------------------------------------------
 
-    def keep_table(self, ids: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.float32]:
+    def keep_table(
+        self, ids: NDArray[np.int64], codes: NDArray[np.int64], free: tuple[int, int] | None = None
+    ) -> NDArray[np.float32]:
         """How probable each label is with every subset of tokens: (sequences, n, 2^n); bit n - 1 - i keeps token i.
 
+        With `free`, subsets are those of the tokens from the first to before the second place; all others are absent.
         What a position knows depends on the subset of its window only, so hidden layers are computed once for each of
         these, and messages between positions are products with one matrix for all subsets that share it.
         """
-        local = self._local(torch.from_numpy(ids))
         n_sequences, n = ids.shape
-        n_labels, n_subsets = self.energy.n_labels, 2**n
+        start, stop = (0, n) if free is None else free
+        local = self._local(torch.from_numpy(ids), start, stop)
+        n_labels, n_subsets = self.energy.n_labels, 2 ** (stop - start)
         grown = []  # exp of unary and transitions, by subset of the window
         for i, states in enumerate(local):
             unary, pairs = self.energy.potentials(states)
-            unary = (unary - unary.amax(-1, keepdim=True)).exp()
-            pairs = (pairs - pairs.amax((-2, -1), keepdim=True)).exp()
-            low, high = self._span(i, n)
-            grown.append((unary, pairs, 2**low, 2 ** (high - low + 1), 2 ** (n - 1 - high)))
+            unary, pairs = unary.sub_(unary.amax(-1, keepdim=True)).exp_(), pairs.sub_(pairs.max()).exp_()
+            low, high = self._span(i, start, stop)
+            grown.append((unary, pairs, 2 ** (low - start), 2 ** (high - low), 2 ** (stop - high)))
 
         def with_unary(message: Tensor, i: int) -> Tensor:
             unary, _, before, inside, after = grown[i]
@@ -125,11 +132,11 @@ class ChainReader:
             result = result.view(n_sequences, inside, before, after, n_labels).transpose(1, 2)
             return _normalised(result.reshape(n_sequences, n_subsets, n_labels))
 
-        start = torch.ones(n_sequences, n_subsets, n_labels)
-        alpha = [with_unary(start, 0)]
+        nothing = torch.ones(n_sequences, n_subsets, n_labels)
+        alpha = [with_unary(nothing, 0)]
         for i in range(1, n):
             alpha.append(with_unary(moved(alpha[-1], i), i))
-        table, beta = torch.empty(n_sequences, n, n_subsets), start
+        table, beta = torch.empty(n_sequences, n, n_subsets), nothing
         wanted = torch.from_numpy(codes)
         for i in range(n - 1, -1, -1):
             both = alpha[i] * beta
@@ -139,25 +146,29 @@ class ChainReader:
                 beta = moved(with_unary(beta, i), i, back=True)
         return table.numpy()
 
-    def _span(self, i: int, n: int) -> tuple[int, int]:
-        return max(0, i - self.energy.window), min(n - 1, i + self.energy.window)
+    def _span(self, i: int, start: int, stop: int) -> tuple[int, int]:
+        """The free tokens in the window of position i: from the first to before the second place."""
+        low = min(max(start, i - self.energy.window), stop)
+        return low, max(low, min(stop, i + self.energy.window + 1))
 
-    def _local(self, ids: Tensor) -> list[Tensor]:
+    def _local(self, ids: Tensor, start: int, stop: int) -> list[Tensor]:
         """For each position, the hidden layer with every subset of its window: (sequences, subsets, width)."""
-        energy, (_, n) = self.energy, ids.shape
-        lengths = torch.full((len(ids),), n)
-        places = energy.project(energy.ends)[end_codes(n, lengths[:1])[0]] + self.projected[ABSENT]
+        energy, n = self.energy, ids.shape[1]
+        lengths = torch.tensor([n])
+        places = energy.project(energy.ends)[end_codes(n, lengths)[0]] + self.projected[ABSENT]
         outside = energy.project(energy.outside[None])[0]
         gain = self.projected[ids] - self.projected[ABSENT]
         result = []
         for i in range(n):
-            low, high = self._span(i, n)
-            slots = torch.arange(low, high + 1) - i + energy.window
-            added = gain[:, torch.arange(low, high + 1), slots]  # (sequences, tokens of the window, width)
-            count = high - low + 1
+            nothing = energy.hidden.bias
+            for slot in range(energy.n_slots):
+                at = i + slot - energy.window
+                nothing = nothing + (places[at, slot] if 0 <= at < n else outside[slot])
+            low, high = self._span(i, start, stop)
+            window = torch.arange(low, high)
+            added = gain[:, window, window - i + energy.window]  # (sequences, free tokens of the window, width)
+            count = high - low
             bits = (torch.arange(2**count)[:, None] >> torch.arange(count - 1, -1, -1)) & 1
-            beyond = [s for s in range(energy.n_slots) if not low <= i + s - energy.window <= high]
-            nothing = energy.hidden.bias + places[torch.arange(low, high + 1), slots].sum(0) + outside[beyond].sum(0)
             result.append(F.silu(nothing + torch.einsum("pt,stw->spw", bits.float(), added)))
         return result
 

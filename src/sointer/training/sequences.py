@@ -21,10 +21,11 @@ from sointer.masking.tokens import Replacement
 
 WHOLE, RUNS = 0.1, 0.35
 """Shares of queries about sequences as they are, and about runs of tokens: what decides mostly stands together."""
-BATCH, LR, DECAY, DROPOUT = 128, 6e-3, 1e-2, 0.15
-STEPS_PER_ROOT = 10
-MIN_STEPS = 400
+BATCH, LR, DECAY, DROPOUT = 128, 6e-3, 1e-2, 0.1
+N_EPOCHS, MIN_STEPS = 4.0, 700
 WARM_UP = 50
+FAR = 3e-3
+"""The price of a token speaking for a label two or more places away: what can go through the labels between shall."""
 TRIAL_SHARE = 0.3
 """Of the steps, to compare windows."""
 SHARE_MIXED = 0.4
@@ -123,7 +124,7 @@ class Queries:
 
 
 def n_steps_for(n_queries: int) -> int:
-    return max(MIN_STEPS, int(STEPS_PER_ROOT * math.sqrt(n_queries)))
+    return max(MIN_STEPS, int(N_EPOCHS * n_queries / BATCH))
 
 
 class Learner:
@@ -203,7 +204,7 @@ class Learner:
         energy = self.energy
         loss = energy.loss(ids, energy.tokens(rows), batch.lengths, batch.wanted())
         self._optimiser.zero_grad()
-        loss.backward()
+        (loss + FAR * energy.far_weights()).backward()
         nn.utils.clip_grad_norm_(energy.parameters(), 5.0)
         self._optimiser.step()
         self.n_done += 1
