@@ -32,14 +32,27 @@ def test_table_equals_masking_one_by_one(n: int, n_labels: int, window: int) -> 
         np.testing.assert_allclose(table[:, :, code], np.take_along_axis(p, codes[:, :, None], 2)[:, :, 0], atol=2e-5)
 
 
-def test_long_sequences_are_taken_apart_like_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("near_share", [0.0, 2.0], ids=["segments", "best tokens"])
+def test_long_sequences_are_taken_apart_like_short_ones(monkeypatch: pytest.MonkeyPatch, near_share: float) -> None:
     read, rng = reader(3, 1), np.random.default_rng(0)
     ids, codes = rng.integers(2, 12, (3, 7)), rng.integers(0, 3, (3, 7))
     short = read.eliminate(ids, codes)
-    monkeypatch.setattr(sequence, "MAX_TABLE", 5)
+    for name, value in {"MAX_TABLE": 5, "SEGMENT": 7, "MAX_CANDIDATES": 7, "NEAR_SHARE": near_share}.items():
+        monkeypatch.setattr(sequence, name, value)
     long = read.eliminate(ids, codes)
     np.testing.assert_array_equal(long.ranking, short.ranking)
     np.testing.assert_allclose(long.probability, short.probability, atol=2e-5)
+
+
+def test_a_segment_is_a_table_with_all_others_absent() -> None:
+    read, rng = reader(9, 2), np.random.default_rng(0)
+    ids, codes = rng.integers(2, 12, (2, 8)), rng.integers(0, 9, (2, 8))
+    table = read.keep_table(ids, codes, (3, 6))
+    for code in range(8):
+        keep = np.zeros(8, dtype=bool)
+        keep[3:6] = ((code >> np.arange(2, -1, -1)) & 1).astype(bool)
+        p = read.log_marginals(torch.from_numpy(np.where(keep, ids, ABSENT))).exp().numpy()
+        np.testing.assert_allclose(table[:, :, code], np.take_along_axis(p, codes[:, :, None], 2)[:, :, 0], atol=2e-5)
 
 
 def test_scores_follow_the_ranking_and_sizes_the_level() -> None:

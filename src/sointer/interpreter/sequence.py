@@ -15,8 +15,10 @@ from sointer.energy.chain import ChainEnergy, end_codes, log_marginals
 
 MAX_TABLE = 10
 """Sequences of at most so many tokens are looked at with every subset of their tokens."""
-MAX_CANDIDATES = 8
-"""Of longer ones, tokens that are taken away one by one; the others go at once."""
+SEGMENT, NEAR_SHARE = 9, 0.98
+"""Of longer ones, with those of so many tokens around the target, if all of these keep its label nearly as well."""
+MAX_CANDIDATES = 9
+"""Else with so many tokens that seem to matter most; the others go at once."""
 CAUTION = 0.6
 """Of the doubt that is allowed, the share that the energy may have; chosen on addresses that are not reported."""
 MAX_NUMBERS = 2**23
@@ -85,14 +87,11 @@ class ChainReader:
         """Take tokens away from sequences of one length, for each of their labels: targets are (sequences x n)."""
         n = ids.shape[1]
         with torch.no_grad():
-            if n > MAX_TABLE:
-                parts = [self._eliminate_long(one, code) for one, code in zip(ids, codes, strict=True)]
-            else:
-                step = max(1, MAX_NUMBERS // (2**n * n * self.energy.n_labels))
-                parts = [
-                    path_of_table(self.keep_table(ids[start : start + step], codes[start : start + step]))
-                    for start in range(0, len(ids), step)
-                ]
+            step = max(1, MAX_NUMBERS // (2 ** min(n, MAX_TABLE) * n * self.energy.n_labels))
+            parts = []
+            for start in range(0, len(ids), step):
+                some = ids[start : start + step], codes[start : start + step]
+                parts.append(self._eliminate_long(*some) if n > MAX_TABLE else path_of_table(self.keep_table(*some)))
         ranking, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Elimination.of_path(ranking, probability)
 
@@ -188,39 +187,64 @@ class ChainReader:
     def _eliminate_long(
         self, ids: NDArray[np.int64], codes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        n = len(ids)
-        own = np.arange(n)
+        """With every subset of a segment around the target; where that does not keep the label, of the best tokens."""
+        (n_sequences, n), place = ids.shape, np.arange(ids.shape[1])
+        log_p = self.log_marginals(torch.from_numpy(ids))
+        whole = log_p.gather(2, torch.from_numpy(codes)[:, :, None])[:, :, 0].exp().numpy()
+        starts = np.unique(np.minimum(np.arange(0, n, SEGMENT // 3), n - SEGMENT))
+        segment = np.abs(starts + SEGMENT // 2 - place[:, None]).argmin(axis=1)
+        ranking = np.empty((n_sequences, n, n), dtype=np.int64)
+        probability = np.repeat(whole[:, :, None], n + 1, axis=2)
+        for number, start in enumerate(starts.tolist()):
+            targets = np.flatnonzero(segment == number)
+            inside = np.arange(start, start + SEGMENT)
+            others = np.setdiff1d(place, inside)
+            table = self.keep_table(ids, codes, (start, start + SEGMENT))[:, targets]
+            first, p = path_of_table(table)
+            for t, target in enumerate(targets):
+                order = others[np.argsort(np.abs(others - target), kind="stable")]
+                ranking[:, target] = np.concatenate(
+                    [start + first[t :: len(targets)], np.tile(order, (n_sequences, 1))], axis=1
+                )
+                probability[:, target, : SEGMENT + 1] = p[t :: len(targets)]
+        for i in range(n_sequences):
+            far = np.flatnonzero(probability[i, :, SEGMENT] < NEAR_SHARE * whole[i])
+            if len(far):
+                ranking[i, far], probability[i, far] = self._eliminate_best(ids[i], codes[i], far, whole[i])
+        return ranking.reshape(-1, n), probability.reshape(-1, n + 1)
+
+    def _eliminate_best(
+        self, ids: NDArray[np.int64], codes: NDArray[np.int64], targets: NDArray[np.int64], whole: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """For some targets of one sequence, of the tokens that seem to matter most."""
+        n, rows = len(ids), np.arange(len(targets))
         one = np.eye(n, dtype=bool)
-        pair = one[:, None, :] | one[None, :, :]  # target and another token
-        whole, without = self._kept(ids, np.ones((1, n), bool), codes), self._kept(ids, ~one, codes)
-        beside = np.stack([self._kept(ids, pair[i], codes)[:, i] for i in own])
-        relevance = _log_odds(whole[0])[:, None] - _log_odds(without).T
-        relevance = relevance + _log_odds(beside) - _log_odds(beside[own, own])[:, None]
-        relevance[own, own] = np.inf
-        first = np.argsort(-relevance, axis=1, kind="stable")
-        c = min(MAX_CANDIDATES, n)
-        ranking, probability = first.copy(), np.empty((n, n + 1), dtype=np.float32)
-        probability[:, c + 1 :] = whole[0][:, None]
-        keep = np.zeros((n, n), dtype=bool)
-        np.put_along_axis(keep, first[:, :c], True, axis=1)
-        probability[:, c] = self._kept(ids, keep, codes)[own, own]
-        for size in range(c, 0, -1):  # from so many tokens to one fewer
+        without = self._kept(ids, ~one, codes)[:, targets].T
+        beside = np.stack([self._kept(ids, one | one[target], codes)[:, target] for target in targets])
+        relevance = _log_odds(whole[targets])[:, None] - _log_odds(without)
+        relevance = relevance + _log_odds(beside) - _log_odds(beside[rows, targets])[:, None]
+        relevance[rows, targets] = np.inf
+        ranking = np.argsort(-relevance, axis=1, kind="stable")
+        probability = np.repeat(whole[targets][:, None], n + 1, axis=1)
+        keep = np.zeros((len(targets), n), dtype=bool)
+        np.put_along_axis(keep, ranking[:, :MAX_CANDIDATES], True, axis=1)
+        probability[:, MAX_CANDIDATES] = self._kept(ids, keep, codes)[rows, targets]
+        for size in range(MAX_CANDIDATES, 0, -1):  # from so many tokens to one fewer
             kept = np.argsort(~keep, axis=1, kind="stable")[:, :size]
             trials = np.repeat(keep[:, None], size, axis=1)
             np.put_along_axis(trials, kept[:, :, None], False, axis=2)
-            p = self._kept(ids, trials.reshape(-1, n), codes).reshape(n, size, n)[own, :, own]
+            p = self._kept(ids, trials.reshape(-1, n), codes).reshape(len(targets), size, n)[rows, :, targets]
             best = p.argmax(axis=1)
-            ranking[:, size - 1] = kept[own, best]
-            probability[:, size - 1] = p[own, best]
-            keep[own, kept[own, best]] = False
+            gone = kept[rows, best]
+            ranking[:, size - 1], probability[:, size - 1] = gone, p[rows, best]
+            keep[rows, gone] = False
         return ranking, probability
 
 
 def path_of_table(table: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The ranking and its probabilities, by taking away what costs least: from (sequences, n, 2^n)."""
-    n = table.shape[1]
-    flat = table.reshape(-1, 2**n)
-    rows = np.arange(len(flat))
+    """The ranking and its probabilities, by taking away what costs least: from (sequences, targets, 2^tokens)."""
+    flat = table.reshape(-1, table.shape[-1])
+    n, rows = table.shape[-1].bit_length() - 1, np.arange(len(flat))
     bit = 1 << np.arange(n - 1, -1, -1)
     code = np.full(len(flat), 2**n - 1)
     ranking, probability = np.empty((len(flat), n), dtype=np.int64), np.empty((len(flat), n + 1), dtype=np.float32)
