@@ -251,3 +251,19 @@ def test_numbers_and_class_probabilities(kind: str) -> None:
 def test_the_explainer_of_tables_says_where_token_lists_belong() -> None:
     with pytest.raises(InputError, match="for lists of tokens use SequenceExplainer"):
         sointer.SOInter(CHAIN).fit([["a", "b"], ["c"]])
+
+
+def test_a_token_two_places_away_that_speaks_directly_is_called_direct() -> None:
+    value = {word: i % 3 for i, word in enumerate(CHAIN.words)}
+
+    def model(batch: list[list[str]]) -> list[list[int]]:  # labels between know nothing of it
+        return [[value[s[i - 2]] if i % 2 and i > 1 else 0 for i in range(len(s))] for s in batch]
+
+    explainer = SequenceExplainer(model, query_budget=3000, window=2, random_state=0)
+    explainer.fit(CHAIN.sequences(400, (4, 7), seed=0))
+    why = explainer.explain(CHAIN.sequences(20, 6, seed=5), target=3, k=1)
+    assert (why.selected[:, 0] == 1).mean() >= 0.9
+    paths = why.paths(n_draws=8)
+    strong = np.abs(paths.total) > 0.2
+    assert strong.sum() >= 5
+    assert paths.is_mediated[strong].mean() <= 0.1

@@ -159,7 +159,7 @@ class ChainReader:
         gain = self.projected[ids] - self.projected[ABSENT]
         result = []
         for i in range(n):
-            nothing = energy.hidden.bias
+            nothing: Tensor = energy.hidden.bias
             for slot in range(energy.n_slots):
                 at = i + slot - energy.window
                 nothing = nothing + (places[at, slot] if 0 <= at < n else outside[slot])
