@@ -22,9 +22,9 @@ from sointer.masking.tokens import Replacement
 WHOLE, RUNS = 0.1, 0.35
 """Shares of queries about sequences as they are, and about runs of tokens: what decides mostly stands together."""
 BATCH, LR, DECAY, DROPOUT = 128, 6e-3, 1e-2, 0.1
-N_EPOCHS, MIN_STEPS = 4.0, 700
+N_EPOCHS, MIN_STEPS = 5.0, 700
 WARM_UP = 50
-FAR = 3e-3
+FAR = 1e-3
 """The price of a token speaking for a label two or more places away: what can go through the labels between shall."""
 TRIAL_SHARE = 0.3
 """Of the steps, to compare windows."""
