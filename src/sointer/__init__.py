@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sointer.blackbox.adapters.onnx import ONNXBlackBox
     from sointer.blackbox.box import BlackBox
     from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+    from sointer.explainers.sequences import SequenceExplainer
     from sointer.explainers.sointer import SOInter
     from sointer.explanation import Explanation, Verification
     from sointer.io.explainers import load
@@ -28,6 +29,7 @@ __all__ = [
     "ONNXBlackBox",
     "Patches",
     "SOInter",
+    "SequenceExplainer",
     "Superpixels",
     "TrainingConfig",
     "Verification",
@@ -47,6 +49,7 @@ _HOMES = {
     "ONNXBlackBox": "sointer.blackbox.adapters.onnx",
     "Patches": "sointer.masking.groups",
     "SOInter": "sointer.explainers.sointer",
+    "SequenceExplainer": "sointer.explainers.sequences",
     "Superpixels": "sointer.masking.superpixels",
     "TrainingConfig": "sointer.config",
     "Verification": "sointer.explanation",

@@ -25,7 +25,7 @@ def check_container(X: Any, caller: str) -> Any:
         except ValueError as exc:
             raise InputError(
                 f"{caller}: X is {containers.describe(X)} with rows of different lengths, expected equal "
-                "ones. Give a rectangular table."
+                "ones. Give a rectangular table; for lists of tokens use SequenceExplainer."
             ) from exc
     if isinstance(X, np.ma.MaskedArray):
         raise InputError(

@@ -86,6 +86,8 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     --------
     >>> explainer = sointer.load("why", black_box=model)  # doctest: +SKIP
     """
+    if (Path(path) / "sequences.json").exists():
+        raise LoadError(f"{path} holds an explainer of sequences. Read it by SequenceExplainer.load(path, model).")
     metadata, tensors = STORAGE.read(path)
     takes_text = metadata.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
     text = TextPipeline.of(black_box) if takes_text else None

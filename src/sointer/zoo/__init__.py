@@ -1,5 +1,6 @@
 """Problems with known truth, data sets, and models to explain."""
 
+from sointer.zoo.chains import CHAIN_KINDS, PlantedChain
 from sointer.zoo.image_value import ImageDeepValueNetwork
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
 from sointer.zoo.loaders import (
@@ -72,6 +73,7 @@ from sointer.zoo.unet import UNet
 
 __all__ = [
     "ALL_PROBLEMS",
+    "CHAIN_KINDS",
     "INSTANCEWISE_PROBLEMS",
     "PLANTED_SEGMENTERS",
     "PUBLISHED_PROBLEMS",
@@ -88,6 +90,7 @@ __all__ = [
     "MajoritySegmenter",
     "MultiLabelData",
     "OffsetSegmenter",
+    "PlantedChain",
     "PlantedSegmenter",
     "Problem",
     "SegmentationData",

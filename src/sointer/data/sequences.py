@@ -1,0 +1,191 @@
+"""Sequences of tokens: how they are read, and by which features tokens are known that fit never saw."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer._support import containers
+from sointer._support.validation import is_integer
+from sointer.errors import InputError
+
+Tokens = list[str]
+Splitter = Callable[[str], Sequence[str]]
+OUTSIDE, ABSENT = 0, 1
+"""Rows of the feature table: beyond the ends of a sequence, and a token that was removed."""
+N_FEATURES = 11
+N_SPECIAL = 2 + N_FEATURES
+"""Rows before those of known features: outside, absent, and for each kind of feature one for all that are rare."""
+MIN_COUNT = 2
+"""How often a feature must occur in fit to be learned on its own."""
+MAX_LENGTH_FEATURE = 12
+
+
+def read_sequences(X: Any, splitter: Splitter | None, caller: str) -> list[Tokens]:
+    """Token lists as the user gave them, or strings cut by the splitter; refused where anything is no token.
+
+    Parameters
+    ----------
+    X : list of lists of str, or list of str if there is a splitter.
+    splitter : function str -> list of str, or None.
+    caller : what to call the caller in messages.
+    """
+    if isinstance(X, str):
+        raise InputError(f"{caller}: X is one string, expected a list of token lists. Give [tokens].")
+    if containers.is_frame(X) or not hasattr(X, "__len__") or not hasattr(X, "__iter__"):
+        raise InputError(f"{caller}: X is {containers.describe(X)}, expected a list of token lists.")
+    if len(X) == 0:
+        raise InputError(f"{caller}: X has no sequences, expected at least one.")
+    return [_read_one(sequence, number, splitter, caller) for number, sequence in enumerate(X)]
+
+
+def _read_one(sequence: Any, number: int, splitter: Splitter | None, caller: str) -> Tokens:
+    where = f"{caller}: sequence {number} of X"
+    if isinstance(sequence, str):
+        if splitter is None:
+            raise InputError(
+                f"{where} is the string {sequence!r:.60}, expected a list of tokens. Give X as lists of tokens, or the "
+                "function that splits strings into tokens as splitter= (such as str.split)."
+            )
+        sequence = splitter(sequence)
+    if isinstance(sequence, str) or not hasattr(sequence, "__len__") or not hasattr(sequence, "__iter__"):
+        raise InputError(f"{where} is {containers.describe(sequence)}, expected a list of tokens.")
+    tokens = list(sequence)
+    if not tokens:
+        raise InputError(f"{where} is empty, expected at least one token. Leave empty sequences out.")
+    for place, token in enumerate(tokens):
+        if not isinstance(token, str):
+            hint = (
+                "If X is one sequence, give [X]." if len(str(token)) == 1 else "Give numbers as text, if they are few."
+            )
+            raise InputError(f"{where} holds {token!r:.40} at position {place}, expected a string. {hint}")
+    return [str(token) for token in tokens]
+
+
+@lru_cache(maxsize=2**16)
+def token_features(token: str) -> tuple[int, ...]:
+    """Hashes of what a token looks like, one for each kind of feature: word, letters, shape, ends, length, digits."""
+    lower = token.lower()
+    letters = re.sub(r"[\W_]+", "", lower)
+    is_number = letters.isdigit()
+    digits = "all" if is_number else "some" if any(map(str.isdigit, letters)) else "no"
+    found = (
+        "#" if is_number and len(lower) > 2 else lower,  # numbers are known by their length, but for the shortest
+        "" if is_number else letters,
+        shape_of(token),
+        letters[:2],
+        letters[:3],
+        letters[-2:],
+        letters[-3:],
+        f"{min(len(letters), MAX_LENGTH_FEATURE)} {is_number}",
+        "" if token[:1].isalnum() else token[:1],
+        "" if token[-1:].isalnum() else token[-1:],
+        digits,
+    )
+    return tuple(zlib.crc32(f"{kind} {text}".encode("utf8", "surrogatepass")) for kind, text in enumerate(found))
+
+
+def shape_of(token: str) -> str:
+    """Letters as A or a, digits as 9, runs of one kind as two: "St." is "Aa." and "1204B" is "99A"."""
+    kinds = ("9" if c.isdigit() else ("A" if c.isupper() else "a") if c.isalpha() else c for c in token)
+    return re.sub(r"(.)\1+", r"\1\1", "".join(kinds))
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The token features that fit has learned; a token is the sum of its features, so unseen ones are known too."""
+
+    known: NDArray[np.int64]
+    """Hashes of the features with a row of their own, sorted."""
+
+    @classmethod
+    def of(cls, sequences: Iterable[Tokens]) -> Vocabulary:
+        counts: Counter[int] = Counter()
+        for token, n in Counter(token for tokens in sequences for token in tokens).items():
+            for feature in token_features(token):
+                counts[feature] += n
+        return cls(np.array(sorted(f for f, n in counts.items() if n >= MIN_COUNT), dtype=np.int64))
+
+    @property
+    def n_rows(self) -> int:
+        return N_SPECIAL + len(self.known)
+
+    def rows(self, tokens: Sequence[str]) -> NDArray[np.int64]:
+        """The rows of each token's features; first those of OUTSIDE and ABSENT: (2 + tokens, N_FEATURES)."""
+        special = np.zeros((2, N_FEATURES), dtype=np.int64)
+        special[ABSENT, 0] = ABSENT
+        if not tokens:
+            return special
+        hashes = np.array([token_features(token) for token in tokens], dtype=np.int64)
+        place = np.minimum(np.searchsorted(self.known, hashes), max(len(self.known) - 1, 0))
+        is_known = self.known[place] == hashes if len(self.known) else np.zeros(hashes.shape, dtype=bool)
+        return np.concatenate([special, np.where(is_known, N_SPECIAL + place, 2 + np.arange(N_FEATURES))])
+
+
+class TokenIndex:
+    """Numbers for the different tokens of some sequences, from 2 on: 0 and 1 are OUTSIDE and ABSENT."""
+
+    def __init__(self, sequences: Iterable[Tokens] = ()) -> None:
+        self.tokens: list[str] = []
+        self._number: dict[str, int] = {}
+        for tokens in sequences:
+            self.ids(tokens)
+
+    def ids(self, tokens: Iterable[str]) -> list[int]:
+        """The numbers of tokens; new ones are added."""
+        found = []
+        for token in tokens:
+            number = self._number.get(token)
+            if number is None:
+                number = self._number[token] = len(self.tokens) + 2
+                self.tokens.append(token)
+            found.append(number)
+        return found
+
+    def text(self, ids: Iterable[int]) -> Tokens:
+        return [self.tokens[number - 2] for number in ids]
+
+
+def resolve_positions(target: Any, sequences: Sequence[Tokens]) -> list[NDArray[np.int64]]:
+    """The positions that are explained of each sequence, from 0; refused where there is no such token.
+
+    Parameters
+    ----------
+    target : "all", a position, a tuple of positions, or a list with one of these for each sequence.
+    sequences : token lists.
+    """
+    if isinstance(target, list):
+        if len(target) != len(sequences):
+            raise InputError(
+                f"target is a list of {len(target)}, expected one entry for each of {len(sequences)} sequences. For "
+                "several positions of every sequence give a tuple, such as target=(0, 3)."
+            )
+        return [_positions(one, len(tokens), i) for i, (one, tokens) in enumerate(zip(target, sequences, strict=True))]
+    return [_positions(target, len(tokens), i) for i, tokens in enumerate(sequences)]
+
+
+def _positions(target: Any, n: int, number: int) -> NDArray[np.int64]:
+    if isinstance(target, str) and target == "all":
+        return np.arange(n)
+    asked = target if isinstance(target, (tuple, list, np.ndarray)) else (target,)
+    found = []
+    for position in asked:
+        if not is_integer(position):
+            raise InputError(f'target must be "all" or positions such as 3 or (0, 3), got {position!r:.40}.')
+        if not -n <= position < n:
+            raise InputError(
+                f"target {position} is not in sequence {number}, which has {n} tokens. Give a position below {n}, or a "
+                "list with one target for each sequence."
+            )
+        found.append(int(position) % n)
+    if not found:
+        raise InputError(f"target of sequence {number} is empty, expected at least one position.")
+    return np.array(sorted(set(found)), dtype=np.int64)

@@ -1,0 +1,242 @@
+"""SequenceExplanation: the tokens behind the outputs of tokens, and whether the model says the same of them alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer._support.validation import check_positive_int
+from sointer.data.sequences import Tokens
+from sointer.data.token_outputs import TokenOutputs
+from sointer.data.values import ValueSource
+from sointer.errors import InputError, require_extra
+from sointer.explainers.sequence_paths import SequencePaths
+from sointer.explanation import LEVEL, Verification
+from sointer.masking.tokens import Replacement
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+N_SHOWN = 20
+CHUNK = 4096
+Query = Callable[[Sequence[Tokens]], list[list[Any]]]
+
+
+class Tracer(Protocol):
+    """Computes the paths of an explanation; handed to it by the explainer."""
+
+    def __call__(self, explanation: SequenceExplanation, *, n_draws: int, seed: int) -> SequencePaths: ...
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceExplanation:
+    """The tokens that decide the output of a token, best first; one entry for every target.
+
+    sequences : the token lists that were explained.
+    sample : (targets,) which of them; position : (targets,) which of its tokens is the target.
+    selected : (targets, k) positions of the selected tokens, best first; -1 where there are fewer.
+    scores : (targets, longest) by position, how much the output depends on each token; NaN beyond the end.
+    value : (targets,) what is explained: the label, the number, or the most probable class.
+    keeps : (targets,) the share of replacements of all other tokens in which the value is expected to stay.
+    labels : for every sequence the values of all its tokens, as predicted, given or expected.
+    value_source : "model" (it was queried), "given" (predicted= was passed) or "expected".
+    """
+
+    sequences: list[Tokens]
+    sample: NDArray[np.int64]
+    position: NDArray[np.int64]
+    selected: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    value: NDArray[Any]
+    keeps: NDArray[np.float32]
+    labels: list[list[Any]]
+    value_source: ValueSource
+    codes: NDArray[np.int64] = field(repr=False)
+    """(targets,) the value as the energy knows it."""
+    outputs: TokenOutputs = field(repr=False)
+    level: float | None = None
+    """The share that `selected` should keep, where their number was chosen by it."""
+    verifier: tuple[Query, Replacement] | None = field(default=None, repr=False)
+    tracer: Tracer | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        found: list[tuple[Any, ...]],
+        sequences: list[Tokens],
+        labels: list[list[Any]],
+        outputs: TokenOutputs,
+        source: ValueSource,
+        level: float | None,
+        *,
+        verifier: tuple[Query, Replacement] | None,
+        tracer: Tracer,
+    ) -> SequenceExplanation:
+        sample, position, codes, rankings, sizes, keeps, scores = zip(*found, strict=True)
+        selected = np.full((len(found), max(sizes)), -1, dtype=np.int64)
+        padded = np.full((len(found), max(map(len, scores))), np.nan, dtype=np.float32)
+        for i, (ranking, size, score) in enumerate(zip(rankings, sizes, scores, strict=True)):
+            selected[i, :size], padded[i, : len(score)] = ranking[:size], score
+        value = np.empty(len(found), dtype=object)
+        value[:] = [labels[s][p] for s, p in zip(sample, position, strict=True)]
+        return cls(
+            sequences,
+            np.array(sample),
+            np.array(position),
+            selected,
+            padded,
+            value,
+            np.array(keeps, dtype=np.float32),
+            labels,
+            source,
+            np.array(codes),
+            outputs,
+            level,
+            verifier,
+            tracer,
+        )
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+    def tokens(self, i: int) -> Tokens:
+        """The selected tokens of target i, best first."""
+        return [self.sequences[self.sample[i]][p] for p in self.selected[i] if p >= 0]
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """(targets, longest) True where selected."""
+        mask = np.zeros((len(self), self.scores.shape[1] + 1), dtype=bool)
+        mask[np.arange(len(self))[:, None], self.selected] = True  # -1 is the last column, which is left out
+        return mask[:, :-1]
+
+    @property
+    def needed(self) -> NDArray[np.bool_]:
+        """(targets, longest) True for selected tokens without which the value is less likely to stay."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.mask & (self.scores > 0))
+
+    @property
+    def n_selected(self) -> NDArray[np.int64]:
+        """How many tokens each target has selected."""
+        return np.asarray((self.selected >= 0).sum(axis=1))
+
+    def verify(self, *, n_draws: int = 10, level: float = LEVEL, random_state: int = 0) -> Verification:
+        """Does the model predict `value` from the selected tokens alone? Queries it about masked sequences.
+
+        All other tokens are replaced as in fit, n_draws times. A target is confirmed if its value then surely stays in
+        at least `level` of all replacements: with 10 draws, if it did in each of them.
+        """
+        check_positive_int(n_draws, "n_draws")
+        if not 0 < level < 1:
+            raise InputError(f"level must be a share of draws between 0 and 1, such as {LEVEL}, got {level!r}.")
+        if self.verifier is None:
+            raise InputError(
+                "verify: this explanation has no model to query; load the explainer with sointer.load(path, "
+                "black_box=model), then explain again."
+            )
+        query, replacement = self.verifier
+        rng = np.random.default_rng(random_state)
+        mask, n_queries = self.mask, 0
+        agree, moved = np.zeros(len(self)), np.zeros(len(self))
+        for _ in range(n_draws):
+            for start in range(0, len(self), CHUNK):
+                rows = np.arange(start, min(start + CHUNK, len(self)))
+                sequences = [self.sequences[self.sample[i]] for i in rows]
+                keep = [mask[i, : len(tokens)] for i, tokens in zip(rows, sequences, strict=True)]
+                said = query(replacement.draw(sequences, keep, rng))
+                n_queries += len(rows)
+                for i, outputs in zip(rows, said, strict=True):
+                    got = self.outputs.values([outputs[self.position[i]]])[0]
+                    agree[i] += self.outputs.agree(self.value[i], got)
+                    moved[i] += self.outputs.difference(self.value[i], got)
+        return Verification(agree / n_draws, moved / n_draws, n_queries, n_draws, float(level), self.value_source)
+
+    def paths(self, *, n_draws: int = 16, random_state: int = 0) -> SequencePaths:
+        """How much of each selected token's effect is direct, and how much goes through the labels of other tokens.
+
+        Each selected token is replaced n_draws times, all others staying, and the energy says what that does to the
+        value: in all, through what the target's own position knows of the token, and through the labels of other
+        positions. The model is not queried. See docs/sequences.md.
+        """
+        check_positive_int(n_draws, "n_draws")
+        if self.tracer is None:
+            raise InputError("paths: this explanation was not made by an explainer, which alone knows the paths.")
+        return self.tracer(self, n_draws=n_draws, seed=check_positive_int(random_state, "random_state", minimum=0))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per target and selected token."""
+        pandas = require_extra("pandas", "pandas")
+        lines = self.to_dict()
+        frame: pd.DataFrame = pandas.DataFrame(
+            [
+                {**{name: one[name] for name in ("sample", "position", "token", "value", "keeps")}, **chosen}
+                for one in lines
+                for chosen in one["selected"]
+            ],
+            columns=["sample", "position", "token", "value", "keeps", "rank", "at", "selected", "label", "score"],
+        )
+        frame["value_source"] = self.value_source
+        return frame
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One dictionary per target, of plain values that JSON can hold."""
+        result = []
+        for i in range(len(self)):
+            s, p = int(self.sample[i]), int(self.position[i])
+            chosen = [
+                {
+                    "rank": rank,
+                    "at": int(at),
+                    "selected": self.sequences[s][at],
+                    "label": self.labels[s][at],
+                    "score": float(self.scores[i, at]),
+                }
+                for rank, at in enumerate(self.selected[i], 1)
+                if at >= 0
+            ]
+            result.append(
+                {
+                    "sample": s,
+                    "position": p,
+                    "token": self.sequences[s][p],
+                    "value": self.value[i],
+                    "value_source": self.value_source,
+                    "keeps": float(self.keeps[i]),
+                    "selected": chosen,
+                }
+            )
+        return result
+
+    def summary(self, n: int = 10) -> dict[Any, list[tuple[str, float]]]:
+        """For every value explained, the n tokens that are selected most often, and the share of its targets."""
+        result: dict[Any, list[tuple[str, float]]] = {}
+        for value in sorted(set(self.value), key=str):
+            rows = [i for i in range(len(self)) if self.value[i] == value]
+            counts = Counter(token for i in rows for token in set(self.tokens(i)))
+            result[value] = [(token, count / len(rows)) for token, count in counts.most_common(n)]
+        return result
+
+    def _repr_html_(self) -> str:
+        from sointer.viz.plots.sequences import html_sequences
+
+        return html_sequences(self, N_SHOWN)
+
+    def __str__(self) -> str:
+        lines = []
+        for i in range(min(len(self), N_SHOWN)):
+            s, p = self.sample[i], self.position[i]
+            marked = [f"[{t}]" if self.mask[i, j] else t for j, t in enumerate(self.sequences[s])]
+            lines.append(f"{self.sequences[s][p]} (token {p}) is {self.value[i]} because of: {' '.join(marked)}")
+        if len(self) > N_SHOWN:
+            lines.append(f"... and {len(self) - N_SHOWN} more")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        expected = ", of expected values" if self.value_source == "expected" else ""
+        return f"SequenceExplanation({len(self)} targets in {len(self.sequences)} sequences{expected})"

@@ -1,0 +1,166 @@
+"""Paths in sequences: what a token does to a label directly, and what it does through the labels of other tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sointer._support.torch_state import one_thread
+from sointer.data.sequences import TokenIndex, Tokens, Vocabulary
+from sointer.data.token_outputs import TokenOutputs
+from sointer.energy.chain import ChainEnergy, log_marginals
+from sointer.errors import require_extra
+from sointer.interpreter.sequence import ChainReader
+from sointer.masking.tokens import Replacement
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sointer.explainers.sequence_explanation import SequenceExplanation
+
+MAX_NUMBERS = 2**23
+N_SHOWN = 20
+
+
+@dataclass(frozen=True, eq=False)
+class SequencePaths:
+    """The effect of every selected token on its target, and how much of it goes through other tokens' labels.
+
+    Effects say how much less likely the value gets, on average, when the token is replaced and all others stay. NaN
+    where fewer tokens are selected. Parts need not add up to the total.
+
+    selected : (targets, k) positions, as in the explanation.
+    total : (targets, k) the effect.
+    direct : (targets, k) where only what the target's own position knows of the token changes.
+    mediated : (targets, k) where only what all other positions know of it changes: it acts through their labels.
+    left, right : (targets, k) the same, for positions before or after the target alone.
+    """
+
+    sequences: list[Tokens]
+    sample: NDArray[np.int64]
+    position: NDArray[np.int64]
+    value: NDArray[Any]
+    labels: list[list[Any]]
+    selected: NDArray[np.int64]
+    total: NDArray[np.float64]
+    direct: NDArray[np.float64]
+    mediated: NDArray[np.float64]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+    @property
+    def is_mediated(self) -> NDArray[np.bool_]:
+        """(targets, k) whether more of the effect goes through other labels than directly; False where it is NaN."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.abs(self.mediated) > np.abs(self.direct))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per target and selected token."""
+        pandas = require_extra("pandas", "pandas")
+        i, place = np.nonzero(self.selected >= 0)
+        at = self.selected[i, place]
+        frame: pd.DataFrame = pandas.DataFrame(
+            {
+                "sample": self.sample[i],
+                "position": self.position[i],
+                "value": self.value[i],
+                "at": at,
+                "selected": [self.sequences[s][j] for s, j in zip(self.sample[i], at, strict=True)],
+                "label": [self.labels[s][j] for s, j in zip(self.sample[i], at, strict=True)],
+                **{name: getattr(self, name)[i, place] for name in ("total", "direct", "mediated", "left", "right")},
+            }
+        )
+        return frame
+
+    def __str__(self) -> str:
+        lines = []
+        for i in range(min(len(self), N_SHOWN)):
+            tokens, labels = self.sequences[self.sample[i]], self.labels[self.sample[i]]
+            lines.append(f"{tokens[self.position[i]]} (token {self.position[i]}) is {self.value[i]}:")
+            for place, at in enumerate(self.selected[i].tolist()):
+                if at < 0:
+                    continue
+                way = f"direct ({self.direct[i, place]:.2f})"
+                if self.is_mediated[i, place]:
+                    toward = 1 if abs(self.right[i, place]) > abs(self.left[i, place]) else -1
+                    beside = min(max(self.position[i] + toward, 0), len(tokens) - 1)
+                    way = (
+                        f"through other labels ({self.mediated[i, place]:.2f}), last {labels[beside]} of token {beside}"
+                    )
+                lines.append(f"  {tokens[at]} (token {at}, {labels[at]}): {self.total[i, place]:.2f}, {way}")
+        return "\n".join(lines)
+
+
+def trace_paths(
+    energy: ChainEnergy,
+    vocabulary: Vocabulary,
+    replacement: Replacement,
+    outputs: TokenOutputs,
+    explanation: SequenceExplanation,
+    *,
+    n_draws: int,
+    seed: int,
+) -> SequencePaths:
+    """The paths of an explanation's selected tokens: potentials of a sequence with the token replaced are put in place
+    of its own, at all positions, at the target's, or at all others."""
+    rng = np.random.default_rng(seed)
+    effects = np.full((5, *explanation.selected.shape), np.nan)
+    target, place = np.nonzero(explanation.selected >= 0)
+    lengths = np.array([len(explanation.sequences[s]) for s in explanation.sample])[target]
+    with one_thread(), torch.no_grad():
+        for n in np.unique(lengths).tolist():
+            of_length = np.flatnonzero(lengths == n)
+            step = max(1, MAX_NUMBERS // (n_draws * n * max(energy.n_labels**2, energy.width)))
+            for start in range(0, len(of_length), step):
+                chosen = of_length[start : start + step]
+                i, j = target[chosen], place[chosen]
+                sequences = [explanation.sequences[s] for s in explanation.sample[i]]
+                at = explanation.selected[i, j]
+                keep = [np.arange(n) != one for one in np.repeat(at, n_draws)]
+                redrawn = replacement.draw([s for s in sequences for _ in range(n_draws)], keep, rng)
+                index = TokenIndex()
+                own = torch.tensor([index.ids(s) for s in sequences for _ in range(n_draws)])
+                other = torch.tensor([index.ids(s) for s in redrawn])
+                reader = ChainReader(energy, vocabulary.rows(index.tokens))
+                at_target = torch.from_numpy(np.repeat(explanation.position[i], n_draws))
+                code = torch.from_numpy(np.repeat(explanation.codes[i], n_draws))
+                found = _effects(reader, own, other, at_target, code)
+                effects[:, i, j] = found.reshape(5, len(chosen), n_draws).mean(axis=2)
+    return SequencePaths(
+        explanation.sequences,
+        explanation.sample,
+        explanation.position,
+        explanation.value,
+        explanation.labels,
+        explanation.selected,
+        *effects,
+    )
+
+
+def _effects(reader: ChainReader, own: Tensor, other: Tensor, target: Tensor, code: Tensor) -> NDArray[np.float64]:
+    """How far p(code at target) falls: in all, directly, mediated, through the left, through the right."""
+    lengths = torch.full((len(own),), own.shape[1])
+    before, after = (
+        reader.energy.potentials(reader.energy.states(ids, reader.vectors, lengths)) for ids in (own, other)
+    )
+    position = torch.arange(own.shape[1])
+    at = position == target[:, None]
+    left, right = position < target[:, None], position > target[:, None]
+
+    def p(replaced: Tensor) -> Tensor:
+        unary = torch.where(replaced[:, :, None], after[0], before[0])
+        pairs = torch.where(replaced[:, :, None, None], after[1], before[1])
+        log_p = log_marginals(unary, pairs)
+        return log_p[torch.arange(len(own)), target, code].exp().double()
+
+    whole = p(torch.zeros_like(at))
+    cases = (torch.ones_like(at), at, ~at, left, right)
+    return np.stack([(whole - p(replaced)).numpy() for replaced in cases])

@@ -1,0 +1,390 @@
+"""SequenceExplainer: which tokens decided the label of a token, and which of them through other labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from sointer._support.progress import History
+from sointer._support.torch_state import one_thread
+from sointer._support.validation import _some as some
+from sointer._support.validation import check_positive_int, check_random_state
+from sointer.blackbox.adapters.tagger import as_tagger, query_tagger, read_tagged
+from sointer.blackbox.box import BlackBox
+from sointer.data.sequences import (
+    Splitter,
+    TokenIndex,
+    Tokens,
+    Vocabulary,
+    read_sequences,
+    resolve_positions,
+)
+from sointer.data.token_outputs import TokenOutputs
+from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded, SointerWarning
+from sointer.explainers.sequence_explanation import SequenceExplanation
+from sointer.explainers.sequence_paths import trace_paths
+from sointer.interpreter.sequence import ChainReader
+from sointer.masking.tokens import Replacement, ReplacementFunction
+
+MIN_QUERIES, DEFAULT_QUERIES = 200, 20_000
+WINDOWS = (1, 2)
+LEVEL = 0.95
+VALIDATION_SHARE = 0.1
+N_FIRST = 32
+"""Sequences that the model is tried on before anything else."""
+POOR_SKILL = 0.3
+CHUNK = 512
+"""Sequences explained at a time."""
+
+
+class SequenceExplainer(BaseEstimator):
+    """Explains the output of one token of a sequence by the few tokens that decide it.
+
+    Parameters
+    ----------
+    model : function from a list of token lists to one output per token of each (a label, a number, or class
+        probabilities), an object with such a predict, or BlackBox(Tagger(function), ...).
+    k : how many tokens to select, or "auto": as few as keep the output.
+    level : with k="auto", the share of replacements of all other tokens in which the output stays.
+    window : tokens on either side that speak for a label directly, or "auto": 1 or 2, whichever predicts better.
+        Others act through the labels between.
+    replacement : what stands in for a removed token: None for another token of the data at the same kind of place
+        (its distance from both ends, up to 2), or a function (tokens, position, rng) -> token.
+    splitter : function from a string to its tokens, where X holds strings.
+    tolerance : numbers that differ by at most this share of their standard deviation agree.
+    query_budget : most sequences sent to the model during fit (default 20,000).
+    batch_size : most sequences sent in one call (default 1024).
+    random_state : a number gives the same explainer every time.
+    verbose : show progress; None shows it on a terminal only.
+
+    Examples
+    --------
+    >>> from sointer import SequenceExplainer
+    >>> def tagger(batch):  # a number is a price where the token before it is "$"
+    ...     return [["price" if i and s[i - 1] == "$" else "-" for i in range(len(s))] for s in batch]
+    >>> X = [["pay", "$", "5", "now"], ["at", "5", "pm"], ["$", "7"], ["to", "7", "of", "us"]] * 20
+    >>> explainer = SequenceExplainer(tagger, query_budget=1000, random_state=0).fit(X)
+    >>> why = explainer.explain([["pay", "$", "7"]], target=2)
+    >>> why.value[0], why.tokens(0)
+    ('price', ['$'])
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        k: int | Literal["auto"] = "auto",
+        level: float = LEVEL,
+        window: int | Literal["auto"] = "auto",
+        replacement: ReplacementFunction | None = None,
+        splitter: Splitter | None = None,
+        tolerance: float = 0.1,
+        query_budget: int | None = None,
+        batch_size: int | None = None,
+        random_state: Any = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.model = model
+        self.k = k
+        self.level = level
+        self.window = window
+        self.replacement = replacement
+        self.splitter = splitter
+        self.tolerance = tolerance
+        self.query_budget = query_budget
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # --- fitting -----------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> SequenceExplainer:
+        """Learn to explain the model on sequences X, at every position and for every length; y is not used.
+
+        Parameters
+        ----------
+        X : list of token lists, or of strings if there is a splitter.
+
+        Raises
+        ------
+        InputError
+            If X or a parameter is wrong.
+        BlackBoxError
+            If the model does not return one output per token.
+        """
+        from sointer.training import sequences as training  # saved explainers are used without what trains them
+
+        self._check_parameters()
+        sequences = read_sequences(X, self.splitter, "fit")
+        rng = check_random_state(self.random_state)
+        black_box = as_tagger(self.model, self.batch_size)
+        replacement = Replacement.of(sequences, self.replacement)
+        n_queries = self._n_queries(black_box)
+        before = black_box.n_queries
+        history = History(self.verbose, n_queried=lambda: black_box.n_queries - before, n_planned=n_queries)
+        try:
+            with one_thread(), black_box.budget(n_queries):
+                history.stage("querying the model", n_queries, unit="rows")
+                query_tagger(black_box, sequences[:N_FIRST])  # a wrong model must come to light before time is spent
+                n_left = n_queries - min(N_FIRST, len(sequences))
+                asked, keep = training.plan_queries(sequences, replacement, n_left, rng)
+                answers = query_tagger(black_box, asked)
+                outputs = TokenOutputs.infer(answers, self.tolerance)
+                if outputs.n_labels < 2:
+                    raise InputError(
+                        f"the model gave {outputs.classes[0]!r:.40} to every token of {len(asked)} sequences, so "
+                        "nothing decides it. Give data on which its output varies."
+                    )
+                index, vocabulary = TokenIndex(sequences), Vocabulary.of(sequences)
+                queries = training.Queries.of(index, asked, keep, outputs, answers)
+                rows = torch.from_numpy(vocabulary.rows(index.tokens))
+                known, held_out = training.split(queries, VALIDATION_SHARE, rng)
+                energy, quality = training.learn_chain(
+                    vocabulary,
+                    rows,
+                    known,
+                    held_out,
+                    windows=WINDOWS if self.window == "auto" else (int(self.window),),
+                    n_steps=training.n_steps_for(len(known)),
+                    seed=int(rng.integers(2**31)),
+                    history=history,
+                )
+        finally:
+            history.close()
+        self.black_box_: BlackBox | None = black_box
+        self.replacement_ = replacement
+        self.outputs_ = outputs
+        self.vocabulary_ = vocabulary
+        self.energy_ = energy
+        self.window_ = energy.window
+        self.history_: list[dict[str, Any]] = history.rows
+        self.held_out_agreement_, self.held_out_skill_ = quality.agreement, quality.skill
+        self.n_queries_ = black_box.n_queries - before
+        self.n_explain_queries_ = 0
+        if quality.skill < POOR_SKILL:
+            warnings.warn(
+                f"the energy has learned little of this model: on held-out sequences it avoids only "
+                f"{max(quality.skill, 0):.0%} of the errors of always guessing the usual label (below "
+                f"{POOR_SKILL:.0%}), so explanations may be wrong. Check them with explanation.verify(); raise "
+                "query_budget or give more data.",
+                PoorFitWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _check_parameters(self) -> None:
+        if self.k != "auto":
+            check_positive_int(self.k, "k")
+        if self.window != "auto":
+            check_positive_int(self.window, "window", minimum=0)
+        if not isinstance(self.level, (int, float)) or not 0 < self.level < 1:
+            raise InputError(f"level must be a share between 0 and 1, such as {LEVEL}, got {self.level!r}.")
+        if self.splitter is not None and not callable(self.splitter):
+            raise InputError(f"splitter must be a function from a string to its tokens, got {self.splitter!r:.60}.")
+        if self.query_budget is not None:
+            check_positive_int(self.query_budget, "query_budget", minimum=MIN_QUERIES)
+
+    def _n_queries(self, black_box: BlackBox) -> int:
+        planned = DEFAULT_QUERIES if self.query_budget is None else self.query_budget
+        remaining = black_box.remaining
+        if remaining is not None and remaining < MIN_QUERIES:
+            raise QueryBudgetExceeded(
+                f"fit needs at least {MIN_QUERIES} queries, but the model's own budget allows {remaining} more. Raise "
+                "its query_budget."
+            )
+        return planned if remaining is None else min(planned, remaining)
+
+    # --- explaining --------------------------------------------------------------------------------------
+
+    def explain(
+        self,
+        X: Any,
+        target: Any = "all",
+        *,
+        k: int | Literal["auto"] | None = None,
+        predicted: Any = None,
+        query: bool = True,
+    ) -> SequenceExplanation:
+        """The tokens that decide what the model predicts for the targets of every sequence.
+
+        The model is queried once per different sequence; everything else is computed by the energy.
+
+        Parameters
+        ----------
+        X : list of token lists, or of strings if there is a splitter.
+        target : "all" for every token (default), a position (from the end, if negative), a tuple of positions, or a
+            list with one of these for each sequence.
+        k : overrides the constructor's. A number selects so many tokens, as far as a sequence has them.
+        predicted : the model's outputs for X, one list per sequence; the model is then not queried.
+        query : with False the model is not queried, and what the energy expects of it is explained.
+
+        Raises
+        ------
+        InputError
+            If X, the targets or the predictions do not fit together.
+        """
+        check_is_fitted(self, "energy_")
+        sequences = read_sequences(X, self.splitter, "explain")
+        positions = resolve_positions(target, sequences)
+        size = self.k if k is None else k
+        if size != "auto":
+            check_positive_int(size, "k")
+        if not isinstance(query, bool):
+            raise InputError(f"query must be True or False, got {query!r}. To give predictions, use predicted=.")
+        said, source = self._said(sequences, predicted, query)
+        labels = [[] if said is None else self.outputs_.values(said[i]) for i in range(len(sequences))]
+        found = list(self._selected(sequences, positions, labels, size))
+        order = np.argsort([sample * 2**32 + position for sample, position, *_ in found], kind="stable")
+        return SequenceExplanation.of(
+            [found[i] for i in order],
+            sequences,
+            labels,
+            self.outputs_,
+            source,
+            self.level if size == "auto" else None,
+            verifier=self._verifier(),
+            tracer=partial(trace_paths, self.energy_, self.vocabulary_, self.replacement_, self.outputs_),
+        )
+
+    def _said(
+        self, sequences: list[Tokens], predicted: Any, query: bool
+    ) -> tuple[list[list[Any]] | None, Literal["model", "given", "expected"]]:
+        """What the model predicts for all tokens, and where that comes from."""
+        if predicted is not None:
+            try:
+                said = read_tagged(predicted, sequences)
+            except BlackBoxError as error:
+                raise InputError(
+                    f"explain: predicted must be what the model returns for X, one list per sequence with one output "
+                    f"per token. {error}"
+                ) from error
+            self.outputs_.check(said)
+            return said, "given"
+        if not query or self.black_box_ is None:
+            return None, "expected"
+        different = list(dict.fromkeys(map(tuple, sequences)))
+        before = self.black_box_.n_queries
+        try:
+            answers = query_tagger(self.black_box_, [list(tokens) for tokens in different])
+        finally:
+            self.n_explain_queries_ += self.black_box_.n_queries - before
+        self.outputs_.check(answers)
+        known = dict(zip(different, answers, strict=True))
+        return [known[tuple(tokens)] for tokens in sequences], "model"
+
+    def _selected(
+        self,
+        sequences: list[Tokens],
+        positions: list[NDArray[np.int64]],
+        labels: list[list[Any]],
+        size: int | Literal["auto"],
+    ) -> Iterator[tuple[Any, ...]]:
+        """For every target: its sequence and position, its code, the ranking, how many are selected, p and scores.
+
+        Where `labels` of a sequence are not known, expected ones are put there.
+        """
+        unseen: list[Any] = []
+        by_length: dict[int, list[int]] = {}
+        for number, tokens in enumerate(sequences):
+            by_length.setdefault(len(tokens), []).append(number)
+        with one_thread():
+            for n, numbers in by_length.items():
+                for start in range(0, len(numbers), CHUNK):
+                    chunk = numbers[start : start + CHUNK]
+                    index = TokenIndex()
+                    ids = np.array([index.ids(sequences[i]) for i in chunk], dtype=np.int64)
+                    reader = ChainReader(self.energy_, self.vocabulary_.rows(index.tokens))
+                    codes = reader.expected(ids)
+                    for row, i in enumerate(chunk):
+                        labels[i] = labels[i] or [self.outputs_.classes[code] for code in codes[row]]
+                    given = np.array([self.outputs_.codes(labels[i]) for i in chunk])
+                    unseen += [labels[chunk[row]][j] for row, j in np.argwhere(given < 0)]
+                    codes = np.where(given >= 0, given, codes)
+                    wanted = np.zeros((len(chunk), n), dtype=bool)
+                    for row, i in enumerate(chunk):
+                        wanted[row, positions[i]] = True
+                    found = reader.eliminate(ids, codes)
+                    sizes = found.sizes(self.level) if size == "auto" else np.full(len(found.ranking), min(size, n))
+                    for flat in np.flatnonzero(wanted.ravel()).tolist():
+                        row, position = divmod(flat, n)
+                        yield (
+                            chunk[row],
+                            position,
+                            int(codes[row, position]),
+                            found.ranking[flat],
+                            int(sizes[flat]),
+                            float(found.probability[flat, sizes[flat]]),
+                            found.scores[flat],
+                        )
+        if unseen:
+            warnings.warn(
+                f"the model gave {len(unseen)} tokens labels that it never gave during fit: "
+                f"{some(sorted(set(unseen), key=str))}. `value` is what it predicts, but the tokens shown are those "
+                "for the label that the explainer expects. Fit on data where every label occurs.",
+                SointerWarning,
+                stacklevel=4,
+            )
+
+    def _verifier(self) -> Any:
+        black_box, replacement = self.black_box_, self.replacement_
+        return None if black_box is None else (partial(query_tagger, black_box), replacement)
+
+    # --- keeping -----------------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted explainer to a new directory; the model itself is never stored."""
+        from sointer.io.sequences import save
+
+        check_is_fitted(self, "energy_")
+        save(self, path)
+
+    @staticmethod
+    def load(
+        path: str | PathLike[str],
+        model: Any = None,
+        *,
+        replacement: ReplacementFunction | None = None,
+        splitter: Splitter | None = None,
+    ) -> SequenceExplainer:
+        """Read a saved explainer; nothing in the files is executed.
+
+        Parameters
+        ----------
+        path : the directory that `save` wrote.
+        model : what is explained; without it expected values are explained, and nothing can be verified.
+        replacement, splitter : functions of yours that fit was given: they are not stored.
+
+        Raises
+        ------
+        LoadError
+            If files are missing, damaged, or of another format.
+        """
+        from sointer.io.sequences import load
+
+        return load(path, model, replacement=replacement, splitter=splitter)
+
+    def _repr_html_(self) -> str:
+        """In notebooks: what is explained and how well, once fitted."""
+        from sklearn.utils import estimator_html_repr
+
+        from sointer.viz.plots.sequences import html_explainer
+
+        return html_explainer(self) if hasattr(self, "energy_") else str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def __sklearn_clone__(self) -> SequenceExplainer:
+        """An unfitted copy with the same model: cloning must not un-fit what is being explained."""
+        params = self.get_params(deep=False)
+        model = params.pop("model")
+        return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})

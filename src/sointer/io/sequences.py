@@ -1,0 +1,98 @@
+"""Saved explainers of sequences: JSON and safetensors, as those of tables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sointer._support.validation import is_integer
+from sointer.blackbox.adapters.tagger import as_tagger
+from sointer.blackbox.box import BlackBox
+from sointer.data.sequences import Vocabulary
+from sointer.data.token_outputs import MAX_LABELS, TokenOutputs
+from sointer.energy.chain import ChainEnergy
+from sointer.errors import InputError
+from sointer.explainers.sequences import SequenceExplainer
+from sointer.io.storage import DAMAGE, Storage, check_shapes, need
+from sointer.masking.tokens import N_PLACES, Replacement
+
+STORAGE = Storage("explainer of sequences", "sequences.json", 1, oldest=1)
+SAVED_PARAMETERS = ("k", "level", "window", "tolerance", "query_budget", "batch_size", "verbose")
+MAX_WINDOW = 64
+
+
+def save(explainer: SequenceExplainer, path: str | os.PathLike[str]) -> None:
+    """Write the explainer to the directory `path`, whole or not at all."""
+    seed = explainer.random_state
+    metadata = {
+        "parameters": {name: getattr(explainer, name) for name in SAVED_PARAMETERS},
+        "random_state": int(seed) if is_integer(seed) else None,
+        "outputs": explainer.outputs_.to_json(),
+        "window": explainer.window_,
+        "tokens": explainer.replacement_.tokens,
+        "has_function": explainer.replacement_.function is not None,
+        "has_splitter": explainer.splitter is not None,
+        "n_queries": explainer.n_queries_,
+        "held_out": [explainer.held_out_agreement_, explainer.held_out_skill_],
+        "history": explainer.history_,
+    }
+    tensors = {f"energy.{name}": tensor for name, tensor in explainer.energy_.state_dict().items()}
+    tensors["vocabulary"] = torch.from_numpy(explainer.vocabulary_.known)
+    for place, pool in enumerate(explainer.replacement_.pools):
+        tensors[f"pool.{place}"] = torch.from_numpy(pool.astype(np.int32))
+    STORAGE.write(path, metadata, tensors)
+
+
+def load(
+    path: str | os.PathLike[str], black_box: Any = None, *, replacement: Any = None, splitter: Any = None
+) -> SequenceExplainer:
+    """See `SequenceExplainer.load`."""
+    metadata, tensors = STORAGE.read(path)
+    for name, given, has in (("replacement", replacement, "has_function"), ("splitter", splitter, "has_splitter")):
+        if metadata.get(has) and given is None:
+            raise InputError(f"the explainer was fitted with a {name} of yours, which is not stored; give {name}=.")
+    try:
+        return _restore(metadata, tensors, black_box, replacement, splitter)
+    except InputError:
+        raise
+    except DAMAGE as error:
+        raise STORAGE.damaged(Path(path), error) from error
+
+
+def _restore(
+    metadata: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, replacement: Any, splitter: Any
+) -> SequenceExplainer:
+    parameters = {name: metadata["parameters"][name] for name in SAVED_PARAMETERS}
+    if isinstance(black_box, BlackBox):
+        parameters["batch_size"] = None
+    explainer = SequenceExplainer(
+        black_box, **parameters, replacement=replacement, splitter=splitter, random_state=metadata["random_state"]
+    )
+    explainer.outputs_ = TokenOutputs.from_json(metadata["outputs"])
+    explainer.vocabulary_ = Vocabulary(tensors["vocabulary"].numpy())
+    need(bool((np.diff(explainer.vocabulary_.known) > 0).all()), "features are not sorted")
+    window = metadata["window"]
+    need(is_integer(window) and 0 <= window <= MAX_WINDOW, "the window is none")
+    need(2 <= explainer.outputs_.n_labels <= MAX_LABELS, "the labels are none")
+    size = explainer.vocabulary_.n_rows, explainer.outputs_.n_labels
+    state = {name.removeprefix("energy."): part for name, part in tensors.items() if name.startswith("energy.")}
+    with torch.device("meta"):
+        check_shapes(ChainEnergy(*size, window=window), state)
+    with torch.random.fork_rng(devices=[]):
+        energy = ChainEnergy(*size, window=window)
+    energy.load_state_dict(state)
+    explainer.energy_, explainer.window_ = energy.requires_grad_(False).eval(), int(window)
+    tokens = [str(token) for token in metadata["tokens"]]
+    pools = [tensors[f"pool.{place}"].numpy().astype(np.int64) for place in range(N_PLACES)]
+    need(all(len(pool) > 0 and pool.min() >= 0 and pool.max() < len(tokens) for pool in pools), "tokens are missing")
+    explainer.replacement_ = Replacement(tokens, pools, replacement)
+    explainer.black_box_ = None if black_box is None else as_tagger(black_box, explainer.batch_size)
+    explainer.held_out_agreement_, explainer.held_out_skill_ = map(float, metadata["held_out"])
+    explainer.history_, explainer.n_queries_ = metadata["history"], int(metadata["n_queries"])
+    explainer.n_explain_queries_ = 0
+    return explainer

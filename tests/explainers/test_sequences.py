@@ -1,0 +1,269 @@
+"""SequenceExplainer on taggers whose truth is known, end to end, and on everything that can be wrong with the input."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import sointer
+from sointer import SequenceExplainer
+from sointer.errors import InputError, LoadError, QueryBudgetExceeded, SointerWarning
+from sointer.explainers.sequence_explanation import SequenceExplanation
+from sointer.zoo.chains import PlantedChain
+
+CHAIN = PlantedChain("carry", n_words=40, seed=3)
+
+
+def exact(chain: PlantedChain, why: SequenceExplanation) -> float:
+    return float(
+        np.mean(
+            [
+                set(why.selected[i][why.selected[i] >= 0].tolist())
+                == chain.truth(why.sequences[why.sample[i]], int(why.position[i]))
+                for i in range(len(why))
+            ]
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SequenceExplainer:
+    return SequenceExplainer(CHAIN, query_budget=3000, random_state=0).fit(CHAIN.sequences(500, (3, 9), seed=0))
+
+
+@pytest.fixture(scope="module")
+def held_out() -> list[list[str]]:
+    return CHAIN.sequences(25, (1, 13), seed=9)  # also shorter and longer than any in fit
+
+
+def test_tokens_behind_every_label_are_found(fitted: SequenceExplainer, held_out: list[list[str]]) -> None:
+    before = fitted.n_explain_queries_
+    why = fitted.explain(held_out)
+    assert fitted.n_explain_queries_ - before == len(held_out)  # nothing is queried but the predictions
+    assert len(why) == sum(map(len, held_out))
+    assert exact(CHAIN, why) >= 0.95
+    assert [list(map(str, labels)) for labels in why.labels] == CHAIN(held_out)
+    assert (why.n_selected == why.mask.sum(axis=1)).all()
+    far = [i for i in range(len(why)) if len(CHAIN.truth(held_out[why.sample[i]], int(why.position[i]))) >= 4]
+    assert len(far) >= 5  # some labels came a long way
+    check = why.verify(n_draws=5, level=0.5)
+    assert check.n_queries == 5 * len(why)
+    assert check.fidelity >= 0.97
+
+
+def test_paths_go_through_the_labels_between(fitted: SequenceExplainer, held_out: list[list[str]]) -> None:
+    paths = fitted.explain(held_out).paths(n_draws=8)
+    target, place = np.nonzero(np.nan_to_num(paths.total) > 0.05)
+    distance = np.abs(paths.selected[target, place] - paths.position[target])
+    mediated = paths.is_mediated[target, place]
+    assert mediated[distance >= 1].mean() >= 0.95  # labels are carried from the left, label by label
+    assert mediated[distance == 0].mean() <= 0.05
+    assert np.nanmax(np.abs(paths.right)) < 0.2  # and never from the right
+    assert "through other labels" in str(paths)
+    assert len(paths.to_frame()) == (paths.selected >= 0).sum()
+
+
+def test_saved_explainers_say_the_same(fitted: SequenceExplainer, held_out: list[list[str]], tmp_path: Path) -> None:
+    fitted.save(tmp_path / "why")
+    why, again = fitted.explain(held_out), SequenceExplainer.load(tmp_path / "why", CHAIN).explain(held_out)
+    np.testing.assert_array_equal(again.selected, why.selected)
+    np.testing.assert_array_equal(again.keeps, why.keeps)
+    np.testing.assert_array_equal(again.paths().total, why.paths().total)
+    without = SequenceExplainer.load(tmp_path / "why").explain(held_out)
+    assert without.value_source == "expected"
+    assert np.mean(without.value == why.value) >= 0.98
+    with pytest.raises(InputError, match="no model to query"):
+        without.verify()
+    with pytest.raises(LoadError, match="SequenceExplainer"):
+        sointer.load(tmp_path / "why")
+    weights = next((tmp_path / "why").glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(LoadError):
+        SequenceExplainer.load(tmp_path / "why")
+
+
+def test_the_same_seed_gives_the_same_explainer(tmp_path: Path) -> None:
+    X = CHAIN.sequences(100, (3, 6), seed=0)
+    one, two = (
+        SequenceExplainer(CHAIN, query_budget=400, window=1, random_state=4).fit(X).explain(X[:9]) for _ in "ab"
+    )
+    np.testing.assert_array_equal(one.keeps, two.keeps)
+    np.testing.assert_array_equal(one.scores, two.scores)
+
+
+def test_targets_and_sizes(fitted: SequenceExplainer) -> None:
+    X = CHAIN.sequences(3, 6, seed=1)
+    why = fitted.explain(X, target=(3,), k=2)
+    assert (why.position.tolist(), why.n_selected.tolist()) == ([3, 3, 3], [2, 2, 2])
+    assert fitted.explain(X, target=-1).position.tolist() == [5, 5, 5]
+    why = fitted.explain(X, target=[0, (1, 2), "all"])
+    assert list(zip(why.sample.tolist(), why.position.tolist(), strict=True)) == [
+        (0, 0), (1, 1), (1, 2), *((2, p) for p in range(6)),
+    ]  # fmt: skip
+    for target in (6, -7, "third", 1.5, (0, 9), [0, 1], ()):
+        with pytest.raises(InputError, match="target"):
+            fitted.explain(X, target=target)
+
+
+def test_what_is_shown(fitted: SequenceExplainer) -> None:
+    X = CHAIN.sequences(2, 4, seed=1)
+    X[0][0] = CHAIN.words[0]
+    why = fitted.explain(X)
+    assert set(why.to_frame()["value_source"]) == {"model"}
+    assert json.loads(json.dumps(why.to_dict()))[0]["sample"] == 0
+    assert len(why.to_frame()) == why.n_selected.sum()
+    assert X[0][0] in why._repr_html_()
+    assert "because of" in str(why)
+    assert "SequenceExplainer, fitted" in fitted._repr_html_()
+    assert sum(map(len, why.summary().values())) > 0
+    hostile = fitted.explain([["<script>alert(1)</script>", "b"]], query=False)
+    assert "<script>" not in hostile._repr_html_()
+
+
+def test_given_predictions_are_explained_and_nothing_is_queried(fitted: SequenceExplainer) -> None:
+    X = CHAIN.sequences(4, 5, seed=1)
+    before = fitted.n_explain_queries_
+    why = fitted.explain(X, predicted=CHAIN(X))
+    assert (why.value_source, fitted.n_explain_queries_) == ("given", before)
+    np.testing.assert_array_equal(why.selected, fitted.explain(X).selected)
+    assert fitted.explain(X, query=False).value_source == "expected"
+    with pytest.raises(InputError, match="4 labels for the 5 tokens"):
+        fitted.explain(X, predicted=[labels[1:] for labels in CHAIN(X)])
+    with pytest.raises(InputError, match=r"the outputs are numbers, such as .* but fit learned labels"):
+        fitted.explain(X, predicted=[[0.5] * 5] * 4)
+
+
+def test_labels_never_seen_in_fit_are_shown_with_a_warning(fitted: SequenceExplainer) -> None:
+    X = CHAIN.sequences(2, 5, seed=1)
+    said = CHAIN(X)
+    said[1][2] = "new"
+    with pytest.warns(SointerWarning, match="1 tokens labels that it never gave during fit: 'new'"):
+        why = fitted.explain(X, predicted=said)
+    assert why.value[7] == "new"
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ([], "no sequences"),
+        ([["a"], []], "sequence 1 of X is empty"),
+        ("a b", "one string"),
+        (["a b", "c"], "Give .* as splitter="),
+        (["a", "b"], "is the string 'a'"),
+        ([["a", 1]], "holds 1 at position 1, expected a string"),
+        ([["a", None]], "holds None at position 1"),
+        (3, "expected a list of token lists"),
+        ([3], "expected a list of tokens"),
+    ],
+)
+def test_what_is_no_sequence_is_refused(fitted: SequenceExplainer, X: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fitted.explain(X)
+    with pytest.raises(InputError, match=message):
+        SequenceExplainer(CHAIN).fit(X)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"k": 0},
+        {"level": 1.5},
+        {"window": -1},
+        {"window": "wide"},
+        {"splitter": 3},
+        {"query_budget": 10},
+        {"replacement": 1},
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        SequenceExplainer(CHAIN, **wrong).fit([["a", "b"]])
+
+
+def test_a_model_that_never_changes_its_label_is_refused() -> None:
+    with pytest.raises(InputError, match="to every token"):
+        SequenceExplainer(lambda batch: [["x"] * len(s) for s in batch], query_budget=300).fit([["a", "b"]])
+
+
+def test_the_models_own_budget_is_kept() -> None:
+    from sointer import BlackBox
+    from sointer.blackbox.adapters.tagger import Tagger
+
+    X = CHAIN.sequences(50, 4, seed=0)
+    with pytest.raises(QueryBudgetExceeded, match="at least 200"):
+        SequenceExplainer(BlackBox(Tagger(CHAIN), query_budget=20)).fit(X)
+    box = BlackBox(Tagger(CHAIN), query_budget=300)
+    explainer = SequenceExplainer(box, window=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        explainer.fit(X)
+    assert (explainer.n_queries_, box.remaining) == (300, 0)
+    assert not hasattr(clone(explainer), "energy_")
+
+
+def test_strings_with_a_splitter_and_a_replacement_of_ones_own(tmp_path: Path) -> None:
+    words = ["red", "green", "blue", "one", "two"]
+    rng = np.random.default_rng(0)
+    X = [" ".join(rng.choice(words, rng.integers(2, 5))) for _ in range(100)]
+    places: set[int] = set()
+
+    def replacement(tokens: list[str], position: int, rng: np.random.Generator) -> str:
+        places.add(position)
+        return "blank"
+
+    def model(batch: list[list[str]]) -> list[list[int]]:  # whether the token before is a number
+        return [[int(i > 0 and s[i - 1] in ("one", "two")) for i in range(len(s))] for s in batch]
+
+    options: dict[str, Any] = {"replacement": replacement, "splitter": str.split}
+    explainer = SequenceExplainer(model, query_budget=2000, window=1, random_state=0, **options).fit(X)
+    why = explainer.explain(["red two green blue"], target=2)
+    assert (why.value[0], why.tokens(0)) == (1, ["two"])
+    assert why.verify().confirmed.all()
+    assert places
+    explainer.save(tmp_path / "why")
+    with pytest.raises(InputError, match="give replacement="):
+        SequenceExplainer.load(tmp_path / "why", model)
+    assert SequenceExplainer.load(tmp_path / "why", model, **options).explain(["one red"], 1).tokens(0) == ["one"]
+
+
+@pytest.mark.parametrize("kind", ["number", "probabilities"])
+def test_numbers_and_class_probabilities(kind: str) -> None:
+    value = {word: i % 4 for i, word in enumerate(CHAIN.words)}
+
+    def model(batch: list[list[str]]) -> list[Any]:  # of the token before; the first token has none
+        before = [[value[s[i - 1]] if i else 0 for i in range(len(s))] for s in batch]
+        if kind == "number":
+            return [[10.0 * one for one in labels] for labels in before]
+        return [0.7 * np.eye(4)[labels] + 0.3 / 4 for labels in before]
+
+    X = CHAIN.sequences(400, (3, 6), seed=0)
+    explainer = SequenceExplainer(model, query_budget=2500, window=1, random_state=0, level=0.6).fit(X)
+    why = explainer.explain(CHAIN.sequences(20, 5, seed=5), target=3, k=1)
+    assert (why.selected[:, 0] == 2).mean() >= 0.95
+    assert why.value.tolist() == [(10.0 if kind == "number" else 1) * value[s[2]] for s in why.sequences]
+    assert why.verify(n_draws=5).fidelity >= 0.9
+
+
+def test_the_explainer_of_tables_says_where_token_lists_belong() -> None:
+    with pytest.raises(InputError, match="for lists of tokens use SequenceExplainer"):
+        sointer.SOInter(CHAIN).fit([["a", "b"], ["c"]])
+
+
+def test_a_token_two_places_away_that_speaks_directly_is_called_direct() -> None:
+    value = {word: i % 3 for i, word in enumerate(CHAIN.words)}
+
+    def model(batch: list[list[str]]) -> list[list[int]]:  # labels between know nothing of it
+        return [[value[s[i - 2]] if i % 2 and i > 1 else 0 for i in range(len(s))] for s in batch]
+
+    explainer = SequenceExplainer(model, query_budget=3000, window=2, random_state=0)
+    explainer.fit(CHAIN.sequences(400, (4, 7), seed=0))
+    why = explainer.explain(CHAIN.sequences(20, 6, seed=5), target=3, k=1)
+    assert (why.selected[:, 0] == 1).mean() >= 0.9
+    paths = why.paths(n_draws=8)
+    strong = np.abs(paths.total) > 0.2
+    assert strong.sum() >= 5
+    assert paths.is_mediated[strong].mean() <= 0.1
