@@ -21,6 +21,7 @@ from sointer.zoo.planted_segmenters import (
     OffsetSegmenter,
     WindowSegmenter,
 )
+from sointer.zoo.planted_texts import PlantedTexts
 from sointer.zoo.problem import Problem, correlated, shuffled, with_decoys
 from sointer.zoo.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
 from sointer.zoo.records import (
@@ -89,6 +90,7 @@ __all__ = [
     "MultiLabelData",
     "OffsetSegmenter",
     "PlantedSegmenter",
+    "PlantedTexts",
     "Problem",
     "SegmentationData",
     "SevenSegmentDigits",
