@@ -12,8 +12,8 @@ from sointer.errors import InputError
 
 Preset = Literal["default", "paper"]
 PRESETS: tuple[Preset, ...] = ("default", "paper")
-DataKind = Literal["table", "sparse rows", "images"]
-"""Tables; wide ones that are mostly zero, such as words; images."""
+DataKind = Literal["table", "sparse rows", "texts", "images"]
+"""Tables; wide ones that are mostly zero, such as counts of words; texts; images."""
 
 Config = TypeVar("Config", bound="StageConfig")
 OPEN: Any = None  # left to the preset
@@ -54,7 +54,7 @@ class StageConfig:
 
     def check_for(self, preset: str) -> None:
         """Raise InputError for a value that is wrong, or that the preset does not use, whatever the data are."""
-        kinds: tuple[DataKind, ...] = ("table", "sparse rows", "images")
+        kinds: tuple[DataKind, ...] = ("table", "sparse rows", "texts", "images")
         problems = []
         for data in kinds if preset == "default" else kinds[:1]:
             try:
@@ -149,6 +149,14 @@ class EnergyConfig(StageConfig):
             "weight_decay": 0.0,
             "batch_size": 512,
         },
+        "texts": {
+            "hidden": (256,),
+            "input_sparsity": 0.3,
+            "learning_rate": 3e-3,
+            "coupling_speed": 1.0,
+            "weight_decay": 0.0,
+            "batch_size": 256,
+        },
         "images": {
             "hidden": (32, 48, 64, 64),
             "coupling_units": None,
@@ -189,6 +197,7 @@ class InterpreterConfig(StageConfig):
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "sparse rows": {"n_path_steps": 4},
+        "texts": {"n_path_steps": 4},
     }
     at_most: ClassVar[Mapping[str, int]] = {"n_path_steps": 256}
 
@@ -223,6 +232,7 @@ class TrainingConfig(StageConfig):
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "sparse rows": {"n_rounds": 3, "n_epochs": 6, "on_policy_share": 0.5},
+        "texts": {"n_rounds": 3, "n_epochs": 6, "on_policy_share": 0.5},
         "images": {"n_epochs": 3},
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})

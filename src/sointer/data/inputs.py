@@ -88,7 +88,7 @@ def to_float(X: Any, caller: str) -> Any:
     return values.astype(np.float64)
 
 
-Kind = Literal["numpy", "pandas", "csr", "torch"]
+Kind = Literal["numpy", "pandas", "csr", "torch", "text"]
 MAX_COLUMNS = 2**28  # of saved formats of images
 
 

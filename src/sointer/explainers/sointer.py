@@ -33,8 +33,16 @@ from sointer.explanation import Explanation
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
-from sointer.interpreter.scoring import RowScorer, Scorer, SparseRowScorer, TableScorer, describe_localities
+from sointer.interpreter.scoring import (
+    RowScorer,
+    Scorer,
+    SparseRowScorer,
+    TableScorer,
+    TextScorer,
+    describe_localities,
+)
 from sointer.interpreter.tables import TableInterpreter
+from sointer.interpreter.texts import TextInterpreter
 from sointer.masking.rows import MaskableRows, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace
@@ -279,8 +287,9 @@ class SOInter(Explainer):
     def known_columns(self) -> tuple[str, ...]:
         if isinstance(self.interpreter_, (TableInterpreter, ImageInterpreter)):
             return ("needed", "effect", "locality")[: 3 if isinstance(self.interpreter_, TableInterpreter) else 2]
-        is_text = isinstance(self.interpreter_, EliminationInterpreter)
-        return ("effect",) if is_text and "continuous" not in self.outputs_.kinds else ()
+        needed = ("needed",) if isinstance(self.interpreter_, TextInterpreter) else ()
+        has_effects = isinstance(self.interpreter_, EliminationInterpreter) and "continuous" not in self.outputs_.kinds
+        return (*needed, "effect") if has_effects else needed
 
     @property
     def _scorer(self) -> Scorer:
@@ -291,7 +300,11 @@ class SOInter(Explainer):
                     folded = self._folded = self.interpreter_, self.interpreter_.folded()
             return ImageScorer(folded[1])
         likelihood = Likelihood.of(self.config_.energy)
-        kinds = {TableInterpreter: TableScorer, EliminationInterpreter: SparseRowScorer}
+        kinds = {
+            TableInterpreter: TableScorer,
+            EliminationInterpreter: SparseRowScorer,
+            TextInterpreter: TextScorer,
+        }
         kind = kinds.get(type(self.interpreter_), RowScorer)
         return kind(self.energy_, self.interpreter_, likelihood, self.shift_)
 

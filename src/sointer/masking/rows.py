@@ -17,6 +17,7 @@ from sointer.blackbox.replies import stack
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Regions, at_targets
+from sointer.data.texts import Document, Documents, distinct_texts
 from sointer.data.values import ValueSource, with_values
 from sointer.errors import InputError, QueryBudgetExceeded
 from sointer.masking.groups import Groups
@@ -67,8 +68,6 @@ class MaskableRows:
     region_names: list[str] = field(default_factory=list)
     index: Any = None
     """The rows' own labels: the index of a DataFrame, if it is not just 0, 1, 2 ..."""
-    texts: Sequence[str] | None = field(default=None, repr=False)
-    """The documents, where texts were explained."""
     sent: SentRows = field(default_factory=SentRows, repr=False, compare=False)
     from_model: bool = False
     """Whether `predicted` comes from the model itself, not from the caller."""
@@ -82,7 +81,7 @@ class MaskableRows:
 
     def query(self) -> NDArray[Any]:
         """The model's outputs for the unmasked samples, from the model itself; identical samples are sent once."""
-        first, which = distinct_rows(self.data)
+        first, which = distinct_rows(self.data if self.texts is None else self.texts)
         has_budget = self.black_box is not None and self.black_box.remaining is not None
         # Within a budget all are sent by one call, which is refused as a whole if the budget is too small.
         chunks = [slice(None)] if has_budget else self._chunks(len(first))
@@ -94,6 +93,16 @@ class MaskableRows:
                 f"samples its budget is too small, and nothing was lost. {error} Or pass what the model predicts as "
                 "predicted=, or explain what is expected of it, without queries, with query=False."
             ) from error
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The texts, where texts are explained."""
+        return None if self.documents is None else [document.text for document in self.documents]
+
+    @property
+    def documents(self) -> Sequence[Document] | None:
+        """The texts with their words and where these stand."""
+        return self.data.documents if isinstance(self.data, Documents) else None
 
     def queried(self) -> MaskableRows:
         """The same with what the model predicts, queried now, as the values to explain."""
@@ -120,7 +129,6 @@ class MaskableRows:
             predicted=None if self.predicted is None else self.predicted[index],
             expected=None if self.expected is None else self.expected[index],
             index=None if self.index is None else self.index[index],
-            texts=None if self.texts is None else [self.texts[row] for row in index],
         )
 
     def at_targets(self, table: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[Any]:
@@ -134,7 +142,9 @@ class MaskableRows:
                 "this explanation has no black box to ask; load the explainer with "
                 "sointer.load(path, black_box=model), then explain again."
             )
-        replies = self.black_box(self.input_format.decode(points), on_answer=self.sent.add)
+        X, which = distinct_texts(self.input_format.decode(points))
+        replies = self.black_box(X, on_answer=self.sent.add)
+        replies = replies if which is None else replies[which]
         if replies.shape[1] != self.outputs.n_outputs:
             raise InputError(
                 f"the black box returned {replies.shape[1]} outputs, but the explainer was fitted on "

@@ -23,6 +23,7 @@ from sointer.blackbox.replies import Soft, stack
 from sointer.config import Configs
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
+from sointer.data.texts import Documents, distinct_texts
 from sointer.energy.networks import AnyEnergy
 from sointer.energy.sparse import Inputs, SparseRows
 from sointer.errors import InputError, UnstableBlackBoxWarning
@@ -35,12 +36,16 @@ class InputBuffer:
     """Rows as the networks see them, in single precision."""
 
     def __init__(self, rows: Any) -> None:
-        self._rows = rows  # float32: an array, or a csr_array
+        self._rows = rows  # float32: an array or a csr_array; or texts
         self._room = rows  # an array whose beginning the rows are
+        self.features: Callable[[Documents], SparseRows] | None = None
+        """What an energy sees of texts."""
 
     @classmethod
     def of(cls, rows: Any, shift: NDArray[np.float64]) -> InputBuffer:
         """Encoded rows, less the shift (sparse rows have none)."""
+        if isinstance(rows, Documents):
+            return cls(rows)
         if is_sparse(rows):
             return cls(rows.astype(np.float32))
         return cls((rows - shift).astype(np.float32))
@@ -51,6 +56,8 @@ class InputBuffer:
     def take(self, index: Tensor | slice) -> Inputs:
         """Some rows, as an energy takes them."""
         some = self._rows[index.numpy() if isinstance(index, Tensor) else index]
+        if self.features is not None:
+            return self.features(some)
         return SparseRows.of(some) if is_sparse(some) else torch.from_numpy(some)
 
     def where(self, chosen: NDArray[np.bool_]) -> InputBuffer:
@@ -63,7 +70,7 @@ class InputBuffer:
     def add(self, more: InputBuffer) -> None:
         """More rows below these. Dense ones are given room for twice as many, so that few of them are ever copied."""
         if is_sparse(self._rows):
-            self._rows = sparse.vstack([self._rows, more._rows], format="csr")
+            self._rows = stacked([self._rows, more._rows])
             return
         n_before, n_rows = len(self), len(self) + len(more)
         if n_rows > len(self._room):
@@ -76,7 +83,12 @@ class InputBuffer:
     def join(parts: Sequence[InputBuffer]) -> InputBuffer:
         """Several tables, one below the other."""
         rows = [part._rows for part in parts]
-        return InputBuffer(sparse.vstack(rows, format="csr") if is_sparse(rows[0]) else np.concatenate(rows))
+        return InputBuffer(stacked(rows) if is_sparse(rows[0]) else np.concatenate(rows))
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Sparse rows, or texts, some below others."""
+    return Documents.stack(parts) if isinstance(parts[0], Documents) else sparse.vstack(parts, format="csr")
 
 
 N_ASKED_TWICE = 32
@@ -211,7 +223,10 @@ class FitContext:
                 points = self.removal.reduce(points, columns, rng)
             else:
                 points = np.where(columns, points, self.rows(other[where]))
-        raw, soft = self.black_box.query(self.input_format.decode(points), on_answer=self.asker.between_batches)
+        X, which = distinct_texts(self.input_format.decode(points))
+        raw, soft = self.black_box.query(X, on_answer=self.asker.between_batches)
+        if which is not None:
+            raw, soft = raw[which], None if soft is None else Soft(soft.classes, soft.table[which])
         return QueryBatch(InputBuffer.of(points, self.shift), raw, soft)
 
     def random_keeps(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:

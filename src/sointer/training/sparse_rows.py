@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 import torch
@@ -58,7 +59,8 @@ def train_sparse_rows(task: FitContext) -> Trained:
     )
     interrupted = False
     try:
-        alternate(task, interpreter, trainer, whole, torch.tensor(targets), rest)
+        task.history.stage("learning", trainer.n_steps)
+        alternate(task, trainer, rest, partial(ask_selected, task, interpreter, whole, torch.tensor(targets)))
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
             raise
@@ -89,13 +91,11 @@ def fresh_interpreter(task: FitContext, outputs: Outputs) -> EliminationInterpre
 
 def alternate(
     task: FitContext,
-    interpreter: EliminationInterpreter,
     trainer: EnergyTrainer,
-    whole: UnmaskedRows,
-    targets: Tensor,
     asked: PendingQuery,
+    select: Callable[[int], list[PendingQuery]],
 ) -> None:
-    """Learn the energy, in rounds of select, query, learn.
+    """Learn the energy, in rounds of select, query, learn; `select` asks so many questions.
 
     Every round selects and asks before it takes in the answers to what was asked a round before, so that a slow
     black box always has something to answer. All that does not need the last answers is done before them. Where
@@ -105,11 +105,10 @@ def alternate(
     n_on_policy = max(0, task.n_queries - len(trainer.pairs) - len(asked) - n_asked_twice(task))
     n_rounds = task.configs.training.n_rounds if n_on_policy else 0
     round_share = (1.0 - FIRST_SELECTED_ANSWERS) / max(n_rounds, 1)
-    task.history.stage("learning", trainer.n_steps)
     trainer.run_until(FIRST_SELECTED_ANSWERS if waits and n_rounds else FIRST_SELECTION, "pre-training")
     questions = [asked]
     for number in range(n_rounds):
-        selected = ask_selected(task, interpreter, whole, targets, n_on_policy // n_rounds)
+        selected = select(n_on_policy // n_rounds)
         take_in(trainer.pairs, [*questions, *selected] if waits else questions)
         questions = [] if waits else selected
         n_learned = number + waits

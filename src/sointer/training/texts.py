@@ -1,0 +1,158 @@
+"""The recipe for texts: an energy of reduced texts, which reads the order of words only if the model does."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sointer.data.outputs import Outputs
+from sointer.data.texts import Document, Documents, TextFormat
+from sointer.energy.build import build_energy
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.space import OutputSpace
+from sointer.energy.texts import TextFeatures, ranks
+from sointer.errors import BlackBoxError, InputError
+from sointer.interpreter.networks import hard_top_k
+from sointer.interpreter.texts import TextInterpreter, units_there
+from sointer.training.context import FitContext, PendingQuery, QueryBatch, QueryPool, Trained, repeatability
+from sointer.training.energy import EnergyTrainer, some_held_out
+from sointer.training.queries import UnmaskedRows, ask_first, draw_pairs
+from sointer.training.sparse_rows import (
+    FIRST_SELECTION,
+    ON_POLICY_CHUNK,
+    alternate,
+    number_of_steps,
+    selection_sizes,
+)
+
+N_SHUFFLED, SHARE_SHUFFLED = 400, 0.05
+"""Texts whose words are shuffled to see whether their order counts: so many, but no larger share of the queries."""
+
+
+def train_texts(task: FitContext) -> Trained:
+    """See docs/method.md."""
+    check_empty_text(task)
+    replies, whole_index, ask_rest = ask_first(task)
+    outputs, targets = task.describe(replies.raw)
+    repeatability(task, outputs, whole_index.numpy(), replies)
+    reads_order = order_counts(task, outputs, whole_index, replies)
+    rest = ask_rest()
+    pairs = QueryPool.of(outputs, replies, some_held_out(task, len(replies), len(rest)))
+    whole = UnmaskedRows(task, whole_index, pairs.codes_of(slice(len(whole_index))))
+    interpreter = fresh_interpreter(task, outputs, reads_order)
+    pairs.points.features = lambda documents: interpreter.features(documents).rows
+    trainer = EnergyTrainer(
+        interpreter.energy,
+        interpreter.likelihood,
+        pairs,
+        task.configs.energy,
+        number_of_steps(task),
+        task.generator,
+        task.history,
+    )
+    interrupted = False
+    try:
+        task.history.stage("learning", trainer.n_steps)
+        trainer.run_until(FIRST_SELECTION, "pre-training")
+        if reads_order:
+            interpreter.rank.copy_(torch.from_numpy(ranks(strengths(interpreter))))
+        alternate(task, trainer, rest, partial(ask_selected, task, interpreter, whole, torch.tensor(targets)))
+    except KeyboardInterrupt:
+        if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
+            raise
+        interrupted = True
+        task.asker.stop()
+    quality = trainer.finish()
+    task.history.close()
+    asked = whole_index.numpy(), whole.codes.numpy()
+    return Trained(outputs, targets, interpreter.energy, interpreter, quality, asked, interrupted)
+
+
+def check_empty_text(task: FitContext) -> None:
+    """Refuse a model that takes texts, but not the empty one, before the budget is spent."""
+    row = np.zeros(1, dtype=np.int64)
+    task.query(row)
+    try:
+        task.query(row, np.zeros((1, task.groups.n_units), dtype=bool))
+    except BlackBoxError as error:
+        raise InputError(
+            "the model fails on the empty text, which is what is left when all words are deleted: "
+            f"{' '.join(str(error).split())[:200]} Give a function that returns outputs for '' too, or a token to put "
+            "in place of a deleted word, such as removal='[MASK]'."
+        ) from error
+
+
+def order_counts(task: FitContext, outputs: Outputs, whole: Tensor, replies: QueryBatch) -> bool:
+    """Whether the model predicts anything else when the words of a text are shuffled."""
+    n = min(len(whole), N_SHUFFLED, int(SHARE_SHUFFLED * task.n_queries))
+    documents = task.data[whole[:n].numpy()].documents
+    remaining = task.black_box.remaining
+    if n == 0 or (remaining is not None and remaining < n):
+        return True
+    shuffled, _ = task.black_box.query([shuffle(document, task.rng) for document in documents])
+    same = outputs.agree(replies.raw[:n], shuffled)
+    task.history.record(stage="shuffled words", n_rows=n, same_answers=float(same.mean()))
+    return not same.all()
+
+
+def shuffle(document: Document, rng: np.random.Generator) -> str:
+    """A text with its pieces in another order; punctuation stays where it is."""
+    spans, text = document.spans, document.text
+    ends = [0, *(end for _, end in spans)]
+    starts = [*(start for start, _ in spans), len(text)]
+    between = [text[a:b] for a, b in zip(ends, starts, strict=True)]
+    pieces = [text[slice(*spans[place])] for place in rng.permutation(len(spans))]
+    return "".join(part for both in zip(between, [*pieces, ""], strict=True) for part in both)
+
+
+def fresh_interpreter(task: FitContext, outputs: Outputs, reads_order: bool) -> TextInterpreter:
+    """An untrained energy and the interpreter that reads it."""
+    form, config = task.input_format, task.configs.energy
+    assert isinstance(form, TextFormat)
+    rank = torch.full((form.n_words if reads_order else 0,), -1, dtype=torch.long)
+    features = TextFeatures(form.n_words, rank.numpy() if reads_order else None)
+    seed = int(task.rng.integers(2**31))
+    energy = build_energy(
+        features.n_columns, OutputSpace.of(outputs), config, structured=task.structured, seed=seed
+    )
+    for weight in energy.input_weights:  # columns of words that are not ordered yet say nothing
+        weight.data[..., features.n_word_columns :] = 0.0
+    return TextInterpreter(
+        energy,
+        Likelihood.of(config),
+        torch.from_numpy(task.groups.unit_of_column.astype(np.int64)),
+        task.groups.n_units,
+        form.n_words,
+        rank,
+        n_path_steps=task.configs.interpreter.n_path_steps,
+    )
+
+
+def strengths(interpreter: TextInterpreter) -> Tensor:
+    """How much each word can move the energy: (words,)."""
+    features = interpreter.features
+    of_column = interpreter.energy.projection_weight.detach().norm(dim=0)
+    return of_column[torch.from_numpy(features.of_words(np.arange(features.n_words)))]
+
+
+@torch.no_grad()
+def ask_selected(
+    task: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, targets: Tensor, n: int
+) -> list[PendingQuery]:
+    """Ask about texts reduced to what the interpreter selects now, for targets that matter."""
+    rows, row_targets = draw_pairs(whole, targets, n, task.generator)
+    sizes = selection_sizes(task, n)
+    questions = []
+    for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
+        index, chosen = whole.index[rows[chunk]].numpy(), row_targets[chunk]
+        documents: Documents = task.data[index]
+        codes = whole.codes[rows[chunk]]
+        labels = interpreter.energy.space.labels(codes).gather(1, chosen.unsqueeze(1)).squeeze(1)
+        scores = interpreter.whole(documents, chosen, labels).evidence
+        there = units_there(documents, interpreter.unit_of_column, interpreter.n_units)
+        keep = hard_top_k(scores, task.k, there, sizes[chunk])
+        questions.append(task.ask(index, keep.numpy()))
+    return questions
