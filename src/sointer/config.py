@@ -150,7 +150,7 @@ class EnergyConfig(StageConfig):
             "batch_size": 512,
         },
         "texts": {
-            "hidden": (256,),
+            "hidden": (128,),
             "input_sparsity": 0.3,
             "learning_rate": 3e-3,
             "coupling_speed": 1.0,

@@ -98,7 +98,7 @@ def _joined(before: list[str], part: str, cut: bool) -> str:
     return part
 
 
-class Documents(sparse.csr_array):  # type: ignore[misc]
+class Documents(sparse.csr_array):
     """Texts as counts of their pieces, CSR (texts, columns); a piece without an entry is deleted."""
 
     documents: npt.NDArray[np.object_] | None = None
@@ -229,7 +229,7 @@ class TextFormat(InputFormat):
     def _word_of(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.words)} if self.words else self._column_of
 
-    def encode(self, X: Any, *, caller: str) -> Any:
+    def encode(self, X: Any, caller: str = "encode") -> Any:
         """Texts as `Documents`."""
         if not is_text(X):
             raise InputError(
@@ -282,7 +282,11 @@ class TextFormat(InputFormat):
         """The inverse of `to_json`."""
         by, names, words = data["by"], list(data["feature_names"]), list(data["words"])
         good = by in ("words", "occurrences", "sentences", "function") and names[-1:] == [UNSEEN]
-        if not good or not all(isinstance(name, str) for name in (*names, *words)) or (bool(words) == (by == "words")):
+        if (
+            not good
+            or not all(isinstance(name, str) for name in (*names, *words))
+            or (bool(words) != (by in ("occurrences", "sentences")))
+        ):
             raise LoadError("The saved format of texts is damaged: it is not what TextFormat.to_json writes.")
         return cls("text", names, "str", by=by, split=split, words=words)
 

@@ -15,7 +15,7 @@ from sointer.energy.sparse import SparseRows
 
 MAX_WORD_COLUMNS, MIN_SHARED_COLUMNS = 2**15, 2**12
 """Of more words, the first ones have a column each, and the others share some."""
-N_ORDERED = 96
+MAX_ORDERED = 96
 """Words whose order the energy sees: a column for each pair of neighbours, and for each pair in this order."""
 
 
@@ -43,8 +43,13 @@ class TextFeatures:
         return min(self.n_words, MAX_WORD_COLUMNS)
 
     @property
+    def n_ordered(self) -> int:
+        """How many words are ordered, at most."""
+        return min(self.n_words, MAX_ORDERED)
+
+    @property
     def n_columns(self) -> int:
-        return self.n_word_columns + (0 if self.rank is None else 2 * N_ORDERED**2)
+        return self.n_word_columns + (0 if self.rank is None else 2 * self.n_ordered**2)
 
     def of_words(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
         """The column of each word."""
@@ -55,7 +60,7 @@ class TextFeatures:
 
     def __call__(self, documents: Documents) -> TextInputs:
         row, place, word, column = documents.tokens()
-        parts = [(row, self.of_words(word), column, column)]
+        parts: list[tuple[NDArray[np.int64], ...]] = [(row, self.of_words(word), column, column)]
         if self.rank is not None:
             rank = self.rank[word]
             parts += [self._neighbours(row, place, rank, column, documents.token), self._ordered(row, rank, column)]
@@ -80,7 +85,7 @@ class TextFeatures:
         if token is not None:
             beside &= place[1:] == place[:-1] + 1
         at = np.flatnonzero(beside)
-        pair = self.n_word_columns + rank[at] * N_ORDERED + rank[at + 1]
+        pair = self.n_word_columns + rank[at] * self.n_ordered + rank[at + 1]
         return row[at], pair, column[at], column[at + 1]
 
     def _ordered(
@@ -88,10 +93,10 @@ class TextFeatures:
     ) -> tuple[NDArray[np.int64], ...]:
         """Different words of which one stands somewhere before the other."""
         seen = np.flatnonzero(rank >= 0)
-        key = row[seen] * N_ORDERED + rank[seen]
+        key = row[seen] * self.n_ordered + rank[seen]
         keys, first = np.unique(key, return_index=True)
         last = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
-        own_row, own_rank = keys // N_ORDERED, keys % N_ORDERED
+        own_row, own_rank = keys // self.n_ordered, keys % self.n_ordered
         n_of_row = np.bincount(own_row, minlength=1) if len(keys) else np.zeros(1, dtype=np.int64)
         begin = np.concatenate([[0], np.cumsum(n_of_row)])
         a = np.repeat(np.arange(len(keys)), n_of_row[own_row])
@@ -99,13 +104,13 @@ class TextFeatures:
         b = begin[own_row[a]] + within
         kept = (a != b) & (first[a] < last[b])
         a, b = a[kept], b[kept]
-        pair = self.n_word_columns + N_ORDERED**2 + own_rank[a] * N_ORDERED + own_rank[b]
+        pair = self.n_word_columns + self.n_ordered**2 + own_rank[a] * self.n_ordered + own_rank[b]
         return own_row[a], pair, column[seen][first[a]], column[seen][last[b]]
 
 
 def ranks(strength: Tensor) -> NDArray[np.int64]:
     """The places of the strongest words, by their strength (words,); -1 for all others."""
     found = np.full(len(strength), -1, dtype=np.int64)
-    best = torch.argsort(-strength, stable=True)[:N_ORDERED].numpy()
+    best = torch.argsort(-strength, stable=True)[:MAX_ORDERED].numpy()
     found[best] = np.arange(len(best))
     return found

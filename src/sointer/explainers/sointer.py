@@ -33,14 +33,7 @@ from sointer.explanation import Explanation
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
-from sointer.interpreter.scoring import (
-    RowScorer,
-    Scorer,
-    SparseRowScorer,
-    TableScorer,
-    TextScorer,
-    describe_localities,
-)
+from sointer.interpreter.scoring import SCORERS, RowScorer, Scorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
 from sointer.interpreter.texts import TextInterpreter
 from sointer.masking.rows import MaskableRows, Subject
@@ -300,12 +293,7 @@ class SOInter(Explainer):
                     folded = self._folded = self.interpreter_, self.interpreter_.folded()
             return ImageScorer(folded[1])
         likelihood = Likelihood.of(self.config_.energy)
-        kinds = {
-            TableInterpreter: TableScorer,
-            EliminationInterpreter: SparseRowScorer,
-            TextInterpreter: TextScorer,
-        }
-        kind = kinds.get(type(self.interpreter_), RowScorer)
+        kind = SCORERS.get(type(self.interpreter_), RowScorer)
         return kind(self.energy_, self.interpreter_, likelihood, self.shift_)
 
     def _refine(
@@ -331,8 +319,9 @@ class SOInter(Explainer):
         )
 
     def _trace(self, source: MaskableRows, values: NDArray[Any]) -> Trace:
-        if self.input_format_.image is not None:
-            return NoPaths("paths between the pixels of a mask are not distinguished")
+        if self.input_format_.image is not None or self.reads_text:
+            what = "the words of a text" if self.reads_text else "the pixels of a mask"
+            return NoPaths(f"paths of {what} through other outputs are not distinguished")
         if not isinstance(self.energy_, VectorEnergy):
             return NoPaths("SOInter(structured=False) explains every output on its own")
         tracer = self._tracer

@@ -18,6 +18,7 @@ from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.sparse import SparseRows
 from sointer.interpreter.elimination import eliminate, whole_rows
+from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of
 from sointer.interpreter.texts import TextInterpreter, units_there
 from sointer.masking.groups import Groups
@@ -235,9 +236,7 @@ class TextScorer(SparseRowScorer):
                 effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
                 there = units_there(documents, self.interpreter.unit_of_column, n_units).numpy()
                 ranking = rank_units(key[rows], there)
-                needed[rows] = smallest_sufficient(
-                    lambda some, keep, rows=rows: likely(rows[some], keep), ranking, n_units
-                )
+                needed[rows] = smallest_sufficient(likely, rows, ranking, n_units)
         scores = np.maximum(key, np.float32(0.0))
         if "continuous" in source.outputs.kinds:
             return Scored(scores, values, key=key, needed=needed)
@@ -256,6 +255,14 @@ class TextScorer(SparseRowScorer):
                 return self.interpreter.log_likelihood(documents, t, v).double().numpy()
 
         return likely
+
+
+SCORERS: dict[type, type[RowScorer]] = {
+    TableInterpreter: TableScorer,
+    EliminationInterpreter: SparseRowScorer,
+    TextInterpreter: TextScorer,
+}
+"""Which scorer goes with an interpreter; others are the paper's."""
 
 
 def describe_localities(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from sointer.data.texts import Documents
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.energy.sparse import SparseRows
-from sointer.energy.texts import TextFeatures
+from sointer.energy.texts import TextFeatures, TextInputs
 from sointer.interpreter.elimination import (
     BLOCK_ROWS,
     Evidence,
@@ -53,25 +55,31 @@ class TextInterpreter(EliminationInterpreter):
 
     def whole(self, documents: Documents, targets: Tensor, values: Tensor) -> UnmaskedRows:
         """Evidence of every unit that is left in texts for the values of the targets, and what it is in probability."""
-        n, features = documents.shape[0], self.features
+        n = documents.shape[0]
         found = UnmaskedRows(torch.zeros(n, self.n_units), torch.zeros(n), torch.zeros(n))
+        for rows, inputs, of_entry, secant, base in self.evidence(documents, targets, values):
+            row, unit = torch.from_numpy(inputs.row), self.unit_of_column[torch.from_numpy(inputs.owners)]
+            for side in (0, 1):  # two words share what their order says
+                found.evidence[rows].index_put_((row, unit[:, side]), of_entry / 2, accumulate=True)
+            found.slope[rows], found.base[rows] = secant, base
+        return found
+
+    def evidence(
+        self, documents: Documents, targets: Tensor, values: Tensor
+    ) -> Iterator[tuple[slice, TextInputs, Tensor, Tensor, Tensor]]:
+        """Some texts at a time: their places, what the energy sees of them, what each entry of that says for the
+        value, and what `UnmaskedRows` calls slope and base."""
+        n, features, weight = documents.shape[0], self.features, self.energy.projection_weight.T
         start = self.energy.project(self.references)
-        weight = self.energy.projection_weight.T
         for begin in range(0, n, BLOCK_ROWS):
             rows = slice(begin, min(begin + BLOCK_ROWS, n))
             inputs = features(documents[rows])
-            evidence = Evidence(self, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
-            slope, secant, base = evidence.along(padded(inputs.rows, BLOCK_ROWS))
-            row = torch.from_numpy(inputs.row)
+            block = Evidence(self, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
+            slope, secant, base = block.along(padded(inputs.rows, BLOCK_ROWS))
             columns = inputs.rows.columns
-            of_entry = (slope[row] * weight[columns]).sum(dim=1) * self.scaling.scale[columns]
-            unit = self.unit_of_column[torch.from_numpy(inputs.owners)]
-            scores = torch.zeros(rows.stop - rows.start, self.n_units)
-            for side in (0, 1):  # two words share what their order says
-                scores.index_put_((row, unit[:, side]), of_entry / 2, accumulate=True)
-            for whole, part in zip(found, (scores, secant, base), strict=True):
-                whole[rows] = part[: rows.stop - rows.start]
-        return found
+            of_entry = (slope[torch.from_numpy(inputs.row)] * weight[columns]).sum(dim=1) * self.scaling.scale[columns]
+            n_here = rows.stop - rows.start
+            yield rows, inputs, of_entry, secant[:n_here], base[:n_here]
 
     def eliminate(self, documents: Documents, targets: Tensor, values: Tensor, whole: Tensor) -> Tensor:
         """Evidence of every unit (texts, units), made anew by halving where it matters which units are kept."""

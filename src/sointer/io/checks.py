@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sointer.io.storage import need
 
-KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch")
+KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch", "text")
 KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
 DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
@@ -48,7 +48,7 @@ def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
     need(isinstance(data["device"], str) and bool(DEVICE.fullmatch(data["device"])), "the device is not known")
     need(isinstance(data["is_matrix"], bool), "is_matrix is not a truth value")
     need(isinstance(data["dtype"], str), "dtype is not text")
-    need(data["kind"] == "pandas" or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
+    need(data["kind"] in ("pandas", "text") or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
     need(data.get("pixel_range", "any") in ("bytes", "unit", "any"), "the range of pixels is not known")
     image = data.get("image")
     if image is not None:
@@ -114,11 +114,15 @@ def check_outputs(data: Mapping[str, Any]) -> None:
 
 def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any) -> None:
     kind = meta["type"]
-    need(kind in ("fixed", "blur", "marginal", "conditional", "function"), "the removal is not known")
+    known = ("fixed", "blur", "marginal", "conditional", "function", "text")
+    need(kind in known, "the removal is not known")
     need(isinstance(meta["name"], str), "the removal has no name")
     need(meta.get("image") is None or meta["image"] == image, "the removal is for other images")
     if kind == "fixed":
         need(tuple(tensors["reference"].shape) == (n_columns,), "the reference is of another size")
+    elif kind == "text":
+        need(meta["n_columns"] == n_columns, "the removal is for other words")
+        need(meta["token"] is None or isinstance(meta["token"], str), "the token is not text")
     elif kind == "blur":
         need(image is not None and meta["image"] == image, "the removal is for images")
         need(tuple(tensors["usual"].shape) == (n_columns,), "the usual image is of another size")

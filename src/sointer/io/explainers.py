@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,25 @@ from torch import Tensor, nn
 from sointer._support.torch_state import one_thread, seeded
 from sointer._support.unet import channels_last
 from sointer._support.validation import is_integer
-from sointer.blackbox.adapters.text import TextPipeline
 from sointer.blackbox.box import BlackBox
 from sointer.config import PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.data.labels import N_KNOTS
 from sointer.data.outputs import Outputs
+from sointer.data.texts import TextFormat
 from sointer.energy.build import PaperEnergy, build_energy, build_paper_energy
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
 from sointer.energy.space import OutputSpace, PiecewiseLinear
-from sointer.errors import InputError, LoadError
+from sointer.energy.texts import TextFeatures
+from sointer.errors import LoadError
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
 from sointer.interpreter.image import build_networks
 from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter
+from sointer.interpreter.texts import TextInterpreter
 from sointer.io.checks import check_metadata, with_prefix
 from sointer.io.storage import DAMAGE, Storage, check_shapes, need
 from sointer.masking.groups import Groups
@@ -61,7 +64,8 @@ def restore_networks(
         return of_images.energy, of_images
 
     is_table = "encoding.column" in energy_state
-    n_columns = explainer.input_format_.n_columns
+    form = explainer.input_format_
+    n_columns = form.n_columns if not isinstance(form, TextFormat) else _text_features(form, state["rank"]).n_columns
 
     def alike() -> TrainableEnergy:
         encoding = PiecewiseLinear(len(energy_state["encoding.column"])) if is_table else n_columns
@@ -73,7 +77,8 @@ def restore_networks(
     energy = alike()
     energy.load_state_dict(energy_state)
     energy.requires_grad_(False)
-    make = _table_interpreter if is_table else _elimination_interpreter
+    make: Callable[..., nn.Module] = _table_interpreter if is_table else _elimination_interpreter
+    make = _text_interpreter if isinstance(form, TextFormat) else make
     return energy, make(explainer, energy, state).requires_grad_(False).eval()
 
 
@@ -121,6 +126,30 @@ def _elimination_interpreter(
         references,
         of_units,
         n_units,
+        n_path_steps=explainer.config_.interpreter.n_path_steps,
+    )
+    _load(interpreter, state)
+    return interpreter
+
+
+def _text_features(form: TextFormat, rank: Tensor) -> TextFeatures:
+    need(rank.dtype == torch.int64 and rank.shape in ((0,), (form.n_words,)), "there are other words")
+    features = TextFeatures(form.n_words, rank.numpy() if len(rank) else None)
+    need(bool(((rank >= -1) & (rank < features.n_ordered)).all()), "words are ordered that are none")
+    return features
+
+
+def _text_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]) -> TextInterpreter:
+    form, of_units = explainer.input_format_, _units_of_columns(explainer)
+    assert isinstance(form, TextFormat)
+    need(torch.equal(state["unit_of_column"], of_units), "words belong to other units")
+    interpreter = TextInterpreter(
+        energy,
+        Likelihood.of(explainer.config_.energy),
+        of_units,
+        explainer.groups_.n_units,
+        form.n_words,
+        state["rank"],
         n_path_steps=explainer.config_.interpreter.n_path_steps,
     )
     _load(interpreter, state)
@@ -183,7 +212,7 @@ def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
     STORAGE.write(path, *_describe(explainer))
 
 
-def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
+def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None, splitter: Any = None) -> SOInter:
     """Read a saved explainer.
 
     Nothing in the files is executed, and nothing larger than the files is made from them, so also those of others can
@@ -198,6 +227,8 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
         it, what it is expected to predict.
     removal : function, optional
         Needed only if a function of yours was used in fit.
+    splitter : function, optional
+        Needed only if texts were split by a function of yours in fit.
 
     Returns
     -------
@@ -208,29 +239,19 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     ------
     LoadError
         If files are missing, damaged, or of another format.
-    InputError
-        If the pipeline given as black_box is not the one that was explained.
 
     Examples
     --------
     >>> explainer = sointer.load("why", black_box=model)  # doctest: +SKIP
     """
     metadata, tensors = STORAGE.read(path)
-    takes_text = metadata.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
-    text = TextPipeline.of(black_box) if takes_text else None
     try:
         with one_thread():  # torch's threads would wait for ever in a forked process
-            explainer = _restore(metadata, tensors, black_box, removal, text)
+            explainer = _restore(metadata, tensors, black_box, removal, splitter)
     except LoadError:
         raise
     except DAMAGE as error:
         raise STORAGE.damaged(Path(path), error) from error
-    if text is not None and text.words != explainer.input_format_.feature_names:
-        raise InputError(
-            f"the pipeline given as black_box knows {len(text.words)} words, which are not the "
-            f"{len(explainer.input_format_.feature_names)} that the explainer was fitted with; give the pipeline that "
-            "was explained."
-        )
     return explainer
 
 
@@ -256,7 +277,6 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "groups": explainer.groups_.to_json(),
         "outputs": explainer.outputs_.to_json(),
         "removal": removal_metadata,
-        "takes_text": explainer.text_ is not None,
         "targets": explainer.targets_,
         "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
         "held_out_agreement": explainer.held_out_agreement_,
@@ -269,7 +289,7 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _restore(
-    metadata: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any, text: TextPipeline | None
+    metadata: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any, splitter: Any
 ) -> SOInter:
     check_metadata(metadata, tensors)
     parameters = {name: metadata["parameters"][name] for name in SAVED_PARAMETERS}
@@ -280,10 +300,11 @@ def _restore(
         parameters["batch_size"] = None  # it has its own
     explainer = SOInter(black_box, **parameters, random_state=metadata["random_state"])
     energy_metadata, interpreter_metadata, training_metadata = (_without_lists(config) for config in metadata["config"])
-    explainer.input_format_ = InputFormat.from_json(metadata["input_format"])
+    explainer.input_format_ = _input_format(metadata["input_format"], splitter)
     is_sparse = "interpreter.unit_of_column" in tensors
     data: DataKind = "sparse rows" if is_sparse else "table"
     data = data if explainer.input_format_.image is None else "images"
+    data = "texts" if explainer.reads_text else data
     explainer.config_ = Configs(
         EnergyConfig(**energy_metadata).resolve(parameters["preset"], data),
         InterpreterConfig(**interpreter_metadata).resolve(parameters["preset"], data),
@@ -295,7 +316,6 @@ def _restore(
     explainer.background_ = Background.from_state(metadata["background"], _arrays(tensors, "background."))
     explainer.shift_ = tensors["shift"].numpy()
     explainer.training_codes_ = tensors["training_codes"].numpy()
-    explainer.text_ = text
     explainer.method_ = metadata["method"]
     explainer.black_box_ = None if black_box is None else explainer._black_box_again()
     explainer.targets_ = [int(t) for t in metadata["targets"]]
@@ -318,6 +338,11 @@ def _restore(
     return explainer
 
 
+def _input_format(metadata: dict[str, Any], splitter: Any) -> InputFormat:
+    is_text = metadata["kind"] == "text"
+    return TextFormat.restored(metadata, splitter) if is_text else InputFormat.from_json(metadata)
+
+
 def _set_parameters(explainer: SOInter) -> None:
     """Give the constructor's parameters the values that were fitted with, so that a clone fits the same."""
     explainer.energy, explainer.interpreter, explainer.training = explainer.config_
@@ -325,6 +350,11 @@ def _set_parameters(explainer: SOInter) -> None:
     explainer.feature_names = list(explainer.input_format_.feature_names)
     explainer.output_names = explainer.output_names_
     explainer.groups = explainer.groups_.spec
+    form = explainer.input_format_
+    if isinstance(form, TextFormat):
+        explainer.feature_names = None
+        explainer.removal = getattr(explainer.removal_, "token", None) or "delete"
+        explainer.groups = form.split or (explainer.groups if form.by in ("words", "function") else form.by)
     if explainer.black_box_ is None or not isinstance(explainer.model, BlackBox):
         explainer.method = None if explainer.black_box_ is None else explainer.black_box_.method
 

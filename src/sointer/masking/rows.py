@@ -102,7 +102,16 @@ class MaskableRows:
     @property
     def documents(self) -> Sequence[Document] | None:
         """The texts with their words and where these stand."""
-        return self.data.documents if isinstance(self.data, Documents) else None
+        found = self.data.documents if isinstance(self.data, Documents) else None
+        return None if found is None else found.tolist()
+
+    def spans(self, row: int) -> list[tuple[int, int, int]]:
+        """Where the units of a text stand: (start, end, unit), in characters, in their order."""
+        if self.documents is None:
+            return []
+        document = self.documents[row]
+        units = self.groups.unit_of_column[document.columns].tolist()
+        return [(start, end, unit) for (start, end), unit in zip(document.spans, units, strict=True)]
 
     def queried(self) -> MaskableRows:
         """The same with what the model predicts, queried now, as the values to explain."""

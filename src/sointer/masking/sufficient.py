@@ -1,4 +1,4 @@
-"""The smallest selection that suffices, found without queries: nothing, one unit, two, or as few as elimination finds."""
+"""The smallest selection that suffices, found without queries: nothing, one unit, or as few as elimination finds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ Sets = list[tuple[int, NDArray[np.int64]]]
 """Selections: a row and its units."""
 
 
-def smallest_sufficient(likely: Likely, ranking: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
-    """Per row, few units that suffice for the value to stay; units are -1 at the end of the ranking of a row."""
+def smallest_sufficient(
+    likely: Likely, rows: NDArray[np.int64], ranking: NDArray[np.int64], n_units: int
+) -> NDArray[np.bool_]:
+    """For each of some rows, few units that suffice for the value to stay: (rows, units).
+
+    In the ranking of a row, -1 stands for no unit, at the end.
+    """
     n_rows = len(ranking)
     units = [one[one >= 0] for one in ranking]
     found = first_units(ranking, np.full(n_rows, ranking.shape[1]), n_units)
-    search = _Search(likely, n_units, np.zeros(n_rows))
+    search = _Search(likely, rows, n_units, np.zeros(n_rows))
     whole = search.probabilities([(row, units[row]) for row in range(n_rows)])
     search.enough[:] = np.maximum(np.minimum(SUFFICES, OF_WHOLE * whole), AT_LEAST)
     nothing = np.zeros(0, dtype=np.int64)
@@ -60,8 +65,8 @@ def smallest_sufficient(likely: Likely, ranking: NDArray[np.int64], n_units: int
 
 
 class _Search:
-    def __init__(self, likely: Likely, n_units: int, enough: NDArray[np.float64]) -> None:
-        self.likely, self.n_units, self.enough = likely, n_units, enough
+    def __init__(self, likely: Likely, rows: NDArray[np.int64], n_units: int, enough: NDArray[np.float64]) -> None:
+        self.likely, self.rows, self.n_units, self.enough = likely, rows, n_units, enough
 
     def probabilities(self, sets: Sets) -> NDArray[np.float64]:
         """Of the values, with these selections."""
@@ -72,7 +77,7 @@ class _Search:
             keep = np.zeros((len(some), self.n_units), dtype=bool)
             owner = np.repeat(np.arange(len(some)), [len(units) for _, units in some])
             keep[owner, np.concatenate([units for _, units in some])] = True
-            parts.append(np.exp(self.likely(np.array([row for row, _ in some]), keep)))
+            parts.append(np.exp(self.likely(self.rows[[row for row, _ in some]], keep)))
         return np.concatenate(parts)
 
     def suffice(self, sets: Sets) -> NDArray[np.bool_]:

@@ -142,6 +142,8 @@ class FitContext:
     history: History = field(default_factory=History)
     asker: QueryWorker = field(default_factory=QueryWorker)
     budget_ran_out: bool = False
+    n_extra: int = 0
+    """Queries that a recipe makes besides those to learn from."""
 
     @cached_property
     def shift(self) -> NDArray[np.float64]:

@@ -52,7 +52,9 @@ def ask_first(task: FitContext) -> tuple[QueryBatch, Tensor, Callable[[], Pendin
 
     The rest, a fifth of the first questions unless they are few, is asked while training on the others has begun.
     """
-    n_first = max(2, int(task.n_queries * (1.0 - (task.configs.training.on_policy_share))) - n_asked_twice(task))
+    n_first = max(
+        2, int(task.n_queries * (1.0 - (task.configs.training.on_policy_share))) - n_asked_twice(task) - task.n_extra
+    )
     n_whole = min(task.n_rows, max(1, (2 * n_first) // 5))
     task.history.stage("asking the model", n_first, unit="rows")
     order = task.rng.permutation(task.n_rows)[:n_whole]

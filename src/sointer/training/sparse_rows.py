@@ -102,7 +102,7 @@ def alternate(
     questions are few, the answers to one selection are learned from before the next, and the black box waits.
     """
     waits = are_few(task)
-    n_on_policy = max(0, task.n_queries - len(trainer.pairs) - len(asked) - n_asked_twice(task))
+    n_on_policy = max(0, task.n_queries - len(trainer.pairs) - len(asked) - n_asked_twice(task) - task.n_extra)
     n_rounds = task.configs.training.n_rounds if n_on_policy else 0
     round_share = (1.0 - FIRST_SELECTED_ANSWERS) / max(n_rounds, 1)
     trainer.run_until(FIRST_SELECTED_ANSWERS if waits and n_rounds else FIRST_SELECTION, "pre-training")

@@ -31,14 +31,19 @@ from sointer.training.sparse_rows import (
 N_SHUFFLED, SHARE_SHUFFLED = 400, 0.05
 """Texts whose words are shuffled to see whether their order counts: so many, but no larger share of the queries."""
 
+N_LOOKED_AT, MAX_LOOKED_AT = 256, 4096
+"""Texts for each target, and in all, by which words are chosen whose order is read."""
+
 
 def train_texts(task: FitContext) -> Trained:
     """See docs/method.md."""
+    n_shuffled = min(N_SHUFFLED, int(SHARE_SHUFFLED * task.n_queries), task.n_rows)
+    task.n_extra = n_shuffled + 2
     check_empty_text(task)
     replies, whole_index, ask_rest = ask_first(task)
     outputs, targets = task.describe(replies.raw)
     repeatability(task, outputs, whole_index.numpy(), replies)
-    reads_order = order_counts(task, outputs, whole_index, replies)
+    reads_order = order_counts(task, outputs, whole_index[:n_shuffled], replies)
     rest = ask_rest()
     pairs = QueryPool.of(outputs, replies, some_held_out(task, len(replies), len(rest)))
     whole = UnmaskedRows(task, whole_index, pairs.codes_of(slice(len(whole_index))))
@@ -58,7 +63,8 @@ def train_texts(task: FitContext) -> Trained:
         task.history.stage("learning", trainer.n_steps)
         trainer.run_until(FIRST_SELECTION, "pre-training")
         if reads_order:
-            interpreter.rank.copy_(torch.from_numpy(ranks(strengths(interpreter))))
+            strength = strengths(task, interpreter, whole, torch.tensor(targets))
+            interpreter.rank.copy_(torch.from_numpy(ranks(strength)))
         alternate(task, trainer, rest, partial(ask_selected, task, interpreter, whole, torch.tensor(targets)))
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
@@ -87,8 +93,8 @@ def check_empty_text(task: FitContext) -> None:
 
 def order_counts(task: FitContext, outputs: Outputs, whole: Tensor, replies: QueryBatch) -> bool:
     """Whether the model predicts anything else when the words of a text are shuffled."""
-    n = min(len(whole), N_SHUFFLED, int(SHARE_SHUFFLED * task.n_queries))
-    documents = task.data[whole[:n].numpy()].documents
+    n = len(whole)
+    documents = task.data[whole.numpy()].documents
     remaining = task.black_box.remaining
     if n == 0 or (remaining is not None and remaining < n):
         return True
@@ -115,9 +121,7 @@ def fresh_interpreter(task: FitContext, outputs: Outputs, reads_order: bool) -> 
     rank = torch.full((form.n_words if reads_order else 0,), -1, dtype=torch.long)
     features = TextFeatures(form.n_words, rank.numpy() if reads_order else None)
     seed = int(task.rng.integers(2**31))
-    energy = build_energy(
-        features.n_columns, OutputSpace.of(outputs), config, structured=task.structured, seed=seed
-    )
+    energy = build_energy(features.n_columns, OutputSpace.of(outputs), config, structured=task.structured, seed=seed)
     for weight in energy.input_weights:  # columns of words that are not ordered yet say nothing
         weight.data[..., features.n_word_columns :] = 0.0
     return TextInterpreter(
@@ -131,11 +135,24 @@ def fresh_interpreter(task: FitContext, outputs: Outputs, reads_order: bool) -> 
     )
 
 
-def strengths(interpreter: TextInterpreter) -> Tensor:
-    """How much each word can move the energy: (words,)."""
+@torch.no_grad()
+def strengths(task: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, targets: Tensor) -> Tensor:
+    """The largest share of any target's evidence that each word has in texts: (words,)."""
     features = interpreter.features
-    of_column = interpreter.energy.projection_weight.detach().norm(dim=0)
-    return of_column[torch.from_numpy(features.of_words(np.arange(features.n_words)))]
+    total = torch.zeros(interpreter.energy.space.n_outputs, features.n_columns)
+    n = min(MAX_LOOKED_AT, N_LOOKED_AT * len(targets))
+    rows, chosen = draw_pairs(whole, targets, n, task.generator)
+    labels = labels_of(interpreter, whole.codes[rows], chosen)
+    for some, inputs, of_entry, _, _ in interpreter.evidence(task.data[whole.index[rows].numpy()], chosen, labels):
+        owner = chosen[some][torch.from_numpy(inputs.row)]
+        total.index_put_((owner, inputs.rows.columns), of_entry.abs(), accumulate=True)
+    share = (total / total.sum(dim=1, keepdim=True).clamp_min(1e-9)).amax(dim=0)
+    return share[torch.from_numpy(features.of_words(np.arange(features.n_words)))]
+
+
+def labels_of(interpreter: TextInterpreter, codes: Tensor, targets: Tensor) -> Tensor:
+    """The labels of the targets of texts with these codes."""
+    return interpreter.energy.space.labels(codes).gather(1, targets.unsqueeze(1)).squeeze(1)
 
 
 @torch.no_grad()
@@ -149,8 +166,7 @@ def ask_selected(
     for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
         index, chosen = whole.index[rows[chunk]].numpy(), row_targets[chunk]
         documents: Documents = task.data[index]
-        codes = whole.codes[rows[chunk]]
-        labels = interpreter.energy.space.labels(codes).gather(1, chosen.unsqueeze(1)).squeeze(1)
+        labels = labels_of(interpreter, whole.codes[rows[chunk]], chosen)
         scores = interpreter.whole(documents, chosen, labels).evidence
         there = units_there(documents, interpreter.unit_of_column, interpreter.n_units)
         keep = hard_top_k(scores, task.k, there, sizes[chunk])

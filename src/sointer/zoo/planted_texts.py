@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Literal
 
 import numpy as np
@@ -105,7 +105,7 @@ class PlantedTexts:
 
     def _outputs(self, words: Sequence[str]) -> list[int]:
         t, there = self.triggers, set(words)
-        negated = [word for before, word in zip(words, words[1:], strict=False) if before == self.negation]
+        negated = [word for before, word in pairwise(words) if before == self.negation]
         found = [
             t[0] in there or t[1] in there,
             len(there & set(t[:5])) >= 2,

@@ -31,8 +31,8 @@ def describe(explainer: Any, path: Path) -> dict[str, Any]:
     from sointer.apps.cli.inputs import saved_metadata
 
     saved, image, outputs = saved_metadata(path), explainer.input_format_.image, explainer.outputs_
-    kind = "texts" if saved.get("takes_text") else explainer.input_format_.kind
-    takes = "images" if image is not None else {"csr": "sparse rows", "texts": "texts"}.get(kind, "rows")
+    kind = explainer.input_format_.kind
+    takes = "images" if image is not None else {"csr": "sparse rows", "text": "texts"}.get(kind, "rows")
     return {
         "explainer": str(path),
         "sointer": saved.get("sointer"),

@@ -16,6 +16,7 @@ from sointer._support import containers
 from sointer._support.strict_json import as_finite
 from sointer.apps.serve.request import ExplainRequest
 from sointer.apps.serve.rows import cells_of, names_in_fit, plain
+from sointer.data.texts import Documents
 from sointer.data.values import effects_from, effects_on
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
@@ -151,12 +152,11 @@ class Writer:
     def __init__(self, explainer: Explainer) -> None:
         self._groups = explainer.groups_
         self._feature_names = names_in_fit(explainer.input_format_)
-        self._count = None if explainer.text_ is None else explainer.text_.count
         self.unit_names = list(explainer.groups_.unit_names)
         self._outputs, self._explainer = explainer.outputs_, explainer
         self._start = effects_from(
             explainer.removal_.name,
-            is_text=explainer.text_ is not None,
+            is_text=explainer.reads_text,
             is_image=explainer.input_format_.image is not None,
         )
         self._places: dict[str, dict[int, str]] = {}
@@ -179,9 +179,9 @@ class Writer:
         return table
 
     def _rows(self, request: ExplainRequest, response: ExplainResponse) -> list[dict[str, Any]]:
-        X = request.X
-        if isinstance(X, list) and self._count is not None:
-            X = self._count(X)
+        X, form = request.X, self._explainer.input_format_
+        if self._explainer.reads_text:
+            X = form.encode(X, caller="explain")
         rows = []
         for sample in range(request.n_rows):
             cells = {} if getattr(X, "ndim", 2) == 4 else cells_of(X, sample)
@@ -197,6 +197,7 @@ class Writer:
                         "name": self.unit_names[unit],
                         "value": self._value(cells, unit),
                         **_unit_fields(response, sample, rank),
+                        **self._spans(X, sample, unit),
                     }
                     for rank, unit in enumerate(units)
                 ],
@@ -224,6 +225,14 @@ class Writer:
             found = self._explainer.localities(target)
             self._places[target] = {leaf.number: leaf.where for leaf in found}
         return self._places[target]
+
+    def _spans(self, X: Any, sample: int, unit: int) -> dict[str, Any]:
+        """Where a unit of a text stands, in characters; nothing for other rows."""
+        if not isinstance(X, Documents) or X.documents is None:
+            return {}
+        document = X.documents[sample]
+        own = self._groups.unit_of_column[document.columns] == unit
+        return {"spans": [list(span) for span, is_own in zip(document.spans, own, strict=True) if is_own]}
 
     def _value(self, cells: dict[int, Any], unit: int) -> Any:
         """What the row has in a feature, or in each feature of a group; of pixels, nothing."""

@@ -117,7 +117,8 @@ def _many(n: int, noun: str) -> str:
 def warm_up(explainer: Explainer) -> None:
     """Explain a row that is at hand, so that the first client need not wait for what is loaded when needed."""
     with unwarned():
-        row = explainer.input_format_.decode(explainer.background_.rows[:1])
+        example = explainer.input_format_.feature_names[0]
+        row = [example] if explainer.reads_text else explainer.input_format_.decode(explainer.background_.rows[:1])
         explainer.explain(row, explainer.targets_[0], k=1, query=explainer.asks_to_explain)
 
 

@@ -38,6 +38,7 @@ from sointer.viz.report.samples import (
     sample_names_of,
     samples_that_fit,
     samples_to_verify,
+    spans_of,
     verification_budget,
 )
 from sointer.viz.report.text import ReportStats, UnitValues, cards_of, format_value, lead_of, notes_of, warnings_of
@@ -143,10 +144,9 @@ def table_page(
     queries_before = _n_queries(explainer)
     if predictions is None and can_query(explainer, len(index)):
         predictions = source.answers
-    seen = X if source.texts is None else explainer.input_format_.decode(source.data)  # words are counted once only
     checked_predictions = Queried(predictions) if predictions is not None and source.predicted is None else predictions
     size = explainer.k if k is None else k
-    found = _explain_all(explainer, seen, checked_predictions, chosen, size, n_shown, verify, paths)
+    found = _explain_all(explainer, X, checked_predictions, chosen, size, n_shown, verify, paths)
     localities, locality = _localities(explainer, chosen, found.locality)
     values, codes, numbers = _values(explainer, found.value, predictions, chosen)
     words = UnitValues(source)
@@ -190,6 +190,7 @@ def table_page(
         ],
         present=present(source),
         texts=None if source.texts is None else cut_texts(source.texts),
+        spans=None if source.texts is None else [spans_of(source, i, u) for i, u in enumerate(shown_of_sample)],
         outputs=explainer.output_names_,
         interactions=getattr(explainer, "output_interactions_", None),
         paths=found.paths,
@@ -306,7 +307,7 @@ def _explain_all(
         agreement,
         followed_paths,
         needed if "needed" in known else None,
-        EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.text_ is not None))
+        EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.reads_text))
         if "effects" in known
         else None,
         n_more,
