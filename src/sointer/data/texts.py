@@ -230,7 +230,9 @@ class TextFormat(InputFormat):
         return {word: number for number, word in enumerate(self.words)} if self.words else self._column_of
 
     def encode(self, X: Any, caller: str = "encode") -> Any:
-        """Texts as `Documents`."""
+        """Texts, or a DataFrame with one column of them, as `Documents`."""
+        if containers.is_frame(X) and X.shape[1] == 1:
+            X = X.iloc[:, 0].tolist()
         if not is_text(X):
             raise InputError(
                 f"{caller}: X is {containers.describe(X)}, but texts were fitted; give a list of strings, one for each "

@@ -49,11 +49,11 @@ class SOInter(Explainer):
 
     Parameters
     ----------
-    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox.
+    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox; X may be a list of strings.
     k : how many features to select, or "auto": those that matter for each row, without any query.
     removal : what "absent" means: "zero", "mean", "marginal" (another row's values), "conditional" (those of a row
         that is alike in what is kept), an array, a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero
-        data, else marginal).
+        data, else marginal). Of texts, "delete", or a token such as "[MASK]" in place of each word.
     structured : let features act through other outputs; False explains each output alone (SOInter-1).
     preset : "default" (what works best) or "paper" (SOInter as published).
     feature_names, output_names : names, where the data or the model bring none.
@@ -63,7 +63,8 @@ class SOInter(Explainer):
         most probable labels are those that predict returns, else predict. Of more than two classes the label that
         predict returns is explained, and probabilities only teach.
     tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
-    groups : features that stand or fall together, as {name: features}.
+    groups : features that stand or fall together, as {name: features}; of texts also "sentences", "occurrences" or a
+        function that splits a text.
     query_budget : most rows sent to the black box during fit.
     batch_size : most rows sent to the black box in one call (default 1024).
     random_state : a number gives the same explainer every time.

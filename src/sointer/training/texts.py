@@ -24,13 +24,13 @@ from sointer.training.sparse_rows import (
     FIRST_SELECTION,
     ON_POLICY_CHUNK,
     alternate,
-    number_of_steps,
     selection_sizes,
 )
 
 N_SHUFFLED, SHARE_SHUFFLED = 400, 0.05
 """Texts whose words are shuffled to see whether their order counts: so many, but no larger share of the queries."""
 
+N_STEPS = 600, 10_000
 N_LOOKED_AT, MAX_LOOKED_AT = 256, 4096
 """Texts for each target, and in all, by which words are chosen whose order is read."""
 
@@ -75,6 +75,12 @@ def train_texts(task: FitContext) -> Trained:
     task.history.close()
     asked = whole_index.numpy(), whole.codes.numpy()
     return Trained(outputs, targets, interpreter.energy, interpreter, quality, asked, interrupted)
+
+
+def number_of_steps(task: FitContext) -> int:
+    """n_epochs passes over all queries, within bounds that suit two cores."""
+    n_batches = task.n_queries / task.configs.energy.batch_size
+    return int(np.clip(task.configs.training.n_epochs * n_batches, *N_STEPS))
 
 
 def check_empty_text(task: FitContext) -> None:
