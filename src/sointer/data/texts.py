@@ -51,8 +51,8 @@ def is_text(X: Any) -> bool:
     if wrong and len(wrong) < len(X):
         document = list(X)[wrong[0]]
         raise InputError(
-            f"X holds strings, but {len(wrong)} of {len(X)} documents are none: the first is {document!r:.40}, at "
-            f"{wrong[0]}. Drop them, or give '' for an empty text."
+            f"X holds strings, but {len(wrong)} of {len(X)} documents are not strings: the first is {document!r:.40}, "
+            f"at {wrong[0]}. Drop them, or give '' for an empty text."
         )
     return not wrong
 

@@ -92,7 +92,7 @@ def check_empty_text(task: FitContext) -> None:
     except BlackBoxError as error:
         raise InputError(
             "the model fails on the empty text, which is what is left when all words are deleted: "
-            f"{' '.join(str(error).split())[:200]} Give a function that returns outputs for '' too, or a token to put "
+            f"{str(error).split('. ')[0]}. Give a function that returns outputs for '' too, or a token to put "
             "in place of a deleted word, such as removal='[MASK]'."
         ) from error
 
