@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def test_words_neighbours_and_order(token) -> None:
         numbers = [form.feature_names.index(word) for word in text.split()]
         left = [(place, n) for place, n in enumerate(numbers) if keep[row, n]]
         wanted = Counter(n for _, n in left)
-        for (p, a), (q, b) in zip(left, left[1:], strict=False):
+        for (p, a), (q, b) in pairwise(left):
             if rank[a] >= 0 and rank[b] >= 0 and (token is None or q == p + 1):
                 wanted[form.n_words + int(rank[a]) * features.n_ordered + int(rank[b])] += 1
         for i, (_, a) in enumerate(left):
