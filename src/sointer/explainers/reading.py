@@ -71,6 +71,8 @@ class ReadsModelAndData:
             )
         groups = self.groups
         if is_text(X):
+            if self.feature_names is not None:
+                raise InputError("feature_names has no effect on texts, whose words are their names; leave it out.")
             input_format: InputFormat = TextFormat.of(list(X), groups)
             groups = None if callable(groups) or isinstance(groups, str) else groups
         else:

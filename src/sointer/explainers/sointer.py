@@ -35,7 +35,6 @@ from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.scoring import SCORERS, RowScorer, Scorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
-from sointer.interpreter.texts import TextInterpreter
 from sointer.masking.rows import MaskableRows, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace
@@ -63,8 +62,7 @@ class SOInter(Explainer):
         most probable labels are those that predict returns, else predict. Of more than two classes the label that
         predict returns is explained, and probabilities only teach.
     tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
-    groups : features that stand or fall together, as {name: features}; of texts also "sentences", "occurrences" or a
-        function that splits a text.
+    groups : features that stand or fall together, as {name: features}; of texts see docs/texts.md.
     query_budget : most rows sent to the black box during fit.
     batch_size : most rows sent to the black box in one call (default 1024).
     random_state : a number gives the same explainer every time.
@@ -281,7 +279,7 @@ class SOInter(Explainer):
     def known_columns(self) -> tuple[str, ...]:
         if isinstance(self.interpreter_, (TableInterpreter, ImageInterpreter)):
             return ("needed", "effect", "locality")[: 3 if isinstance(self.interpreter_, TableInterpreter) else 2]
-        needed = ("needed",) if isinstance(self.interpreter_, TextInterpreter) else ()
+        needed = ("needed",) if self.reads_text else ()
         has_effects = isinstance(self.interpreter_, EliminationInterpreter) and "continuous" not in self.outputs_.kinds
         return (*needed, "effect") if has_effects else needed
 
@@ -321,8 +319,7 @@ class SOInter(Explainer):
 
     def _trace(self, source: MaskableRows, values: NDArray[Any]) -> Trace:
         if self.input_format_.image is not None or self.reads_text:
-            what = "the words of a text" if self.reads_text else "the pixels of a mask"
-            return NoPaths(f"paths of {what} through other outputs are not distinguished")
+            return NoPaths("paths of pixels, and of the words of texts, are not distinguished")
         if not isinstance(self.energy_, VectorEnergy):
             return NoPaths("SOInter(structured=False) explains every output on its own")
         tracer = self._tracer

@@ -64,7 +64,7 @@ class PlantedTexts:
             letters = ((rng.choice(list(CONSONANTS)), rng.choice(list(VOWELS))) for _ in range(n))
             words["".join(a + b for a, b in letters)] = None
         made = [word.translate(CYRILLIC) if self.script == "cyrillic" else word for word in words]
-        places = rng.choice(np.arange(self.n_words // 20, self.n_words // 2), 11, replace=False)
+        places = rng.choice(np.arange(max(self.n_words // 20, NEGATION + 1), self.n_words // 2), 11, replace=False)
         object.__setattr__(self, "words", tuple(made))
         object.__setattr__(self, "triggers", tuple(made[place] for place in places))
 

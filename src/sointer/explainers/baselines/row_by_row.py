@@ -45,7 +45,7 @@ class Row:
     document: Documents | None = None
     """The row, where it is a text."""
 
-    def values(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def values(self, points: Any) -> NDArray[np.float64]:
         """Asks about encoded points: how far each target says what it says of the whole row, (points, targets).
 
         Labels: 1 where they are the same, else 0. Probabilities: that of the row's own label. Numbers: themselves.
@@ -53,7 +53,7 @@ class Row:
         """
         return self._support(self.source.ask(points))
 
-    def stays(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def stays(self, points: Any) -> NDArray[np.float64]:
         """Queries encoded points: whether each target has the row's own value, of regions the share that has.
 
         Probabilities by their side of 0.5, numbers within the tolerance: (points, targets).
@@ -84,7 +84,7 @@ class Row:
         """How often copies are drawn when at most n_samples may be asked about."""
         return max(1, min(N_DRAWS, n_samples // 20)) if self.source.removal.is_random else 1
 
-    def copies(self, keep: NDArray[np.bool_], n_draws: int = 1) -> Iterator[NDArray[np.float64]]:
+    def copies(self, keep: NDArray[np.bool_], n_draws: int = 1) -> Iterator[Any]:
         """Copies of the row that keep some of its `units`, n_draws times if removal is random, else once.
 
         The copies of one draw share what stands in for removed units, so that what a unit changes is not lost
