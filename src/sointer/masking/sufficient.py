@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sointer.masking.selection import Likely, first_units
 
-SUFFICES, OF_WHOLE, AT_LEAST = 0.8, 0.95, 0.5
+SUFFICES, OF_WHOLE, AT_LEAST = 0.65, 0.95, 0.5
 """A selection suffices if the value is at least so probable; or, where that is less, at least so probable as with
 everything there, but never less than the last."""
 N_SINGLES, N_IN_PAIRS = 48, 16

@@ -30,7 +30,7 @@ from sointer.training.sparse_rows import (
 N_SHUFFLED, SHARE_SHUFFLED = 400, 0.05
 """Texts whose words are shuffled to see whether their order counts: so many, but no larger share of the queries."""
 
-N_STEPS = 600, 10_000
+N_STEPS = 1_500, 10_000
 N_LOOKED_AT, MAX_LOOKED_AT = 256, 4096
 """Texts for each target, and in all, by which words are chosen whose order is read."""
 
