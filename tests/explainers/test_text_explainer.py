@@ -126,7 +126,7 @@ def test_the_server_says_where_words_stand(explainer) -> None:
     pytest.importorskip("fastapi")
     from starlette.testclient import TestClient
 
-    from sointer.apps.serve.app import create_app
+    from sointer.apps.serve import create_app
 
     text = f"Oh {PROBLEM.triggers[0]}! {PROBLEM.triggers[0]}"
     with TestClient(create_app(explainer)) as client:
@@ -140,7 +140,7 @@ def test_the_server_says_where_words_stand(explainer) -> None:
 def test_the_command_line_takes_a_function_of_strings(tmp_path, monkeypatch) -> None:
     from typer.testing import CliRunner
 
-    from sointer.apps.cli.app import app
+    from sointer.apps.cli.app import build_app
 
     (tmp_path / "strings_model.py").write_text(
         "def predict(texts):\n    return [{'warm': 'sun' in t, 'wet': 'rain' in t} for t in texts]\n"
@@ -151,9 +151,9 @@ def test_the_command_line_takes_a_function_of_strings(tmp_path, monkeypatch) -> 
     texts = [" ".join(rng.choice(["sun", "rain", "wind", "snow"], 3)) for _ in range(200)]
     pd.DataFrame({"id": range(200), "said": texts}).to_csv("texts.csv", index=False)
     arguments = ["fit", "--text", "said", "--model", "strings_model:predict", "--data", "texts.csv", "--out", "why"]
-    assert CliRunner().invoke(app, [*arguments, "--query-budget", "600"]).exit_code == 0
+    assert CliRunner().invoke(build_app(), [*arguments, "--query-budget", "600"]).exit_code == 0
     arguments = ["explain", "why", "--text", "said", "--data", "texts.csv", "-t", "wet", "--out", "why.csv"]
-    assert CliRunner().invoke(app, [*arguments, "--model", "strings_model:predict"]).exit_code == 0
+    assert CliRunner().invoke(build_app(), [*arguments, "--model", "strings_model:predict"]).exit_code == 0
     found = pd.read_csv(Path("why.csv"))
     assert set(found[found["value"].astype(str).isin(("1", "True"))]["feature"]) == {"rain"}
 

@@ -15,6 +15,8 @@ from sointer.energy.sparse import SparseRows
 
 MAX_WORD_COLUMNS, MIN_SHARED_COLUMNS = 2**15, 2**12
 """Of more words, the first ones have a column each, and the others share some."""
+MAX_WEIGHT = 2.0
+"""What repeats count together, at most; one has a weight of 1."""
 MAX_ORDERED = 96
 """Words whose order the energy sees: a column for each pair of neighbours, and for each pair in this order."""
 
@@ -68,7 +70,10 @@ class TextFeatures:
         order = np.argsort(joined[0], kind="stable")
         row, columns, first, second = (part[order] for part in joined)
         starts = np.searchsorted(row, np.arange(documents.shape[0] + 1))
-        values = torch.ones(len(row))
+        _, which, n_times = np.unique(row * self.n_columns + columns, return_inverse=True, return_counts=True)
+        # Words that come a hundred times must not weigh more than any that were learned from.
+        each = np.minimum(1 + np.log(n_times), MAX_WEIGHT) / n_times
+        values = torch.from_numpy(each[which.reshape(-1)].astype(np.float32))
         rows = SparseRows(torch.from_numpy(starts), torch.from_numpy(columns), values, self.n_columns)
         return TextInputs(rows, np.stack([first, second], axis=1), row)
 

@@ -77,7 +77,8 @@ class TextInterpreter(EliminationInterpreter):
             block = Evidence(self, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
             slope, secant, base = block.along(padded(inputs.rows, BLOCK_ROWS))
             columns = inputs.rows.columns
-            of_entry = (slope[torch.from_numpy(inputs.row)] * weight[columns]).sum(dim=1) * self.scaling.scale[columns]
+            of_entry = (slope[torch.from_numpy(inputs.row)] * weight[columns]).sum(dim=1)
+            of_entry = of_entry * self.scaling.scale[columns] * inputs.rows.values
             n_here = rows.stop - rows.start
             yield rows, inputs, of_entry, secant[:n_here], base[:n_here]
 
