@@ -141,7 +141,7 @@ class Documents(sparse.csr_array):
         made.token = parts[0].token
         return made
 
-    def keys(self, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def has_entries(self, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Whether rows have an entry in columns, pairwise."""
         own = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)) * self.shape[1] + self.indices
         wanted = rows * self.shape[1] + columns
@@ -160,7 +160,7 @@ class Documents(sparse.csr_array):
         words = np.concatenate([nothing, *(document.words for document in documents)])
         columns = np.concatenate([nothing, *(document.word_columns for document in documents)])
         place = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        kept = self.keys(row, columns)
+        kept = self.has_entries(row, columns)
         return row[kept], place[kept], words[kept], columns[kept]
 
     def texts(self) -> list[str]:
@@ -170,7 +170,7 @@ class Documents(sparse.csr_array):
         lengths = [len(document.columns) for document in documents]
         row = np.repeat(np.arange(len(documents)), lengths)
         columns = np.concatenate([np.zeros(0, dtype=np.int64), *(document.columns for document in documents)])
-        kept, ends = self.keys(row, columns).tolist(), np.cumsum(lengths).tolist()
+        kept, ends = self.has_entries(row, columns).tolist(), np.cumsum(lengths).tolist()
         return [
             document.reduced(kept[end - length : end], self.token)
             for document, length, end in zip(documents, lengths, ends, strict=True)
