@@ -31,11 +31,13 @@ setup: $(INSTALLED) ## create .venv and install sointer with everything needed t
 demo: $(INSTALLED) ## explain a model that reads digits, and write a report
 	$(VENV)/bin/sointer demo
 
-test: $(INSTALLED) ## run the tests that take seconds
+test: $(INSTALLED) ## run the tests that take seconds (about seven minutes on two cores)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses=4 --dist=loadfile --durations=10
 
-test-slow: $(INSTALLED) ## run the tests that take minutes
-	$(PY) -m pytest -m slow --durations=10
+# Marked slow, and so only here: every problem with planted truth in all sizes and seeds, real data sets, the studies and
+# benchmarks in their smoke setting, every example of the documentation, the site in a browser. make test has one of each.
+test-slow: $(INSTALLED) ## run the tests that take minutes (hours in all)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m slow -n auto --maxprocesses=4 --dist=loadfile --durations=10
 
 lint: $(INSTALLED) ## check style, format, types and the direction of imports
 	$(PY) -m ruff check
@@ -45,20 +47,18 @@ lint: $(INSTALLED) ## check style, format, types and the direction of imports
 
 docs: $(INSTALLED) ## build the site in docs/_build/html (warnings are errors), and run every example in it
 	$(PY) -m sphinx -W --keep-going -n -q -b html docs docs/_build/html
-	$(PY) -m pytest -q tests/test_docs.py tests/test_newcomer.py
+	$(PY) -m pytest -q -m "" tests/docs
 	@echo "open docs/_build/html/index.html"
 
 bench: $(INSTALLED) ## measure speed, queries and memory against other packages (an hour), and write the page
-	test -f docs/results/fan-out.json || $(PY) benchmarks/fan_out.py
-	test -f docs/results/streaming.json || OMP_NUM_THREADS=1 $(PY) benchmarks/streaming.py
-	OMP_NUM_THREADS=1 $(PY) benchmarks/run.py
+	$(PY) -m studies run speed
 
 faults: $(INSTALLED) ## kill fits, damage files and the like on purpose, and count what became of it (half an hour)
-	OMP_NUM_THREADS=1 $(PY) faults/run.py
+	$(PY) -m studies run faults
 
 # Tests of the core that need neither a browser nor what only developers install.
-CORE_TESTS := $(addprefix tests/test_,explainer.py inputs.py outputs.py removal.py persistence.py plot.py streaming.py \
-	honesty.py cli.py bad_input.py)
+CORE_TESTS := $(addprefix tests/,contract/test_sointer.py contract/test_bad_input.py data/test_inputs.py data/test_outputs.py \
+	masking/test_removal.py io/test_explainers.py io/test_stream.py explainers/test_honesty.py viz/test_plots.py apps/test_cli.py)
 
 test-wheel: $(INSTALLED) ## build wheel and sdist, install the wheel into a fresh environment, and test it there
 	rm -rf build/wheel
@@ -85,23 +85,23 @@ audit: $(INSTALLED) ## check licences, the built packages, network access; and k
 	@if $(PY) -m pip_audit --version >/dev/null 2>&1; then $(PY) -m pip_audit; else echo "pip-audit is not installed: known weaknesses were not looked up"; fi
 
 reproduce-synthetic: $(INSTALLED) ## run every study on synthetic data (hours) and write its figures and pages
-	$(PY) experiments/synthetic/run.py
+	$(PY) -m studies run synthetic
 
 reproduce-text: $(INSTALLED) ## run the text study (hours; trained models are kept) and write its results
-	$(PY) experiments/text/run.py
+	$(PY) -m studies run text
 
 reproduce-horses: $(INSTALLED) ## run the study of segmented horses (90 minutes; trained models are kept) and write its page
-	$(PY) experiments/horses/run.py
+	$(PY) -m studies run horses
 
 reproduce-instancewise: $(INSTALLED) ## run the study of features that differ by sample (two hours) and write its page
-	$(PY) experiments/instancewise/run.py
+	$(PY) -m studies run instancewise
 
 reproduce-tables: $(INSTALLED) ## run the studies of real tables and of structure (hours; needs emotions and scene), write their pages
-	$(PY) experiments/tables/run.py
+	$(PY) -m studies run tables
 
 reproduce-text-detector: $(INSTALLED) ## run the study of a text detector on drawn words (an hour) and write its page
-	$(PY) experiments/text_detector/run.py
+	$(PY) -m studies run text_detector
 
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist out docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src studies tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,7 @@ author = "The sointer authors"
 copyright = "The sointer authors, Apache-2.0"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "mathml", "plain_docstrings"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "mathml"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["dollarmath"]
@@ -30,7 +30,19 @@ copybutton_exclude = ".linenos, .gp, .go"
 copybutton_selector = "div.highlight-python pre, div.highlight-bash pre"
 
 default_role = "code"
+napoleon_google_docstring = False
+napoleon_use_rtype = napoleon_use_param = False  # types are written in words, which are no names to link to
+napoleon_use_ivar = True
 autodoc_member_order = "bysource"
+# scikit-learn documents what an estimator has from it.
+REQUESTS = (
+    "fit partial_fit predict predict_proba predict_log_proba decision_function score split transform inverse_transform"
+)
+autodoc_default_options = {
+    "exclude-members": ", ".join(
+        ["get_metadata_routing", "set_output", *(f"set_{name}_request" for name in REQUESTS.split())]
+    )
+}
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 maximum_signature_line_length = 90
@@ -40,6 +52,7 @@ python_use_unqualified_type_names = True
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(?!sointer\b).*"),
-    ("py:class", r"sointer\.(base\.Explainer|explanation\.Source|paths\.Trace)"),  # seen in annotations only
-    ("py:class", r"sointer\.(adapters\.text|streaming\.text_writer|zoo\.\w+)\.\w+"),
+    # Seen in annotations only.
+    ("py:class", r"sointer\.(blackbox\.replies|blackbox\.adapters\.text|explainers\.base|io\.writers|zoo\.\w+)\.\w+"),
+    ("py:class", r"sointer\.paths\.Localities"),
 ]

@@ -7,7 +7,8 @@ import signal
 import numpy as np
 import pytest
 
-from sointer import SOInter
+from generators import numpy_state
+from quick import TAUGHT, quick_fit
 from sointer.zoo.synthetic import paper_e1
 
 
@@ -24,7 +25,13 @@ def small_data(small_problem):
 @pytest.fixture(scope="session")
 def small_explainer(small_problem, small_data):
     """Fitted on E1 with 8 features, once; tests must not change it."""
-    return SOInter(small_problem, k=4, random_state=0, query_budget=1500).fit(small_data)
+    return quick_fit(small_problem, small_data, **TAUGHT | {"k": 4})
+
+
+@pytest.fixture
+def quick_paths(monkeypatch):
+    """The networks that only paths() needs learn little: for tests of form, not of quality."""
+    monkeypatch.setattr("sointer.training.energy.N_STEPS", 40)
 
 
 @pytest.fixture
@@ -36,10 +43,6 @@ def global_random_state_is_left_alone():
     yield
     assert np.array_equal(before_numpy, numpy_state()), "numpy's global generator was used"
     assert torch.equal(before_torch, torch.random.get_rng_state()), "torch's global generator was used"
-
-
-def numpy_state():
-    return np.random.get_state()[1].copy()  # noqa: NPY002
 
 
 @pytest.fixture(autouse=True, scope="session")

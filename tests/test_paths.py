@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from quick import quick_fit
 from sointer import SOInter
 from sointer.config import TrainingConfig
 from sointer.energy.likelihood import outputs_given
-from sointer.training import energy as conditional_steps
 from sointer.zoo.structural import STRUCTURAL_PROBLEMS, copied_outputs, mixed_continuous, mixed_sum
-
-HASTY = {
-    "training": TrainingConfig(n_epochs=4),
-    "random_state": 0,
-}
 
 
 def fitted(structural, *, n_queries=2000, n_epochs=20, seed=0):
@@ -35,12 +30,6 @@ def fitted(structural, *, n_queries=2000, n_epochs=20, seed=0):
 def mixed():
     structural = mixed_sum(8).shuffled(3)
     return structural, fitted(structural)
-
-
-@pytest.fixture
-def quick_nets(monkeypatch):
-    """For tests of form, not of quality."""
-    monkeypatch.setattr(conditional_steps, "N_STEPS", 40)
 
 
 def explained(structural, explainer, n=60):
@@ -106,13 +95,13 @@ def test_copies_are_reported_and_share_their_number():
     assert abs(of["y2"][here].mean()) < 0.1 * paths.total[here].mean()
 
 
-def test_a_copy_of_the_target_is_no_way_to_it(quick_nets):
+def test_a_copy_of_the_target_is_no_way_to_it(quick_paths):
     def model(X):
         yes = X[:, 0] > 0
         return np.column_stack([yes, ~yes, X[:, 1] > 0])
 
     X = np.random.default_rng(0).normal(size=(400, 4))
-    explainer = SOInter(model, k=1, query_budget=400, output_names=["yes", "no", "other"], **HASTY).fit(X)
+    explainer = quick_fit(model, X, k=1, query_budget=400, output_names=["yes", "no", "other"])
     paths = explainer.explain(X[:5], target="yes").paths()
     assert paths.indistinguishable == [["yes", "no"]]
     assert paths.outputs.tolist() == [[2, -1]] * 5

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from repo_scripts import repo_scripts
+from studies.faults import leaks
+from tools import lowest_versions
 
 ROOT = Path(__file__).parents[1]
 ALLOWED = ("MIT", "BSD", "Apache", "ISC", "PSF", "Python Software Foundation", "MPL", "Mozilla Public License", "Zlib")
@@ -177,8 +178,7 @@ def test_the_sdist_holds_no_data(packages):
 @pytest.mark.parametrize("fault", ["none", "redirects"])
 def test_secrets_turn_up_nowhere(fault):
     """The other faults are tried by make faults; this one repeats the token in a header of its reply."""
-    with repo_scripts("faults", "leaks") as faults:
-        found = faults.leaks.run(fault, 0)
+    found = leaks.run(fault, 0)
     assert found["n_requests_with_it"] > 0
     assert set(found["places"].values()) == {0}, found["places"]
 
@@ -188,6 +188,5 @@ def test_lower_bounds_are_found():
         "dependencies": ["numpy>=1.26", "torch>=2.4"],
         "optional-dependencies": {"a": ["pandas[x]>=2.0", "sointer[b]"], "b": ["pandas>=2.10", "numpy>=1.9"]},
     }
-    with repo_scripts("tools", "lowest_versions") as tools:
-        found = tools.lowest_versions.lowest_versions(project, ["a", "b"])
+    found = lowest_versions.lowest_versions(project, ["a", "b"])
     assert found == {"numpy": "1.26", "pandas": "2.10"}

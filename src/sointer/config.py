@@ -12,11 +12,15 @@ from sointer.errors import InputError
 
 Preset = Literal["default", "paper"]
 PRESETS: tuple[Preset, ...] = ("default", "paper")
+Rows = Literal["keep", "synthetic", "none"]
+"""What becomes of the training rows that an explainer holds when it is saved."""
+ROWS: tuple[Rows, ...] = ("keep", "synthetic", "none")
 DataKind = Literal["table", "sparse rows", "texts", "images"]
 """Tables; wide ones that are mostly zero, such as counts of words; texts; images."""
 
 Config = TypeVar("Config", bound="StageConfig")
 OPEN: Any = None  # left to the preset
+MAX_LAYERS = 64
 
 
 def _is_number(value: object) -> bool:
@@ -25,6 +29,12 @@ def _is_number(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def check_rows(rows: object) -> None:
+    """Refuse anything else than a way to save training rows."""
+    if rows not in ROWS:
+        raise InputError(f"rows must be one of {', '.join(map(repr, ROWS))}, got {rows!r}.")
 
 
 @dataclass(frozen=True)
@@ -81,8 +91,9 @@ class StageConfig:
         example = next(settings[name] for settings in known if settings.get(name) is not None)
         zero = name in self.may_be_zero
         if isinstance(example, tuple):
-            fits = isinstance(value, tuple) and len(value) > 0 and all(_is_count(v) and v > 0 for v in value)
-            return None if fits else "a tuple of positive whole numbers"
+            fits = isinstance(value, tuple) and 0 < len(value) <= MAX_LAYERS
+            fits = fits and all(_is_count(v) and v > 0 for v in value)
+            return None if fits else f"a tuple of up to {MAX_LAYERS} positive whole numbers"
         if isinstance(example, int):
             most = self.at_most.get(name, math.inf)
             fits = _is_count(value) and (value > 0 or (zero and value == 0)) and value <= most
@@ -180,7 +191,7 @@ class InterpreterConfig(StageConfig):
     hidden: tuple[int, ...] = OPEN
     """Widths of the hidden layers of W in the paper's preset."""
     n_path_steps: int = OPEN
-    """Of sparse rows: points on the paths along which the energy's gradient is averaged."""
+    """Of sparse rows, points on the paths along which the energy's gradient is averaged."""
     learning_rate: float = OPEN
     batch_size: int = OPEN
     temperature: float = OPEN

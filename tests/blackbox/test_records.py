@@ -1,78 +1,183 @@
-"""Outputs as records, as text-classification pipelines return them."""
+"""The journal's file: damage costs the records it touches and is noticed; nothing changes before the first append."""
 
 from __future__ import annotations
+
+import errno
+import os
 
 import numpy as np
 import pytest
 
-from sointer.blackbox.adapters import as_black_box
-from sointer.blackbox.replies import read_outputs
-from sointer.errors import BlackBoxError, SointerWarning
+from repo_scripts import run_apart
+from sointer.blackbox.journal import Journal
+from sointer.blackbox.records import FRAME, RecordFile
+from sointer.errors import CheckpointError
+
+N_RECORDS = 12
 
 
-def scores(text: str) -> dict[str, float]:
-    return {"joy": min(1.0, text.count("!") / 4), "anger": float("grr" in text), "calm": 0.5}
+@pytest.fixture
+def path(tmp_path):
+    file = RecordFile(tmp_path / "records")
+    for number in range(N_RECORDS):
+        file.append({"number": number}, bytes([number + 1]) * 300)
+    file.close()
+    return tmp_path / "records"
 
 
-class TextClassificationPipeline:
-    """What of the pipeline of transformers is used here, with a model that cannot be wrong."""
-
-    __module__ = "transformers.pipelines.text_classification"
-
-    class Tokenizer:
-        model_max_length = 8
-
-        def __call__(self, text):
-            return {"input_ids": text.split()}
-
-    tokenizer = Tokenizer()
-
-    def __call__(self, texts, top_k=1, truncation=False):
-        found = []
-        for text in texts:
-            if len(text.split()) > 8 and not truncation:
-                raise RuntimeError("sequence too long")
-            own = scores(" ".join(text.split()[:8]))
-            best = sorted(({"label": name, "score": p} for name, p in own.items()), key=lambda one: -one["score"])
-            found.append(best if top_k is None else best[:top_k] if top_k != 1 else best[0])
-        return found
-
-    predict = __call__
+def read(path):
+    file = RecordFile(path)
+    found = {record.metadata["number"]: file.body(record) for record in file.records()}
+    file.close()
+    assert all(body == bytes([number + 1]) * 300 for number, body in found.items())
+    return set(found), file.damage
 
 
-TEXTS = ["hm", "oh!!!", "grr!"]
-TABLE = [[0.0, 0.5, 0.0], [0.0, 0.5, 0.75], [1.0, 0.5, 0.25]]
+def ends(path):
+    file = RecordFile(path)
+    found = [0] + [record.start + record.n_bytes for record in file.records()]
+    file.close()
+    return found
 
 
-def test_dictionaries_and_lists_of_scored_labels_are_tables_with_names() -> None:
-    for outputs in ([scores(text) for text in TEXTS], TextClassificationPipeline()(TEXTS, top_k=None)):
-        table, _, names = read_outputs(outputs, 3, None)
-        assert names == ["anger", "calm", "joy"]
-        np.testing.assert_allclose(table, TABLE)
+def test_every_flipped_bit_costs_its_record_alone_and_is_noticed(path):
+    whole, places = path.read_bytes(), ends(path)
+    for place in range(0, len(whole), 7):
+        content = bytearray(whole)
+        content[place] ^= 1 << (place % 8)
+        path.write_bytes(content)
+        found, damage = read(path)
+        hit = int(np.searchsorted(places, place, side="right")) - 1
+        assert found == set(range(N_RECORDS)) - {hit}
+        assert [(part.start, part.n_records) for part in damage] == [(places[hit], 1)]
 
 
-def test_the_best_label_alone_is_a_label() -> None:
-    table, _, names = read_outputs(TextClassificationPipeline()(TEXTS), 3, None)
-    assert names == ["label"]
-    assert table.ravel().tolist() == ["calm", "joy", "anger"]
+def test_damage_of_several_records_says_how_many(path):
+    content, places = bytearray(path.read_bytes()), ends(path)
+    content[places[2] + 5 : places[5] - 5] = os.urandom(places[5] - places[2] - 10)
+    path.write_bytes(content)
+    found, damage = read(path)
+    assert found == set(range(N_RECORDS)) - {2, 3, 4}
+    assert [tuple(part) for part in damage] == [(places[2], places[5] - places[2], 3)]
 
 
-def test_some_labels_only_are_refused() -> None:
-    with pytest.raises(BlackBoxError, match="top_k=None"):
-        read_outputs(TextClassificationPipeline()(TEXTS, top_k=2), 3, None)
+def test_what_follows_damage_at_the_end_is_found_too(path):
+    content, places = bytearray(path.read_bytes()), ends(path)
+    content[places[-2] : places[-2] + FRAME.size] = bytes(FRAME.size)
+    path.write_bytes(content)
+    file = RecordFile(path)
+    assert len(list(file.records())) == N_RECORDS - 1
+    file.append({"number": 99}, b"c" * 300)
+    file.close()
+    file = RecordFile(path)
+    assert [record.metadata["number"] for record in file.records()] == [*range(N_RECORDS - 1), 99]
+    assert [part.n_records for part in file.damage] == [1]
+    file.close()
 
 
-def test_a_pipeline_is_asked_for_all_labels_and_long_texts_are_named_once() -> None:
-    box = as_black_box(TextClassificationPipeline())
-    np.testing.assert_allclose(box(TEXTS), TABLE)
-    assert box.output_names == ["anger", "calm", "joy"]
-    assert box.declared_kind == "probability"
-    with pytest.warns(SointerWarning, match="1 of 2 texts are longer than the 8 tokens"):
-        assert box(["a b c d e f g h i grr", "grr"])[:, 0].tolist() == [0.0, 1.0]
+def test_a_record_cut_off_is_no_damage_and_makes_room_at_the_next_append(path):
+    whole, places = path.read_bytes(), ends(path)
+    for cut in (places[-2] + 1, places[-2] + FRAME.size - 1, places[-2] + FRAME.size + 1, places[-1] - 1):
+        path.write_bytes(whole[:cut])
+        assert read(path) == (set(range(N_RECORDS - 1)), [])
+        assert path.read_bytes() == whole[:cut]  # looking changes nothing
+        file = RecordFile(path)
+        list(file.records())
+        file.append({"number": N_RECORDS - 1}, bytes([N_RECORDS]) * 300)
+        file.close()
+        assert path.read_bytes() == whole
 
 
-def test_a_cache_knows_strings_whatever_comes_with_them() -> None:
-    box = as_black_box(lambda texts: [[len(text)] for text in texts], cache=True)
-    box(["a", "bb"])
-    assert box(["a", "a much longer one"]).ravel().tolist() == [1, 17]
-    assert box.n_queries == 3
+def test_a_bad_sector_costs_its_records(path, monkeypatch):
+    places, real = ends(path), os.read
+
+    def failing(handle, n_bytes):
+        where = os.lseek(handle, 0, os.SEEK_CUR)
+        if where < places[4] - 10 and where + n_bytes > places[3] + 10:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(handle, n_bytes)
+
+    monkeypatch.setattr(os, "read", failing)
+    found, damage = read(path)
+    assert 3 not in found
+    assert found >= set(range(3))
+    assert damage
+
+
+def test_remains_of_a_first_record_are_no_foreign_file(path):
+    first = path.read_bytes()[: ends(path)[1]]
+    for remains in (bytes(len(first)), bytes(100) + first[100:], first[:100] + bytes(len(first) - 100), first[:5]):
+        path.write_bytes(remains)
+        file = RecordFile(path)
+        assert list(file.records()) == []
+        file.append({"number": 0}, bytes([1]) * 300)
+        file.close()
+        assert read(path)[0] == {0}
+    path.write_bytes(b"Dear diary, today I wrote no journal of outputs." * 10)
+    with pytest.raises(CheckpointError, match="is no journal"):
+        read(path)
+
+
+def test_nothing_is_made_before_the_first_append(tmp_path):
+    file = RecordFile(tmp_path / "new" / "records")
+    assert list(file.records()) == []
+    file.close()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_that_may_only_be_read_can_be_replayed(path, monkeypatch):
+    real = os.open
+
+    def refusing(name, flags, *rest):
+        if flags & os.O_RDWR:
+            raise PermissionError(errno.EROFS, "Read-only file system")
+        return real(name, flags, *rest)
+
+    monkeypatch.setattr(os, "open", refusing)
+    file = RecordFile(path)
+    assert len(list(file.records())) == N_RECORDS
+    with pytest.raises(CheckpointError, match=r"could not be written.*Read-only file system"):
+        file.append({})
+    file.close()
+
+
+def test_a_failed_sync_is_an_error_and_leaves_the_records_before(path, monkeypatch):
+    file = RecordFile(path)
+    list(file.records())
+
+    def failing(handle):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(CheckpointError, match="could not be written"):
+            file.append({"number": 99}, b"")
+    file.close()
+    assert read(path) == (set(range(N_RECORDS)), [])
+
+
+@pytest.mark.parametrize("shape", [[1, 2**33], [float("inf"), 1], [2**40, 1], [1], "x", [0, 1], [-1, 2]])
+@pytest.mark.parametrize("dtype", ["O", "<f8", "<U4000000", "V8", "nonsense"])
+def test_journals_that_lie_about_their_size_are_refused(shape, dtype, tmp_path):
+    file = RecordFile(tmp_path / "journal.bin")
+    file.append({"kind": "outputs", "fit": {}, "dtype": dtype, "shape": shape}, bytes(60))
+    file.close()
+    with pytest.raises(CheckpointError, match="something else"):
+        Journal(tmp_path / "journal.bin")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
+def test_damaged_journals():
+    """A small version of `make faults`."""
+    found = run_apart("faults", "decay", part=0, n=60)
+    assert found["damaged"] == 60
+    assert found["lost"] > 0
+    assert [found[name] for name in ("cost_more", "unnoticed", "wrong", "changed", "refused")] == [0] * 5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
+def test_power_failures():
+    """A small version of `make faults`: everything that was not synced is lost."""
+    found = run_apart("faults", "power", part=1, problem="names", n=40)
+    assert (found["failures"], found["resumed"], found["identical"]) == (40, 2, 2)
+    assert [found[name] for name in ("lost", "wrong", "refused")] == [0] * 3

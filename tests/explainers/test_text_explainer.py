@@ -129,7 +129,7 @@ def test_the_server_says_where_words_stand(explainer) -> None:
     from sointer.apps.serve import create_app
 
     text = f"Oh {PROBLEM.triggers[0]}! {PROBLEM.triggers[0]}"
-    with TestClient(create_app(explainer)) as client:
+    with TestClient(create_app(explainer), base_url="http://127.0.0.1") as client:
         reply = client.post("/explain", json={"rows": [text, ""], "target": "any", "verify": True}).json()
     first, second = reply["rows"]
     assert [text[a:b] for a, b in first["features"][0]["spans"]] == [PROBLEM.triggers[0]] * 2

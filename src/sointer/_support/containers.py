@@ -1,4 +1,4 @@
-"""Tell numpy, pandas, scipy sparse and torch apart, and slice their rows, importing none needlessly."""
+"""Tell numpy, pandas, polars, scipy sparse and torch apart, and slice their rows, importing none needlessly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+
+from sointer._support import frames
 
 # The stubs of scipy know neither a narrowed sparse matrix's attributes nor all ways to build one.
 csr_array: Any = sparse.csr_array
@@ -55,6 +57,7 @@ def tensor_to_numpy(X: Any) -> npt.NDArray[Any]:
 
 def dense(X: Any) -> npt.NDArray[Any]:
     """Rows of any container as one dense array; strings, alone or beside numbers, as objects."""
+    X = frames.as_pandas(X)
     if is_frame(X):
         numbers = all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in X.dtypes)
         return np.asarray(X.to_numpy() if numbers else X.astype(object).to_numpy())
@@ -77,6 +80,8 @@ def rows(X: Any, index: npt.ArrayLike) -> Any:
     where = np.asarray(index, dtype=np.int64)
     if is_frame(X) or is_series(X):
         return X.iloc[where]
+    if frames.backend_of(X) is not None:
+        return frames.rows(X, where)
     if is_tensor(X):
         import torch
 
@@ -103,6 +108,8 @@ def describe(X: object) -> str:
         return f"a pandas DataFrame of shape {X.shape}"  # type: ignore[attr-defined]
     if is_series(X):
         return f"a pandas Series of length {len(X)}"  # type: ignore[arg-type]
+    if (backend := frames.backend_of(X)) is not None:
+        return f"a {backend} {frames.BACKENDS[backend]} of shape {X.shape}"  # type: ignore[attr-defined]
     if is_tensor(X):
         return f"a torch tensor of shape {tuple(X.shape)} and dtype {X.dtype}"  # type: ignore[attr-defined]
     if is_sparse(X):

@@ -52,19 +52,26 @@ UMASK = _read_umask()
 class AtomicFile:
     """A new file beside `target`, put in its place by `commit`; without that it is removed at the end of the block."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path, *, private: bool = False) -> None:
         if target.exists() and not target.is_file():  # a device or a pipe would be replaced, not written to
             raise InputError(f"{target} is there and is no ordinary file; nothing was written. Choose another name.")
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
         os.close(handle)
-        os.chmod(name, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
+        if not private:
+            os.chmod(name, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
         self.path, self.target = Path(name), target
 
     def commit(self, name: Path | None = None) -> Path:
-        """Give the file its name, or another."""
+        """Have the content on the disk itself, then give the file its name, or another."""
         place = self.target if name is None else name
+        handle = os.open(self.path, os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         os.replace(self.path, place)
+        sync_directory(place.parent)
         return place
 
     def __enter__(self) -> AtomicFile:
@@ -74,18 +81,19 @@ class AtomicFile:
         self.path.unlink(missing_ok=True)
 
 
-def put(path: Path, content: bytes) -> None:
+def put(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file under another name and rename it, so that `path` is never half written."""
-    with AtomicFile(path) as draft:
-        with open(draft.path, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    with AtomicFile(path, private=private) as draft:
+        handle, rest = os.open(draft.path, os.O_WRONLY | getattr(os, "O_BINARY", 0)), memoryview(content)
+        try:
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+        finally:
+            os.close(handle)
         draft.commit()
-    _sync_directory(path.parent)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     """Have the names in a directory on the disk itself, where systems know how to."""
     if os.name != "posix":
         return

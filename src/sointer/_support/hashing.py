@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer.errors import InputError
 
 
 def row_keys(X: Any) -> list[bytes]:
     """One digest per row, from its bytes, its container and its dtypes."""
+    X = as_pandas(X)
     if containers.is_frame(X):
         header = repr((list(X.columns), [str(dtype) for dtype in X.dtypes])).encode()
         plain = all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in X.dtypes)

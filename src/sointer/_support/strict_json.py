@@ -8,8 +8,8 @@ import math
 from typing import Any
 
 
-def parse(content: bytes) -> tuple[Any, bool]:
-    """What a JSON text in UTF-8 says, and whether all its numbers are finite; ValueError if a key is there twice."""
+def parse(content: bytes | str) -> tuple[Any, bool]:
+    """What a JSON text says, and whether all its numbers are finite; ValueError if a key is there twice."""
     all_finite = True
 
     def number(text: str) -> float:
@@ -18,7 +18,8 @@ def parse(content: bytes) -> tuple[Any, bool]:
         all_finite = all_finite and math.isfinite(value)
         return value
 
-    value = json.loads(content.decode("utf-8"), object_pairs_hook=_unique, parse_float=number, parse_constant=number)
+    text = content.decode("utf-8") if isinstance(content, bytes) else content
+    value = json.loads(text, object_pairs_hook=_unique, parse_float=number, parse_constant=number)
     return value, all_finite
 
 

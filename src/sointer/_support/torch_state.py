@@ -59,6 +59,20 @@ def as_outside() -> None:
         torch.set_flush_denormal(_default_flush)
 
 
+@contextmanager
+def outside() -> Iterator[None]:
+    """Within the block this thread, inside `one_thread`, computes as its owner wants: it runs the black box."""
+    if not getattr(_here, "inside", False):
+        yield
+        return
+    as_outside()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
+        torch.set_flush_denormal(True)
+
+
 def flushes_denormals() -> bool:
     """Whether numbers too small for full precision count as zero in this thread; torch has no getter."""
     smallest = torch.tensor(torch.finfo(torch.float32).tiny)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from numbers import Integral
@@ -14,6 +15,13 @@ import numpy.typing as npt
 from sointer.errors import InputError
 
 IntArray = npt.NDArray[np.int64]
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = 80
+
+
+def brief(value: object) -> str:
+    """A value for a message: short, and made without writing all of it where it is large."""
+    return _BRIEF.repr(value)
 
 
 def is_integer(value: object) -> bool:
@@ -45,7 +53,7 @@ def check_k(k: object, n: int) -> int | Literal["auto"]:
         return "auto"
     if not is_integer(k):
         raise InputError(
-            f"k must be an int from 1 to {n} or 'auto', got {k!r} of type {type(k).__name__}. "
+            f"k must be an int from 1 to {n} or 'auto', got {brief(k)} of type {type(k).__name__}. "
             "Give the number of features to select."
         )
     value = int(k)  # type: ignore[call-overload]
@@ -83,7 +91,7 @@ def resolve_targets(target: object, output_names: Sequence[str], n_rows: int) ->
         return np.full(n_rows, _target_index(target, output_names), dtype=np.int64)
     if isinstance(target, (dict, set, frozenset, bytes)) or getattr(target, "ndim", 1) != 1:
         shape = getattr(target, "shape", None)
-        note = f"of shape {tuple(shape)}" if shape is not None else repr(target)[:60]
+        note = f"of shape {tuple(shape)}" if shape is not None else brief(target)
         raise InputError(
             f"target must be one index or name, or a flat list with one per row, got {type(target).__name__} "
             f"{note}. Give a list of {n_rows} indices or names."
@@ -111,12 +119,12 @@ def _target_index(target: object, output_names: Sequence[str]) -> int:
         if target in output_names:
             return list(output_names).index(target)
         hint = did_you_mean(target, output_names, "Known outputs")
-        raise InputError(f"target names an unknown output: {target!r} is not one of {n_outputs} outputs. {hint}")
+        raise InputError(f"target names an unknown output: {brief(target)} is not one of {n_outputs} outputs. {hint}")
     if hasattr(target, "item") and getattr(target, "ndim", None) == 0:
         target = target.item()
     if not is_integer(target):
         raise InputError(
-            f"target must be an output index or name, got {target!r} of type {type(target).__name__}. "
+            f"target must be an output index or name, got {brief(target)} of type {type(target).__name__}. "
             f"Give an int from 0 to {n_outputs - 1}, or one of the output names."
         )
     index = int(target)  # type: ignore[call-overload]
@@ -152,5 +160,5 @@ def check_random_state(seed: object) -> np.random.Generator:
 
 def _some(items: Sequence[Any], limit: int = 5) -> str:
     """The first few items in words, for messages."""
-    shown = ", ".join(repr(item) for item in items[:limit])
+    shown = ", ".join(map(brief, items[:limit]))
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"

@@ -54,9 +54,13 @@ class BlackBox:
         behind, and the next one may run beside it.
     n_jobs : int or None, default None
         Calls at a time, through joblib: processes, or as set by `joblib.parallel_config` (-1: all processors). None
-        sends one batch after the other, in this thread.
+        sends one batch after the other.
     client : dask.distributed.Client or None, default None
         A cluster whose workers make the calls.
+    caller_thread : bool, default False
+        By default `fit` calls `predict` from a thread of its own while it trains (one call at a time). True calls it
+        from the thread that called `fit`, for models with sqlite3 connections, signal handlers, asyncio loops or
+        thread-local objects; fit takes longer, and gives the same explainer. Not with timeout, n_jobs or client.
 
     Raises
     ------
@@ -93,12 +97,19 @@ class BlackBox:
         timeout: float | None = None,
         n_jobs: int | None = None,
         client: Any = None,
+        caller_thread: bool = False,
     ) -> None:
         if not callable(predict):
             raise InputError(
                 f"predict must be callable, got {containers.describe(predict)}. "
                 "Give a function X -> Y, or use as_black_box(model)."
             )
+        if caller_thread and not (timeout is None and n_jobs is None and client is None):
+            raise InputError(
+                "caller_thread=True was given together with timeout, n_jobs or client, which need other threads or "
+                "processes. Give one or the other."
+            )
+        self.caller_thread = bool(caller_thread)
         self.predict = predict
         self.batch_size = check_positive_int(batch_size, "batch_size")
         self.cache = bool(cache)

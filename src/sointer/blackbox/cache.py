@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,12 @@ class OutputCache:
         self._outputs: dict[bytes, Table] = {}
         self._pending: set[bytes] = set()  # rows that some thread is querying
         self._changed = threading.Condition()
+        self._owner = os.getpid()
+
+    def _after_fork(self) -> None:
+        """In a forked process, wait for none of the threads that stayed behind."""
+        if self._owner != os.getpid():
+            self._changed, self._pending, self._owner = threading.Condition(), set(), os.getpid()
 
     def clear(self) -> None:
         with self._changed:
@@ -28,12 +35,14 @@ class OutputCache:
 
     def learn(self, X: Any, table: Table) -> None:
         """Keep outputs of the rows of X that came another way; what is known stays as it is."""
+        self._after_fork()
         with self._changed:
             for key, row in zip(row_keys(X), table, strict=True):
                 self._outputs.setdefault(key, row)
 
     def outputs(self, X: Any, query: Callable[[npt.NDArray[np.int64]], Table]) -> Table:
         """The outputs of the rows of X; `query` is called with the indices of those that are not known."""
+        self._after_fork()
         keys = row_keys(X)
         first = {key: row for row, key in reversed(list(enumerate(keys)))}
         order = sorted(first, key=first.__getitem__)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextvars
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +21,8 @@ from sointer.blackbox.replies import ModelOutputs, Size, check_same_shape, image
 from sointer.errors import BlackBoxError, InputError, SointerError
 
 Result = TypeVar("Result")
+THREAD = "sointer-black-box"
+"""The name of threads in which models are called."""
 
 # Waits are spread at random so that many callers do not come back at once; outputs do not depend on them.
 _jitter = random.Random()
@@ -73,12 +77,15 @@ def check_seconds(value: object, what: str) -> float:
 
 def with_callers_settings(function: Callable[[], Result]) -> Callable[[], Result]:
     """The function, for another thread, with the settings of numpy and scikit-learn that hold in this one."""
-    from sklearn import config_context, get_config
-
-    context, settings = contextvars.copy_context(), get_config()
+    context = contextvars.copy_context()
+    # Not imported here: in a process forked while another thread imports, that would wait for ever.
+    sklearn = sys.modules.get("sklearn")
+    if sklearn is None or not hasattr(sklearn, "get_config"):
+        return partial(context.run, function)
+    settings = sklearn.get_config()
 
     def run() -> Result:
-        with config_context(**settings):
+        with sklearn.config_context(**settings):
             return context.run(function)
 
     return run
@@ -98,7 +105,7 @@ def within(seconds: float | None, call: Callable[[], Result]) -> Result:
             future.set_exception(exc)
 
     # A daemon: a call that hangs for ever must not keep the program from ending.
-    thread = threading.Thread(target=work, name="sointer black box", daemon=True)
+    thread = threading.Thread(target=work, name=THREAD, daemon=True)
     thread.start()
     thread.join(seconds)
     if not future.done():
@@ -177,8 +184,15 @@ def _call(predict: Callable[[Any], Any], batch: Any, name: str, timeout: float |
             f"{containers.describe(batch)}. Raise timeout, lower batch_size, or see what it waits for."
         ) from None
     except Exception as exc:
+        where = ""
+        if threading.current_thread().name == THREAD or timeout is not None:
+            where = (
+                " It was called from another thread than yours, which sqlite3 connections, signal handlers, asyncio "
+                "loops and thread-local objects do not allow: if it uses such, give "
+                "BlackBox(model, caller_thread=True)."
+            )
         raise TransientError(
             f"Your function failed: {name} raised {type(exc).__name__}: {exc}. It was given "
             f"{containers.describe(batch)}, expected to be what it was trained on. Call it yourself on such a batch "
-            "to see why."
+            f"to see why.{where}"
         ) from exc

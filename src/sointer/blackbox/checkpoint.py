@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from sointer._support.validation import is_integer
 from sointer._version import __version__
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.journal import Journal
+from sointer.data.texts import Documents
 from sointer.errors import CheckpointError, CheckpointWarning
 
 JOURNAL, FINISHED = "journal.bin", "explainer"
@@ -32,7 +33,7 @@ class Subject(Protocol):
     @property
     def data(self) -> Any: ...
     @property
-    def black_box(self) -> BlackBox: ...
+    def model(self) -> BlackBox: ...
     @property
     def input_format(self) -> Any: ...
     @property
@@ -51,12 +52,18 @@ class Checkpoint:
     def __init__(self, directory: str | os.PathLike[str], random_state: Any) -> None:
         self.directory = Path(directory).resolve()
         self._random_state = _of_random_state(random_state)
-        self._prepare()
-        self.journal = Journal(self.directory / JOURNAL)
-        if self.journal.n_damaged_bytes:
+        try:
+            self._prepare()
+            self.journal = Journal(self.directory / JOURNAL)
+        except OSError as error:
+            raise CheckpointError(f"{self.directory} cannot be used ({error}). Choose another checkpoint.") from error
+        if damage := self.journal.damage:
+            n_lost = sum(part.n_records for part in damage)
+            where = ", ".join(f"{part.start} to {part.start + part.n_bytes}" for part in damage[:5])
             warnings.warn(
-                f"the last {self.journal.n_damaged_bytes} bytes of {self.directory / JOURNAL} were damaged and are cut "
-                f"off; {self.journal.n_known} outputs before them are used, the others will be queried again.",
+                f"{self.directory / JOURNAL} is damaged: {n_lost} of its records are lost, at bytes {where}"
+                f"{' ...' if len(damage) > 5 else ''}. The {self.journal.n_known} outputs in the others are used, and "
+                "those lost are queried again.",
                 CheckpointWarning,
                 stacklevel=3,
             )
@@ -73,17 +80,11 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.directory} is not empty and holds no checkpoint; nothing was written. Choose a new directory."
             )
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.directory} cannot be made ({error}). Choose another directory for the checkpoint."
-            ) from error
 
     def replaying(self, subject: Subject, settings: Mapping[str, Any]) -> BlackBox:
         """The black box behind the outputs of the journal, if these belong to this very fit."""
         wanted = {**fingerprint(subject, settings), "random_state": self._random_state}
-        black_box = subject.black_box
+        black_box = subject.model
         if self.journal.metadata is None:
             self.journal.begin({"seed": self.seed, "n_allowed": black_box.remaining, "for": wanted})
         metadata = self.journal.metadata or {}
@@ -104,6 +105,16 @@ class Checkpoint:
                 f"the checkpoint {self.directory} is of another fit: {'; '.join(found)}. Fit with what it was begun "
                 "with, or choose another directory."
             )
+
+    def keep(self, save: Callable[[Path], None]) -> None:
+        """Save the finished explainer."""
+        try:
+            save(self.finished)
+        except OSError as error:
+            raise CheckpointError(
+                f"the explainer is fitted, but could not be saved in {self.finished} ({error.strerror or error}). All "
+                "outputs of the model are kept: make room, then call fit again with the same checkpoint."
+            ) from error
 
     @property
     def finished(self) -> Path:
@@ -142,6 +153,8 @@ def fingerprint(subject: Subject, settings: Mapping[str, Any]) -> dict[str, Any]
 
 def _arrays_of(data: Any) -> list[Any]:
     shape = _json(list(data.shape))
+    if isinstance(data, Documents):
+        return [shape, _json(data.texts())]
     if is_sparse(data):
         return [shape, data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data]
     return [shape, np.ascontiguousarray(data)]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import stat
-import struct
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,165 +17,9 @@ import numpy.typing as npt
 from sointer._support import containers
 from sointer._support.hashing import row_keys
 from sointer.blackbox.box import BlackBox
+from sointer.blackbox.records import Record, RecordFile
 from sointer.blackbox.replies import Size, stack
 from sointer.errors import CheckpointError
-
-try:
-    import fcntl
-except ImportError:  # there is none on Windows, where two fits on one checkpoint must be avoided by hand
-    fcntl = None  # type: ignore[assignment]
-
-MAGIC = b"sointer journal 1\n"
-FRAME = struct.Struct("<Q16s")  # how long a record is, and its checksum
-HEAD = struct.Struct("<I")  # how long its JSON part is
-SECONDS_BETWEEN_SYNCS = 1.0
-MAX_HEAD_BYTES, MAX_RECORD_BYTES = 2**26, 2**30
-
-
-class Record(NamedTuple):
-    """One record: metadata as JSON, and where in the file its bytes are."""
-
-    metadata: dict[str, Any]
-    start: int
-    n_bytes: int
-
-
-class RecordFile:
-    """A file that only grows. A process that is killed loses at most the record it was writing.
-
-    The file is locked while it is open: a second process, or a second fit in this one, is refused. Not for use by
-    several threads at a time.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self.n_damaged_bytes = 0
-        try:
-            self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
-        except OSError as error:
-            raise CheckpointError(f"{self.path} cannot be opened ({error}). Choose another checkpoint.") from error
-        self._end = 0
-        self._synced = time.monotonic()
-        try:
-            self._claim()
-        except BaseException:
-            self.close()
-            raise
-
-    def _claim(self) -> None:
-        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-            raise CheckpointError(f"{self.path} is not a regular file. Choose another checkpoint.")
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise CheckpointError(
-                    f"{self.path} is in use: another fit with this checkpoint is running. Wait until it ends, or "
-                    "choose another checkpoint."
-                ) from error
-        begins = self._read(0, len(MAGIC))
-        if len(begins) < len(MAGIC) and MAGIC.startswith(begins):
-            self._file.truncate(0)
-            self._write(MAGIC)
-        elif begins != MAGIC:
-            raise CheckpointError(
-                f"{self.path} is no journal of this version of sointer. Choose another checkpoint, or delete that one."
-            )
-        self._end = len(MAGIC)
-
-    def records(self) -> Iterator[Record]:
-        """All whole records, from the first; what comes after them is cut off, so that new ones can follow.
-
-        To be called once, and read to its end, before anything is appended.
-        """
-        size = os.fstat(self._file.fileno()).st_size
-        while True:
-            frame = self._read(self._end, FRAME.size)
-            if len(frame) < FRAME.size:
-                break
-            length, digest = FRAME.unpack(frame)
-            start = self._end + FRAME.size
-            if start + length > size:  # the writer was killed here
-                break
-            content = self._read(start, length) if length <= MAX_RECORD_BYTES else b""
-            record = _parse(content, start) if _digest(content) == digest else None
-            if record is None:  # no kill does this
-                self.n_damaged_bytes = size - self._end
-                break
-            self._end = start + length
-            yield record
-        self._file.truncate(self._end)
-
-    def append(self, metadata: dict[str, Any], *parts: bytes) -> None:
-        """Write one more record; on failure the file stays as it was."""
-        head = json.dumps(metadata).encode()
-        content = b"".join([HEAD.pack(len(head)), head, *parts])
-        whole = FRAME.pack(len(content), _digest(content)) + content
-        self._write(whole)
-        self._end += len(whole)
-        if time.monotonic() - self._synced > SECONDS_BETWEEN_SYNCS:
-            self.sync()
-
-    def body(self, record: Record) -> bytes:
-        """The bytes of a record."""
-        return self._read(record.start, record.n_bytes)
-
-    def sync(self) -> None:
-        """Have everything so far on the disk itself, where also a power failure leaves it."""
-        try:
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._full(error) from error
-        self._synced = time.monotonic()
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _write(self, content: bytes) -> None:
-        rest = memoryview(content)
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except BaseException as error:
-            self._file.truncate(self._end)
-            if isinstance(error, OSError):
-                raise self._full(error) from error
-            raise
-
-    def _full(self, error: OSError) -> CheckpointError:
-        return CheckpointError(
-            f"outputs of the black box could not be written to {self.path} ({error.strerror or error}), so the fit "
-            "was stopped. All outputs before them are kept there: make room, then call fit again with the same "
-            "checkpoint."
-        )
-
-    def _read(self, where: int, n_bytes: int) -> bytes:
-        self._file.seek(where)
-        parts = []
-        while n_bytes and (part := self._file.read(n_bytes)):
-            parts.append(part)
-            n_bytes -= len(part)
-        return b"".join(parts)
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()
-
-
-def _parse(content: bytes, start: int) -> Record | None:
-    """A record's metadata and the place of its bytes; None if it is not written as `append` does."""
-    if len(content) < HEAD.size:
-        return None
-    (n_head,) = HEAD.unpack_from(content)
-    if n_head > min(MAX_HEAD_BYTES, len(content) - HEAD.size):
-        return None
-    begin = HEAD.size + n_head
-    try:
-        metadata = json.loads(content[HEAD.size : begin])
-    except (ValueError, RecursionError):
-        return None
-    return Record(metadata, start + begin, len(content) - begin) if isinstance(metadata, dict) else None
-
 
 Table = npt.NDArray[Any]
 Query = Callable[..., Table]
@@ -193,7 +32,8 @@ MAX_TABLE_BYTES = 2**26  # in one record
 class Journal:
     """Outputs by query. A query is a row and how many times it was queried before, so the order is free.
 
-    The first record describes the fit (`metadata`); `begin` writes it.
+    The first record describes the fit (`metadata`); `begin` writes it. So does every other, which holds all that is
+    needed to use it: none is lost because another one is.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -212,7 +52,7 @@ class Journal:
         except BaseException:
             self._file.close()
             raise
-        self.n_damaged_bytes = self._file.n_damaged_bytes
+        self.damage = self._file.damage
         self.n_known = len(self._known)
 
     def begin(self, metadata: dict[str, Any]) -> None:
@@ -294,36 +134,34 @@ class Journal:
     def _keep(self, keys: list[bytes], rows: npt.NDArray[np.int64], table: Table, black_box: BlackBox) -> None:
         """Write outputs down; by the time this returns, they outlive the process."""
         with self._lock:
-            names, size = black_box.output_names, black_box.output_shape
-            if (names, size) != (self.names, self.size):
-                self.names, self.size = names, size
-                self._file.append({"kind": "outputs", "names": names, "size": size})
+            self.names, self.size = black_box.output_names, black_box.output_shape
             step = max(1, MAX_TABLE_BYTES // max(1, table.nbytes // len(table)))
             for start in range(0, len(rows), step):
                 part = np.ascontiguousarray(table[start : start + step])
                 is_plain = part.dtype.kind in "biufU"
                 content = part.tobytes() if is_plain else json.dumps(part.tolist()).encode()
-                metadata = {"kind": "answers", "dtype": part.dtype.str if is_plain else "O", "shape": part.shape}
+                metadata = {"kind": "outputs", "dtype": part.dtype.str if is_plain else "O", "shape": part.shape}
+                metadata |= {"names": self.names, "size": self.size, "fit": self.metadata}
                 self._file.append(metadata, b"".join(keys[row] for row in rows[start : start + step]), content)
 
     def _take_in(self, record: Record) -> None:
         metadata = record.metadata
-        if self.metadata is None:
-            if metadata.get("kind") != "fit" or not isinstance(metadata.get("fit"), dict):
-                raise self._foreign()
-            self.metadata = metadata["fit"]
-        elif metadata.get("kind") == "outputs":
-            names, size = metadata.get("names"), metadata.get("size")
-            self.names = None if names is None else [str(name) for name in names]
-            self.size = None if size is None else (int(size[0]), int(size[1]))
-        elif metadata.get("kind") == "answers":
+        fit = metadata.pop("fit", None)
+        if not isinstance(fit, dict) or metadata.get("kind") not in ("fit", "outputs"):
+            raise self._foreign()
+        self.metadata = self.metadata or fit
+        if metadata["kind"] == "outputs":
             n_rows = self._shape(record)[0]
+            names, size = metadata.pop("names", None), metadata.pop("size", None)
+            try:
+                self.names = None if names is None else [str(name) for name in names]
+                self.size = None if size is None else (int(size[0]), int(size[1]))
+            except (TypeError, ValueError, OverflowError, LookupError) as error:
+                raise self._foreign() from error
             keys = self._file.body(Record({}, record.start, n_rows * KEY_BYTES))
             for row in range(n_rows):
                 self._known[keys[row * KEY_BYTES : (row + 1) * KEY_BYTES]] = len(self._batches), row
             self._batches.append(record)
-        else:
-            raise self._foreign()
 
     def _table(self, record: Record) -> Table:
         n_rows, n_outputs = self._shape(record)
@@ -343,10 +181,12 @@ class Journal:
             n_rows, n_outputs = (int(side) for side in record.metadata["shape"])
             rest = record.n_bytes - n_rows * KEY_BYTES
             dtype = np.dtype(record.metadata["dtype"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._foreign() from error
         is_plain = dtype.kind in "biufU"
-        fits = rest == n_rows * n_outputs * dtype.itemsize if is_plain else dtype.kind == "O" and rest >= 0
+        # As JSON, an output and what separates it from the next take two bytes or more.
+        n_bytes = n_rows * n_outputs * (dtype.itemsize if is_plain else 2)
+        fits = rest == n_bytes if is_plain else dtype.kind == "O" and rest >= n_bytes
         if n_rows < 1 or n_outputs < 1 or not fits:
             raise self._foreign()
         return n_rows, n_outputs

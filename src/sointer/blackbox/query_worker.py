@@ -13,8 +13,8 @@ from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from sointer._support.torch_state import as_outside
-from sointer.blackbox.call import with_callers_settings
+from sointer._support.torch_state import as_outside, outside
+from sointer.blackbox.call import THREAD, with_callers_settings
 from sointer.errors import InterruptedFitWarning
 
 Result = TypeVar("Result")
@@ -22,9 +22,13 @@ SECONDS_TO_STOP = 2.0
 
 
 class QueryWorker:
-    """Runs queries in the order in which they were submitted, all of them in one thread."""
+    """Runs queries in the order in which they were submitted, all of them in one thread.
 
-    def __init__(self) -> None:
+    With `caller_thread` that is the thread that submits them, which waits for each.
+    """
+
+    def __init__(self, *, caller_thread: bool = False) -> None:
+        self._caller_thread = caller_thread
         self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -33,10 +37,14 @@ class QueryWorker:
     def submit(self, query: Callable[[], Result]) -> Future[Result]:
         """Put a query at the end of the queue; the future gets its result, or what it raised."""
         future: Future[Result] = Future()
+        if self._caller_thread and not self._stopped:
+            with outside():
+                self._answer(future, query)
+            return future
         if self._thread is None and not self._stopped:
             # A daemon: a black box that hangs must not keep the process from ending.
             run = with_callers_settings(self._run)
-            self._thread = threading.Thread(target=run, name="sointer-black-box", daemon=True)
+            self._thread = threading.Thread(target=run, name=THREAD, daemon=True)
             self._thread.start()
         if self._thread is None:
             future.set_exception(self._failure)
@@ -72,9 +80,14 @@ class QueryWorker:
             if self._stopped:
                 future.set_exception(self._failure)
                 continue
-            try:
-                future.set_result(query())
-            except BaseException as error:  # raised again where the result is needed
-                self._stopped, self._failure = True, error  # queries after a failure would only cost
-                future.set_exception(error)
+            self._answer(future, query)
             del item, future, query  # a result may be large, and waiting may be long
+
+    def _answer(self, future: Future[Any], query: Callable[[], Any]) -> None:
+        try:
+            future.set_result(query())
+        except BaseException as error:
+            self._stopped, self._failure = True, error  # queries after a failure would only cost
+            if self._caller_thread and not isinstance(error, Exception):
+                raise
+            future.set_exception(error)  # raised again where the result is needed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]
 WRONG = "Your function returned the wrong thing: "
 Size: TypeAlias = tuple[int, int]
 """Height and width."""
+MAX_TEXT = 2**22
+"""Characters of all labels, if all were as long as the longest."""
 SLACK = 1e-3
 """Of class probabilities in half precision, whose sum is not quite 1."""
 
@@ -41,12 +44,13 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
     `size` is the height and width of the rows where they are images: the outputs may then be masks.
     """
     names: list[str] | None = None
-    outputs = from_records(outputs)
+    _refuse_parts(outputs, n_rows)
+    outputs = as_pandas(from_records(outputs))
     if isinstance(outputs, NamedTable):
         outputs, names = outputs
     elif containers.is_frame(outputs):
         names = [str(label) for label in outputs.columns]
-    table = _to_array(outputs)
+    table = to_array(outputs)
     wanted = f"({n_rows}, {'n_outputs' if n_outputs is None else n_outputs})"
     got = containers.describe(outputs)
     if isinstance(outputs, (list, tuple)):
@@ -103,6 +107,16 @@ def _is_scored(record: Any) -> bool:
     return isinstance(record, dict) and set(record) == {"label", "score"}
 
 
+def _refuse_parts(outputs: Any, n_rows: int) -> None:
+    """Refuse a tuple of arrays, each with all rows, as modules with several heads return them."""
+    shapes = [tuple(getattr(part, "shape", ())) for part in outputs] if isinstance(outputs, tuple) else []
+    if shapes and len(shapes) != n_rows and all(len(shape) > 1 and shape[0] == n_rows for shape in shapes):
+        raise BlackBoxError(
+            f"{WRONG}a tuple of {len(shapes)} arrays of shapes {', '.join(map(str, shapes[:3]))}, expected one array "
+            f"of shape (rows, outputs). {_choose_part('0')}"
+        )
+
+
 def stack(tables: list[Table]) -> Table:
     """Tables of the same width, one under the other; numbers never turn into strings."""
     textual = {table.dtype.kind == "U" for table in tables if table.dtype.kind != "O"}
@@ -111,7 +125,7 @@ def stack(tables: list[Table]) -> Table:
     return np.concatenate(tables, axis=0)
 
 
-def _to_array(outputs: Any) -> Table:
+def to_array(outputs: Any) -> Table:
     if containers.is_frame(outputs) or containers.is_series(outputs):
         return _clean(outputs.to_numpy())
     if containers.is_tensor(outputs):
@@ -122,13 +136,21 @@ def _to_array(outputs: Any) -> Table:
         raise BlackBoxError(f"{WRONG}a masked array with hidden values, expected every output. Fill it in.")
     if isinstance(outputs, np.ndarray):
         return _clean(np.asarray(outputs))
+    if isinstance(outputs, Mapping):
+        keys = [repr(key) for key in outputs][:5]
+        raise BlackBoxError(
+            f"{WRONG}a {type(outputs).__name__} with the keys {', '.join(keys)}, expected one array of shape (rows, "
+            f"outputs). {_choose_part(next(iter(keys), '...'))}"
+        )
     if isinstance(outputs, (list, tuple)):
         if len(outputs) and all(containers.is_tensor(part) for part in outputs):
             outputs = [containers.tensor_to_numpy(part) for part in outputs]
         try:
-            table = np.asarray(outputs)
-            # numpy writes numbers beside strings as strings; as objects they stay what they are.
-            return _clean(np.asarray(outputs, dtype=object) if table.dtype.kind in "US" else table)
+            # numpy writes numbers beside strings as strings, all as wide as the longest; objects stay as they are.
+            table = np.asarray(outputs, dtype=object if holds_text(outputs) else None)
+            if table.dtype.kind == "O" and any(isinstance(cell, (list, tuple)) for cell in table.ravel()[:1]):
+                raise ValueError("rows of different lengths")
+            return _clean(table)
         except ValueError as exc:
             raise BlackBoxError(
                 f"{WRONG}{containers.describe(outputs)} with parts of different lengths, expected a "
@@ -140,8 +162,26 @@ def _to_array(outputs: Any) -> Table:
     )
 
 
+def holds_text(outputs: Any) -> bool:
+    """Whether there are strings in nested lists."""
+    if isinstance(outputs, (list, tuple)):
+        return any(isinstance(part, (str, bytes, list, tuple)) and holds_text(part) for part in outputs)
+    return isinstance(outputs, (str, bytes))
+
+
+def _choose_part(part: str) -> str:
+    """How to explain one of several things that a model returns."""
+    return (
+        f"Wrap the model so that it returns the one to explain: a function such as lambda X: model(X)[{part}], or for "
+        f"torch a module whose forward returns self.model(x)[{part}]."
+    )
+
+
 def _clean(table: Table) -> Table:
-    """Object and variable-width string arrays as the plainest dtype that holds their values."""
+    """Object and variable-width string arrays as the plainest dtype that holds their values.
+
+    Strings of which one is very long stay objects, as in an array all are given room for the longest.
+    """
     if table.dtype.kind not in "OT":
         return table
     # Cells are made plain first: a numpy scalar inside an object array is still a number.
@@ -154,7 +194,8 @@ def _clean(table: Table) -> Table:
             "expected labels (strings, numbers, booleans). Return one label or number for each row and "
             "output."
         )
-    if str in types and len(types) > 1:
+    n_long = max((len(cell) for cell in cells if type(cell) is str), default=0)
+    if str in types and (len(types) > 1 or n_long * len(cells) > MAX_TEXT):
         mixed = np.empty(len(cells), dtype=object)
         mixed[:] = cells
         return mixed.reshape(table.shape)

@@ -1,8 +1,8 @@
-"""One column of a DataFrame as numbers, and back: numeric columns as they are, the others one-hot."""
+"""One column of a DataFrame as numbers, and back: numbers as they are, dates counted, the others one-hot."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support.validation import _some
+from sointer.data.times import TimeCode, read_ticks, write_times
 from sointer.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
@@ -28,9 +29,9 @@ def integers_to_float(values: npt.NDArray[Any], what: str) -> FloatArray:
 
 
 def restore_dtype(values: FloatArray, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Float64 values in `dtype`; integers and booleans only where no value would change."""
+    """Float64 values in `dtype`, copied only if need be; integers and booleans only where no value would change."""
     if dtype.kind == "f":
-        return values.astype(dtype)
+        return values.astype(dtype, copy=False)
     if dtype.kind == "b":
         fits = bool(np.all((values == 0) | (values == 1)))
     else:
@@ -42,34 +43,44 @@ def restore_dtype(values: FloatArray, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class FrameColumn:
-    """How one DataFrame column is written: its label, dtype and, if not numeric, its categories."""
+    """How one DataFrame column is written: its label and dtype, its categories, or how its dates are counted."""
 
     label: Hashable
     dtype: str
     categories: tuple[Any, ...] | None = None
     categories_dtype: str | None = None
     ordered: bool = False
+    missing: str | None = None
+    """Of categories: what a missing one is (a key of `MISSING`), if there may be any; it has the last column."""
+    time: TimeCode | None = None
+    is_enum: bool = False
+    """Whether the categories are an Enum of polars."""
 
     @classmethod
-    def infer(cls, series: Any) -> FrameColumn:
-        """Read the column's dtype; a str or object column's categories are the values it holds."""
+    def infer(cls, series: Any, *, may_miss: bool = False) -> FrameColumn:
+        """Read the column's dtype; a str or object column's categories are the values it holds.
+
+        Categories get a column for missing ones if there are any, or if there may be.
+        """
         import pandas as pd
 
         label, dtype = series.name, series.dtype
+        missing = _missing_value(series) if may_miss or series.isna().any() else None
         if isinstance(dtype, pd.CategoricalDtype):
             known = tuple(_plain(value, label) for value in dtype.categories)
-            return cls(label, "category", known, str(dtype.categories.dtype), bool(dtype.ordered))
-        if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
+            return cls(label, "category", known, str(dtype.categories.dtype), bool(dtype.ordered), missing)
+        if is_number(dtype):
             return cls(label, str(dtype))
+        if (ticks := read_ticks(series)) is not None:
+            return cls(label, str(dtype), time=TimeCode.infer(ticks, label))
         if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
-            _refuse_missing(series)
-            seen = {(type(plain), plain) for plain in (_plain(v, label) for v in series.to_numpy(object))}
+            seen = {(type(plain), plain) for plain in (_plain(v, label) for v in series.dropna().to_numpy(object))}
             # Sorted, so that the columns do not depend on the order of the rows.
             ordered = sorted(seen, key=lambda pair: (pair[0].__name__, pair[1]))
-            return cls(label, str(dtype), tuple(value for _, value in ordered))
+            return cls(label, _dtype_name(dtype), tuple(value for _, value in ordered), missing=missing)
         raise InputError(
-            f"X has a column {label!r} of dtype {dtype}; expected numbers, booleans, strings or categories. "
-            "Convert it, for example dates to a number of days."
+            f"X has a column {label!r} of dtype {dtype}; expected numbers, booleans, strings, categories, dates or "
+            "durations. Convert it, for example decimals with astype('float64') and periods with .dt.to_timestamp()."
         )
 
     @property
@@ -80,37 +91,58 @@ class FrameColumn:
     @property
     def width(self) -> int:
         """How many numeric columns stand for this one."""
-        return 1 if self.categories is None else len(self.categories)
+        return 1 if self.categories is None else len(self.categories) + (self.missing is not None)
 
     def encode(self, series: Any) -> FloatArray:
-        """The column as numbers: (n, width)."""
+        """The column as numbers: (n, width); missing numbers and dates are NaN."""
+        if self.categories is not None:
+            codes = self._codes(series)
+            block = np.zeros((len(codes), self.width))
+            block[np.arange(len(codes)), codes] = 1.0
+            return block
+        if self.time is not None:
+            ticks = read_ticks(series)
+            if ticks is None and series.isna().all():
+                return np.full((len(series), 1), np.nan)
+            if ticks is None:
+                raise InputError(
+                    f"X has column {self.label!r} of dtype {series.dtype}, expected dates or durations like the "
+                    f"{self.dtype} seen before. Convert the column, for example with pandas.to_datetime."
+                )
+            return self.time.encode(ticks, self.label).reshape(-1, 1)
+        return self._numbers(series).reshape(-1, 1)
+
+    def _numbers(self, series: Any) -> FloatArray:
         import pandas as pd
 
-        _refuse_missing(series)
-        if self.categories is None:
-            dtype = series.dtype
-            if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
-                raise InputError(
-                    f"X has column {self.label!r} of dtype {dtype}, expected numbers like the {self.dtype} "
-                    "seen before. Convert the column."
-                )
-            if pd.api.types.is_float_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
-                return np.asarray(series.to_numpy(np.float64)).reshape(-1, 1)
-            return integers_to_float(np.asarray(series), f"X, in column {self.label!r},").reshape(-1, 1)
-        codes = self._codes(series)
-        block = np.zeros((len(codes), self.width))
-        block[np.arange(len(codes)), codes] = 1.0
-        return block
+        dtype = series.dtype
+        if pd.api.types.is_object_dtype(dtype) and all(isinstance(value, _NUMBER) for value in series.dropna()):
+            series = pd.Series(series.to_numpy(object), dtype=object).astype("Float64")  # numbers beside None
+        elif not is_number(dtype):
+            raise InputError(
+                f"X has column {self.label!r} of dtype {dtype}, expected numbers like the {self.dtype} "
+                "seen before. Convert the column."
+            )
+        if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+            return integers_to_float(np.asarray(series), f"X, in column {self.label!r},")
+        numbers = np.asarray(series.to_numpy(np.float64, na_value=np.nan))
+        if pd.api.types.is_integer_dtype(dtype):
+            integers_to_float(numbers, f"X, in column {self.label!r},")
+        return numbers
 
     def _codes(self, series: Any) -> npt.NDArray[np.int64]:
         assert self.categories is not None
         exact = {(type(value), value): code for code, value in enumerate(self.categories)}
         # 1, 1.0 and True are one value to pandas when a column changes dtype; exact types go first.
         loose = {value: code for code, value in enumerate(self.categories)}
-        codes = np.empty(len(series), dtype=np.int64)
+        missing = np.asarray(series.isna())
+        if missing.any() and self.missing is None:
+            raise InputError(refused_missing(missing, f"column {self.label!r}"))
+        codes = np.full(len(series), len(self.categories), dtype=np.int64)
         unseen = []
-        for row, value in enumerate(series.to_numpy(object)):
-            plain = _plain(value, self.label)
+        values = series.to_numpy(object)
+        for row in np.flatnonzero(~missing).tolist():
+            plain = _plain(values[row], self.label)
             code = exact.get((type(plain), plain), loose.get(plain, -1))
             codes[row] = code
             if code < 0:
@@ -129,19 +161,24 @@ class FrameColumn:
 
         if self.categories is None:
             values = block[:, 0]
+            if self.time is not None:
+                return write_times(self.time.decode(values), self.dtype, self.time.zone)
             dtype = pd.api.types.pandas_dtype(self.dtype)
             if isinstance(dtype, np.dtype):
                 return pd.Series(restore_dtype(values, dtype), copy=False)
-            integral = pd.api.types.is_integer_dtype(dtype) and np.any(values != np.rint(values))
-            boolean = pd.api.types.is_bool_dtype(dtype) and np.any((values != 0) & (values != 1))
+            present = values[~np.isnan(values)]
+            integral = pd.api.types.is_integer_dtype(dtype) and np.any(present != np.rint(present))
+            boolean = pd.api.types.is_bool_dtype(dtype) and np.any((present != 0) & (present != 1))
             return pd.Series(values) if integral or boolean else pd.Series(values).astype(dtype)
         codes = np.argmax(block, axis=1)
         if self.dtype == "category":
             index = pd.Index(list(self.categories), dtype=self.categories_dtype)
+            codes = np.where(codes == len(self.categories), -1, codes)
             return pd.Series(pd.Categorical.from_codes(codes, categories=index, ordered=self.ordered))
-        labels = np.empty(self.width, dtype=object)
-        labels[:] = self.categories
-        return pd.Series(labels[codes], dtype=self.dtype)
+        labels = np.empty(len(self.categories) + 1, dtype=object)
+        labels[:-1] = self.categories
+        labels[-1] = MISSING[self.missing or "None"]()
+        return pd.Series(labels[codes], dtype=_dtype(self.dtype))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; a tuple label (of a MultiIndex) is written as a list."""
@@ -153,6 +190,9 @@ class FrameColumn:
             "categories": categories,
             "categories_dtype": self.categories_dtype,
             "ordered": self.ordered,
+            **({} if self.missing is None else {"missing": self.missing}),
+            **({} if self.time is None else {"time": self.time.to_json()}),
+            **({"is_enum": True} if self.is_enum else {}),
         }
 
     @classmethod
@@ -160,7 +200,76 @@ class FrameColumn:
         """The inverse of `to_json`."""
         label = tuple(data["label"]) if isinstance(data["label"], list) else data["label"]
         categories = None if data["categories"] is None else tuple(data["categories"])
-        return cls(label, data["dtype"], categories, data["categories_dtype"], data["ordered"])
+        missing, time = data.get("missing"), data.get("time")
+        if missing is not None and missing not in MISSING:
+            raise TypeError(f"missing is {missing!r}")
+        return cls(
+            label,
+            data["dtype"],
+            categories,
+            data["categories_dtype"],
+            data["ordered"],
+            missing,
+            None if time is None else TimeCode(**time),
+            bool(data.get("is_enum", False)),
+        )
+
+
+def _pandas_na() -> Any:
+    import pandas as pd
+
+    return pd.NA
+
+
+ARROW_STRING = "arrow string"
+MISSING: dict[str, Callable[[], Any]] = {"None": lambda: None, "nan": lambda: float("nan"), "NA": _pandas_na}
+"""What stands for a missing value in a column of objects."""
+_NUMBER = (bool, int, float, np.number, np.bool_)
+
+
+def _missing_value(series: Any) -> str:
+    """What missing values of a column are, by the first of them."""
+    if series.dtype != object:
+        return "None"  # the dtype has its own
+    first = next(iter(series[series.isna()]), None)
+    return "None" if first is None else "nan" if isinstance(first, float) else "NA"
+
+
+def is_number(dtype: Any) -> bool:
+    """Whether a pandas dtype is of numbers or booleans that float64 can hold."""
+    import pandas as pd
+
+    if isinstance(dtype, pd.ArrowDtype) and dtype.name.startswith("decimal"):
+        return False
+    is_numeric = pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)  # Arrow's are told apart
+    return bool(is_numeric and not pd.api.types.is_complex_dtype(dtype))
+
+
+def _dtype_name(dtype: Any) -> str:
+    """A name of a pandas dtype from which `_dtype` makes it again."""
+    import pandas as pd
+
+    is_arrow_string = isinstance(dtype, pd.ArrowDtype) and str(dtype) == "string[pyarrow]"
+    return ARROW_STRING if is_arrow_string else str(dtype)  # else pandas would read its own kind of strings
+
+
+def _dtype(name: str) -> Any:
+    import pandas as pd
+
+    if name == ARROW_STRING:
+        import pyarrow
+
+        return pd.ArrowDtype(pyarrow.string())
+    return pd.api.types.pandas_dtype(name)
+
+
+def refused_missing(missing: npt.NDArray[np.bool_], where: str) -> str:
+    """Why missing values cannot be explained where fit saw none."""
+    rows = np.flatnonzero(missing).tolist()
+    return (
+        f"X has {len(rows)} missing values in {where} (rows {_some(rows)}), but fit saw none there. Impute them, drop "
+        "those rows, or fit again on data where they occur."
+    )
 
 
 def plain_label(label: Any) -> Hashable:
@@ -182,14 +291,19 @@ def _plain(value: Any, label: Hashable) -> Any:
         return plain
     raise InputError(
         f"X has the value {value!r} of type {type(value).__name__} in column {label!r}, expected a string, a "
-        "number or a boolean. Convert the column with astype(str)."
+        "number or a boolean. Convert the column, dates with pandas.to_datetime, anything else with astype(str)."
     )
 
 
-def _refuse_missing(series: Any) -> None:
-    missing = np.flatnonzero(np.asarray(series.isna()))
-    if missing.size:
-        raise InputError(
-            f"X has {missing.size} missing values in column {series.name!r} (rows "
-            f"{_some(missing.tolist())}), expected none. Impute them, or drop those rows."
-        )
+def means_of(
+    Z: FloatArray, wanted: npt.NDArray[np.bool_], column_feature: npt.NDArray[np.int64]
+) -> tuple[float | None, ...]:
+    """For each feature the mean of what is there of its column, if that is wanted; nothing if none is."""
+    if not wanted.any():
+        return ()
+    there = ~np.isnan(Z)
+    means = np.where(there, Z, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
+    found: list[float | None] = [None] * (int(column_feature[-1]) + 1)
+    for column in np.flatnonzero(wanted).tolist():
+        found[column_feature[column]] = float(means[column])
+    return tuple(found)

@@ -10,86 +10,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sointer._support import containers
+from sointer._support import containers, frames
 from sointer._support.validation import _some, check_unique_names
-from sointer.data.columns import FrameColumn, integers_to_float, plain_label, restore_dtype
-from sointer.data.images import ImageShape, PixelRange, check_range, find_range, image_hint, refuse_mixed_ranges
+from sointer.data.checks import check_container, to_float
+from sointer.data.columns import FrameColumn, means_of, plain_label, restore_dtype
+from sointer.data.images import ImageShape, PixelRange, check_range, find_range, refuse_mixed_ranges
 from sointer.errors import InputError, LoadError
 
-
-def check_container(X: Any, caller: str) -> Any:
-    """X as numpy, DataFrame, CSR or tensor with at least one row and column; numpy and tensors may be images."""
-    if isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
-        _refuse_images_of_different_sizes(X, caller)
-        try:
-            X = np.asarray(X)
-        except ValueError as exc:
-            raise InputError(
-                f"{caller}: X is {containers.describe(X)} with rows of different lengths, expected equal "
-                "ones. Give a rectangular table."
-            ) from exc
-    if isinstance(X, np.ma.MaskedArray):
-        raise InputError(f"{caller}: X is a masked array, expected plain numbers. Fill it with X.filled(value).")
-    known = isinstance(X, np.ndarray) or containers.is_sparse(X) or containers.is_frame(X) or containers.is_tensor(X)
-    if not known:
-        raise InputError(
-            f"{caller}: X is {containers.describe(X)}, expected a numpy array, a pandas DataFrame, a scipy "
-            "CSR matrix or a torch tensor. Convert it; one row of a DataFrame is X.iloc[[0]]."
-        )
-    if len(X.shape) not in (2, 4):
-        hint = (
-            "Use x.reshape(1, -1) for one sample, x.reshape(-1, 1) for one feature."
-            if len(X.shape) < 2
-            else f"Flatten a table to (n_samples, -1). {image_hint(X)}"
-        )
-        raise InputError(
-            f"{caller}: X has {len(X.shape)} dimensions (shape {tuple(X.shape)}), expected 2: samples and "
-            "features. " + hint
-        )
-    if 0 in X.shape:
-        least = "one sample and one feature" if len(X.shape) == 2 else "one image, one channel and one pixel"
-        raise InputError(
-            f"{caller}: X is empty (shape {tuple(X.shape)}), expected at least {least}. Check how X was selected."
-        )
-    if containers.is_sparse(X):
-        X = X if X.format == "csr" else X.tocsr()
-    elif isinstance(X, np.ndarray):
-        X = np.asarray(X)  # np.matrix indexes differently
-    return X
-
-
-def _refuse_images_of_different_sizes(X: Any, caller: str) -> None:
-    shapes = [tuple(one.shape) for one in X if hasattr(one, "shape")]
-    if len(shapes) < len(X) or any(len(shape) not in (2, 3) for shape in shapes) or len(set(shapes)) < 2:
-        return
-    sizes = " and ".join(str(shape) for shape in sorted(set(shapes))[:2])
-    raise InputError(
-        f"{caller}: X has {len(X)} images of {len(set(shapes))} different shapes, such as {sizes}; expected one shape "
-        "(channels, height, width) for all. Resize or crop them, for example with torch.nn.functional.interpolate, and "
-        "let the model get them in that size."
-    )
-
-
-def to_float(X: Any, caller: str) -> Any:
-    """A numpy array, CSR or tensor as float64; only numbers that float64 holds exactly are accepted."""
-    values = containers.tensor_to_numpy(X) if containers.is_tensor(X) else X
-    dtype = values.dtype
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        hint = "Give a pandas DataFrame for strings and categories." if dtype.kind in "OUSTV" else "Use float64."
-        raise InputError(f"{caller}: X has dtype {dtype}, expected numbers or booleans. {hint}")
-    if containers.is_sparse(values):
-        copied = containers.csr_array(values, copy=True)
-        copied.sum_duplicates()  # on the copy: the owner's matrix stays as it was
-        data = copied.data
-        numbers = integers_to_float(data, f"{caller}: X") if dtype.kind in "iu" else data.astype(np.float64)
-        return containers.csr_array((numbers, copied.indices, copied.indptr), shape=copied.shape)
-    if dtype.kind in "iu":
-        return integers_to_float(values, f"{caller}: X")
-    return values.astype(np.float64)
-
-
-Kind = Literal["numpy", "pandas", "csr", "torch", "text"]
+Kind = Literal["numpy", "pandas", "csr", "torch", "polars", "pyarrow", "text"]
 MAX_COLUMNS = 2**28  # of saved formats of images
+MAX_NUMBER = 1e37
+"""Networks compute in single precision, which ends at 3.4e38; a little is needed above."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,38 +45,54 @@ class InputFormat:
     device: str = "cpu"  # of a torch tensor
     image: ImageShape | None = None  # where every row is an image
     pixel_range: PixelRange = "any"  # of the images given to fit
+    fills: tuple[float | None, ...] = ()
+    """For each feature that is a number, what the networks see where it is missing; None if it never is."""
     column_feature: npt.NDArray[np.int64] = field(init=False)
+    absence: npt.NDArray[np.int64] = field(init=False)
+    """The numeric columns that say whether a feature is missing (1) or there (0), beside its value."""
 
     def __post_init__(self) -> None:
         if self.image is not None:
-            object.__setattr__(self, "column_feature", self.image.column_pixel)
-            return
-        widths = [c.width for c in self.columns] if self.columns else [1] * len(self.feature_names)
-        object.__setattr__(self, "column_feature", np.repeat(np.arange(len(widths)), widths))
+            owner, absence = self.image.column_pixel, np.zeros(0, dtype=np.int64)
+        else:
+            own = [c.width for c in self.columns] if self.columns else [1] * len(self.feature_names)
+            may_miss = np.array([fill is not None for fill in self.fills] or [False] * len(own), dtype=bool)
+            widths = np.array(own, dtype=np.int64) + may_miss
+            owner, absence = np.repeat(np.arange(len(own)), widths), np.cumsum(widths)[may_miss] - 1
+        object.__setattr__(self, "column_feature", owner)
+        object.__setattr__(self, "absence", absence)
 
     @classmethod
-    def infer(cls, X: Any, feature_names: Sequence[str] | None = None) -> InputFormat:
-        """Read the format of X (n samples, n features), or of images (n, channels, height, width).
+    def infer(cls, X: Any, feature_names: Sequence[str] | None = None, *, may_miss: bool = False) -> InputFormat:
+        """The format of X: see `read`."""
+        return cls.read(X, feature_names, may_miss=may_miss)[0]
 
-        `feature_names` wins over names that X carries; images have one name per pixel.
+    @classmethod
+    def read(
+        cls, X: Any, feature_names: Sequence[str] | None = None, *, may_miss: bool = False
+    ) -> tuple[InputFormat, Any]:
+        """The format of X (n samples, n features), or of images (n, channels, height, width); and X encoded.
+
+        `feature_names` wins over names that X carries; images have one name per pixel. Features with missing values
+        get a numeric column that says so; with `may_miss` all do.
         """
+        backend, enums = frames.backend_of(X), frames.enum_columns(X)
         X = check_container(X, "fit")
         if len(X.shape) == 4:
-            return cls._infer_images(X, feature_names)
+            return cls._read_images(X, feature_names)
         if containers.is_frame(X):
             labels = [plain_label(label) for label in X.columns]
             names = [str(label) for label in labels] if feature_names is None else feature_names
             check_unique_names([str(label) for label in labels], X.shape[1], "The column names of X")
-            columns = tuple(FrameColumn.infer(X.iloc[:, j]) for j in range(X.shape[1]))
+            columns = tuple(FrameColumn.infer(X.iloc[:, j], may_miss=may_miss) for j in range(X.shape[1]))
             dtypes = {column.dtype for column in columns}
+            columns = tuple(replace(c, is_enum=c.label in enums) for c in columns)
+            kind: Any = backend or "pandas"
             made = cls(
-                "pandas",
+                kind,
                 check_unique_names(names, X.shape[1], "feature_names"),
                 dtypes.pop() if len(dtypes) == 1 else "mixed",
-                tuple(
-                    FrameColumn(label, c.dtype, c.categories, c.categories_dtype, c.ordered)
-                    for label, c in zip(labels, columns, strict=True)
-                ),
+                tuple(replace(column, label=label) for label, column in zip(labels, columns, strict=True)),
             )
         else:
             default = [f"x{j}" for j in range(X.shape[1])]
@@ -156,11 +103,17 @@ class InputFormat:
                 made = cls("torch", names, str(X.dtype).removeprefix("torch."), device=str(X.device))
             else:
                 made = cls("numpy", names, str(X.dtype))
-        made.encode(X, caller="fit")
-        return made
+        Z = made._numbers(X, "fit")
+        if made.kind == "csr":
+            made._check_finite(Z, "fit")
+            return made, Z
+        made._check_finite(np.where(np.isnan(Z), 0.0, Z), "fit")
+        may = ~made.is_categorical[made.column_feature] & (np.isnan(Z).any(axis=0) | may_miss)
+        made = replace(made, fills=means_of(Z, may, made.column_feature))
+        return made, made._with_absence(Z, "fit") if made.fills else Z
 
     @classmethod
-    def _infer_images(cls, X: Any, feature_names: Sequence[str] | None) -> InputFormat:
+    def _read_images(cls, X: Any, feature_names: Sequence[str] | None) -> tuple[InputFormat, Any]:
         image = ImageShape.of(X, "fit")
         default = image.pixel_names()
         names = check_unique_names(default if feature_names is None else feature_names, image.n_pixels, "feature_names")
@@ -170,7 +123,7 @@ class InputFormat:
             made = cls("numpy", names, str(X.dtype), image=image)
         rows = made.encode(X, caller="fit")
         refuse_mixed_ranges(rows, "fit")
-        return replace(made, pixel_range=find_range(rows))
+        return replace(made, pixel_range=find_range(rows)), rows
 
     @property
     def n_features(self) -> int:
@@ -189,16 +142,6 @@ class InputFormat:
             return np.zeros(self.n_features, dtype=bool)
         return np.array([column.is_categorical for column in self.columns], dtype=bool)
 
-    @staticmethod
-    def rows(X: Any, index: npt.ArrayLike) -> Any:
-        """The rows of any container at integer positions."""
-        return containers.rows(X, index)
-
-    @staticmethod
-    def n_rows(X: Any) -> int:
-        """How many rows any container holds."""
-        return containers.n_rows(X)
-
     def encode(self, X: Any, caller: str = "explain") -> Any:
         """X as float64 numbers (n samples, n columns); a `csr_array` when the format is CSR, else dense."""
         X = check_container(X, caller)
@@ -209,6 +152,14 @@ class InputFormat:
                 f"{caller}: X has 4 dimensions (shape {tuple(X.shape)}), but a table of {self.n_features} features was "
                 "fitted. Give such a table, or fit on images."
             )
+        Z = self._numbers(X, caller)
+        if self.fills:
+            return self._with_absence(Z, caller)
+        self._check_finite(Z, caller)
+        return Z
+
+    def _numbers(self, X: Any, caller: str) -> Any:
+        """A table as float64 numbers, with NaN where numbers are missing."""
         Z: Any
         frame = containers.is_frame(X)
         if frame and self.columns:
@@ -246,8 +197,58 @@ class InputFormat:
             Z = Z if containers.is_sparse(Z) else containers.csr_array(Z)
         elif containers.is_sparse(Z):
             Z = Z.toarray()
-        self._check_finite(Z, caller)
         return Z
+
+    @property
+    def values(self) -> npt.NDArray[np.int64]:
+        """The numeric columns that hold values and categories: all but `absence`."""
+        return np.setdiff1d(np.arange(self.n_columns), self.absence)
+
+    @property
+    def missing_columns(self) -> npt.NDArray[np.int64]:
+        """The numeric columns that are 1 where a number or a category is missing."""
+        ends = np.cumsum(np.bincount(self.column_feature, minlength=self.n_features)) - 1
+        of_categories = [ends[j] for j, column in enumerate(self.columns) if column.missing is not None]
+        return np.sort(np.concatenate([self.absence, np.array(of_categories, dtype=np.int64)]))
+
+    def threshold_words(self, feature: int, number: float) -> str:
+        """A number on the scale of a feature, for people: dates and durations as such."""
+        time = self.columns[feature].time if self.columns else None
+        return f"{number:.4g}" if time is None else time.words(number)
+
+    def _with_absence(self, Z: Any, caller: str) -> npt.NDArray[np.float64]:
+        """Numbers with NaN as a value for each, and whether it is missing."""
+        values = self.values
+        feature = self.column_feature[values]
+        fill = np.array([np.nan if one is None else one for one in self.fills])[feature]
+        missing = np.isnan(Z)
+        self._check_finite(np.where(missing & ~np.isnan(fill), 0.0, Z), caller, feature)
+        made = np.zeros((len(Z), self.n_columns))
+        made[:, values] = np.where(missing, fill, Z)
+        made[:, self.absence] = missing[:, ~np.isnan(fill)]
+        return made
+
+    def absent_row(self) -> npt.NDArray[np.float64]:
+        """The numbers of a row in which every feature is missing; refused if some never are."""
+        row = np.zeros(self.n_columns)
+        row[self.absence] = 1.0
+        never = []
+        for feature, name in enumerate(self.feature_names):
+            block = np.flatnonzero(self.column_feature == feature)
+            if self.columns and self.columns[feature].is_categorical:
+                row[block[-1]] = 1.0
+                is_able = self.columns[feature].missing is not None
+            else:
+                fill = self.fills[feature] if self.fills else None
+                row[block[0]], is_able = fill or 0.0, fill is not None
+            if not is_able:
+                never.append(name)
+        if never or self.image is not None:
+            raise InputError(
+                f"removal='nan' makes features missing, but {_some(never or ['pixels'])} cannot be: fit saw them "
+                "always there. Fit with removal='nan' (tables only), or choose another removal."
+            )
+        return row
 
     def decode(self, Z: Any) -> Any:
         """Numbers (n samples, n columns), dense or CSR, as the owner's model expects them."""
@@ -262,16 +263,23 @@ class InputFormat:
             shell = containers.csr_matrix if self.is_matrix else containers.csr_array
             return shell((data, made.indices.copy(), made.indptr.copy()), shape=made.shape)
         dense = np.asarray(Z.toarray() if containers.is_sparse(Z) else Z, dtype=np.float64)
+        if len(self.absence):
+            is_absent = dense[:, self.absence] > 0.5
+            dense = dense.copy()
+            dense[:, self.absence - 1] = np.where(is_absent, np.nan, dense[:, self.absence - 1])
+            dense = dense[:, self.values]
         dense = dense if self.image is None else self.image.unflatten(dense)
-        if self.kind == "pandas":
-            return self._decode_frame(dense)
+        if self.columns:
+            frame = self._decode_frame(dense)
+            levels = {str(c.label): c.categories for c in self.columns if c.is_enum and c.categories is not None}
+            return frame if self.kind == "pandas" else frames.to_backend(frame, self.kind, levels)
         if self.kind == "torch":
             return self._decode_tensor(dense)
         return restore_dtype(dense, np.dtype(self.dtype))
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain JSON."""
-        facts = {
+        facts: dict[str, Any] = {
             "kind": self.kind,
             "feature_names": list(self.feature_names),
             "dtype": self.dtype,
@@ -281,6 +289,8 @@ class InputFormat:
         }
         if self.image is not None:
             facts |= {"image": list(astuple(self.image)), "pixel_range": self.pixel_range}
+        if self.fills:
+            facts["fills"] = list(self.fills)
         return facts
 
     @classmethod
@@ -292,7 +302,10 @@ class InputFormat:
             image = None if data.get("image") is None else ImageShape(*(int(side) for side in data["image"]))
             if image is not None and (image.n_pixels != len(names) or image.n_columns > MAX_COLUMNS):
                 raise TypeError(f"{image} has not {len(names)} pixels, or too many channels")
-            more = data["is_matrix"], data["device"], image, data.get("pixel_range", "any")
+            fills = tuple(None if fill is None else float(fill) for fill in data.get("fills", ()))
+            if fills and len(fills) != len(names):
+                raise TypeError(f"{len(fills)} fills for {len(names)} features")
+            more = data["is_matrix"], data["device"], image, data.get("pixel_range", "any"), fills
             return cls(data["kind"], names, data["dtype"], columns, *more)
         except (KeyError, TypeError) as exc:
             raise LoadError(
@@ -320,7 +333,7 @@ class InputFormat:
         return X if given == wanted else X.iloc[:, [given.index(label) for label in wanted]]
 
     def _encode_frame(self, X: Any) -> npt.NDArray[np.float64]:
-        Z = np.empty((len(X), self.n_columns))
+        Z = np.empty((len(X), sum(column.width for column in self.columns)))
         start = 0
         for j, column in enumerate(self.columns):
             Z[:, start : start + column.width] = column.encode(X.iloc[:, j])
@@ -333,7 +346,7 @@ class InputFormat:
         labels = pd.Index([column.label for column in self.columns])
         if self.dtype in ("float64", "float32"):  # one block is far faster than thousands of columns
             return pd.DataFrame(Z.astype(self.dtype), columns=labels)
-        starts = np.searchsorted(self.column_feature, np.arange(self.n_features + 1))
+        starts = np.cumsum([0, *(column.width for column in self.columns)])
         parts = [c.decode(Z[:, starts[j] : starts[j + 1]]) for j, c in enumerate(self.columns)]
         frame = pd.DataFrame(dict(enumerate(parts)), index=pd.RangeIndex(len(Z)))
         frame.columns = labels
@@ -349,24 +362,30 @@ class InputFormat:
             dtype = dtype if Z.dtype != np.float64 else torch.get_default_dtype()
         return torch.tensor(Z, dtype=dtype, device=device)
 
-    def _check_finite(self, Z: Any, caller: str) -> None:
+    def _check_finite(self, Z: Any, caller: str, feature: npt.NDArray[np.int64] | None = None) -> None:
+        """Refuse what is not finite; `feature` says which feature each column of Z is of, by default as encoded."""
         values = Z.data if containers.is_sparse(Z) else Z
-        if np.isfinite(values).all():
+        if values.size == 0 or (values.max() <= MAX_NUMBER and values.min() >= -MAX_NUMBER):
             return
-        if containers.is_sparse(Z):
-            entries = Z.tocoo()
-            bad = ~np.isfinite(entries.data)
-            at_rows, at_columns = entries.row[bad], entries.col[bad]
-        else:
-            at_rows, at_columns = np.nonzero(~np.isfinite(Z))
-        features = [self.feature_names[j] for j in np.unique(self.column_feature[at_columns])]
+        entries = Z.tocoo() if containers.is_sparse(Z) else None
+        numbers = Z if entries is None else entries.data
+        is_large = bool(np.isfinite(numbers).all())
+        bad = np.nonzero(np.abs(numbers) > MAX_NUMBER if is_large else ~np.isfinite(numbers))
+        at_rows, at_columns = bad if entries is None else (entries.row[bad], entries.col[bad])
+        owner = self.column_feature if feature is None else feature
+        features = [self.feature_names[j] for j in np.unique(owner[at_columns])]
         where = "columns" if self.image is None else "pixels"
-        remedy = (
-            "Impute them (for example with sklearn.impute.SimpleImputer), or drop those rows."
-            if self.image is None
-            else "Replace them, for example with numpy.nan_to_num(X), or drop those images."
-        )
+        remedy = "Impute them (for example with sklearn.impute.SimpleImputer), or drop those rows."
+        if self.image is not None:
+            remedy = "Replace them, for example with numpy.nan_to_num(X), or drop those images."
+        elif not is_large:
+            other = "Give X.toarray() to a model that takes missing values."
+            remedy += f" {other if self.kind == 'csr' else 'NaN is explained in features where fit saw some.'}"
+        what, expected = "NaN or infinite values", "finite numbers"
+        if is_large:
+            what, expected = f"values beyond {MAX_NUMBER:g}", "numbers that single precision holds"
+            remedy = f"If they stand for missing values: {remedy} Else divide the column by a large number."
         raise InputError(
-            f"{caller}: X has {len(at_rows)} NaN or infinite values, in rows "
-            f"{_some(np.unique(at_rows).tolist())} and {where} {_some(features)}; expected finite numbers. {remedy}"
+            f"{caller}: X has {len(at_rows)} {what}, in rows {_some(np.unique(at_rows).tolist())} and {where} "
+            f"{_some(features)}; expected {expected}. {remedy}"
         )

@@ -215,29 +215,30 @@ class Outputs:
         return np.asarray((self._codes(table[:, index], index.tolist()) >= 0).all(axis=1))
 
     def encode_targets(
-        self, Y: npt.ArrayLike, targets: npt.NDArray[np.int64], regions: Regions = NO_REGIONS
+        self,
+        Y: npt.ArrayLike,
+        targets: npt.NDArray[np.int64],
+        regions: Regions = NO_REGIONS,
+        sample: npt.NDArray[np.int64] | None = None,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Each row's target as `encode` has it, and where that can be: labels never seen before cannot be encoded.
+        """Each target as `encode` has it (of a region, the label of most pixels, or their mean), and where that can be.
 
-        A target that is a region has the label of most of its pixels, or their mean.
+        Labels never seen before cannot be encoded. `sample`: the row of Y of each target; default, one after the other.
         """
         table = self._check(Y)
+        sample = np.arange(len(table)) if sample is None else sample
         if (targets >= self.n_outputs).any():
-            return self._encode_regions(table, targets, regions)
-        at = (np.arange(len(table)), targets)
+            return self._encode_regions(table[sample], targets, regions)
         if self.graded.all():
-            return self.encode(table)[at], np.ones(len(table), dtype=bool)
+            return self.encode(table)[sample, targets], np.ones(len(targets), dtype=bool)
         if self.shared is not None:
-            codes = self.shared.encode(table[at])
+            codes = self.shared.encode(table[sample, targets])
             return np.maximum(codes, 0), codes >= 0
-        codes = np.full(len(table), -1, dtype=np.float32 if self.graded.any() else np.int64)
+        codes = np.full(len(targets), -1, dtype=np.float32 if self.graded.any() else np.int64)
         for target in np.unique(targets):
             rows, known = targets == target, self.label_sets[target]
-            if self.graded[target]:
-                codes[rows] = self._graded_codes(table[rows, target], int(target))
-            else:
-                assert known is not None
-                codes[rows] = known.encode(table[rows, target])
+            own, is_number = table[sample[rows], target], self.graded[target]
+            codes[rows] = self._graded_codes(own, int(target)) if is_number or known is None else known.encode(own)
         return np.maximum(codes, 0), codes >= 0
 
     def _graded_codes(self, column: Table, output: int) -> npt.NDArray[np.float64]:

@@ -146,7 +146,7 @@ def as_numbers(table: Table) -> npt.NDArray[np.float64]:
         return table.astype(np.float64)  # a number beside labels
     if table.dtype.kind not in "biuf":
         raise BlackBoxError(
-            f"QueryBatch have dtype {table.dtype}, expected numbers as before. "
+            f"The outputs have dtype {table.dtype}, expected numbers as before. "
             "Return the same kind of outputs on every call, or set output_kind."
         )
     return table.astype(np.float64)
@@ -157,7 +157,7 @@ def as_probabilities(table: Table) -> npt.NDArray[np.float64]:
     numbers = as_numbers(table)
     if numbers.size and not (numbers.min() >= 0 and numbers.max() <= 1):
         raise BlackBoxError(
-            f"QueryBatch range from {numbers.min():g} to {numbers.max():g}, expected probabilities in [0, "
+            f"The outputs range from {numbers.min():g} to {numbers.max():g}, expected probabilities in [0, "
             "1]. Return probabilities on every call, or set output_kind='continuous'."
         )
     return numbers

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sointer._support import containers
+from sointer._support import containers, frames
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
 
@@ -43,7 +43,7 @@ def is_text(X: Any) -> bool:
     """Whether X is a list, an array or a column of strings, one document each."""
     if isinstance(X, str):
         raise InputError("X is one string, expected a list of them, one for each document. Give [text].")
-    if containers.is_frame(X) or containers.is_sparse(X) or containers.is_tensor(X):
+    if containers.is_frame(X) or frames.backend_of(X) is not None or containers.is_sparse(X) or containers.is_tensor(X):
         return False
     if getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__") or len(X) == 0:
         return False
@@ -177,6 +177,11 @@ class Documents(sparse.csr_array):
         ]
 
 
+def stacked(parts: Sequence[Any]) -> Any:
+    """Sparse rows, or texts, some below others."""
+    return Documents.stack(parts) if isinstance(parts[0], Documents) else sparse.vstack(parts, format="csr")
+
+
 @dataclass(frozen=True, eq=False)
 class TextFormat(InputFormat):
     """Texts: what their pieces are, and which were there in fit; all others together are one more.
@@ -231,6 +236,7 @@ class TextFormat(InputFormat):
 
     def encode(self, X: Any, caller: str = "encode") -> Any:
         """Texts, or a DataFrame with one column of them, as `Documents`."""
+        X = frames.as_pandas(X)
         if containers.is_frame(X) and X.shape[1] == 1:
             X = X.iloc[:, 0].tolist()
         if not is_text(X):

@@ -19,21 +19,27 @@ Targets = npt.NDArray[np.int64]
 
 
 def target_values(
-    outputs: Outputs, predicted: npt.NDArray[Any], targets: Targets, regions: Regions = NO_REGIONS
+    outputs: Outputs,
+    predicted: npt.NDArray[Any],
+    targets: Targets,
+    regions: Regions = NO_REGIONS,
+    sample: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.object_]:
-    """What the model returned (samples, outputs), at each sample's target: (samples,), as Python objects.
+    """What the model returned (samples, outputs), at each target: (targets,), as Python objects.
 
-    Of a region: the label of most of its pixels, or the mean of their numbers or probabilities.
+    `sample` is the sample that each target is about; default: one after the other. Of a region: the label of most of
+    its pixels, or the mean of their numbers or probabilities.
     """
+    sample = np.arange(len(targets)) if sample is None else sample
     values = np.empty(len(targets), dtype=object)
     single = np.flatnonzero(targets < outputs.n_outputs)
-    values[single] = predicted[single, targets[single]].astype(object)
+    values[single] = predicted[sample[single], targets[single]].astype(object)
     several = np.flatnonzero(targets >= outputs.n_outputs)
     if len(several) and outputs.graded.all():
-        numbers = predicted[several].astype(np.float64)
+        numbers = predicted[sample[several]].astype(np.float64)
         values[several] = at_targets(numbers, targets[several], regions).astype(object)
     elif len(several):
-        inside = predicted[several]
+        inside = predicted[sample[several]]
         labels = np.empty(len(known := table_labels(inside)), dtype=object)
         labels[:] = known
         code_of = {label: code for code, label in enumerate(known)}
@@ -106,4 +112,6 @@ def effects_from(removal: str, *, is_text: bool, is_image: bool = False) -> str:
         return "without any words"
     if removal == "zero":
         return "where all is zero"
+    if removal == "nan":
+        return "where all is missing"
     return "where all is at its mean" if removal == "mean" else "with everything removed"

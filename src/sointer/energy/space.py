@@ -65,14 +65,15 @@ class OutputSpace:
         blocks: Tensor = torch.block_diag(*rows)
         return blocks
 
-    @property
+    @cached_property
     def n_columns(self) -> int:
-        return int(self.label_columns.shape[1])
+        return sum(1 if c == 2 else c for c in self.n_classes)
 
     @cached_property
     def column_output(self) -> Tensor:
         """The output that owns each encoded column."""
-        return self.label_output[self.label_columns.argmax(dim=0)]
+        n_each = [1 if c == 2 else c for c in self.n_classes]
+        return torch.tensor(np.repeat(np.arange(self.n_outputs), n_each), dtype=torch.long)
 
     @property
     def n_configurations(self) -> float:
@@ -162,6 +163,8 @@ class OutputSpace:
 N_BINS = 8
 MAX_ENCODED = 4096
 """Encoded columns in all: tables with very many columns have fewer bins for each."""
+MIN_WIDTH = 1e-37
+"""Of bins: one over it must be a number in single precision."""
 MAX_DEVIATIONS = 10.0
 """Values further from the mean than this count as if they were there, so that an outlier cannot drown all others."""
 
@@ -228,7 +231,8 @@ class PiecewiseLinear(nn.Module):
             edges = np.quantile(rows, np.linspace(0, 1, n_bins + 1), axis=0)
             for low, high in pairwise(edges):
                 # As far as single precision tells the edges apart; the spread would not do, as outliers may be huge.
-                own = np.flatnonzero(high - low > 1e-6 * np.maximum(np.abs(low), np.abs(high)))
+                width = np.maximum(1e-6 * np.maximum(np.abs(low), np.abs(high)), MIN_WIDTH)
+                own = np.flatnonzero(high - low > width)
                 parts.append((own, low[own], 1.0 / (high - low)[own], 0.0, 1.0))
         made = cls(sum(len(part[0]) for part in parts))
         columns = (np.concatenate([np.broadcast_to(part[i], part[0].shape) for part in parts]) for i in range(5))

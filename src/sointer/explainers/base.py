@@ -26,10 +26,10 @@ from sointer.explainers.data_checks import (
 from sointer.explainers.novelty import Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explanation import Explanation
+from sointer.explanation.paths import NoPaths, Trace
 from sointer.masking.removal import Background
-from sointer.masking.rows import CHUNK_ROWS, MaskableRows, Queried
+from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
 from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
-from sointer.paths import NoPaths, Trace
 
 MAX_SCORED_TARGETS = 16
 SCORE_DRAWS = 3
@@ -48,14 +48,14 @@ class ExplainerMixin(TransformerMixin):
         """
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
-        source, targets = explainer._source(X, None), np.array(explainer.targets_)
-        row, n_scored = np.arange(source.data.shape[0]), min(len(targets), MAX_SCORED_TARGETS)
+        source, targets = explainer._source(X, None).queried(), np.array(explainer.targets_)
+        row, n_scored = np.arange(source.n_samples), min(len(targets), MAX_SCORED_TARGETS)
         agreement = []
         for place in range(n_scored):
             shift = row if len(targets) > n_scored else 0  # so that all targets have their rows
             target = targets[(place * len(targets) // n_scored + shift) % len(targets)]
             of_rows = np.broadcast_to(target, row.shape).astype(np.int64)
-            explanation = explainer.explain(X, of_rows, predicted=Queried(source.answers))
+            explanation = explainer._explain_rows(source, of_rows)
             checked = explanation.source.agreement
             agreement.append(checked(explanation.unit_mask, of_rows, rows=row, n_draws=SCORE_DRAWS, seed=0))
         return float(np.mean(agreement))
@@ -87,6 +87,7 @@ class ExplainerMixin(TransformerMixin):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.string = True
+        tags.input_tags.allow_nan = True  # if the model does
         tags.target_tags.required = False
         assert tags.transformer_tags is not None
         tags.transformer_tags.preserves_dtype = []  # scores are float32, whatever comes in
@@ -107,10 +108,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     """What `distance` needs, and the training rows it was made from."""
 
     @abstractmethod
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         """Scores (rows, units), larger is more, and the encoded value of each row's target."""
-
-    # --- fitting -----------------------------------------------------------------------------------------
 
     # --- explaining --------------------------------------------------------------------------------------
 
@@ -126,28 +125,44 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     ) -> Explanation:
         """The features that decide what the model predicts for the target of every sample.
 
+        SOInter queries the model once per sample, in batches; everything else is network passes. For a dask array or
+        dataframe, call `sointer.integrations.dask.explain`.
+
         Parameters
         ----------
-        target : an output's name or number, or one per sample; it may be left out where there is one output. For masks
-            it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of these per
-            image.
-        k : overrides the constructor's; k="auto" queries the model to confirm each selection.
+        target : an output's name or number, or one per sample; it may be left out where there is one output. "all"
+            explains all outputs that were fitted, of every sample: `explanation.sample` says which row is about which.
+            For masks it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of
+            these per image.
+        k : overrides the constructor's. A number selects exactly so many features of every sample, as far as it has
+            them; "auto" selects those that matter for it, without further queries (baselines query the model to
+            confirm each selection).
         predicted : the model's predictions for X, all outputs of every sample. They are explained as given, and the
             model is not queried for them.
-        query : query the model once per sample, so that what it predicts is what is explained. With query=False, or
-            where there is no model and no `predicted`, what the explainer expects it to predict is explained;
-            `explanation.value_source` says so.
-        refine : for SOInter only.
+        query : query the model once per sample, so that what it predicts is what is explained (identical samples are
+            sent once). With query=False, or where there is no model and no `predicted`, what the explainer expects is
+            explained; `explanation.value_source` says so.
+        refine : for SOInter only: up to this many further queries per sample, to confirm the selection and to look for
+            a better one if it is not confirmed; `selected` then begins with the confirmed features, and may differ
+            from the order of `scores`.
         """
+        explanation = self._explain(X, target, k, predicted, query=query, refine=self._check_refine(refine, k))
+        self._warn_about(explanation, stacklevel=2)
+        return explanation
+
+    def _check_refine(self, refine: Any, k: int | Literal["auto"] | None) -> int:
+        """How many queries may refine the selection of each row."""
         if refine:
             raise InputError(f"refine={refine!r} is for SOInter; {type(self).__name__} cannot refine, leave it out.")
-        explanation = self._explain(X, target, k, predicted, query=query, refine=0)
-        warn_about_far_rows(explanation, stacklevel=2)
-        return explanation
+        return 0
+
+    def _warn_about(self, explanation: Explanation, *, stacklevel: int) -> None:
+        """Say what makes an explanation doubtful."""
+        warn_about_far_rows(explanation, stacklevel=stacklevel + 1)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
-        """What `explanation.to_frame()` says besides ranks and scores: of "needed", "effect" and "locality"."""
+        """What `explanation.to_frame()` says besides ranks and scores, of "needed", "effect" and "locality"."""
         return ()
 
     def distance(self, X: Any) -> NDArray[np.float64]:
@@ -159,6 +174,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         return self._distance_of(self._source(X, None).data)
 
     def _distance_of(self, data: Any) -> NDArray[np.float64]:
+        if self.background_.rows.shape[0] == 0:  # saved without them, so that nothing can be said
+            return np.full(data.shape[0], np.nan)
         known = self._distance
         if known is None or known[0] is not self.background_:
             known = self._distance = self.background_, Distance.of(self.background_, self.input_format_.image)
@@ -179,14 +196,27 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
                 "sointer.integrations.dask.explain(explainer, X, ...), which returns a lazy dask DataFrame."
             )
         source, targets = self._with_targets(self._source(X, predicted), target)
+        return self._explain_rows(source, targets, k, query=bool(query), refine=refine)
+
+    def _explain_rows(
+        self,
+        source: ExplainedRows,
+        targets: NDArray[np.int64],
+        k: int | Literal["auto"] | None = None,
+        *,
+        query: bool = True,
+        refine: int = 0,
+    ) -> Explanation:
+        """Explain rows that were read before, each about one target of one sample."""
         size = check_k(self.k if k is None else k, source.groups.n_units)
+        sent_before = source.sent.n
         try:
-            return self._explain_source(self._with_predictions(source, bool(query)), targets, size, refine)
+            return self._explain_source(self._with_predictions(source, query), targets, size, refine)
         finally:
             with _counting:
-                self.n_explain_queries_ += source.sent.n
+                self.n_explain_queries_ += source.sent.n - sent_before
 
-    def _with_predictions(self, source: MaskableRows, query: bool) -> MaskableRows:
+    def _with_predictions(self, source: ExplainedRows, query: bool) -> ExplainedRows:
         """The source with what the model predicts, queried unless it was given or must not be."""
         if source.predicted is not None:
             return source
@@ -201,16 +231,16 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         return source
 
     def _explain_source(
-        self, source: MaskableRows, targets: NDArray[np.int64], size: int | Literal["auto"], refine: int
+        self, source: ExplainedRows, targets: NDArray[np.int64], size: int | Literal["auto"], refine: int
     ) -> Explanation:
         scored = self._scored(source, targets)
         values = scored.values
         if source.predicted is None:
             source = replace(source, expected=self.outputs_.label_targets(values, targets))
         else:
-            codes, known = self.outputs_.encode_targets(source.predicted, targets, source.regions)
+            codes, known = source.encoded_values(targets)
             values = np.where(known, codes, values)
-            warn_about_unseen_labels(source, targets, known, stacklevel=4)
+            warn_about_unseen_labels(source, targets, known, stacklevel=5)
         allowed = self._allowed(source)
         needed = scored.needed
         if needed is not None:  # nothing decides an output that never changed in fit
@@ -224,23 +254,23 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         sizes = np.full(len(targets), size)
         if size == "auto":
             sizes = self._sizes(source, ranking, targets, values) if needed is None else needed.sum(axis=1)
-        trace, distance = self._trace(source, values), self._distance_of(source.data)
+        trace, distance = self._trace(source, values), self._distance_of(source.data)[source.sample_of_row]
         scored = replace(scored, values=values, needed=needed)
         return Explanation.of(ranking, sizes, scored, targets, source, trace, distance)
 
-    def _scored(self, source: MaskableRows, targets: NDArray[np.int64]) -> Scored:
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         """What is known of the units of rows, by explainers that know more than scores."""
         return Scored(*self._scores(source, targets))
 
     def _sizes(
-        self, source: MaskableRows, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
+        self, source: ExplainedRows, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
     ) -> NDArray[np.int64]:
         """How many of the best units each row needs, for k="auto": as few as the black box confirms."""
         return smallest_confirmed(source, ranking, targets)
 
     def _refine(
         self,
-        source: MaskableRows,
+        source: ExplainedRows,
         ranking: NDArray[np.int64],
         scores: NDArray[np.float32],
         values: NDArray[Any],
@@ -251,22 +281,20 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         """Better rankings for n_questions queries a row, from explainers that can."""
         return ranking
 
-    def _trace(self, source: MaskableRows, values: NDArray[Any]) -> Trace:
+    def _trace(self, source: ExplainedRows, values: NDArray[Any]) -> Trace:
         """What computes an explanation's paths, from explainers that know how outputs depend on each other."""
         return NoPaths(f"{type(self).__name__} explains every output on its own")
 
-    def _allowed(self, source: MaskableRows) -> NDArray[np.bool_]:
+    def _allowed(self, source: ExplainedRows) -> NDArray[np.bool_]:
         """Units that differ from their reference, the only ones that can be chosen: (rows, units)."""
-        n_rows = source.data.shape[0]
-        allowed = np.empty((n_rows, source.groups.n_units), dtype=bool)
-        for start in range(0, n_rows, CHUNK_ROWS):
-            some = slice(start, min(start + CHUNK_ROWS, n_rows))
-            groups = source.groups.take(np.arange(some.start, some.stop))
-            allowed[some] = allowed_units(source.removal, groups, source.rows(some))
-        return allowed
+        allowed = np.empty((source.n_samples, source.groups.n_units), dtype=bool)
+        for start in range(0, source.n_samples, CHUNK_ROWS):
+            chunk = slice(start, start + CHUNK_ROWS)
+            allowed[chunk] = allowed_units(source.removal, source.groups.take(chunk), source.samples(chunk))
+        return allowed if source.sample is None else allowed[source.sample]
 
     def _rank(
-        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: MaskableRows, n: int
+        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: ExplainedRows, n: int
     ) -> NDArray[np.int64]:
         """At least the n best units of each row, best first, then -1 for those that cannot be chosen."""
         return rank_units(scores, allowed, n)

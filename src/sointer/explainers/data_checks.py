@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
 from sointer._support.validation import _some as some
+from sointer.blackbox.box import BlackBox
+from sointer.blackbox.replies import read_outputs
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.reading import MAX_CLASSES
@@ -17,7 +19,11 @@ from sointer.data.values import target_values
 from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputError, NoOppositeWarning, SointerWarning
 from sointer.explainers.novelty import FarRows
 from sointer.explanation import Explanation
-from sointer.masking.rows import MaskableRows
+from sointer.masking.removal import Removal
+from sointer.masking.rows import ExplainedRows
+
+MIN_RANGE = 3e-36
+"""Of a column, as single precision ends at 1.2e-38."""
 
 
 def refuse_too_many_classes(outputs: Outputs) -> None:
@@ -27,6 +33,44 @@ def refuse_too_many_classes(outputs: Outputs) -> None:
                 f"output {name!r} has {n_classes} different values, too many for classes (at most {MAX_CLASSES}). "
                 "Give a function that leaves it out or, if its values are numbers, set output_kind='continuous' for it."
             )
+
+
+def refuse_model_without_missing(black_box: BlackBox, form: InputFormat, data: Any, removal: Removal) -> None:
+    """Refuse missing values that the model cannot take, before it is queried.
+
+    The sample with most of them, and one with everything missing where removal makes it so, are shown to the model,
+    without counting; where it fails, the same sample with nothing missing tells why.
+    """
+    missing = form.missing_columns
+    if not len(missing):
+        return
+    rows = [data[[int(np.argmax(data[:, missing].sum(axis=1)))]]]
+    if removal.name == "nan":
+        rows.append(removal.references(1, np.random.default_rng(0)))
+    for row in rows:
+        if not row[0, missing].any():
+            continue
+        problem = _problem(black_box, form.decode(row))
+        present = data[~data[:, missing].any(axis=1)][:1]
+        if problem is None or (len(present) and _problem(black_box, form.decode(present)) is not None):
+            continue
+        is_made = removal.name == "nan" and row is rows[-1]
+        what = "removal='nan' makes features missing" if is_made else "X has missing values"
+        names = [form.feature_names[i] for i in np.unique(form.column_feature[missing[row[0, missing] > 0]])]
+        remedy = "choose another removal" if is_made else "impute them before fit, or let a pipeline do it in the model"
+        raise InputError(
+            f"fit: {what} (such as {some(names)}), but the model does not take them: {problem}. If it should, see why "
+            f"it fails; else {remedy}."
+        )
+
+
+def _problem(black_box: BlackBox, X: Any) -> str | None:
+    """What goes wrong when a model is called, if anything does."""
+    try:
+        read_outputs(black_box.predict(X), 1, None)
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}"
+    return None
 
 
 def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
@@ -71,10 +115,19 @@ def warn_about_no_opposite(explanation: Explanation, *, stacklevel: int) -> None
         )
 
 
-def warn_about_constant_features(data: Any, input_format: InputFormat) -> None:
+def check_columns(data: Any, input_format: InputFormat) -> None:
+    """Refuse columns too small for single precision, before anything is queried; warn of constant ones."""
     low, high = data.min(axis=0), data.max(axis=0)
     if is_sparse(data):
         low, high = low.toarray().ravel(), high.toarray().ravel()
+    tiny = input_format.column_feature[(high > low) & (high - low < MIN_RANGE)]
+    if len(tiny):
+        names = [input_format.feature_names[feature] for feature in np.unique(tiny)]
+        raise InputError(
+            f"fit: {len(names)} of {input_format.n_features} features vary by less than {MIN_RANGE:g} in X, which "
+            f"single precision cannot tell from constant ones: {', '.join(map(repr, names[:5]))}"
+            f"{' ...' if len(names) > 5 else ''}. Multiply them by a large number, as in another unit, or drop them."
+        )
     varies = np.bincount(input_format.column_feature, weights=(low != high).astype(float)) > 0
     if input_format.image is not None and varies.any():
         return  # the corners of pictures are often all alike
@@ -89,15 +142,14 @@ def warn_about_constant_features(data: Any, input_format: InputFormat) -> None:
 
 
 def warn_about_unseen_labels(
-    source: MaskableRows, targets: NDArray[np.int64], known: NDArray[np.bool_], *, stacklevel: int
+    source: ExplainedRows, targets: NDArray[np.int64], known: NDArray[np.bool_], *, stacklevel: int
 ) -> None:
     """Say which labels the model predicts that it never did during fit: nothing was learned about them."""
     if known.all() or source.predicted is None:
         return
     new = np.flatnonzero(~known)
-    unseen = source.take(new)
-    assert unseen.predicted is not None
-    labels = target_values(source.outputs, unseen.predicted, targets[new], source.regions)
+    sample = source.sample_of_row[new]
+    labels = target_values(source.outputs, source.predicted, targets[new], source.regions, sample)
     warnings.warn(
         f"for {len(new)} of {len(known)} samples the model predicts labels that it never did during fit: "
         f"{some(sorted(set(labels.tolist()), key=str))}. `value` is what it predicts, but the features shown are those "

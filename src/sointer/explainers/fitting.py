@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
+from sointer._support.hashing import distinct_rows
 from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
+from sointer.blackbox.query_worker import QueryWorker
 from sointer.config import POOR_SKILL, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
 from sointer.errors import (
@@ -44,12 +46,11 @@ N_TEXT_QUERIES = 100_000
 AUTO_QUERIES_PER_FEATURE = 250
 
 
-def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[FitContext, int]:
+def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[FitContext, int]:
     """What the recipe works on, and how many queries were planned for it."""
-    groups, rng = subject.groups, subject.rng
     kind, data = kind_of_data(explainer, subject)
-    plan = n_planned(explainer, groups.n_units, kind)
-    before = subject.black_box.n_queries
+    plan, rng = n_planned(explainer, subject.rows.groups.n_units, kind), subject.rng
+    before = subject.rows.model.n_queries
 
     def check(raw: NDArray[Any]) -> None:
         explainer._check_first(raw, black_box, targets)
@@ -59,12 +60,8 @@ def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets
         warn_about_outputs(outputs, raw, stacklevel=4)
         return outputs, fitted_targets(targets, outputs)
 
-    task = FitContext(
-        data=data,
-        black_box=black_box,
-        input_format=subject.input_format,
-        removal=subject.removal,
-        groups=groups,
+    context = FitContext(
+        rows=replace(subject.rows, data=data, black_box=black_box),
         k=subject.k,
         n_queries=plan if black_box.remaining is None else min(plan, black_box.remaining),
         configs=resolve_configs(explainer, kind),
@@ -74,34 +71,35 @@ def make_task(explainer: SOInter, subject: Subject, black_box: BlackBox, targets
         describe=describe,
         rng=rng,
         generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-        history=History(explainer.verbose, n_queried=lambda: subject.black_box.n_queries - before, n_planned=plan),
+        asker=QueryWorker(caller_thread=subject.rows.model.caller_thread),
+        history=History(explainer.verbose, n_queried=lambda: subject.rows.model.n_queries - before, n_planned=plan),
     )
-    return task, plan
+    return context, plan
 
 
 def kind_of_data(explainer: SOInter, subject: Subject) -> tuple[DataKind, Any]:
     """What kind of data there is, and the data in the form that suits it."""
-    if subject.input_format.image is not None:
+    if subject.rows.input_format.image is not None:
         if not explainer.structured and explainer.preset == "default":
             raise InputError(
                 "structured=False has no effect on images: evidence is learned for each pixel of the mask on its "
                 "own, whichever way it takes through others. Leave it out."
             )
-        return "images", subject.data
-    if subject.input_format.kind == "text":
+        return "images", subject.rows.data
+    if subject.rows.input_format.kind == "text":
         if explainer.preset == "paper":
             raise InputError("preset='paper' is not for texts; leave it out, or give counts of words as a CSR matrix.")
-        return "texts", subject.data
-    data = compact(subject.data, subject.removal)
-    return ("sparse rows" if is_sparse(data) and subject.removal.keeps_zeros else "table"), data
+        return "texts", subject.rows.data
+    data = compact(subject.rows.data, subject.rows.removal)
+    return ("sparse rows" if is_sparse(data) and subject.rows.removal.keeps_zeros else "table"), data
 
 
 def settings_of(explainer: SOInter, subject: Subject, targets: Any) -> dict[str, Any]:
     """Everything but the data that decides what fit asks, by name."""
     names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
     settings = {name: getattr(explainer, name) for name in names} | {"targets": targets}
-    settings["method"] = subject.black_box.method
-    settings["probabilities of classes"] = subject.black_box.class_probabilities is not None
+    settings["method"] = subject.rows.model.method
+    settings["probabilities of classes"] = subject.rows.model.class_probabilities is not None
     for config in resolve_configs(explainer, kind_of_data(explainer, subject)[0]):
         settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}
     return settings
@@ -128,18 +126,18 @@ def n_planned(explainer: SOInter, n_units: int, data: DataKind) -> int:
     return check_positive_int(explainer.query_budget, "query_budget")
 
 
-def warn_about_fit(explainer: SOInter, task: FitContext, trained: Trained, plan: int) -> None:
+def warn_about_fit(explainer: SOInter, context: FitContext, trained: Trained, plan: int) -> None:
     agreement = f"{explainer.held_out_agreement_:.0%}"
     n_answers = explainer.n_queries_ + explainer.n_queries_replayed_
     if trained.interrupted:
         warnings.warn(
-            f"fit was interrupted after {n_answers} of {task.n_queries} planned queries; the explainer is usable and "
-            f"agrees with the black box on {agreement} of the outputs it was checked on. Fit again, without "
+            f"fit was interrupted after {n_answers} of {context.n_queries} planned queries; the explainer is usable "
+            f"and agrees with the black box on {agreement} of the outputs it was checked on. Fit again, without "
             "interrupting, for better explanations.",
             InterruptedFitWarning,
             stacklevel=3,
         )
-    if task.budget_ran_out or task.n_queries < plan:
+    if context.budget_ran_out or context.n_queries < plan:
         warnings.warn(
             f"the black box's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
             f"usable and agrees with the black box on {agreement} of the outputs it was checked on. "
@@ -177,3 +175,9 @@ def recipe_for(explainer: SOInter, subject: Subject) -> Callable[[FitContext], T
         "table": train_tables,
     }
     return train_paper if explainer.preset == "paper" else recipes[kind_of_data(explainer, subject)[0]]
+
+
+def distinct_codes(rows: Any, codes: NDArray[Any]) -> NDArray[Any]:
+    """Encoded outputs, once for every different row, as small as they can be kept."""
+    small = codes.astype(np.int16) if codes.dtype.kind == "i" else codes
+    return np.asarray(small[distinct_rows(rows)[0]])

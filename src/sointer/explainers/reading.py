@@ -10,26 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_dask, is_frame, row_labels
+from sointer._support.frames import as_pandas
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, check_random_state, resolve_targets
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import N_COMPARED, BlackBox
 from sointer.blackbox.replies import WRONG, read_outputs
+from sointer.data.checks import refuse_one_dimension
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
 from sointer.data.texts import TextFormat, is_text
 from sointer.errors import BlackBoxError, InputError
 from sointer.explainers.data_checks import (
+    check_columns,
+    refuse_model_without_missing,
     refuse_too_many_classes,
-    warn_about_constant_features,
 )
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal
-from sointer.masking.rows import MaskableRows, Queried, Subject
+from sointer.masking.rows import ExplainedRows, MaskableRows, Subject
 
 AUTO_K = 10
+ALL = "all"
 N_IMAGES = 8
 """Images by which an estimator chooses its method."""
 
@@ -49,7 +53,7 @@ class ReadsModelAndData:
     batch_size: int | None
     random_state: Any
     method_: str | None = None
-    """Of an estimator, the method that is explained: "predict" or "predict_proba"."""
+    """Of an estimator, the method that is explained, "predict" or "predict_proba"."""
     n_explain_queries_: int = 0
     """Rows sent to the black box by all calls of explain since fit."""
 
@@ -69,15 +73,17 @@ class ReadsModelAndData:
                 "from. Fit on a sample, such as X.sample(frac=0.01, random_state=0).compute() of a dataframe or "
                 "X[:10_000].compute() of an array; sointer.integrations.dask.explain() takes the whole collection."
             )
+        refuse_one_dimension(X, "fit")
         groups = self.groups
         if is_text(X):
             if self.feature_names is not None:
                 raise InputError("feature_names has no effect on texts, whose words are their names; leave it out.")
             input_format: InputFormat = TextFormat.of(list(X), groups)
+            data = input_format.encode(X, caller="fit")
             groups = None if callable(groups) or isinstance(groups, str) else groups
         else:
-            input_format = InputFormat.infer(X, feature_names=self.feature_names)
-        data = input_format.encode(X, caller="fit")
+            may_miss = isinstance(removal, str) and removal == "nan"
+            input_format, data = InputFormat.read(X, feature_names=self.feature_names, may_miss=may_miss)
         groups = Groups.build(groups, input_format.feature_names, input_format.column_feature, input_format)
         k = check_k(self.k, groups.n_units)
         rng = check_random_state(self.random_state if seed is None else seed)
@@ -85,12 +91,13 @@ class ReadsModelAndData:
         if input_format.kind == "text":
             data.token = getattr(made, "token", None)
         else:
-            warn_about_constant_features(data, input_format)
+            check_columns(data, input_format)
         trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
         black_box = self._black_box(self.method or self._method_for_kind())
-        some = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
-        black_box.prepare(input_format.decode(data[some.astype(np.int64)]), stacklevel=3)
-        return Subject(data, black_box, input_format, groups, made, trained_k, rng)
+        compared = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
+        black_box.prepare(input_format.decode(data[compared.astype(np.int64)]), stacklevel=3)
+        refuse_model_without_missing(black_box, input_format, data, made)
+        return Subject(MaskableRows(data, black_box, input_format, groups, made), trained_k, rng)
 
     def _method_for_kind(self) -> str | None:
         """The method of an estimator that returns outputs of the kind that the user wants, if that says it."""
@@ -138,21 +145,22 @@ class ReadsModelAndData:
         return self.output_names if self.output_names is not None else black_box.output_names
 
     def _adopt_subject(self, subject: Subject, outputs: Outputs, targets: list[int]) -> None:
-        self.black_box_: BlackBox | None = subject.black_box
-        self.method_ = subject.black_box.method
-        self.input_format_: InputFormat = subject.input_format
-        self.groups_: Groups = subject.groups
-        self.removal_: Removal = subject.removal
-        self.background_ = Background.of(subject.data, subject.rng)
+        self.black_box_: BlackBox | None = subject.rows.model
+        self.method_ = subject.rows.model.method
+        self.input_format_: InputFormat = subject.rows.input_format
+        self.groups_: Groups = subject.rows.groups
+        self.removal_: Removal = subject.rows.removal
+        self.background_ = Background.of(subject.rows.data, subject.rng)
         self.outputs_: Outputs = outputs
         self.targets_ = targets
-        self.n_features_in_ = subject.input_format.n_features
-        self.feature_names_in_ = np.array(subject.input_format.feature_names, dtype=object)
+        self.n_features_in_ = subject.rows.input_format.n_features
+        self.feature_names_in_ = np.array(subject.rows.input_format.feature_names, dtype=object)
         self.n_outputs_ = outputs.n_outputs
         self.output_names_ = list(outputs.names)
         self.n_explain_queries_ = 0
 
-    def _source(self, X: Any, predicted: Any) -> MaskableRows:
+    def _source(self, X: Any, predicted: Any) -> ExplainedRows:
+        refuse_one_dimension(X, "explain")
         labels = row_labels(X)
         if is_text(X) and not self.reads_text:
             raise InputError(
@@ -161,28 +169,25 @@ class ReadsModelAndData:
         data = self.input_format_.encode(X, caller="explain")
         if self.reads_text:
             data.token = getattr(self.removal_, "token", None)
-        from_model = isinstance(predicted, Queried)
-        if isinstance(predicted, Queried):
-            predicted = predicted.outputs
-        elif predicted is not None:
+        if predicted is not None:
             predicted = self._read_predicted(predicted, data.shape[0])
-        return MaskableRows(
+        return ExplainedRows(
+            data,
             self.black_box_,
             self.input_format_,
+            self.groups_.bind(data),
             self.removal_,
             self.outputs_,
-            self.groups_.bind(data),
             self.background_,
-            data,
             predicted,
             index=labels,
-            from_model=from_model,
         )
 
     def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
         shape = self.outputs_.shape
         each = f"rows of {self.n_outputs_} outputs" if shape is None else f"masks of {shape[0]} x {shape[1]} pixels"
         wanted = f"explain: predicted must be what the model predicts for X, {n_rows} {each}"
+        predicted = as_pandas(predicted)
         if is_frame(predicted):
             names = [str(column) for column in predicted.columns]
             if sorted(names) == sorted(self.output_names_):
@@ -200,10 +205,21 @@ class ReadsModelAndData:
             raise InputError(f"{wanted}; {got}. Pass model.{call}(X), whole and in the order of X.") from error
         return table
 
-    def _with_targets(self, source: MaskableRows, target: Any) -> tuple[MaskableRows, NDArray[np.int64]]:
+    def _with_targets(self, source: ExplainedRows, target: Any) -> tuple[ExplainedRows, NDArray[np.int64]]:
         """The source with the regions that are explained, and the target of every row."""
-        found = self._resolve(target, source.data.shape[0])
+        if isinstance(target, str) and target == ALL and ALL not in self.output_names_:
+            return source.for_each(self._every_target())
+        found = self._resolve(target, source.n_samples)
         return replace(source, regions=found.regions, region_names=found.region_names), found.index
+
+    def _every_target(self) -> list[int]:
+        """What target="all" stands for."""
+        if self.outputs_.shape is not None:
+            raise InputError(
+                f'target="all" would explain all {self.n_outputs_} pixels of every image; give a list of pixels or '
+                "regions."
+            )
+        return self.targets_
 
     def _resolve(self, target: Any, n_rows: int) -> Targets:
         """The target of each of n_rows rows, refused where fit did not learn it."""
@@ -219,8 +235,8 @@ class ReadsModelAndData:
             found = Targets(resolve_targets(target, self.output_names_, n_rows), NO_REGIONS, [])
         else:
             found = resolve_mask_targets(target, self.output_names_, shape, n_rows)
-        asked = outputs_of(found.index, self.n_outputs_, found.regions)
-        unknown = asked[~np.isin(asked, self.targets_)]
+        wanted = outputs_of(found.index, self.n_outputs_, found.regions)
+        unknown = wanted[~np.isin(wanted, self.targets_)]
         if len(unknown):
             raise InputError(
                 f"target {self.output_names_[unknown[0]]!r} was not among the targets given to fit "

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.hashing import distinct_rows
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.blackbox.checkpoint import Checkpoint
-from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, TrainingConfig
+from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
@@ -27,17 +26,18 @@ from sointer.errors import (
     LoadError,
 )
 from sointer.explainers.base import Explainer
-from sointer.explainers.data_checks import warn_about_far_rows, warn_about_no_opposite
+from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
+from sointer.explanation.paths import Localities, NoPaths, Trace
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
-from sointer.interpreter.scoring import SCORERS, RowScorer, Scorer, describe_localities
+from sointer.interpreter.scoring import RowScorer, Scorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
-from sointer.masking.rows import MaskableRows, Subject
+from sointer.interpreter.text_scoring import SCORERS
+from sointer.masking.rows import ExplainedRows, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
-from sointer.paths import Localities, NoPaths, Trace
 
 if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
@@ -159,30 +159,30 @@ class SOInter(Explainer):
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
             subject = self._read(X, removal, seed=None if kept is None else kept.seed)
             black_box = (
-                subject.black_box
+                subject.rows.model
                 if kept is None
-                else kept.replaying(subject, fitting.settings_of(self, subject, targets))
+                else kept.replaying(subject.rows, fitting.settings_of(self, subject, targets))
             )
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
                 return self
-            task, plan = fitting.make_task(self, subject, black_box, targets)
+            context, plan = fitting.make_context(self, subject, black_box, targets)
             recipe = fitting.recipe_for(self, subject)
-            queries_before = subject.black_box.n_queries
+            queries_before = subject.rows.model.n_queries
             try:
                 with black_box.budget(self.query_budget), one_thread():
-                    trained = recipe(task)
+                    trained = recipe(context)
             finally:
-                task.history.close()
-                task.asker.stop()
+                context.history.close()
+                context.asker.stop()
             self._adopt_subject(subject, trained.outputs, trained.targets)
-            self._adopt(trained, task)
-            asked, codes = trained.whole
-            self.training_codes_ = _distinct_codes(subject.data[asked], codes)
-            self.n_queries_ = subject.black_box.n_queries - queries_before
+            self._adopt(trained, context)
+            queried, codes = trained.whole
+            self.training_codes_ = fitting.distinct_codes(subject.rows.data[queried], codes)
+            self.n_queries_ = subject.rows.model.n_queries - queries_before
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None and not trained.interrupted:
-                self.save(kept.finished)
-            fitting.warn_about_fit(self, task, trained, plan)
+                kept.keep(self.save)
+            fitting.warn_about_fit(self, context, trained, plan)
             return self
 
     def _adopt_saved(self, kept: Checkpoint, subject: Subject) -> bool:
@@ -197,24 +197,24 @@ class SOInter(Explainer):
         for name, value in vars(saved).items():
             if name.endswith("_") and not name.endswith("__"):
                 setattr(self, name, value)
-        self.black_box_, self._interactions = subject.black_box, None
+        self.black_box_, self._interactions = subject.rows.model, None
         self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
         return True
 
-    def _adopt(self, trained: Trained, task: FitContext) -> None:
-        self.shift_ = task.shift
+    def _adopt(self, trained: Trained, context: FitContext) -> None:
+        self.shift_ = context.shift
         self.energy_ = trained.energy
         self.interpreter_ = trained.interpreter.eval()
-        self.config_ = task.configs
+        self.config_ = context.configs
         self.held_out_agreement_ = float(trained.quality.agreement.mean())
         self.held_out_skill_ = trained.quality.mean_skill()
         self.output_agreement_, self.output_skill_ = trained.quality.agreement, trained.quality.skill
-        self.history_: list[dict[str, Any]] = task.history.rows
+        self.history_: list[dict[str, Any]] = context.history.rows
         self._interactions = None
 
     @property
     def output_interactions_(self) -> NDArray[np.float32]:
-        """(outputs, outputs): how strongly the energy couples each pair; computed when first asked for."""
+        """(outputs, outputs) how strongly the energy couples each pair; computed when first asked for."""
         check_is_fitted(self, "energy_")
         if self._interactions is None:
             self._interactions = output_interactions(self.energy_)
@@ -222,55 +222,26 @@ class SOInter(Explainer):
 
     # --- explaining --------------------------------------------------------------------------------------
 
-    def explain(
-        self,
-        X: Any,
-        target: Any = None,
-        *,
-        k: int | Literal["auto"] | None = None,
-        predicted: Any = None,
-        query: bool = True,
-        refine: int = 0,
-    ) -> Explanation:
-        """The features that decide what the model predicts for the target of every sample.
-
-        The model is queried once per sample, in batches; everything else is network passes. For a dask array or
-        dataframe, call `sointer.integrations.dask.explain`.
-
-        Parameters
-        ----------
-        target : an output's name or number, or one per sample; it may be left out where there is one output. For masks
-            it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of these per
-            image.
-        k : overrides the constructor's. A number selects exactly so many features of every sample, as far as it has
-            them; "auto" selects those that matter for it, without further queries.
-        predicted : the model's predictions for X, all outputs of every sample. They are explained as given, and the
-            model is not queried for them.
-        query : query the model once per sample, so that what it predicts is what is explained (identical samples are
-            sent once). With query=False, or where there is no model and no `predicted`, what the energy expects is
-            explained; `explanation.value_source` says so.
-        refine : up to this many further queries per sample, to confirm the selection and to look for a better one if
-            it is not confirmed; `selected` then begins with the confirmed features, and may differ from the order of
-            `scores`.
-        """
+    def _check_refine(self, refine: Any, k: int | Literal["auto"] | None) -> int:
         if not is_integer(refine) or refine < 0:
             raise InputError(f"refine must be a whole number of queries per row, 0 or more, got {refine!r}.")
         if refine and (self.k if k is None else k) == "auto":
             raise InputError('refine= looks for a better selection of k features, but k="auto" is no number; give k=.')
-        explanation = self._explain(X, target, k, predicted, query=query, refine=int(refine))
-        warn_about_far_rows(explanation, stacklevel=2)
-        warn_about_no_opposite(explanation, stacklevel=2)
-        return explanation
+        return int(refine)
 
-    def _scored(self, source: MaskableRows, targets: NDArray[np.int64]) -> Scored:
+    def _warn_about(self, explanation: Explanation, *, stacklevel: int) -> None:
+        super()._warn_about(explanation, stacklevel=stacklevel + 1)
+        warn_about_no_opposite(explanation, stacklevel=stacklevel + 1)
+
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         return self._scorer.scores(source, targets)
 
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         scored = self._scored(source, targets)
         return scored.scores, scored.values
 
     def _sizes(
-        self, source: MaskableRows, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
+        self, source: ExplainedRows, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
     ) -> NDArray[np.int64]:
         """Of texts and images, as few units as the energy holds to suffice: the black box is not asked."""
         return smallest_confirmed(EnergyConfirms(self._scorer.likely(source, targets, values)), ranking, targets)
@@ -297,7 +268,7 @@ class SOInter(Explainer):
 
     def _refine(
         self,
-        source: MaskableRows,
+        source: ExplainedRows,
         ranking: NDArray[np.int64],
         scores: NDArray[np.float32],
         values: NDArray[Any],
@@ -317,9 +288,14 @@ class SOInter(Explainer):
             seed=0,
         )
 
-    def _trace(self, source: MaskableRows, values: NDArray[Any]) -> Trace:
-        if self.input_format_.image is not None or self.reads_text:
-            return NoPaths("paths of pixels, and of the words of texts, are not distinguished")
+    def _trace(self, source: ExplainedRows, values: NDArray[Any]) -> Trace:
+        if self.input_format_.image is not None:
+            return NoPaths("paths between the pixels of a mask are not distinguished")
+        if self.reads_text:
+            return NoPaths(
+                "paths between the words of texts are not distinguished",
+                "give the counts of words as a scipy CSR matrix, with a model that takes them",
+            )
         if not isinstance(self.energy_, VectorEnergy):
             return NoPaths("SOInter(structured=False) explains every output on its own")
         tracer = self._tracer
@@ -386,15 +362,16 @@ class SOInter(Explainer):
 
     # --- keeping -----------------------------------------------------------------------------------------
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted explainer to a new directory; the black box itself is never stored."""
+    def save(self, path: str | PathLike[str], *, rows: Rows = "keep") -> None:
+        """Write the fitted explainer to a new directory; the black box itself is never stored.
+
+        **By default the files hold up to 2,000 rows of the training data, number for number**, and only you can read
+        them (mode 0600). With rows="synthetic" they hold rows with features drawn independently of each other instead:
+        `verify`, `paths` and `far` work, but judge by combinations that may not occur. With rows="none" they hold none:
+        `explain` works, `far` is never true, and what fills in values of other rows (`verify`, `paths`, `refine`) is
+        refused. What stays in any case, and what each costs: docs/reliability.md.
+        """
         from sointer.io.explainers import save
 
         check_is_fitted(self, "interpreter_")
-        save(self, path)
-
-
-def _distinct_codes(rows: Any, codes: NDArray[Any]) -> NDArray[Any]:
-    """Encoded outputs, once for every different row, as small as they can be kept."""
-    small = codes.astype(np.int16) if codes.dtype.kind == "i" else codes
-    return np.asarray(small[distinct_rows(rows)[0]])
+        save(self, path, rows)

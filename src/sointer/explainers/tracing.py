@@ -20,9 +20,9 @@ from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood, outputs_given
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
-from sointer.masking.rows import MaskableRows
+from sointer.explanation.paths import Paths, one_to_one
+from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import first_units
-from sointer.paths import Paths, one_to_one
 
 N_POINTS = 4096
 SHARE_WHOLE = 0.25
@@ -54,7 +54,7 @@ class Tracer:
 
     def trace(
         self,
-        source: MaskableRows,
+        source: ExplainedRows,
         values: NDArray[Any],
         selected: NDArray[np.int64],
         targets: NDArray[np.int64],
@@ -82,12 +82,12 @@ class Tracer:
                 rows = np.flatnonzero(targets == target)
                 listed[rows, : len(outputs)] = outputs
                 size = max(1, MAX_NUMBERS // (source.data.shape[1] * (k + 1) * n_drawn))
-                for some in np.split(rows, range(size, len(rows), size)):
-                    support = self._support(source, some, selected[some], net, values, codes, held, n_drawn, seed)
+                for chunk in np.split(rows, range(size, len(rows), size)):
+                    support = self._support(source, chunk, selected[chunk], net, values, codes, held, n_drawn, seed)
                     effect = support[:, :1] - support[:, 1:]  # (rows, k, 2 + outputs)
-                    effect[selected[some] < 0] = np.nan
-                    total[some], direct[some] = effect[:, :, 0], effect[:, :, 1]
-                    through[some, :, : len(outputs)] = effect[:, :, :1] - effect[:, :, 2:]
+                    effect[selected[chunk] < 0] = np.nan
+                    total[chunk], direct[chunk] = effect[:, :, 0], effect[:, :, 1]
+                    through[chunk, :, : len(outputs)] = effect[:, :, :1] - effect[:, :, 2:]
         names = list(source.outputs.names)
         return Paths(
             selected,
@@ -107,9 +107,9 @@ class Tracer:
 
     # --- what the model predicts ---------------------------------------------------------------------------
 
-    def _predicted(self, source: MaskableRows) -> Tensor:
+    def _predicted(self, source: ExplainedRows) -> Tensor:
         """All outputs of the unmasked samples, encoded: what the model predicts, or else what the energy expects."""
-        outputs, (n_rows, n_outputs) = source.outputs, (source.data.shape[0], source.outputs.n_outputs)
+        outputs, n_rows, n_outputs = source.outputs, source.n_samples, source.outputs.n_outputs
         if source.predicted is None:
             return self._expected(source, source.data)
         if outputs.graded.all():
@@ -121,7 +121,7 @@ class Tracer:
             codes = np.where(known, codes, self._expected(source, source.data).numpy())
         return torch.from_numpy(np.ascontiguousarray(codes))
 
-    def _expected(self, source: MaskableRows, rows: Any) -> Tensor:
+    def _expected(self, source: ExplainedRows, rows: Any) -> Tensor:
         """The outputs that the energy expects for encoded rows: (rows, outputs)."""
         space = self.energy.space
         graded, nothing = source.outputs.graded, torch.zeros(space.n_outputs, dtype=torch.bool)
@@ -134,12 +134,12 @@ class Tracer:
 
     # --- what the target follows ---------------------------------------------------------------------------
 
-    def _others(self, source: MaskableRows, target: int, twins: list[list[int]]) -> list[int]:
+    def _others(self, source: ExplainedRows, target: int, twins: list[list[int]]) -> list[int]:
         """Outputs that vary and are not the target under another name."""
         same = next((group for group in twins if target in group), [target])
         return [i for i in range(source.outputs.n_outputs) if i not in same and not source.outputs.constant[i]]
 
-    def _learn(self, source: MaskableRows, targets: list[int], twins: list[list[int]]) -> None:
+    def _learn(self, source: ExplainedRows, targets: list[int], twins: list[list[int]]) -> None:
         """Networks for targets that have none yet; where two threads learn the same one, both keep the first."""
         if not targets:
             return
@@ -173,7 +173,7 @@ class Tracer:
 
     def _support(
         self,
-        source: MaskableRows,
+        source: ExplainedRows,
         rows: NDArray[np.int64],
         selected: NDArray[np.int64],
         net: TargetGivenOthers,
@@ -190,7 +190,7 @@ class Tracer:
         points = _reduced_rows(source, rows, selected, n_drawn, seed)
         n_variants = selected.shape[1] + 1
         own = torch.from_numpy(np.tile(rows, n_variants * n_drawn))  # the row that each point is made from
-        said, value = codes[own], torch.from_numpy(values)[own]
+        said, value = codes[torch.from_numpy(source.sample_of_row)[own]], torch.from_numpy(values)[own]
         parts = []
         for where, x in _chunks(points, self.shift):
             part = self._support_of_points(
@@ -251,9 +251,9 @@ def _padded(part: Tensor) -> Tensor:
     return torch.cat([part, missing])
 
 
-def _mixed_rows(source: MaskableRows, rng: np.random.Generator) -> Any:
+def _mixed_rows(source: ExplainedRows, rng: np.random.Generator) -> Any:
     """Rows of the training data, most of them with random parts removed."""
-    rows = source.background.rows
+    rows = source.background.known_rows()
     parts = []
     for _ in range(0, N_POINTS, CHUNK_POINTS):
         drawn = rows[rng.integers(rows.shape[0], size=CHUNK_POINTS)]
@@ -264,7 +264,7 @@ def _mixed_rows(source: MaskableRows, rng: np.random.Generator) -> Any:
 
 
 def _reduced_rows(
-    source: MaskableRows, rows: NDArray[np.int64], selected: NDArray[np.int64], n_drawn: int, seed: int
+    source: ExplainedRows, rows: NDArray[np.int64], selected: NDArray[np.int64], n_drawn: int, seed: int
 ) -> Any:
     """Rows reduced to their selection, then to all of it but one unit, by the same draws: (variants, draws, rows)."""
     removal, groups = source.removal, source.groups
@@ -279,7 +279,7 @@ def _reduced_rows(
         columns = groups.to_columns(kept)
         rng = np.random.default_rng(seed)
         if stays_sparse:
-            parts.append(removal.reduce(source.data[rows], columns, rng))
+            parts.append(removal.reduce(source.data[source.of_samples(rows)], columns, rng))
         else:
             parts += list(removal.draws(source.rows(rows), columns, n_drawn, rng))
     return _stacked(parts)

@@ -29,7 +29,7 @@ def attributions(explanation: Explanation, *, selected_only: bool = False) -> ND
     of_units = explanation.scores if explanation.effects is None else explanation.effects
     if selected_only:
         of_units = np.where(explanation.unit_mask, of_units, 0.0)
-    units = np.asarray(source.groups.unit_of_features(len(explanation)), dtype=np.int64)
+    units = np.asarray(source.units().unit_of_features(len(explanation)), dtype=np.int64)
     of_features = np.take_along_axis(of_units, units, axis=1).astype(np.float32)
     if explanation.effects is not None:
         n_members = np.bincount(units[0], minlength=of_units.shape[1])  # groups of tables are the same in all rows
@@ -74,10 +74,15 @@ class SOInterAttribution:
         Effects are signed, in the unit of the output. Where they are not known (images, preset="paper"), the scores are
         returned, which have no sign.
 
-        target : an output's number or name for all rows; a tuple (row, column) for a pixel of masks; or one of
-            these per row, as a list or a tensor.
-        k, predicted, query : as in `explain`.
-        selected_only : 0 for what was not selected.
+        Parameters
+        ----------
+        target
+            an output's number or name for all rows; a tuple (row, column) for a pixel of masks; or one of these per
+            row, as a list or a tensor.
+        k, predicted, query
+            as in `explain`.
+        selected_only
+            0 for what was not selected.
         """
         single = inputs[0] if isinstance(inputs, tuple) else inputs
         if not isinstance(single, Tensor) or (isinstance(inputs, tuple) and len(inputs) != 1):
@@ -112,7 +117,7 @@ def _float_like(inputs: Tensor) -> torch.dtype:
 def explain_func(
     explainer: Explainer, *, k: int | None = None, query: bool = True, selected_only: bool = False
 ) -> Callable[..., NDArray[np.float32]]:
-    """A function (model, inputs, targets, **kwargs) -> attributions in the shape of the inputs, as Quantus calls it.
+    """A function `(model, inputs, targets, **kwargs) -> attributions` in the shape of the inputs, as Quantus calls it.
 
     Attributions are the signed effects, or the scores where effects are not known. What is explained is the explainer's
     own black box: the model that Quantus gives is not looked at, nor are its settings for other methods, so metrics

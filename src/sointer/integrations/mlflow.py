@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.frames import as_pandas
 from sointer._version import __version__
+from sointer.config import Rows
 from sointer.errors import InputError, require_extra
 from sointer.explainers.sointer import SOInter
 from sointer.io import explainers as persistence
@@ -31,10 +33,13 @@ def save_model(
     mlflow_model: Any = None,
     pip_requirements: list[str] | None = None,
     metadata: dict[str, Any] | None = None,
+    rows: Rows = "keep",
 ) -> None:
     """Write a fitted explainer as an MLflow model into a new directory; the black box is never stored.
 
-    It loads with `mlflow.pyfunc.load_model` and predicts the table of `explanation.to_frame()`.
+    It loads with `mlflow.pyfunc.load_model` and predicts the table of `explanation.to_frame()`. **By default it holds
+    up to 2,000 rows of the training data, number for number**, and so does the store that it is logged to; predicting
+    needs none of them: `rows="none"` leaves them out (see `SOInter.save`).
     """
     require_extra("mlflow", "mlflow")
     from mlflow import pyfunc
@@ -45,7 +50,7 @@ def save_model(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"save_model: {os.fspath(path)!r} exists already; give a path that does not exist yet.")
     folder.mkdir(parents=True, exist_ok=True)
-    explainer.save(folder / FOLDER)
+    explainer.save(folder / FOLDER, rows=rows)
     model = Model() if mlflow_model is None else mlflow_model
     model.signature = _signature(explainer)
     if metadata is not None:
@@ -104,7 +109,9 @@ class Predictor:
         if unknown:
             raise InputError(f"predict: params holds {', '.join(unknown)}; expected target and k only.")
         target, k = given.get("target") or None, int(given.get("k") or 0) or self.explainer.k
-        table: pd.DataFrame = self.explainer.explain(model_input, target, k=k).to_frame().reset_index(drop=True)
+        table: pd.DataFrame = as_pandas(self.explainer.explain(model_input, target, k=k).to_frame()).reset_index(
+            drop=True
+        )
         return table
 
     def get_raw_model(self) -> SOInter:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sointer._support.frames import as_pandas
 from sointer.errors import require_extra
 from sointer.integrations.attributions import attributions
 
@@ -33,7 +34,7 @@ def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
     base = np.zeros(len(explanation))
     if explanation.effects is not None and explanation.base_value is not None:
         base = explanation.base_value.astype(np.float64)
-    rows = source.input_format.decode(source.data)
+    rows = as_pandas(source.input_format.decode(source.data[source.sample_of_row]))
     data = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
     return shap.Explanation(
         values=values,

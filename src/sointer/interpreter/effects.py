@@ -6,8 +6,12 @@ by the difference of its own contributions, and only what lies behind that layer
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer.data.outputs import Outputs
@@ -61,6 +65,16 @@ class OutputUnits(nn.Module):
         return torch.where(self.is_number[columns], number.squeeze(1), chosen.squeeze(1))
 
 
+def mean_outputs(outputs: Outputs, column_output: Tensor, codes: NDArray[Any], encoded: NDArray[np.float64]) -> Tensor:
+    """The mean of every output column over samples, in the unit of its output."""
+    means = torch.from_numpy(encoded).mean(dim=0)
+    for column, output in enumerate(column_output.tolist()):
+        curve = outputs.quantiles[output]
+        if curve is not None:
+            means[column] = float(curve.decode(codes[:, output]).mean())
+    return means
+
+
 class GradientNetwork(nn.Module):
     """Predicts, in one pass, the mean gradient behind the first layer along paths from all references.
 
@@ -91,16 +105,25 @@ class GradientNetwork(nn.Module):
 
     def forward(self, projected: Tensor, columns: Tensor) -> Tensor:
         """The mean gradient of each row's own column: (rows, width)."""
-        trunk = self.trunk(projected)
-        first = int(columns[0]) if len(columns) else 0
-        if bool((columns == first).all()):
-            return self.mean[first] + product(trunk, self.weight[first].T) * self.size[first]
+        return self.behind(self.trunk(projected), torch.arange(len(columns)), columns)
+
+    def behind(self, trunk: Tensor, sample: Tensor, columns: Tensor) -> Tensor:
+        """The same of rows that are each about one sample of the trunk."""
         found = self.mean[columns]
         for column in columns.unique().tolist():
-            # All rows take part, so that none is rounded otherwise than it would be alone.
-            own = product(trunk, self.weight[column].T) * self.size[column]
-            found = torch.where((columns == column).unsqueeze(1), found + own, found)
+            rows = torch.nonzero(columns == column).squeeze(1)
+            # All samples take part, so that none is rounded otherwise than it would be alone.
+            found[rows] += (product(trunk, self.weight[column].T) * self.size[column])[sample[rows]]
         return found
+
+
+class FirstLayer(NamedTuple):
+    """What the effects on all outputs of samples share."""
+
+    encoded: Tensor
+    projected: Tensor
+    trunk: Tensor | None
+    """Where gradients are predicted: what the network makes of them."""
 
 
 class Effects(nn.Module):
@@ -136,11 +159,21 @@ class Effects(nn.Module):
 
     def forward(self, x: Tensor, columns: Tensor) -> Tensor:
         """Effects of all units on each row's own output column: (rows, units)."""
+        return self.behind(self.first_layer(x), torch.arange(len(x)), columns)
+
+    def first_layer(self, x: Tensor) -> FirstLayer:
+        """One pass for all outputs of these samples."""
         encoded = self.energy.encoding(x)
         projected = self.energy.project_encoded(encoded)
-        predict = self.mean_gradient if self.network is None else self.network
-        gradient: Tensor = predict(projected, columns)
-        return self.of_gradient(gradient, encoded, columns)
+        return FirstLayer(encoded, projected, None if self.network is None else self.network.trunk(projected))
+
+    def behind(self, first: FirstLayer, sample: Tensor, columns: Tensor) -> Tensor:
+        """Effects on the column of each row, which is about one of these samples: (rows, units)."""
+        if self.network is None or first.trunk is None:
+            gradient = self.mean_gradient(first.projected[sample], columns)
+        else:
+            gradient = self.network.behind(first.trunk, sample, columns)
+        return self.of_gradient(gradient, first.encoded[sample], columns)
 
     def of_gradient(self, gradient: Tensor, encoded: Tensor, columns: Tensor) -> Tensor:
         """Effects (rows, units) by gradients behind the first layer."""
@@ -184,15 +217,15 @@ def redraw_effects(
     space, width, n_references = energy.space, energy.projection_width, len(references)
     n_rows = max(1, MAX_NUMBERS // (len(units) * n_references * max(width, space.n_labels)))
     parts = []
-    for some in x.split(n_rows):
-        encoded = energy.encoding(some)
+    for batch in x.split(n_rows):
+        encoded = energy.encoding(batch)
         projected = energy.project_encoded(encoded)
         before = likelihood.log_marginals(AtProjection(energy), projected).exp()
         own = _contributions(energy, encoded, blocks)
         moved = projected[:, None, None] + (of_references.transpose(0, 1)[None] - own[:, :, None])
         after = likelihood.log_marginals(AtProjection(energy), moved.reshape(-1, width)).exp()
-        change = (after.view(len(some), len(units), n_references, -1) - before[:, None, None]).square().mean(dim=2) / 2
-        by_output = torch.zeros(len(some), len(units), space.n_outputs).index_add_(2, space.label_output, change)
+        change = (after.view(len(batch), len(units), n_references, -1) - before[:, None, None]).square().mean(dim=2) / 2
+        by_output = torch.zeros(len(batch), len(units), space.n_outputs).index_add_(2, space.label_output, change)
         parts.append(by_output.sqrt())
     return torch.cat(parts)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,8 @@ from sointer._support.torch_state import one_thread
 from sointer.data.targets import majority
 from sointer.energy.image import ImageEnergy, Maps
 from sointer.interpreter.image import MAX_PIXELS_OF_REGION, ImageInterpreter, PixelUnits, sufficient
-from sointer.interpreter.scoring import Targets
-from sointer.masking.rows import MaskableRows
+from sointer.interpreter.scoring import Targets, by_sample
+from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Likely, Scored
 
 CHUNK_PIXELS, MIN_IMAGES = 2**14, 4
@@ -33,20 +32,24 @@ class ImageScorer:
     def energy(self) -> ImageEnergy:
         return self.interpreter.energy
 
-    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
+    def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
         n_rows = len(targets)
         shape = n_rows, source.groups.n_units
         scores, effects = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
         needed, labels = np.empty(shape, dtype=bool), np.empty(n_rows, dtype=np.int64)
-        at_once = max(MIN_ROWS, CHUNK_CELLS // self.energy.n_cells)
+        at_once, n_images = max(MIN_ROWS, CHUNK_CELLS // self.energy.n_cells), self._images_at_once
         with one_thread(), torch.no_grad():
-            for maps, of_images, place in self._maps(source):
-                for part in range(0, len(of_images), at_once):
-                    rows, own_place = of_images[part : part + at_once], place[part : part + at_once]
-                    labels[rows] = self._values(source, targets, rows, maps, own_place)
+            for images, of_images, place in by_sample(source, n_images):
+                x = torch.zeros(n_images, self.energy.image.n_columns)
+                x[: images.stop - images.start] = torch.from_numpy(source.samples(images).astype(np.float32))
+                maps = self.energy.maps(x)
+                masks = self._labels(source, images, maps)
+                for start in range(0, len(of_images), at_once):
+                    rows, own_place = of_images[start : start + at_once], place[start : start + at_once]
+                    labels[rows] = majority(masks[own_place], targets[rows], source.regions)
                     own = maps.take(_padded(own_place, at_once))
                     relevance, signed = self._of_rows(own, targets[rows], source, at_once)
-                    units = PixelUnits.of(source.groups.take(rows), len(rows))
+                    units = PixelUnits.of(source.units(rows), len(rows))
                     of_units = units.sums(relevance[: len(rows)])
                     needed[rows] = sufficient(of_units.clamp_min(0.0), float(self.interpreter.evidence_share)).numpy()
                     scores[rows] = np.nan_to_num(of_units.numpy(), neginf=0.0)
@@ -60,21 +63,22 @@ class ImageScorer:
             n_opposite=self._n_opposite(source, targets, labels),
         )
 
-    def _n_opposite(self, source: MaskableRows, targets: Targets, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _n_opposite(self, source: ExplainedRows, targets: Targets, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many images in fit had another label at the target; of a region, at the pixel where most had.
 
         Of probabilities, another one than usual counts too.
         """
         n_seen, n_unusual = self.interpreter.n_seen.numpy(), self.interpreter.n_unusual.numpy()
         n_pixels = self.energy.image.n_pixels
+        n_opposite = np.maximum(n_seen.sum(axis=0) - n_seen, n_unusual)  # (labels, pixels)
         found = np.empty(len(targets), dtype=np.int64)
-        for row, target in enumerate(targets.tolist()):
-            pixels = [target] if target < n_pixels else np.flatnonzero(source.regions[target - n_pixels])
-            n_other = n_seen[:, pixels].sum(axis=0) - n_seen[labels[row], pixels]
-            found[row] = np.maximum(n_other, n_unusual[pixels]).max()
+        single = targets < n_pixels
+        found[single] = n_opposite[labels[single], targets[single]]
+        for row in np.flatnonzero(~single):
+            found[row] = n_opposite[labels[row], source.regions[targets[row] - n_pixels]].max()
         return found
 
-    def _of_rows(self, maps: Maps, targets: Targets, source: MaskableRows, at_once: int) -> tuple[Tensor, Tensor]:
+    def _of_rows(self, maps: Maps, targets: Targets, source: ExplainedRows, at_once: int) -> tuple[Tensor, Tensor]:
         """Relevance and signed evidence of pixels: (rows, pixels).
 
         Always of as many rows, so that none of them depends on the others.
@@ -87,12 +91,12 @@ class ImageScorer:
         relevance, signed = (self.interpreter.of_pixels(part) for part in found)
         for row in np.flatnonzero(~single):
             pixels = np.flatnonzero(source.regions[targets[row] - n_pixels])
-            some = pixels[np.unique(np.linspace(0, len(pixels) - 1, MAX_PIXELS_OF_REGION).round().astype(np.int64))]
-            of_region = self.interpreter(maps.take(torch.tensor([row])), torch.from_numpy(some[None]))
+            subset = pixels[np.unique(np.linspace(0, len(pixels) - 1, MAX_PIXELS_OF_REGION).round().astype(np.int64))]
+            of_region = self.interpreter(maps.take(torch.tensor([row])), torch.from_numpy(subset[None]))
             relevance[row], signed[row] = (self.interpreter.of_pixels(part)[0] for part in of_region)
         return relevance, signed
 
-    def likely(self, source: MaskableRows, targets: Targets, values: NDArray[Any]) -> Likely:
+    def likely(self, source: ExplainedRows, targets: Targets, values: NDArray[Any]) -> Likely:
         """Contents from elsewhere are held to speak against the output as strongly as the image's own speak for it."""
         effects = self.scores(source, targets).effects
         assert effects is not None
@@ -104,33 +108,21 @@ class ImageScorer:
 
         return likely
 
-    def _maps(self, source: MaskableRows) -> Iterator[tuple[Maps, NDArray[np.int64], NDArray[np.int64]]]:
-        """What the network says of some images, the rows that are one of these, and which of them each is."""
-        images: dict[bytes, list[int]] = {}
-        for row in range(source.data.shape[0]):
-            images.setdefault(source.data[row].tobytes(), []).append(row)
-        rows_of = list(images.values())
-        at_once = max(MIN_IMAGES, CHUNK_PIXELS // self.energy.image.n_pixels)
-        for start in range(0, len(rows_of), at_once):
-            some = rows_of[start : start + at_once]
-            x = torch.zeros(at_once, self.energy.image.n_columns)
-            first = np.array([rows[0] for rows in some], dtype=np.int64)
-            x[: len(some)] = torch.from_numpy(source.rows(first).astype(np.float32))
-            place = np.repeat(np.arange(len(some)), [len(rows) for rows in some])
-            yield self.energy.maps(x), np.concatenate(some), place
+    @property
+    def _images_at_once(self) -> int:
+        return max(MIN_IMAGES, CHUNK_PIXELS // self.energy.image.n_pixels)
 
-    def _values(
-        self, source: MaskableRows, targets: Targets, rows: Targets, maps: Maps, place: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """The label at the target of some rows: what the model predicts, where that is known, else what is expected.
+    def _labels(self, source: ExplainedRows, images: slice, maps: Maps) -> NDArray[np.int64]:
+        """The labels of images (images, pixels): what the model predicts, where that is known, else what is expected.
 
         A mask with a label that was never seen in fit cannot be encoded, so it counts as not known.
         """
-        labels = self.energy.predict(maps).numpy()[place]
+        labels = self.energy.predict(maps).numpy()
         if source.predicted is not None:
-            known = source.outputs.knows(source.predicted[rows])
-            labels[known] = source.outputs.labels(source.predicted[rows][known])
-        return majority(labels, targets[rows], source.regions)
+            predicted = source.predicted[images]
+            known = np.flatnonzero(source.outputs.knows(predicted))
+            labels[known] = source.outputs.labels(predicted[known])
+        return labels
 
 
 def _padded(place: NDArray[np.int64], n: int) -> Tensor:

@@ -205,7 +205,8 @@ class TargetData:
         at, unit = self.redraws.condition_of(self.conditions, condition), self.redraws.unit
         own = inside & (split.off_left | split.off_right)[unit] & (self.redraws.change > self.tolerance)
         if own.sum() >= MIN_REDRAWS:
-            threshold = best_threshold(at[own], split.off_left[unit[own]], threshold)
+            size = self.redraws.change[own] ** 2
+            threshold = best_threshold(at[own], split.off_left[unit[own]], size, threshold)
         return self._split(node, inside, condition, threshold, BAND)
 
     def _split(self, node: Node, inside: BoolArray, condition: int, threshold: float, width: float) -> Split:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,15 +17,12 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.sparse import SparseRows
+from sointer.explanation.paths import Localities, Locality
 from sointer.interpreter.elimination import eliminate, whole_rows
-from sointer.interpreter.networks import EliminationInterpreter
-from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of
-from sointer.interpreter.texts import TextInterpreter, units_there
+from sointer.interpreter.tables import LocalityTable, Shown, TableInterpreter, conditions_of
 from sointer.masking.groups import Groups
-from sointer.masking.rows import CHUNK_ROWS, MaskableRows
-from sointer.masking.selection import Likely, Scored, rank_units
-from sointer.masking.sufficient import smallest_sufficient
-from sointer.paths import Localities, Locality
+from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
+from sointer.masking.selection import Likely, Scored
 
 Targets = NDArray[np.int64]
 
@@ -33,16 +30,33 @@ Targets = NDArray[np.int64]
 class Scorer(Protocol):
     """What an explainer asks its networks."""
 
-    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
+    def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
         """What is known of the units of rows."""
 
-    def likely(self, source: MaskableRows, targets: Targets, values: NDArray[Any]) -> Likely:
+    def likely(self, source: ExplainedRows, targets: Targets, values: NDArray[Any]) -> Likely:
         """How likely the energy holds it that reduced rows keep their target's value."""
 
 
-def reduced(source: MaskableRows, rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
+def by_sample(source: ExplainedRows, at_once: int) -> Iterator[tuple[slice, Targets, Targets]]:
+    """So many samples at a time, all rows that are about one of them, and about which of them each is.
+
+    What the targets of a sample share is then computed once.
+    """
+    if source.sample is None:
+        order = ends = np.arange(source.n_samples)
+    else:
+        order = np.argsort(source.sample, kind="stable")
+        ends = source.sample[order]
+    for start in range(0, source.n_samples, at_once):
+        samples = slice(start, min(start + at_once, source.n_samples))
+        rows = order[slice(*np.searchsorted(ends, (samples.start, samples.stop)))]
+        if len(rows):
+            yield samples, rows, source.of_samples(rows) - start
+
+
+def reduced(source: ExplainedRows, rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Encoded rows reduced to some of their units; where removal is random, by one draw that is always the same."""
-    keep = source.groups.take(rows).to_columns(keep_units)
+    keep = source.units(rows).to_columns(keep_units)
     return next(source.removal.draws(source.rows(rows), keep, 1, np.random.default_rng(0)))
 
 
@@ -55,7 +69,7 @@ class RowScorer:
     likelihood: Likelihood
     shift: NDArray[np.float64]
 
-    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
+    def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         values, known = self._known_values(source, targets)
         with one_thread(), torch.no_grad():
@@ -67,7 +81,7 @@ class RowScorer:
                 scores[rows] = self.interpreter(x, t)[:n].numpy()
         return Scored(scores, values)
 
-    def _padded(self, source: MaskableRows, targets: Targets) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def _padded(self, source: ExplainedRows, targets: Targets) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows and targets as tensors, all of the same shape, so that no explanation depends on the rows around it."""
         x, t = torch.zeros(CHUNK_ROWS, source.data.shape[1]), torch.zeros(CHUNK_ROWS, dtype=torch.long)
         for start in range(0, len(targets), CHUNK_ROWS):
@@ -78,7 +92,7 @@ class RowScorer:
             x[n:], t[n:] = 0.0, 0
             yield rows, x, t
 
-    def likely(self, source: MaskableRows, targets: Targets, values: NDArray[Any]) -> Likely:
+    def likely(self, source: ExplainedRows, targets: Targets, values: NDArray[Any]) -> Likely:
         t, v = torch.from_numpy(targets), torch.from_numpy(as_labels(source, targets, values))
 
         def likely(rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -88,15 +102,15 @@ class RowScorer:
 
         return likely
 
-    def _known_values(self, source: MaskableRows, targets: Targets) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _known_values(self, source: ExplainedRows, targets: Targets) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """What the model predicts for each row's target, encoded, and for which rows that is known."""
         if source.predicted is not None:
-            return source.outputs.encode_targets(source.predicted, targets, source.regions)
+            return source.encoded_values(targets)
         values = np.zeros(len(targets), dtype=np.float32 if source.outputs.graded.any() else np.int64)
         return values, np.zeros(len(targets), dtype=bool)
 
 
-def as_labels(source: MaskableRows, targets: Targets, values: NDArray[Any]) -> NDArray[np.int64]:
+def as_labels(source: ExplainedRows, targets: Targets, values: NDArray[Any]) -> NDArray[np.int64]:
     """Encoded values as class codes: graded ones are 1 above one half."""
     graded = source.outputs.graded[np.minimum(targets, source.outputs.n_outputs - 1)]
     return np.where(graded, values > 0.5, values).astype(np.int64)
@@ -107,60 +121,86 @@ class TableScorer(RowScorer):
 
     interpreter: TableInterpreter
 
-    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
+    def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
         n_rows, n_units = len(targets), source.groups.n_units
         parts = {name: np.empty((n_rows, n_units), dtype=np.float32) for name in ("key", "relevance", "effects")}
         needed, locality = np.empty((n_rows, n_units), dtype=bool), np.empty(n_rows, dtype=np.int64)
         base = np.empty(n_rows, dtype=np.float32)
         values, known = self._known_values(source, targets)
         looks_at_outputs = bool((self.interpreter.localities.looks_at(targets) >= source.data.shape[1]).any())
+        x = torch.zeros(CHUNK_ROWS, source.data.shape[1])
         with one_thread(), torch.no_grad():
-            for rows, x, t in self._padded(source, targets):
-                n = rows.stop - rows.start
-                own, encoded = self._outputs(source, rows, x, known, looks_at_outputs)
+            for samples, rows, place in by_sample(source, CHUNK_ROWS):
+                columns = source.samples(samples)
+                n = len(columns)
+                np.subtract(columns, self.shift, out=x[:n].numpy(), casting="same_kind")
+                x[n:] = 0.0
+                needs_outputs = looks_at_outputs or not known[rows].all()
+                own, encoded = self._outputs(source, samples, x) if needs_outputs else (columns, np.zeros((n, 0)))
                 if not known[rows].all():
-                    values[rows] = np.where(known[rows], values[rows], own[np.arange(n), targets[rows]])
-                conditions = conditions_of(source.rows(rows), encoded)
-                locality[rows] = self.interpreter.localities.find(targets[rows], conditions)
-                padded = [_padded(part[rows], len(x)) for part in (targets, values, locality)]
-                shown = self.interpreter.shown(padded[0], padded[1], source.outputs)
-                found = self.interpreter(x, t, shown, torch.from_numpy(padded[2]))
-                for name, array in parts.items():
-                    array[rows] = getattr(found, name)[:n].numpy()
-                needed[rows], base[rows] = found.needed[:n].numpy(), shown.base[:n].numpy()
+                    values[rows] = np.where(known[rows], values[rows], own[place, targets[rows]])
+                locality[rows] = self.interpreter.localities.find(targets[rows], conditions_of(columns, encoded), place)
+                shown = self.interpreter.shown(targets[rows], values[rows], source.outputs)
+                first = self.interpreter.effects.first_layer(x)
+                for chunk in shown.columns.argsort(stable=True).split(CHUNK_ROWS):
+                    at, of_chunk = rows[chunk.numpy()], Shown(*(part[chunk] for part in shown))
+                    t, nodes = torch.from_numpy(targets[at]), torch.from_numpy(locality[at])
+                    found = self.interpreter(first, torch.from_numpy(place)[chunk], t, of_chunk, nodes)
+                    for name, array in parts.items():
+                        array[at] = getattr(found, name).numpy()
+                    needed[at], base[at] = found.needed.numpy(), of_chunk.base.numpy()
         return Scored(
             parts["relevance"],
             values,
             key=parts["key"],
-            effects=parts["effects"],
+            effects=completed(parts["effects"], base, in_units(source.outputs, targets, values)),
             base=base,
             needed=needed,
             locality=locality,
         )
 
-    def _outputs(
-        self, source: MaskableRows, rows: slice, x: Tensor, known: NDArray[np.bool_], looks_at_outputs: bool
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def _outputs(self, source: ExplainedRows, samples: slice, x: Tensor) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """What the energy expects of all outputs, where it is needed, and all outputs as trees look at them."""
-        n, space = rows.stop - rows.start, self.energy.space
-        nothing = np.zeros((n, 0))
-        if known[rows].all() and not looks_at_outputs:
-            return nothing, nothing
-        answers = None if source.predicted is None else source.predicted[rows]
-        known = np.zeros(n, dtype=bool) if answers is None else source.outputs.knows(answers)
+        n, space = samples.stop - samples.start, self.energy.space
+        predicted = None if source.predicted is None else source.predicted[samples]
+        known = np.zeros(n, dtype=bool) if predicted is None else source.outputs.knows(predicted)
         codes = np.zeros((n, space.n_outputs), dtype=np.float32)
         encoded = np.zeros((n, space.n_columns))
         if not known.all():
             log_p = self.likelihood.log_marginals(self.energy, x)[:n]
             codes[:] = space.codes(log_p, source.outputs.graded).numpy()
             encoded[:] = (log_p.exp() @ space.label_columns).numpy()
-        if answers is not None and known.any():
-            encoded[known] = space.encode(torch.from_numpy(source.outputs.encode(answers[known]))).numpy()
+        if predicted is not None and known.any():
+            encoded[known] = space.encode(torch.from_numpy(source.outputs.encode(predicted[known]))).numpy()
         return codes, encoded
 
 
-def _padded(part: NDArray[Any], n_rows: int) -> NDArray[Any]:
-    return np.concatenate([part, np.zeros(n_rows - len(part), dtype=part.dtype)])
+MAX_CORRECTION = 0.9
+"""By how much of its size an effect may be corrected: none changes its sign."""
+
+
+def completed(
+    effects: NDArray[np.float32], base: NDArray[np.float32], goal: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Effects (rows, units) that lead from the base to the goal, as far as none has to change its sign.
+
+    What is missing is shared out by the size of effects; where the goal is NaN they stay as they are. Those that push
+    the same way keep their order.
+    """
+    size = np.abs(effects).sum(axis=1)
+    missing = np.nan_to_num(goal - base - effects.sum(axis=1))
+    share = np.clip(missing / np.maximum(size, 1e-12), -MAX_CORRECTION, MAX_CORRECTION)
+    return np.asarray(effects + share[:, None] * np.abs(effects), dtype=np.float32)
+
+
+def in_units(outputs: Outputs, targets: Targets, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Encoded values of graded targets, each in the unit of its output; NaN for labels."""
+    found = np.where(outputs.graded[targets], values, np.nan).astype(np.float64)
+    for target in np.unique(targets):
+        curve = outputs.quantiles[target]
+        if curve is not None:
+            found[targets == target] = curve.decode(values[targets == target])
+    return found
 
 
 CHUNK_NUMBERS, MIN_ROWS, MAX_ROWS = 2**21, 64, 4096
@@ -171,7 +211,7 @@ EXPECTED_ROWS = 256
 class SparseRowScorer(RowScorer):
     """Scores by an interpreter that eliminates."""
 
-    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
+    def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
         n_rows, n_units = len(targets), source.groups.n_units
         key, effects = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=np.float32)
         base = np.empty(n_rows, dtype=np.float32)
@@ -180,7 +220,7 @@ class SparseRowScorer(RowScorer):
         with one_thread(), torch.no_grad():
             for start in range(0, n_rows, at_once):
                 rows = slice(start, start + at_once)
-                x = SparseRows.of(csr_array(source.data[rows]))
+                x = SparseRows.of(csr_array(source.data[source.of_samples(rows)]))
                 new = np.flatnonzero(~known[rows])
                 values[rows][new] = self._expected_of(source, x, torch.from_numpy(new), targets[rows][new])
                 labels = torch.from_numpy(as_labels(source, targets[rows], values[rows]))
@@ -196,73 +236,39 @@ class SparseRowScorer(RowScorer):
         effects[graded], base[graded] = -effects[graded], 1 - base[graded]
         return Scored(scores, values, key=key, effects=effects, base=base)
 
-    def _expected_of(self, source: MaskableRows, x: SparseRows, rows: torch.Tensor, targets: Targets) -> NDArray[Any]:
+    def _expected_of(self, source: ExplainedRows, x: SparseRows, rows: torch.Tensor, targets: Targets) -> NDArray[Any]:
         """What the energy expects the black box to say about the targets of some rows, encoded."""
         graded = source.outputs.graded
         found = np.empty(len(rows), dtype=np.float32 if graded.any() else np.int64)
         for start in range(0, len(rows), EXPECTED_ROWS):
-            some = slice(start, start + EXPECTED_ROWS)
-            few = torch.nn.functional.pad(rows[some], (0, EXPECTED_ROWS - len(rows[some])), value=-1)
-            log_p = self.likelihood.log_marginals(self.energy, x.take(few))
+            chunk = slice(start, start + EXPECTED_ROWS)
+            padded = torch.nn.functional.pad(rows[chunk], (0, EXPECTED_ROWS - len(rows[chunk])), value=-1)
+            log_p = self.likelihood.log_marginals(self.energy, x.take(padded))
             codes = self.energy.space.codes(log_p, graded).numpy()
-            found[some] = codes[np.arange(len(targets[some])), targets[some]]
+            found[chunk] = codes[np.arange(len(targets[chunk])), targets[chunk]]
         return found
 
 
-class TextScorer(SparseRowScorer):
-    """Scores by an interpreter of texts."""
+def shortest(conditions: Sequence[str]) -> tuple[str, ...]:
+    """The same conditions with no bound twice, and both bounds of a number as one.
 
-    interpreter: TextInterpreter
-
-    def scores(self, source: MaskableRows, targets: Targets) -> Scored:
-        n_rows, n_units = len(targets), source.groups.n_units
-        key, effects = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=np.float32)
-        needed, base = np.empty((n_rows, n_units), dtype=bool), np.empty(n_rows, dtype=np.float32)
-        values, known = self._known_values(source, targets)
-        likely = self.likely(source, targets, values)
-        at_once = int(np.clip(CHUNK_NUMBERS // n_units, MIN_ROWS, MAX_ROWS))
-        with one_thread(), torch.no_grad():
-            for start in range(0, n_rows, at_once):
-                rows = np.arange(start, min(start + at_once, n_rows))
-                documents = source.data[rows]
-                new = np.flatnonzero(~known[rows])
-                if len(new):
-                    x = self.interpreter.features(documents).rows
-                    values[rows[new]] = self._expected_of(source, x, torch.from_numpy(new), targets[rows[new]])
-                labels = torch.from_numpy(as_labels(source, targets[rows], values[rows]))
-                t = torch.from_numpy(targets[rows])
-                whole = self.interpreter.whole(documents, t, labels)
-                key[rows] = self.interpreter.eliminate(documents, t, labels, whole.evidence).numpy()
-                effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
-                there = units_there(documents, self.interpreter.unit_of_column, n_units).numpy()
-                ranking = rank_units(key[rows], there)
-                needed[rows] = smallest_sufficient(likely, rows, ranking, n_units)
-        scores = np.maximum(key, np.float32(0.0))
-        if "continuous" in source.outputs.kinds:
-            return Scored(scores, values, key=key, needed=needed)
-        graded = source.outputs.graded[targets] & (values <= 0.5)  # effects are on the probability, not on its absence
-        effects[graded], base[graded] = -effects[graded], 1 - base[graded]
-        return Scored(scores, values, key=key, effects=effects, base=base, needed=needed)
-
-    def likely(self, source: MaskableRows, targets: Targets, values: NDArray[Any]) -> Likely:
-        rng = np.random.default_rng(0)
-
-        def likely(rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
-            t = torch.from_numpy(targets[rows])
-            v = torch.from_numpy(as_labels(source, targets[rows], values[rows]))
-            documents = source.removal.reduce(source.data[rows], source.groups.to_columns(keep_units), rng)
-            with one_thread(), torch.no_grad():
-                return self.interpreter.log_likelihood(documents, t, v).double().numpy()
-
-        return likely
-
-
-SCORERS: dict[type, type[RowScorer]] = {
-    TableInterpreter: TableScorer,
-    EliminationInterpreter: SparseRowScorer,
-    TextInterpreter: TextScorer,
-}
-"""Which scorer goes with an interpreter; others are the paper's."""
+    Examples
+    --------
+    >>> shortest(["age > 40", "debt <= 5", "age > 60", "age <= 80"])
+    ('60 < age <= 80', 'debt <= 5')
+    """
+    bounds: dict[str, dict[str, str]] = {}
+    for condition in conditions:  # the later, the tighter
+        sign = " <= " if " <= " in condition else " > "
+        name, _, bound = condition.rpartition(sign)
+        bounds.setdefault(name or condition, {})[sign] = bound
+    found = []
+    for name, of in bounds.items():
+        if len(of) == 2:
+            found.append(f"{of[' > ']} < {name} <= {of[' <= ']}")
+        else:
+            found += [f"{name}{sign}{bound}" if bound != name else name for sign, bound in of.items()]
+    return tuple(found)
 
 
 def describe_localities(
@@ -281,11 +287,11 @@ def describe_localities(
             name, _, _ = high.rpartition(" = ")
             walk(int(table.right[node]), (*(c for c in conditions if not name or f"{name} is not " not in c), high))
             return
-        score, needed = table.score[node].numpy(), table.needed[node].numpy()
+        score, needed = table.relevance[node].numpy(), table.needed[node].numpy()
         units = [unit for unit in np.argsort(-score, kind="stable").tolist() if needed[unit]]
         names = tuple(groups.unit_names[unit] for unit in units)
         relevance = tuple(float(score[unit]) for unit in units)
-        found.append(Locality(node, conditions, float(table.share[node]), names, relevance))
+        found.append(Locality(node, shortest(conditions), float(table.share[node]), names, relevance))
 
     walk(int(table.root[target]), ())
     leaves = sorted(found, key=lambda leaf: -leaf.share)
@@ -312,10 +318,13 @@ class Words:
         form = self._input_format
         feature = int(form.column_feature[column])
         name = form.feature_names[feature]
+        if column in form.missing_columns:
+            return f"{name} is not missing", f"{name} = missing"
         if form.columns and (categories := form.columns[feature].categories) is not None:
             category = categories[column - int(np.searchsorted(form.column_feature, feature))]
             return f"{name} is not {category}", f"{name} = {category}"
-        return f"{name} <= {threshold:.4g}", f"{name} > {threshold:.4g}"
+        value = form.threshold_words(feature, threshold)
+        return f"{name} <= {value}", f"{name} > {value}"
 
     def _of_output(self, column: int, threshold: float) -> tuple[str, str]:
         outputs, output = self._outputs, int(self._output_of_column[column])

@@ -83,16 +83,15 @@ def split_gains(conditions: FloatArray, shares: FloatArray, n_least: int) -> tup
     return gains, thresholds
 
 
-def best_threshold(at: FloatArray, belongs_right: BoolArray, threshold: float) -> float:
-    """Where to cut so that the fewest changes lie on the side on which their unit is off: the middle, if anywhere."""
+def best_threshold(at: FloatArray, belongs_right: BoolArray, size: FloatArray, threshold: float) -> float:
+    """Where to cut so that the least change lies on the side on which its unit is off: the middle, if anywhere."""
     order = np.argsort(at, kind="stable")
-    at, belongs_right = at[order], belongs_right[order]
+    at, right = at[order], np.where(belongs_right, size, 0.0)[order]
+    left = size[order] - right
     # Cutting before place i leaves the first i on the left.
-    wrong = (
-        np.concatenate([[0], np.cumsum(belongs_right)]) + np.concatenate([[0], np.cumsum(~belongs_right[::-1])])[::-1]
-    )
+    wrong = np.concatenate([[0.0], np.cumsum(right)]) + np.concatenate([[0.0], np.cumsum(left[::-1])])[::-1]
     cuts = np.concatenate([[-np.inf], (at[:-1] + at[1:]) / 2, [np.inf]])
-    best = np.flatnonzero(wrong == wrong.min())
+    best = np.flatnonzero(wrong <= wrong.min() + 1e-9 * size.sum())
     nearest = cuts[best[np.argmin(np.abs(cuts[best] - threshold))]]
     return float(nearest) if np.isfinite(nearest) else threshold
 

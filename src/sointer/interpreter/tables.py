@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
-from sointer.interpreter.effects import Effects
+from sointer.interpreter.effects import Effects, FirstLayer
 from sointer.interpreter.localities import MAX_DEPTH, Node, complete_node
 from sointer.interpreter.splits import BoolArray, FloatArray, IntArray
 
@@ -41,8 +41,10 @@ class LocalityTable(nn.Module):
     """(nodes, units) 1 where the evidence of each sample decides the order, else 0."""
     span: Tensor
     """(nodes, units) by how much the evidence of a sample can raise the score, at most twice."""
+    relevance: Tensor
+    """(nodes, units) root mean square change of the target when the unit is redrawn."""
     score: Tensor
-    """(nodes, units) relevance: root mean square change of the target when the unit is redrawn."""
+    """(nodes, units) relevance where the order is that of the locality; else the least of those in question."""
     needed: Tensor
     """(nodes, units) units that matter there."""
     is_sparse: Tensor
@@ -57,7 +59,7 @@ class LocalityTable(nn.Module):
             self.register_buffer(name, torch.full((size,), -1, dtype=torch.long))
         for name in ("threshold", "share"):
             self.register_buffer(name, torch.zeros(n_nodes, dtype=torch.float64))
-        for name in ("key", "open", "score", "span"):
+        for name in ("key", "open", "relevance", "score", "span"):
             self.register_buffer(name, torch.zeros(n_nodes, n_units))
         self.register_buffer("needed", torch.zeros(n_nodes, n_units, dtype=torch.bool))
         self.register_buffer("is_sparse", torch.zeros(n_outputs, dtype=torch.bool))
@@ -81,6 +83,7 @@ class LocalityTable(nn.Module):
             made.key[i] = torch.from_numpy(order.key)
             made.open[i] = torch.from_numpy(order.open)
             made.needed[i] = torch.from_numpy(order.needed)
+            made.relevance[i] = torch.from_numpy(below_needed(node.score, order.needed))
             made.score[i], made.span[i] = torch.from_numpy(order.score), torch.from_numpy(order.span)
             made.share[i] = len(node.pool) / max(n_pool[target], 1)
             if node.parent is None:
@@ -104,13 +107,12 @@ class LocalityTable(nn.Module):
         if not bool(((roots >= 0) & (roots < n_nodes)).all()) or bool((self.condition >= n_conditions).any()):
             raise ValueError("localities look at what is not there")
 
-    def find(self, targets: IntArray, conditions: FloatArray) -> IntArray:
-        """The leaf of each row: (rows,)."""
+    def find(self, targets: IntArray, conditions: FloatArray, sample: IntArray) -> IntArray:
+        """The leaf of each row, which is about one of the samples whose conditions are given: (rows,)."""
         condition, threshold = self.condition.numpy(), self.threshold.numpy()
         left, right, node = self.left.numpy(), self.right.numpy(), self.root.numpy()[targets]
-        rows = np.arange(len(node))
         for _ in range(MAX_DEPTH):
-            at = conditions[rows, np.maximum(condition[node], 0)]
+            at = conditions[sample, np.maximum(condition[node], 0)]
             child = np.where(at <= threshold[node], left[node], right[node])
             node = np.where(condition[node] >= 0, child, node)
         return np.asarray(node)
@@ -168,9 +170,12 @@ class TableInterpreter(nn.Module):
         self.energy, self.likelihood = energy, likelihood
         self.effects, self.localities = effects, localities
 
-    def forward(self, x: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
-        """Of rows, the values of their targets, and the leaves that they lie in."""
-        effects = self.effects(x, shown.columns)
+    def forward(self, first: FirstLayer, sample: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
+        """Of rows about samples that have passed the first layer, given their values and the leaves they lie in."""
+        n, n_missing = len(sample), max(0, len(first.encoded) - len(sample))
+        # Always of as many rows as samples, so that none of them depends on the others.
+        padded = (torch.cat([part, part[:1].expand(n_missing)]) for part in (sample, shown.columns))
+        effects = self.effects.behind(first, *padded)[:n]
         effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
         evidence = effects * shown.towards.unsqueeze(1)
         by_locality = self.localities.is_sparse[targets]

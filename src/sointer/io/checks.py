@@ -13,14 +13,20 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from sointer.data.columns import MISSING
+from sointer.data.reading import MAX_CLASSES
+from sointer.data.times import UNITS
 from sointer.io.storage import need
+from sointer.masking.removal import MAX_BACKGROUND_ROWS
 
-KINDS_OF_INPUT = ("numpy", "pandas", "csr", "torch", "text")
+KINDS_OF_INPUT = ("numpy", "csr", "torch", "text")
+KINDS_OF_FRAME = ("pandas", "polars", "pyarrow")
 KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
 DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
 MAX_SEGMENTS = 2**16
-MAX_LABEL_ENTRIES = 2**30
+MAX_LABEL_BYTES = 2**28
+MAX_BLUR_ENTRIES, MAX_BLUR_STEPS = 2**24, 2**32
 
 
 def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -31,7 +37,7 @@ def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     n_features = len(metadata["input_format"]["feature_names"])
     image = metadata["input_format"].get("image")
     check_groups(metadata["groups"], n_columns, n_features, image)
-    check_outputs(metadata["outputs"])
+    check_outputs(metadata["outputs"], sum(tensor.nbytes for tensor in tensors.values()))
     n_outputs = len(metadata["outputs"]["names"])
     check_removal(metadata["removal"], with_prefix(tensors, "removal."), n_columns, image)
     check_background(metadata["background"], with_prefix(tensors, "background."), n_columns)
@@ -39,32 +45,59 @@ def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     targets = metadata["targets"]
     need(isinstance(targets, list) and all(_is_count(t) and t < n_outputs for t in targets), "targets are not outputs")
     need(len(set(targets)) == len(targets) > 0, "targets are none, or there twice")
+    need(_is_count(metadata["n_queries"]), "the number of queries is none")
+    numbers = [metadata["held_out_agreement"], metadata["held_out_skill"], *metadata["output_agreement"]]
+    need(all(one is None or _is_number(one) for one in [*numbers, *metadata["output_skill"]]), "an agreement is none")
+    n_agreements = len(metadata["output_agreement"])
+    need(n_agreements == len(metadata["output_skill"]), "agreements and skills are not of the same outputs")
+    need(image is not None or n_agreements == n_outputs, "agreements are of other outputs")
+    history = metadata["history"]
+    need(isinstance(history, list) and all(isinstance(one, dict) for one in history), "the history is none")
 
 
 def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
     names, columns = data["feature_names"], data["columns"]
-    need(data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
+    is_frame = data["kind"] in KINDS_OF_FRAME
+    need(is_frame or data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
     need(_are_names(names), "feature_names are not names")
     need(isinstance(data["device"], str) and bool(DEVICE.fullmatch(data["device"])), "the device is not known")
     need(isinstance(data["is_matrix"], bool), "is_matrix is not a truth value")
     need(isinstance(data["dtype"], str), "dtype is not text")
-    need(data["kind"] in ("pandas", "text") or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
+    need(is_frame or data["kind"] == "text" or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
     need(data.get("pixel_range", "any") in ("bytes", "unit", "any"), "the range of pixels is not known")
     image = data.get("image")
     if image is not None:
         need(_is_image(image, n_columns) and image[1] * image[2] == len(names), "the shape of images is another")
         need(data["kind"] in ("numpy", "torch") and not columns, "images have no columns")
         return
-    need(isinstance(columns, list) and len(columns) == (len(names) if data["kind"] == "pandas" else 0), "no columns")
+    need(isinstance(columns, list) and len(columns) == (len(names) if is_frame else 0), "no columns")
     widths = [1] * len(names)
     for place, column in enumerate(columns):
         categories = column["categories"]
         need(isinstance(column["dtype"], str), "a column's dtype is not text")
         need(_are_labels([column["label"]]) or _are_labels(column["label"]), "a column's label is not one")
         if categories is not None:
+            missing = column.get("missing")
             need(_are_labels(categories), "categories are not labels")
-            widths[place] = len(categories)
+            need(missing is None or missing in MISSING, "what is missing is not known")
+            widths[place] = len(categories) + (missing is not None)
+        if column.get("time") is not None:
+            check_time(column["time"], is_number=categories is None)
+    fills = data.get("fills", [])
+    need(isinstance(fills, list) and len(fills) in (0, len(names)), "fills are not one for each feature")
+    for place, fill in enumerate(fills):
+        is_number = not columns or columns[place]["categories"] is None
+        need(fill is None or (_is_number(fill) and is_number), "a fill is not a number")
+        widths[place] += fill is not None
     need(sum(widths) == n_columns, f"there are {sum(widths)} columns, and {n_columns} in the tensors")
+
+
+def check_time(data: Any, *, is_number: bool) -> None:
+    need(is_number and isinstance(data, dict) and data.get("unit") in UNITS, "the unit of a time is not known")
+    need(all(type(data[name]) is int for name in ("origin", "step")), "a time is not counted in whole numbers")
+    need(data["step"] in (1, 1000) and abs(data["origin"]) < 2**63, "a time has another step or origin")
+    need(isinstance(data["is_duration"], bool), "is_duration is not a truth value")
+    need(data["zone"] is None or isinstance(data["zone"], str), "a time zone is not text")
 
 
 def check_groups(data: Mapping[str, Any], n_columns: int, n_features: int, image: Any) -> None:
@@ -83,7 +116,8 @@ def check_groups(data: Mapping[str, Any], n_columns: int, n_features: int, image
     need(all(_is_count(owner) and owner < n_features for owner in owners), "a column's feature is none")
 
 
-def check_outputs(data: Mapping[str, Any]) -> None:
+def check_outputs(data: Mapping[str, Any], n_bytes: int) -> None:
+    """`n_bytes` is how large all tensors are together."""
     names, kinds, classes, shape = data["names"], data["kinds"], data["classes"], data.get("shape")
     need(_are_names(names), "output names are not names")
     n_outputs = len(names)
@@ -107,9 +141,13 @@ def check_outputs(data: Mapping[str, Any]) -> None:
         need((curve is not None) == (kind == "continuous"), "numbers, and they alone, have quantiles")
     if "continuous" in kinds:
         need(_is_number(data["tolerance"]) and data["tolerance"] >= 0, "no tolerance")
-    # Beside numbers there are tables of labels x labels.
-    n_labels = sum(2 if one is None else len(one) for one in classes)
-    need(shape is not None or n_labels * n_labels <= MAX_LABEL_ENTRIES, "too many labels")
+    # Explanations need tables of labels x labels; those of fitted explainers are at most so much larger than the file.
+    n_labels = [2 if one is None else len(one) for one in classes]
+    need(
+        max(n_labels) <= 32 * MAX_CLASSES,  # labels that explain met later are added
+        "too many classes",
+    )
+    need(shape is not None or 4 * sum(n_labels) ** 2 <= 64 * n_bytes + MAX_LABEL_BYTES, "too many labels")
 
 
 def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any) -> None:
@@ -125,6 +163,8 @@ def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_colu
         need(meta["token"] is None or isinstance(meta["token"], str), "the token is not text")
     elif kind == "blur":
         need(image is not None and meta["image"] == image, "the removal is for images")
+        height, side = image[1], max(image[1:])
+        need(side * side <= MAX_BLUR_ENTRIES and height * side * side <= MAX_BLUR_STEPS, "images too large to blur")
         need(tuple(tensors["usual"].shape) == (n_columns,), "the usual image is of another size")
     else:
         check_background(meta, tensors, n_columns)
@@ -136,14 +176,16 @@ def check_background(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_c
     need(tuple(tensors["varies"].shape) == (n_columns,), "varies is of another size")
     if meta["shape"] is None:
         rows = tensors["rows"]
-        need(rows.ndim == 2 and rows.shape[1] == n_columns and len(rows) > 0, "background rows are of another size")
+        need(rows.ndim == 2 and rows.shape[1] == n_columns, "background rows are of another size")
+        need(len(rows) <= MAX_BACKGROUND_ROWS, "background rows are of another number")
         return
     shape = meta["shape"]
     need(len(shape) == 2 and all(map(_is_count, shape)) and shape[1] == n_columns, "background rows of another size")
     data, indices, starts = (tensors[name] for name in ("data", "indices", "indptr"))
     need(all(part.ndim == 1 for part in (data, indices, starts)), "background rows are no rows")
     need(not indices.is_floating_point() and not starts.is_floating_point(), "places are not whole numbers")
-    need(len(starts) == shape[0] + 1 > 1 and int(starts[0]) == 0, "background rows are of another number")
+    need(len(starts) == shape[0] + 1 and int(starts[0]) == 0, "background rows are of another number")
+    need(shape[0] <= MAX_BACKGROUND_ROWS, "too many background rows")
     need(bool((starts[1:] >= starts[:-1]).all()) and int(starts[-1]) == len(data) == len(indices), "rows do not fit")
     need(len(indices) == 0 or (int(indices.min()) >= 0 and int(indices.max()) < n_columns), "an entry is in no column")
 

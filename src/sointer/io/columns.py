@@ -133,6 +133,19 @@ def columns_needed(explainer: Explainer, names: Sequence[str] | None, text_colum
     )
 
 
+def with_id(columns: Columns, id_column: str, source: RowSource) -> list[str]:
+    """The columns to read, with the one that holds the ids of rows."""
+    if source.columns is None:
+        raise InputError(
+            f"{source.name} has no named columns, but rows are to be known by {id_column!r}; leave the id out, or "
+            "give a table with names."
+        )
+    check_columns([id_column], source.columns, source.name)
+    wanted = column_names(columns)
+    wanted = list(source.columns) if wanted is None else wanted
+    return wanted if id_column in wanted else [*wanted, id_column]
+
+
 def csv_dtypes(explainer: Explainer) -> Dtypes:
     """How to read the columns of a CSV file, which does not say it, so that they are as in fit."""
     columns = explainer.input_format_.columns
@@ -140,7 +153,7 @@ def csv_dtypes(explainer: Explainer) -> Dtypes:
         return {}
     if not columns:
         return {name: "float64" for name in explainer.input_format_.feature_names}
-    return {str(column.label): _csv_dtype(column.dtype, column.categories) for column in columns}
+    return {str(c.label): _csv_dtype(c.dtype, c.categories) for c in columns if c.time is None}
 
 
 def as_in_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:

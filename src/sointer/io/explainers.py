@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,212 +10,55 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from sointer._support.torch_state import one_thread, seeded
-from sointer._support.unet import channels_last
+from sointer._support.torch_state import one_thread
 from sointer._support.validation import is_integer
 from sointer.blackbox.box import BlackBox
-from sointer.config import PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import (
+    PRESETS,
+    Configs,
+    DataKind,
+    EnergyConfig,
+    InterpreterConfig,
+    Rows,
+    TrainingConfig,
+    check_rows,
+)
 from sointer.data.inputs import InputFormat
-from sointer.data.labels import N_KNOTS
 from sointer.data.outputs import Outputs
 from sointer.data.texts import TextFormat
-from sointer.energy.build import PaperEnergy, build_energy, build_paper_energy
-from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
-from sointer.energy.space import OutputSpace, PiecewiseLinear
-from sointer.energy.texts import TextFeatures
 from sointer.errors import LoadError
 from sointer.explainers.sointer import SOInter
-from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
-from sointer.interpreter.image import build_networks
-from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
-from sointer.interpreter.paper_image import PaperImageInterpreter
-from sointer.interpreter.tables import LocalityTable, TableInterpreter
-from sointer.interpreter.texts import TextInterpreter
+from sointer.interpreter.tables import TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix
-from sointer.io.storage import DAMAGE, Storage, check_shapes, need
+from sointer.io.networks import of_energy, restore_networks
+from sointer.io.storage import DAMAGE, EXPLAINER, need
 from sointer.masking.groups import Groups
-from sointer.masking.removal import Background, FunctionRemoval, Removal
+from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows
+from sointer.masking.synthetic import synthetic_background, with_background, without_rows
 
-MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
-NO_MEMORY = torch.device("meta")
-"""Where networks have a size but no weights."""
-
-
-def restore_networks(
-    explainer: SOInter, metadata: dict[str, Any], energy_state: dict[str, Tensor], state: dict[str, Tensor]
-) -> tuple[AnyEnergy, nn.Module]:
-    """The energy and the interpreter, with the weights that were saved."""
-    structured = bool(metadata["parameters"]["structured"])
-    if metadata["parameters"]["preset"] == "paper":
-        return _paper_networks(explainer, structured, energy_state, state)
-    image = explainer.input_format_.image
-    if image is not None:
-        n_classes = explainer.outputs_.n_classes[0]
-        whole = {f"energy.{name}": tensor for name, tensor in energy_state.items()} | state
-        with NO_MEMORY:
-            check_shapes(build_networks(image, n_classes, explainer.config_.energy), whole)
-        of_images = build_networks(image, n_classes, explainer.config_.energy)
-        of_images.load_state_dict(whole)
-        channels_last(of_images).requires_grad_(False).eval()
-        return of_images.energy, of_images
-
-    is_table = "encoding.column" in energy_state
-    form = explainer.input_format_
-    n_columns = form.n_columns if not isinstance(form, TextFormat) else _text_features(form, state["rank"]).n_columns
-
-    def alike() -> TrainableEnergy:
-        encoding = PiecewiseLinear(len(energy_state["encoding.column"])) if is_table else n_columns
-        space = OutputSpace.of(explainer.outputs_)
-        return build_energy(encoding, space, explainer.config_.energy, structured=structured, seed=0)
-
-    with NO_MEMORY:
-        check_shapes(alike(), energy_state)
-    energy = alike()
-    energy.load_state_dict(energy_state)
-    energy.requires_grad_(False)
-    make: Callable[..., nn.Module] = _table_interpreter if is_table else _elimination_interpreter
-    make = _text_interpreter if isinstance(form, TextFormat) else make
-    return energy, make(explainer, energy, state).requires_grad_(False).eval()
-
-
-def _paper_networks(
-    explainer: SOInter, structured: bool, energy_state: dict[str, Tensor], state: dict[str, Tensor]
-) -> tuple[AnyEnergy, nn.Module]:
-    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
-    image, (energy_config, config, _) = explainer.input_format_.image, explainer.config_
-
-    def energy_of(space: OutputSpace, alone: int | None = None) -> PaperEnergy:
-        return build_paper_energy(n_columns, image, space, energy_config, pixel=alone)
-
-    def alike() -> tuple[AnyEnergy, nn.Module]:
-        space = OutputSpace.of(explainer.outputs_)
-        energy: AnyEnergy
-        if structured:
-            energy = energy_of(space)
-        else:
-            each = {t: energy_of(OutputSpace((space.n_classes[t],)), t) for t in explainer.targets_}
-            energy = SideBySideEnergies(space, each)
-        if image is None:
-            return energy, PaperInterpreter(n_columns, n_units, explainer.n_outputs_, config.hidden)
-        return energy, PaperImageInterpreter(image, n_units, explainer.targets_)
-
-    with NO_MEMORY:
-        for network, wanted in zip(alike(), (energy_state, state), strict=True):
-            check_shapes(network, wanted)
-    with seeded(0):
-        energy, interpreter = alike()
-    energy.load_state_dict(energy_state)
-    interpreter.load_state_dict(state)
-    return energy.requires_grad_(False), interpreter.requires_grad_(False).eval()
-
-
-def _elimination_interpreter(
-    explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]
-) -> EliminationInterpreter:
-    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
-    of_units, references = _units_of_columns(explainer), state["references"]
-    need(references.ndim == 2 and references.shape == (1, n_columns), "no reference")
-    need(torch.equal(state["unit_of_column"], of_units), "columns belong to other units")
-    interpreter = EliminationInterpreter(
-        energy,
-        Likelihood.of(explainer.config_.energy),
-        references,
-        of_units,
-        n_units,
-        n_path_steps=explainer.config_.interpreter.n_path_steps,
-    )
-    _load(interpreter, state)
-    return interpreter
-
-
-def _text_features(form: TextFormat, rank: Tensor) -> TextFeatures:
-    need(rank.dtype == torch.int64 and rank.shape in ((0,), (form.n_words,)), "there are other words")
-    features = TextFeatures(form.n_words, rank.numpy() if len(rank) else None)
-    need(bool(((rank >= -1) & (rank < features.n_ordered)).all()), "words are ordered that are none")
-    return features
-
-
-def _text_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]) -> TextInterpreter:
-    form, of_units = explainer.input_format_, _units_of_columns(explainer)
-    assert isinstance(form, TextFormat)
-    need(torch.equal(state["unit_of_column"], of_units), "words belong to other units")
-    interpreter = TextInterpreter(
-        energy,
-        Likelihood.of(explainer.config_.energy),
-        of_units,
-        explainer.groups_.n_units,
-        form.n_words,
-        state["rank"],
-        n_path_steps=explainer.config_.interpreter.n_path_steps,
-    )
-    _load(interpreter, state)
-    return interpreter
-
-
-def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]) -> TableInterpreter:
-    n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
-    n_outputs, space = explainer.n_outputs_, energy.space
-    column, nodes = energy.encoding.column, state["localities.condition"]
-    need(len(column) > 0 and bool(((column >= 0) & (column < n_columns)).all()), "columns that are none are encoded")
-    references = state["effects.projections"]
-    need(references.ndim == 2 and 0 < len(references) <= MAX_REFERENCES, "no references")
-    levels = state["effects.output_units.levels"]
-    need(levels.ndim == 2 and len(levels) == space.n_columns and 2 <= levels.shape[1] <= N_KNOTS, "other units")
-    likelihood = Likelihood.of(explainer.config_.energy)
-    units = OutputUnits(space.n_columns, levels.shape[1])
-    effects = Effects(energy, likelihood, units, len(references), n_units)
-    if "effects.network.first.weight" in state:
-        hidden = len(state["effects.network.first.weight"])
-        need(hidden <= MAX_HIDDEN, "the network for gradients is too wide")
-        with seeded(0):
-            effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
-    need(nodes.ndim == 1 and 0 < len(nodes) <= MAX_NODES * n_outputs, "far too many localities")
-    interpreter = TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
-    _load(interpreter, state)
-    owners = _units_of_columns(explainer)[column]
-    need(torch.equal(interpreter.effects.unit_of_encoded, owners), "columns belong to other units")
-    interpreter.localities.check(n_columns + space.n_columns, explainer.targets_)
-    return interpreter
-
-
-def _load(interpreter: nn.Module, state: dict[str, Tensor]) -> None:
-    """Take the saved tensors; those of the energy, which it shares, are there already."""
-    shared = {name: tensor for name, tensor in interpreter.state_dict().items() if _of_energy(name)}
-    whole = shared | state
-    check_shapes(interpreter, whole)
-    interpreter.load_state_dict(whole)
-
-
-def _of_energy(name: str) -> bool:
-    return name.startswith(("energy.", "effects.energy."))
-
-
-def _units_of_columns(explainer: SOInter) -> Tensor:
-    return torch.from_numpy(explainer.groups_.unit_of_column.astype(np.int64))
-
-
-STORAGE = Storage("explainer", "explainer.json", 4, oldest=4)
+PROJECTIONS = "effects.projections"
+STORAGE = EXPLAINER
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 
-def save(explainer: SOInter, path: str | os.PathLike[str]) -> None:
-    """Write the explainer to the directory `path`, whole or not at all.
+def save(explainer: SOInter, path: str | os.PathLike[str], rows: Rows = "keep") -> None:
+    """Write the explainer to the directory `path`, whole or not at all; `rows` as in `SOInter.save`.
 
     The weights go to a file named after their content; then explainer.json, which names that file, is put in
     place by one atomic rename. Until then an explainer saved there before stays as it was. Other files in the
     directory are left alone.
     """
-    STORAGE.write(path, *_describe(explainer))
+    check_rows(rows)
+    STORAGE.write(path, *_describe(explainer, rows))
 
 
 def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None, splitter: Any = None) -> SOInter:
     """Read a saved explainer.
 
-    Nothing in the files is executed, and nothing larger than the files is made from them, so also those of others can
-    be loaded.
+    Nothing in the files is executed, and loading takes at most four times their size and 256 MB of memory, so also
+    those of others can be loaded.
 
     Parameters
     ----------
@@ -247,24 +89,24 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     metadata, tensors = STORAGE.read(path)
     try:
         with one_thread():  # torch's threads would wait for ever in a forked process
-            explainer = _restore(metadata, tensors, black_box, removal, splitter)
+            return _restore(metadata, tensors, black_box, removal, splitter)
     except LoadError:
         raise
     except DAMAGE as error:
         raise STORAGE.damaged(Path(path), error) from error
-    return explainer
 
 
-def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    removal_metadata, removal_arrays = explainer.removal_.state()
-    background_metadata, background_arrays = explainer.background_.state()
+def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    background, removal, interpreter_state = _with_rows(explainer, rows)
+    removal_metadata, removal_arrays = removal.state()
+    background_metadata, background_arrays = background.state()
     tensors = {f"removal.{name}": as_tensor(array) for name, array in removal_arrays.items()}
     tensors |= {f"background.{name}": as_tensor(array) for name, array in background_arrays.items()}
     tensors["shift"] = as_tensor(explainer.shift_)
-    tensors["training_codes"] = as_tensor(explainer.training_codes_)
+    codes = explainer.training_codes_  # only how outputs go together matters, not in which order the samples were
+    tensors["training_codes"] = as_tensor(codes if rows == "keep" else codes[np.lexsort(codes.T)])
     tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
-    interpreter = explainer.interpreter_
-    own = {name: t for name, t in interpreter.state_dict().items() if not _of_energy(name)}
+    own = {name: t for name, t in interpreter_state.items() if not of_energy(name)}
     tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
     metadata = {
@@ -284,8 +126,30 @@ def _describe(explainer: SOInter) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "history": explainer.history_,
         "output_agreement": explainer.output_agreement_.tolist(),
         "output_skill": [None if np.isnan(one) else float(one) for one in explainer.output_skill_],
+        "localities": [explainer.localities(target).to_json() for target in explainer.targets_]
+        if "locality" in explainer.known_columns
+        else None,
     }
     return metadata, tensors
+
+
+def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dict[str, Tensor]]:
+    """The background, the removal and the state of the interpreter, with as much of the training rows as wanted."""
+    background, removal, state = explainer.background_, explainer.removal_, explainer.interpreter_.state_dict()
+    if rows == "keep":
+        return background, removal, state
+    owners = explainer.input_format_.column_feature
+    kept = synthetic_background(background, owners, seed=0)
+    if isinstance(removal, RemovalByRows):
+        drawn = synthetic_background(removal.background, owners, seed=1)
+        interpreter = explainer.interpreter_
+        if isinstance(interpreter, TableInterpreter) and drawn.rows.shape[0]:  # a row can be told by its projection
+            n = len(state[PROJECTIONS])
+            chosen = drawn.take(np.arange(n) % drawn.rows.shape[0]) - explainer.shift_
+            with one_thread(), torch.no_grad():
+                state[PROJECTIONS] = interpreter.effects.energy.project(torch.from_numpy(chosen.astype(np.float32)))
+        removal = with_background(removal, drawn if rows == "synthetic" else without_rows(drawn))
+    return (kept if rows == "synthetic" else without_rows(kept)), removal, state
 
 
 def _restore(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zipfile
 from collections.abc import Iterable, Iterator
 from os import PathLike
@@ -11,15 +10,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from sointer._support import containers
 from sointer._support.containers import csr_array
+from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slice_rows, slices
+from sointer.io.locations import CSV, KNOWN, PARQUET, check_readable
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
+NULLS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What stands for a missing value in CSV files: the same as for pandas.read_csv."""
 ADVICE = (
     'Where a column changes its kind on the way, say what it is with dtypes={"column": "float64"}, or fix the file.'
 )
@@ -32,10 +39,13 @@ def csv_source(path: Path) -> RowSource:
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, str(path))
         # The types are those of the first block where they were not given.
-        with reading(path, "CSV", ADVICE, InputError), _reader(path, column_names(columns), dtypes) as reader:
+        with (
+            reading(path, "CSV", ADVICE, InputError),
+            _reader(path, column_names(columns), dtypes, is_text=isinstance(columns, str)) as reader,
+        ):
             for batch in reader:
                 for span in slices(batch.num_rows, chunk_rows):
-                    frame = batch.slice(span.start, span.stop - span.start).to_pandas()
+                    frame = batch.slice(span.start, span.stop - span.start).to_pandas(date_as_object=False)
                     yield frame if not isinstance(columns, str) else frame[columns]
 
     with reading(path, "CSV", ADVICE, InputError), _reader(path, None, {}) as reader:
@@ -43,7 +53,7 @@ def csv_source(path: Path) -> RowSource:
     return RowSource(str(path), names, None, chunks)
 
 
-def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
+def _reader(path: Path, columns: Any, dtypes: Dtypes, *, is_text: bool = False) -> Any:
     pyarrow, csv = require_extra("pyarrow", "parquet"), require_extra("pyarrow.csv", "parquet")
     types = {name: _arrow_type(pyarrow, dtype) for name, dtype in dtypes.items()}
     plain_name = path.name.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
@@ -51,7 +61,9 @@ def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
         pyarrow.input_stream(str(path), compression="detect"),
         read_options=csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
         parse_options=csv.ParseOptions(delimiter="\t" if plain_name.endswith(".tsv") else ","),
-        convert_options=csv.ConvertOptions(include_columns=columns, column_types=types),
+        convert_options=csv.ConvertOptions(
+            include_columns=columns, column_types=types, null_values=NULLS, strings_can_be_null=not is_text
+        ),
     )
 
 
@@ -62,60 +74,35 @@ def _arrow_type(pyarrow: Any, dtype: str) -> Any:
     return known[dtype]
 
 
-SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format"}
-
-
 def array_source(path: Path) -> RowSource:
-    """The rows of a .npy or .npz file."""
-    data = _rows_of(path)
+    """The rows of a .npy file, which stays on disk, or of a .npz file, which is loaded whole."""
+    with reading(path, "rows of numbers", "Check the file, or save it again."):
+        data = _rows_of(path)
 
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, None, str(path))
         for span in slices(data.shape[0], chunk_rows):
             with reading(path, "rows of numbers", "Check the file, or save it again."):
-                part = np.array(data[span]) if isinstance(data, np.ndarray) else data.rows(span)
+                part = data[span] if containers.is_sparse(data) else np.array(data[span])
             yield part
 
     return RowSource(str(path), None, int(data.shape[0]), chunks)
 
 
-class _StoredCSR:
-    """A CSR matrix whose entries stay where they are until rows are read."""
-
-    def __init__(self, data: Any, indices: Any, indptr: NDArray[Any], shape: tuple[int, int]) -> None:
-        if len(shape) != 2 or len(indptr) != shape[0] + 1 or len(data) != len(indices) or indptr[-1] > len(data):
-            raise ValueError("its parts do not fit together")
-        if (np.diff(indptr) < 0).any() or indptr[0] != 0:
-            raise ValueError("its rows are not in order")
-        self.data, self.indices, self.indptr, self.shape = data, indices, indptr, shape
-
-    def rows(self, span: slice) -> Any:
-        cut = self.indptr[span.start : span.stop + 1]
-        entries = slice(int(cut[0]), int(cut[-1]))
-        parts = np.array(self.data[entries]), np.array(self.indices[entries]), cut - cut[0]
-        matrix = csr_array(parts, shape=(len(cut) - 1, self.shape[1]))
-        matrix.check_format(full_check=True)
-        return matrix
-
-
 def _rows_of(path: Path) -> Any:
-    """An array, mapped where possible, or a stored CSR matrix."""
-    with reading(path, "rows of numbers", "Check the file, or save it again."):
-        if not zipfile.is_zipfile(path):
-            return _at_least_2d(np.load(path, mmap_mode="r", allow_pickle=False))
-        members = _members(path)
-        if set(members) >= SPARSE_PARTS:
-            kept_as = np.asarray(members["format"]).item()
-            kept_as = kept_as.decode() if isinstance(kept_as, bytes) else kept_as
-            if kept_as != "csr":
-                raise ValueError(f"it holds a sparse matrix in {kept_as} format; save matrix.tocsr() instead")
-            shape = tuple(int(side) for side in members["shape"])
-            return _StoredCSR(members["data"], members["indices"], np.asarray(members["indptr"]), shape)  # type: ignore[arg-type]
-        if len(members) == 1:
-            return _at_least_2d(next(iter(members.values())))
-        if "X" in members:
-            return _at_least_2d(members["X"])
-        raise ValueError(f"it holds the arrays {sorted(members)}; expected one, or one called 'X'")
+    if not zipfile.is_zipfile(path):
+        return _at_least_2d(np.load(path, mmap_mode="r", allow_pickle=False))
+    with np.load(path, allow_pickle=False) as members:
+        names = members.files
+        if {"indices", "indptr", "shape", "format"} <= set(names):
+            matrix: Any = sparse.load_npz(path)
+            if matrix.format != "csr":
+                raise ValueError(f"it holds a sparse matrix in {matrix.format} format; save matrix.tocsr() instead")
+            matrix.check_format(full_check=True)
+            return csr_array(matrix)
+        if len(names) != 1 and "X" not in names:
+            raise ValueError(f"it holds the arrays {sorted(names)}; expected one, or one called 'X'")
+        return _at_least_2d(members[names[0] if len(names) == 1 else "X"])
 
 
 def _at_least_2d(array: NDArray[Any]) -> NDArray[Any]:
@@ -124,43 +111,7 @@ def _at_least_2d(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _members(path: Path) -> dict[str, Any]:
-    """The arrays of an archive by name: mapped where they are stored as they are, else read whole."""
-    found = {}
-    with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as loaded:
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
-            stored = info.compress_type == zipfile.ZIP_STORED and info.file_size > 0
-            found[name] = _mapped(path, info) if stored else loaded[name]
-    return found
-
-
-def _mapped(path: Path, info: zipfile.ZipInfo) -> Any:
-    """The array of an uncompressed member of an archive, mapped into memory."""
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        header = file.read(30)  # the local header: its last two numbers are the lengths of name and extra field
-        name_length, extra_length = struct.unpack("<HH", header[26:30])
-        file.seek(info.header_offset + 30 + name_length + extra_length)
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects, which are never read")
-        if int(np.prod(shape)) == 0 or not shape:
-            content = file.read(dtype.itemsize * int(np.prod(shape)))
-            return np.frombuffer(content, dtype=dtype).reshape(shape)
-        order: Any = "F" if fortran else "C"
-        return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order=order)
-
-
 CHUNK_ROWS = 2**14
-PARQUET, CSV, ARRAYS = (
-    (".parquet", ".pq"),
-    (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst"),
-    (".npy", ".npz"),
-)
-KNOWN = "Parquet (.parquet, a folder of them), CSV (.csv, .tsv, .csv.gz), .npy or .npz"
 
 
 def read_chunks(
@@ -168,7 +119,7 @@ def read_chunks(
 ) -> Iterator[Any]:
     """Rows of a file or an iterable in chunks, never all at once.
 
-    A compressed .npz must be loaded whole; .npy, and .npz as numpy.savez writes it, are read from disk as needed.
+    A .npz file is loaded whole; all others are read from disk as needed.
 
     Parameters
     ----------
@@ -246,6 +197,7 @@ def read_table(source: Any, columns: Columns = None, *, dtypes: Dtypes | None = 
 
 def open_source(source: Any) -> RowSource:
     """What is known of the rows without reading them."""
+    source = as_pandas(source)
     if isinstance(source, str | PathLike):
         return _open_path(Path(source))
     if _is_container(source):
@@ -264,12 +216,7 @@ def _open_path(path: Path) -> RowSource:
         if not parts:
             raise InputError(f"{path} is a folder without .parquet files; expected some, or a path to {KNOWN}.")
         return parquet_source(parts, str(path))
-    if not name.endswith((*PARQUET, *CSV, *ARRAYS)):
-        raise InputError(
-            f"{path} is an unsupported file type; expected {KNOWN}. Convert it, or iterate over its parts."
-        )
-    if not path.exists():
-        raise InputError(f"{path} does not exist. Check the path; it is looked up from {Path.cwd()}.")
+    check_readable(path)
     if name.endswith(PARQUET):
         return parquet_source([path], str(path))
     return csv_source(path) if name.endswith(CSV) else array_source(path)
@@ -295,7 +242,7 @@ def _of_container(X: Any) -> RowSource:
 
 
 def _of_iterable(source: Iterable[Any], columns: Columns, chunk_rows: int) -> Iterator[Any]:
-    for number, X in enumerate(source):
+    for number, X in enumerate(map(as_pandas, source)):
         if not _is_container(X):
             raise InputError(
                 f"part {number} of the iterable is {containers.describe(X)}; expected a DataFrame, an array, a scipy "

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load as deserialise
-from safetensors.torch import save as serialise
-from torch import Tensor, nn
 
 from sointer._support.files import checked_size, put, read_file
 from sointer._support.strict_json import as_finite, content_digest, parse
 from sointer._version import __version__
 from sointer.errors import InputError, LoadError
+
+if TYPE_CHECKING:  # what reads metadata alone need not wait for torch
+    from torch import Tensor, nn
 
 try:
     import fcntl
@@ -29,7 +29,9 @@ except ImportError:  # on Windows, where saving twice at a time to one place is 
 
 WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
 DRAFT = re.compile(r"\.(.+\.json|weights-[0-9a-f]{16}\.safetensors)-.*")
-MAX_METADATA_BYTES, MAX_HEADER_BYTES = 2**27, 2**26
+# JSON takes up to thirty times its size in memory: more of it than this only where the weights are larger still.
+MIN_METADATA_BYTES, METADATA_SHARE, MAX_METADATA_BYTES = 2**23, 0.25, 2**27
+MAX_HEADER_BYTES = 2**21
 MAX_WEIGHTS_BYTES = 2**33
 N_READINGS = 3
 
@@ -73,6 +75,8 @@ class Storage:
             raise InputError(
                 f"{target} is not empty and holds no saved {self.what}; nothing was written. Choose a new directory."
             )
+        from safetensors.torch import save as serialise
+
         weights = serialise({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
         digest = hashlib.sha256(weights).hexdigest()
         name = f"weights-{digest[:16]}.safetensors"
@@ -83,8 +87,9 @@ class Storage:
         text = as_text(known, self.what)
         target.mkdir(parents=True, exist_ok=True)
         with _alone_in(target):
-            put(target / name, weights)
-            put(target / self.metadata_file, text)
+            # For the owner alone: what was fitted on private data may hold some of them.
+            put(target / name, weights, private=True)
+            put(target / self.metadata_file, text, private=True)
             for old in target.iterdir():
                 if (WEIGHTS.fullmatch(old.name) and old.name != name) or DRAFT.fullmatch(old.name):
                     old.unlink(missing_ok=True)
@@ -95,6 +100,8 @@ class Storage:
         for tries_left in reversed(range(N_READINGS)):
             metadata, content = self._metadata(source)
             try:
+                from safetensors.torch import load as deserialise
+
                 return metadata, deserialise(self._weights(source, metadata["weights"], metadata["format"]))
             except LoadError:
                 # Another process may have replaced the whole thing in between.
@@ -104,6 +111,17 @@ class Storage:
             except DAMAGE as error:
                 raise self.damaged(source, error) from error
         raise AssertionError("the last reading returns or raises")
+
+    def peek(self, directory: str | os.PathLike[str], *, whole: bool = False) -> dict[str, Any]:
+        """The metadata of what `write` wrote, without importing torch; with `whole`, the weights are checked too."""
+        source = Path(directory)
+        metadata, _ = self._metadata(source)
+        try:
+            if whole:
+                self._weights(source, metadata["weights"], metadata["format"])
+        except DAMAGE as error:
+            raise self.damaged(source, error) from error
+        return metadata
 
     def damaged(self, source: Path, error: BaseException) -> LoadError:
         """The error for a directory whose content does not fit together."""
@@ -115,8 +133,9 @@ class Storage:
         """The JSON file's content, checked, and its bytes."""
         path = source / self.metadata_file
         try:
-            content = read_file(path, within=source, max_bytes=MAX_METADATA_BYTES)
+            content = read_file(path, within=source, max_bytes=_max_metadata_bytes(source))
             metadata, all_finite = parse(content)
+            json.dumps(metadata, ensure_ascii=False).encode()  # half a character would be an error later on
         except (FileNotFoundError, NotADirectoryError) as error:
             raise LoadError(
                 f"{source} is not a saved {self.what}: {self.metadata_file} is missing. Give the directory that "
@@ -173,10 +192,22 @@ class Storage:
             return False
 
 
+def _max_metadata_bytes(source: Path) -> int:
+    """How large the JSON file may be, by what lies beside it."""
+    n_weights = max((checked_size(path, within=source) for path in source.glob("weights-*")), default=0)
+    return min(MAX_METADATA_BYTES, max(MIN_METADATA_BYTES, int(METADATA_SHARE * n_weights)))
+
+
+EXPLAINER = Storage("explainer", "explainer.json", 5, oldest=5)
+
+
 def as_text(known: dict[str, Any], what: str) -> bytes:
     """The content of the JSON file."""
     try:
+        json.dumps(known, ensure_ascii=False).encode()
         return json.dumps(known, indent=1, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the {what} cannot be saved: a name or label in it is not valid text ({error}).") from error
     except ValueError as error:
         raise InputError(
             f"the {what} cannot be saved: it holds a number that is not finite ({error}). Fit it on other data."

@@ -22,7 +22,7 @@ from sointer._version import __version__
 from sointer.errors import InputError, SointerError, SointerWarning
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import FarRows
-from sointer.io.columns import RowSource, as_in_fit, columns_needed, csv_dtypes, slice_rows
+from sointer.io.columns import RowSource, as_in_fit, columns_needed, csv_dtypes, slice_rows, with_id
 from sointer.io.readers import open_source, read_table
 from sointer.io.writers import ExplainOptions, RecordWriter, TextWriter, record_schema, record_table
 
@@ -66,6 +66,7 @@ def stream_explain(
     refine: int = 0,
     chunk_rows: int | None = None,
     text_column: str | None = None,
+    id_column: str | None = None,
     progress: bool | Callable[[int, int | None], None] | None = None,
 ) -> StreamResult:
     """Explain every row of a source of any size; memory does not grow with it. Writes one Parquet file.
@@ -93,6 +94,8 @@ def stream_explain(
         Rows read at a time; default about 128 MB of them.
     text_column : str, optional
         The column that holds the texts, for explainers of texts.
+    id_column : str, optional
+        A column of the source by which its owner knows the rows; records have it as `id`.
     progress : bool or function, optional
         True shows a bar, None does on a terminal; or a function of (rows done, rows in all or None).
 
@@ -119,19 +122,25 @@ def stream_explain(
         raise InputError(f"out is {place}, which is the source itself; nothing was written. Choose another name.")
     size = _chunk_rows(explainer) if chunk_rows is None else check_positive_int(chunk_rows, "chunk_rows")
     columns = columns_needed(explainer, opened.columns, text_column, opened.name)
-    chunks = opened.chunks(columns, size, csv_dtypes(explainer))
+    dtypes, text_column = dict(csv_dtypes(explainer)), columns if isinstance(columns, str) else text_column
+    if id_column is not None:
+        columns = with_id(columns, id_column, opened)
+        dtypes.setdefault(id_column, "str")  # ids keep their leading zeros
+    chunks = opened.chunks(columns, size, dtypes)
     predictions = _Predicted(predicted, opened)
-    schema = record_schema(explainer, _metadata(explainer, options))
+    schema = record_schema(explainer, _metadata(explainer, options), has_ids=id_column is not None)
     writer = out if isinstance(out, TextWriter) else RecordWriter(out, schema)
     started, n_rows, queries_before, far = time.perf_counter(), 0, explainer.n_explain_queries_, FarRows()
     shown: Progress = make_progress(progress, opened.n_rows)
     try:
         for chunk in chunks:
+            ids = None if id_column is None else chunk[id_column].tolist()
             rows = as_in_fit(explainer, chunk, text_column)
             n_new = containers.n_rows(rows)
             tables = []
             for explanation, sample in options.explain(explainer, rows, predictions.next(rows, n_new), size):
-                tables.append(record_table(explanation, n_rows + sample, schema))
+                own = None if ids is None else [ids[i] for i in sample.tolist()]
+                tables.append(record_table(explanation, n_rows + sample, schema, own))
                 if explanation.distance is not None:
                     far.add(explanation.distance[:: len(options.targets)])
             for table in tables:

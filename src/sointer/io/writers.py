@@ -6,7 +6,7 @@ import io
 import json
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -14,14 +14,15 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support import containers
 from sointer._support.files import AtomicFile
 from sointer._support.validation import check_k
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
+from sointer.explainers.reading import ALL
 from sointer.explanation import Explanation
+from sointer.masking.unit_values import UnitValues, value_kind
 
 GROUP_RECORDS = 2**18
 
@@ -138,9 +139,6 @@ class TextWriter(Writer):
         return text.getvalue()
 
 
-ALL = "all"
-
-
 @dataclass(frozen=True)
 class ExplainOptions:
     """What to explain of every sample, and how."""
@@ -166,15 +164,11 @@ class ExplainOptions:
             raise InputError(f"query must be True (the model is queried once per sample) or False, got {query!r}.")
         names, shape = explainer.output_names_, explainer.outputs_.shape
         check_k(explainer.k if k is None else k, explainer.groups_.n_units)
+        refine = explainer._check_refine(refine, k)
         if isinstance(target, np.ndarray) and target.ndim == 1:
             target = target.tolist()
         if isinstance(target, str) and target == ALL and ALL not in names:
-            if shape is not None:
-                raise InputError(
-                    f'target="all" would explain all {shape[0] * shape[1]} pixels of every image; give a list of '
-                    "pixels or regions."
-                )
-            return cls([names[t] for t in explainer.targets_], k, refine, bool(query))
+            return cls([names[t] for t in explainer._every_target()], k, refine, bool(query))
         if isinstance(target, list) and not target:
             raise InputError('target is an empty list; name at least one output, or give "all".')
         each = target if isinstance(target, list) else [target]
@@ -188,34 +182,34 @@ class ExplainOptions:
 
     def explain(self, explainer: Explainer, X: Any, predicted: Any, max_rows: int) -> Iterator[tuple[Explanation, Any]]:
         """Explanations of parts of X, at most max_rows rows times targets at a time, and their sample numbers."""
-        n_rows, n_targets = containers.n_rows(X), len(self.targets)
-        step = max(1, max_rows // n_targets)
-        more = {"refine": self.refine} if self.refine else {}
-        for start in range(0, n_rows, step):
-            sample = np.repeat(np.arange(start, min(start + step, n_rows)), n_targets)
-            n_times = len(sample) // n_targets
-            whole = n_targets == 1 and n_times == n_rows
-            rows = X if whole else containers.rows(X, sample)
-            outputs = predicted if predicted is None or whole else containers.rows(predicted, sample)
-            target = self.targets[0] if n_targets == 1 else self.targets * n_times
+        # Read anew: if the only target was left out, the list holds None.
+        found = explainer._resolve(self.targets if self.targets != [None] else None, len(self.targets))
+        source = replace(explainer._source(X, predicted), regions=found.regions, region_names=found.region_names)
+        step = max(1, max_rows // len(self.targets))
+        for start in range(0, source.n_samples, step):
+            samples = np.arange(start, min(start + step, source.n_samples))
+            rows, targets = source.take(samples).for_each(found.index)
+            explanation = explainer._explain_rows(rows, targets, self.k, query=self.query, refine=self.refine)
             with unwarned():
-                explanation = explainer.explain(rows, target, k=self.k, predicted=outputs, query=self.query, **more)
-            yield explanation, sample
+                explainer._warn_about(explanation, stacklevel=2)
+            yield explanation, start + explanation.sample
 
 
-def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: Any) -> Any:
-    """The records of an explanation as an Arrow table; `sample` is the number of each of its rows."""
+def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: Any, ids: Any = None) -> Any:
+    """The records of an explanation as an Arrow table; `sample` is the number of each of its rows, `ids` their ids."""
     pyarrow = require_extra("pyarrow", "parquet")
     row, position = np.nonzero(explanation.selected >= 0)
     unit = explanation.selected[row, position]
     n_records = len(row)
     columns = [
         pyarrow.array(sample[row]),
+        *([] if ids is None else [pyarrow.array([str(ids[i]) for i in row.tolist()], pyarrow.string())]),
         pyarrow.array(explanation.output_names, pyarrow.string()).take(pyarrow.array(explanation.target[row])),
         _values(pyarrow, explanation.value[row], schema.field("value").type),
         pyarrow.array([explanation.value_source] * n_records, pyarrow.string()),
         pyarrow.array((position + 1).astype(np.int32)),
         pyarrow.array(explanation.feature_names, pyarrow.string()).take(pyarrow.array(unit)),
+        *_feature_values(pyarrow, explanation, row, unit, schema),
         pyarrow.array(explanation.scores[row, unit].astype(np.float32)),
     ]
     known = {"needed": explanation.needed, "effect": explanation.effects, "locality": explanation.locality}
@@ -224,6 +218,15 @@ def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: An
         kind = schema.field(name).type
         columns.append(pyarrow.nulls(n_records, kind) if array is None else pyarrow.array(array[place], kind))
     return pyarrow.table(columns, schema=schema)
+
+
+def _feature_values(pyarrow: Any, explanation: Explanation, row: Any, unit: Any, schema: Any) -> list[Any]:
+    if "feature_value" not in schema.names:
+        return []
+    values, kind = UnitValues(explanation.source).own(row, unit), schema.field("feature_value").type
+    if pyarrow.types.is_string(kind):
+        values = [None if value is None else str(value) for value in values]
+    return [pyarrow.array(values, kind)]
 
 
 def _values(pyarrow: Any, values: NDArray[Any], kind: Any) -> Any:
@@ -238,18 +241,23 @@ def _values(pyarrow: Any, values: NDArray[Any], kind: Any) -> Any:
         ) from error
 
 
-def record_schema(explainer: Explainer, metadata: dict[str, str] | None = None) -> Any:
+def record_schema(explainer: Explainer, metadata: dict[str, str] | None = None, *, has_ids: bool = False) -> Any:
     """The columns of the table of records, those of `to_frame()`; `metadata` is kept in the file."""
     pyarrow = require_extra("pyarrow", "parquet")
     outputs = explainer.outputs_
+    kind = value_kind(explainer.input_format_, explainer.groups_)
+    value_types = {"bool": pyarrow.bool_(), "string": pyarrow.string()}
+    value_types |= {"int64": pyarrow.int64(), "float64": pyarrow.float64()}
     more = {"needed": pyarrow.bool_(), "effect": pyarrow.float32(), "locality": pyarrow.int64()}
     fields = [
         ("sample", pyarrow.int64()),
+        *([("id", pyarrow.string())] if has_ids else []),
         ("target", pyarrow.string()),
         ("value", _value_type(pyarrow, outputs)),
         ("value_source", pyarrow.string()),
         ("rank", pyarrow.int32()),
         ("feature", pyarrow.string()),
+        *([] if kind is None else [("feature_value", value_types[kind])]),
         ("score", pyarrow.float32()),
         *((name, more[name]) for name in explainer.known_columns),
     ]

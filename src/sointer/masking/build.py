@@ -36,7 +36,8 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
 
     "zero" and "mean" give a category its most frequent value, since neither 0 nor a mean of a one-hot block
     names one. "auto" is "zero" for CSR and for non-negative numbers that are at least 60 % zeros, else
-    "marginal". A row holds one value per feature (category names for categories) or one per numeric column.
+    "marginal". "nan" makes features missing, for models that take missing values; the format must allow it. A row
+    holds one value per feature (category names for categories) or one per numeric column.
 
     For images "auto" is "marginal", the pixels of another image; "blur" is a blurred copy of the image; an array is an
     image (channels, height, width) or one value per channel, and a function is given images. Means are rounded where
@@ -56,6 +57,8 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
             return MarginalRemoval(Background.of(data, rng))
         if chosen == "conditional":
             return ConditionalRemoval.of(Background.of(data, rng), input_format.column_feature)
+        if chosen == "nan":
+            return FixedRemoval("nan", input_format.absent_row())
         if chosen in ("zero", "mean"):
             return FixedRemoval(chosen, _fixed_reference(chosen, data, input_format))
         if chosen == "blur":
@@ -63,14 +66,14 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
     elif isinstance(spec, (np.ndarray, list, tuple)) or hasattr(spec, "__array__"):
         return FixedRemoval("array", _given_reference(spec, input_format))
     raise InputError(
-        "removal must be 'auto', 'zero', 'mean', 'marginal', 'conditional', 'blur' (images only), an array or a "
+        "removal must be 'auto', 'zero', 'mean', 'marginal', 'conditional', 'nan', 'blur' (images only), an array or a "
         f"function (x, keep, rng) -> x, got {spec!r}. Choose one of these."
     )
 
 
 def _of_texts(spec: Any, input_format: InputFormat) -> TextRemoval:
     """Words are deleted, or a token of the user's stands in their place."""
-    if not isinstance(spec, str) or spec in ("mean", "marginal", "conditional", "blur"):
+    if not isinstance(spec, str) or spec in ("mean", "marginal", "conditional", "nan", "blur"):
         raise InputError(
             f"removal={spec!r:.60}: of texts, expected 'delete' (the default) or the token to put in place of a word, "
             "such as '[MASK]'."
@@ -91,14 +94,14 @@ def restore_removal(
         if meta["type"] == "blur" and image is not None:
             return BlurRemoval(image, np.asarray(arrays["usual"], dtype=np.float64), whole=bool(meta["whole"]))
         background = Background.from_state(meta, arrays)
-        if meta["type"] == "conditional":
+        if meta["type"] == "conditional" and background.rows.shape[0]:
             return ConditionalRemoval(background, np.asarray(arrays["scale"], dtype=np.float64))
     except (KeyError, TypeError, ValueError) as exc:
         raise LoadError(
             f"The saved removal is incomplete or of another version: {exc!r}; expected what "
             "Removal.state writes. Save it again with this version."
         ) from exc
-    if meta["type"] == "marginal":
+    if meta["type"] in ("marginal", "conditional"):  # the latter without its rows, so that it can draw nothing
         return MarginalRemoval(background)
     return FunctionRemoval(function, background, meta["name"], image)
 
@@ -109,7 +112,8 @@ def _auto(data: Any, input_format: InputFormat) -> str:
     if containers.is_sparse(data) or input_format.kind == "csr":
         return "zero"
     # One-hot blocks are mostly zeros by construction and say nothing about what 0 means.
-    numbers = data[:, ~input_format.is_categorical[input_format.column_feature]]
+    values = input_format.values
+    numbers = data[:, values[~input_format.is_categorical[input_format.column_feature[values]]]]
     if numbers.size and numbers.min() >= 0 and np.mean(numbers == 0) >= SPARSE_SHARE:
         return "zero"
     return "marginal"
@@ -120,6 +124,7 @@ def _fixed_reference(name: str, data: Any, input_format: InputFormat) -> FloatAr
     if name == "mean" and _holds_whole_images(input_format):
         return np.rint(means)
     reference = means.copy() if name == "mean" else np.zeros(len(means))
+    reference[input_format.absence] = 0.0
     for feature in np.flatnonzero(input_format.is_categorical):
         block = np.flatnonzero(input_format.column_feature == feature)
         reference[block] = 0.0
@@ -171,6 +176,9 @@ def _given_reference(spec: Any, input_format: InputFormat) -> FloatArray:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError) as exc:
         raise InputError(f"removal as an array must hold numbers, got {_some(values.tolist())}. Convert it.") from exc
+    if len(numbers) == n_features and input_format.fills:
+        row: FloatArray = input_format.encode(numbers[None], caller="removal")[0]
+        return row
     if not np.isfinite(numbers).all():
         raise InputError(f"removal as an array must be finite, got {_some(numbers.tolist())}. Replace NaN and inf.")
     return numbers

@@ -44,8 +44,7 @@ class ConditionalRemoval(RemovalByRows):
             self._center = rows.mean(axis=0)
             scaled = ((rows - self._center) * scale).T
             self._terms = np.ascontiguousarray(np.vstack([scaled**2, -2.0 * scaled]))
-        parts = [np.arange(start, min(start + HASH_ROWS, n_rows)) for start in range(0, n_rows, HASH_ROWS)]
-        hashes = np.concatenate([row_hashes(background.take(part)) for part in parts])
+        hashes = row_hashes(rows)
         self._by_hash = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._by_hash]
 
@@ -106,9 +105,17 @@ def _variances(rows: Any) -> FloatArray:
     return np.where(variance > SMALLEST_VARIANCE * np.square(mean), variance, 0.0)
 
 
-def row_hashes(rows: FloatArray) -> npt.NDArray[np.uint64]:
-    """One number per dense row; rows of equal numbers have equal ones."""
-    bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)  # adding turns -0.0 into 0.0
+def row_hashes(rows: Any) -> npt.NDArray[np.uint64]:
+    """One number per row, dense or CSR; rows of equal numbers have equal ones. Zeros add nothing to it."""
     odd = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    if containers.is_sparse(rows):
+        before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mixed(rows.data, odd[rows.indices]))])
+        return np.asarray(before[rows.indptr[1:]] - before[rows.indptr[:-1]])
+    parts = [rows[start : start + HASH_ROWS] for start in range(0, len(rows), HASH_ROWS)]
+    return np.concatenate([_mixed(part, odd).sum(axis=1, dtype=np.uint64) for part in parts])
+
+
+def _mixed(numbers: npt.NDArray[Any], odd: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    bits = np.ascontiguousarray(numbers + 0.0, dtype=np.float64).view(np.uint64)  # adding turns -0.0 into 0.0
     mixed = (bits ^ (bits >> np.uint64(32))) * odd
-    return np.asarray((mixed ^ (mixed >> np.uint64(32))).sum(axis=1, dtype=np.uint64))
+    return np.asarray(mixed ^ (mixed >> np.uint64(32)))

@@ -82,7 +82,7 @@ class Groups(ABC):
         """The units of encoded rows."""
         return self
 
-    def take(self, index: npt.NDArray[np.int64]) -> Groups:
+    def take(self, index: npt.NDArray[np.int64] | slice) -> Groups:
         """The units of some of the rows that these are bound to."""
         return self
 

@@ -154,9 +154,18 @@ class Background:
             chosen = np.sort(rng.choice(n, MAX_BACKGROUND_ROWS, replace=False))
         return cls(data[chosen], (low != high).ravel())
 
+    def known_rows(self) -> Any:
+        """The rows, if there are any."""
+        if self.rows.shape[0] == 0:
+            raise InputError(
+                "This explainer was saved with rows='none': it holds no rows of the training data, which verify, paths "
+                "and refine put in the place of what is removed. Save it with rows='synthetic' or rows='keep'."
+            )
+        return self.rows
+
     def draw(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Whole rows, drawn with replacement: (n, n_columns)."""
-        return self.take(rng.integers(self.rows.shape[0], size=n))
+        return self.take(rng.integers(self.known_rows().shape[0], size=n))
 
     def take(self, index: npt.NDArray[np.int64]) -> FloatArray:
         """Whole rows by number, dense: (n, n_columns)."""
@@ -204,7 +213,9 @@ class MarginalRemoval(RemovalByRows):
 
     def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
         check_mask(Z, keep, self.background.n_columns)
-        return np.where(keep, Z, self.background.draw(len(Z), rng))
+        drawn = self.background.draw(len(Z), rng)
+        np.copyto(drawn, Z, where=keep)
+        return drawn
 
     def draws(self, Z: FloatArray, keep: BoolArray, n: int, rng: np.random.Generator) -> Iterator[FloatArray]:
         for reference in self.references(n, rng):

@@ -1,4 +1,4 @@
-"""MaskableRows: rows that are explained, and all it takes to ask the black box about them again."""
+"""Samples, and all it takes to query the model about them, unmasked or with units removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sointer.blackbox.replies import stack
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Regions, at_targets
-from sointer.data.texts import Document, Documents, distinct_texts
+from sointer.data.texts import Document, Documents, distinct_texts, stacked
 from sointer.data.values import ValueSource, with_values
 from sointer.errors import InputError, QueryBudgetExceeded
 from sointer.masking.groups import Groups
@@ -25,19 +25,6 @@ from sointer.masking.removal import Background, Removal
 
 ASK_ROWS = 4096
 MAX_NUMBERS = 2**24  # of images asked about at a time
-
-
-@dataclass(frozen=True, eq=False)
-class Queried:
-    """The model's own outputs for some samples, to explain them for several targets without querying it again.
-
-    Given as `predicted`, they count as what the model predicts, also where they hold labels that fit never saw.
-    """
-
-    outputs: NDArray[Any]
-
-    def __getitem__(self, index: Any) -> Queried:
-        return Queried(self.outputs[index])
 
 
 class SentRows:
@@ -52,30 +39,82 @@ class SentRows:
 
 @dataclass(frozen=True)
 class MaskableRows:
-    """Where explained rows come from: what is needed to ask the black box about them again."""
+    """Encoded samples, the model, and what it means that units are absent."""
 
+    data: Any
+    """(samples, columns) encoded: dense, or a csr_array."""
     black_box: BlackBox | None
     input_format: InputFormat
-    removal: Removal
-    outputs: Outputs
     groups: Groups
+    """The units of these samples."""
+    removal: Removal
+
+    @property
+    def model(self) -> BlackBox:
+        """The black box; an error where there is none."""
+        if self.black_box is None:
+            raise InputError(
+                "this explanation has no black box to ask; load the explainer with "
+                "sointer.load(path, black_box=model), then explain again."
+            )
+        return self.black_box
+
+    @property
+    def n_samples(self) -> int:
+        return int(self.data.shape[0])
+
+    def samples(self, index: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+        """Encoded samples, dense."""
+        chosen = self.data[index]
+        return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
+
+    def ask(self, points: Any) -> NDArray[Any]:
+        """What the black box says about encoded points, dense or CSR."""
+        return self.query_points(points)
+
+    def query_points(self, points: Any, on_answer: Any = None) -> NDArray[Any]:
+        """What the black box says about encoded points; equal texts are sent once."""
+        X, which = distinct_texts(self.input_format.decode(points))
+        replies = self.model(X, on_answer=on_answer)
+        return replies if which is None else replies[which]
+
+
+@dataclass(frozen=True)
+class ExplainedRows(MaskableRows):
+    """Samples with what the model predicts for them; every row that is explained is about one output of one sample."""
+
+    outputs: Outputs
     background: Background
-    data: Any
     predicted: NDArray[Any] | None = None
     """The model's outputs for the unmasked samples: queried, or given by the caller; None where neither was done."""
+    sample: NDArray[np.int64] | None = None
+    """(rows,) the sample that each row is about; None: the samples one after the other, each once."""
     regions: Regions = field(default_factory=lambda: NO_REGIONS)
     """Which outputs belong to each region that is a target; target n_outputs + r is region r."""
     region_names: list[str] = field(default_factory=list)
     index: Any = None
-    """The rows' own labels: the index of a DataFrame, if it is not just 0, 1, 2 ..."""
+    """The samples' own labels: the index of a DataFrame, if it is not just 0, 1, 2 ..."""
     sent: SentRows = field(default_factory=SentRows, repr=False, compare=False)
     from_model: bool = False
     """Whether `predicted` comes from the model itself, not from the caller."""
     expected: NDArray[Any] | None = field(default=None, repr=False)
-    """(samples,) the values that are explained, where they are only expected."""
+    """(rows,) the values that are explained, where they are only expected."""
+
+    @property
+    def n_rows(self) -> int:
+        return self.n_samples if self.sample is None else len(self.sample)
 
     @cached_property
-    def answers(self) -> NDArray[Any]:
+    def sample_of_row(self) -> NDArray[np.int64]:
+        """(rows,) the sample that each row is about."""
+        return np.arange(self.n_samples) if self.sample is None else self.sample
+
+    def of_samples(self, rows: NDArray[np.int64] | slice) -> Any:
+        """Where the samples of these rows are."""
+        return rows if self.sample is None else self.sample[rows]
+
+    @cached_property
+    def predictions(self) -> NDArray[Any]:
         """The model's outputs for the unmasked samples: those known already, else queried now, once."""
         return self.query() if self.predicted is None else self.predicted
 
@@ -105,15 +144,15 @@ class MaskableRows:
         found = self.data.documents if isinstance(self.data, Documents) else None
         return None if found is None else found.tolist()
 
-    def spans(self, row: int) -> list[tuple[int, int, int]]:
+    def spans(self, sample: int) -> list[tuple[int, int, int]]:
         """Where the units of a text stand: (start, end, unit), in characters, in their order."""
         if self.documents is None:
             return []
-        document = self.documents[row]
+        document = self.data.documents[sample]
         units = self.groups.unit_of_column[document.columns].tolist()
         return [(start, end, unit) for (start, end), unit in zip(document.spans, units, strict=True)]
 
-    def queried(self) -> MaskableRows:
+    def queried(self) -> ExplainedRows:
         """The same with what the model predicts, queried now, as the values to explain."""
         return replace(self, predicted=self.query(), from_model=True)
 
@@ -126,19 +165,42 @@ class MaskableRows:
 
     def rows(self, index: NDArray[np.int64] | slice) -> NDArray[np.float64]:
         """Encoded rows, dense."""
-        chosen = self.data[index]
-        return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
+        return self.samples(self.of_samples(index))
 
-    def take(self, index: NDArray[np.int64]) -> MaskableRows:
-        """The same with some of the rows only, and what is known about them."""
+    def units(self, index: NDArray[np.int64] | slice = slice(None)) -> Groups:
+        """The units of rows."""
+        return self.groups.take(self.of_samples(index))
+
+    def take(self, index: NDArray[np.int64]) -> ExplainedRows:
+        """Some of the rows only, each with a sample of its own, and what is known about them."""
+        sample = self.of_samples(index)
         return replace(
             self,
-            data=self.data[index],
-            groups=self.groups.take(index),
-            predicted=None if self.predicted is None else self.predicted[index],
+            data=self.data[sample],
+            groups=self.groups.take(sample),
+            predicted=None if self.predicted is None else self.predicted[sample],
+            sample=None,
             expected=None if self.expected is None else self.expected[index],
-            index=None if self.index is None else self.index[index],
+            index=None if self.index is None else self.index[sample],
         )
+
+    @classmethod
+    def join(cls, parts: Sequence[ExplainedRows]) -> ExplainedRows:
+        """The samples of several, one after the other, without what is known about them; groups must be the same."""
+        if len(parts) == 1:
+            return parts[0]
+        tables = [part.data for part in parts]
+        data = stacked(tables) if is_sparse(tables[0]) else np.concatenate(tables)
+        return replace(parts[0], data=data, index=None, sent=SentRows())
+
+    def for_each(self, targets: Sequence[int] | NDArray[np.int64]) -> tuple[ExplainedRows, NDArray[np.int64]]:
+        """Rows about all of these targets of every sample, sample by sample, and the target of each."""
+        sample = np.repeat(np.arange(self.n_samples), len(targets))
+        return replace(self, sample=sample), np.tile(np.asarray(targets, dtype=np.int64), self.n_samples)
+
+    def encoded_values(self, targets: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """What the model predicts for each row's target, encoded, and where that can be: see `Outputs`."""
+        return self.outputs.encode_targets(self.predictions, targets, self.regions, self.sample)
 
     def at_targets(self, table: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[Any]:
         """A table (rows, outputs) at each row's target: an entry, or the mean over the outputs of a region: (rows,)."""
@@ -146,14 +208,7 @@ class MaskableRows:
 
     def ask(self, points: Any) -> NDArray[Any]:
         """What the black box says about encoded points, dense or CSR."""
-        if self.black_box is None:
-            raise InputError(
-                "this explanation has no black box to ask; load the explainer with "
-                "sointer.load(path, black_box=model), then explain again."
-            )
-        X, which = distinct_texts(self.input_format.decode(points))
-        replies = self.black_box(X, on_answer=self.sent.add)
-        replies = replies if which is None else replies[which]
+        replies = self.query_points(points, on_answer=self.sent.add)
         if replies.shape[1] != self.outputs.n_outputs:
             raise InputError(
                 f"the black box returned {replies.shape[1]} outputs, but the explainer was fitted on "
@@ -175,8 +230,8 @@ class MaskableRows:
         A region counts by the share of its outputs that kept theirs.
         """
         parts = [
-            self._agreement(keep_units[some], targets[some], rows[some], n_draws, seed)
-            for some in self._chunks(len(rows))
+            self._agreement(keep_units[chunk], targets[chunk], rows[chunk], n_draws, seed)
+            for chunk in self._chunks(len(rows))
         ]
         return np.concatenate(parts) if parts else np.zeros(0)
 
@@ -191,7 +246,7 @@ class MaskableRows:
         rng = np.random.default_rng(seed)  # the same for every part, so that all rows see the same draws
         if not self.removal.is_random:
             return self.agrees(self.ask_reduced(self.removal, keep_units, rows, rng), rows, targets)
-        columns = self.groups.take(rows).to_columns(keep_units)
+        columns = self.units(rows).to_columns(keep_units)
         draws = self.removal.draws(self.rows(rows), columns, n_draws, rng)
         return np.asarray(np.mean([self.agrees(self.ask(points), rows, targets) for points in draws], axis=0))
 
@@ -209,7 +264,7 @@ class MaskableRows:
         """Predictions that have the value explained at every target: the model's own, else those of masked samples."""
         if self.predicted is None and self.expected is not None:
             return with_values(self.outputs, masked, self.expected[rows], targets, self.regions)
-        return self.answers[rows]
+        return np.asarray(self.predictions[self.of_samples(rows)])
 
     def ask_reduced(
         self, removal: Removal, keep_units: NDArray[np.bool_], rows: NDArray[np.int64], rng: np.random.Generator
@@ -220,10 +275,10 @@ class MaskableRows:
     def ask_in_parts(
         self, removal: Removal, keep_units: NDArray[np.bool_], rows: NDArray[np.int64], rng: np.random.Generator
     ) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """The same, some rows at a time, with their places: all masks of many images may be too much to hold."""
-        for some in self._chunks(len(rows)):
-            columns = self.groups.take(rows[some]).to_columns(keep_units[some])
-            yield some, self.ask(removal.reduce(self.data[rows[some]], columns, rng))
+        """The same, a chunk of rows at a time, with their places: all masks of many images may be too much to hold."""
+        for chunk in self._chunks(len(rows)):
+            columns = self.units(rows[chunk]).to_columns(keep_units[chunk])
+            yield chunk, self.ask(removal.reduce(self.data[self.of_samples(rows[chunk])], columns, rng))
 
     def _chunks(self, n: int) -> list[slice]:
         step = ASK_ROWS
@@ -237,22 +292,9 @@ CHUNK_ROWS = 256
 
 @dataclass(frozen=True)
 class Subject:
-    """What is explained, as read by fit: the data, the door to the model, and what "absent" means."""
+    """What fit has read: samples to learn from, how many units to train for, and the generator of all that is drawn."""
 
-    data: Any  # encoded: dense, or a csr_array
-    black_box: BlackBox
-    input_format: InputFormat
-    groups: Groups
-    removal: Removal
+    rows: MaskableRows
     k: int
-    """How many units to train for; explaining may choose otherwise."""
+    """Explaining may choose otherwise."""
     rng: np.random.Generator
-
-    def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Encoded rows, dense."""
-        chosen = self.data[index]
-        return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
-
-    def ask(self, index: NDArray[np.int64]) -> NDArray[Any]:
-        """What the black box says about rows of the data."""
-        return self.black_box(self.input_format.decode(self.data[index]))

@@ -25,10 +25,14 @@ LEAST = 1e-9
 class Superpixels:
     """Pixels stand or fall together in superpixels, which SLIC (scikit-image) finds in every image.
 
-    n_segments : the most superpixels of an image; it may have fewer.
-    compactness : the larger, the squarer; the smaller, the more they follow colours. Grey images count as colour images
-        with equal channels. With 2, or more than 3, channels differences are those of the numbers themselves, scaled to
-        [0, 1], for which about 0.1 is a better choice.
+    Parameters
+    ----------
+    n_segments
+        the most superpixels of an image; it may have fewer.
+    compactness
+        the larger, the squarer; the smaller, the more they follow colours. Grey images count as colour images with
+        equal channels. With 2, or more than 3, channels differences are those of the numbers themselves, scaled to [0,
+        1], for which about 0.1 is a better choice.
 
     Examples
     --------
@@ -125,7 +129,7 @@ class SuperpixelGroups(Groups):
             labels[i] = found[key]
         return replace(self, labels=labels)
 
-    def take(self, index: npt.NDArray[np.int64]) -> SuperpixelGroups:
+    def take(self, index: npt.NDArray[np.int64] | slice) -> SuperpixelGroups:
         return replace(self, labels=self._bound()[index])
 
     def to_columns(self, unit_mask: npt.ArrayLike) -> BoolArray:

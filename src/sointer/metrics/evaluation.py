@@ -17,7 +17,7 @@ from sointer.explainers.reading import fitted_targets
 from sointer.explainers.sointer import SOInter
 from sointer.explanation import Explanation
 from sointer.masking.build import make_removal
-from sointer.masking.rows import MaskableRows, Queried
+from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import first_units, smallest_confirmed
 from sointer.metrics.evaluation_baselines import (
     FittedBaseline,
@@ -46,7 +46,7 @@ class Pool:
     seed: int
 
     @classmethod
-    def of(cls, source: MaskableRows, ks: tuple[int, ...], rng: np.random.Generator) -> Pool:
+    def of(cls, source: ExplainedRows, ks: tuple[int, ...], rng: np.random.Generator) -> Pool:
         """A random subset of the images at hand."""
         subset = np.sort(rng.permutation(source.data.shape[0])[:MAX_POOL])
         image = source.input_format.image
@@ -96,11 +96,11 @@ Sizes: TypeAlias = tuple[int, ...] | Pool
 class Questions:
     """Rows, and which outputs are explained for each: question i is about row `row[i]` and output `target[i]`."""
 
-    source: MaskableRows
+    source: ExplainedRows
     """The rows, with the model's outputs."""
     row: NDArray[np.int64]
     target: NDArray[np.int64]
-    changed: MaskableRows
+    changed: ExplainedRows
     """The same rows with a tenth of their features removed, and the model's outputs for those."""
     untouched: NDArray[np.bool_]
     """Which units of each row were left as they were: (rows, units)."""
@@ -233,18 +233,19 @@ def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int | Lit
 
 
 def ask_questions(
-    explainer: Explainer, source: MaskableRows, targets: list[int], rng: np.random.Generator
+    explainer: Explainer, source: ExplainedRows, targets: list[int], rng: np.random.Generator
 ) -> Questions:
     """Choose the questions, and change a tenth of every row to see later who is confused by it."""
-    source = replace(source, predicted=source.answers)
-    row, target = choose_questions(source.answers, explainer, targets, rng)
+    source = source.queried()
+    row, target = choose_questions(source.predictions, explainer, targets, rng)
     allowed = explainer._allowed(source)
     n_changed = np.maximum(1, np.rint(SHARE_CHANGED * allowed.sum(axis=1)))
     uniforms = np.where(allowed, rng.random(allowed.shape), np.inf)
     untouched = uniforms.argsort(axis=1).argsort(axis=1) >= n_changed[:, None]
     untouched |= ~allowed
     reduced = source.removal.reduce(source.data, source.groups.to_columns(untouched), rng)
-    changed = replace(source, data=reduced, predicted=source.ask(reduced))
+    as_seen = source.input_format.encode(source.input_format.decode(reduced))
+    changed = replace(source, data=as_seen, predicted=source.ask(reduced))
     return Questions(source, row, target, changed, untouched)
 
 
@@ -291,7 +292,7 @@ def judge(
     n_units, every = source.groups.n_units, np.arange(len(questions))
     chosen = first_units(ranking, kept, n_units)
     agreement = source.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
-    background = source.background.rows
+    background = source.background.known_rows()
     otherwise = replace(source, removal=make_removal(other, background, source.input_format))
     elsewhere = otherwise.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
     n_rows = questions.source.data.shape[0]
@@ -323,11 +324,10 @@ def at_sizes(explanation: Explanation, targets: NDArray[np.int64], sizes: Sizes)
     return {"keep": curves.keep.tolist(), "delete": curves.delete.tolist()}
 
 
-def rank(method: Explainer, rows: MaskableRows, questions: Questions, k: Literal["auto"] | None = None) -> Explanation:
+def rank(method: Explainer, rows: ExplainedRows, questions: Questions, k: Literal["auto"] | None = None) -> Explanation:
     """All units of every question, or as many as the method selects, best first."""
-    data = rows.input_format.decode(rows.data[questions.row])
-    predicted = Queried(rows.answers[questions.row])
-    return method.explain(data, questions.target, k=k or rows.groups.n_units, predicted=predicted)
+    each = replace(rows, sample=questions.row)
+    return method._explain_rows(each, questions.target, k or rows.groups.n_units)
 
 
 def stability(method: Explainer, questions: Questions, chosen: NDArray[np.bool_], kept: NDArray[np.int64]) -> float:
@@ -335,7 +335,7 @@ def stability(method: Explainer, questions: Questions, chosen: NDArray[np.bool_]
     if questions.source.groups is not method.groups_:
         return float("nan")  # superpixels of a changed image are others
     outputs, row = method.outputs_, questions.row
-    same = outputs.agree(questions.source.answers, questions.changed.answers)[row, questions.target]
+    same = outputs.agree(questions.source.predictions, questions.changed.predictions)[row, questions.target]
     ranking = rank(method, questions.changed, questions).selected
     after = first_units(ranking, kept, chosen.shape[1]) & questions.untouched[row]
     before = chosen & questions.untouched[row]

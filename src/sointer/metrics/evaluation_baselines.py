@@ -21,7 +21,7 @@ from sointer.explainers.baselines.shapley import KernelShap
 from sointer.explainers.baselines.trained import MAX_NUMBERS, Trained
 from sointer.explainers.baselines.tree_shap import TreeShap, tree_model
 from sointer.explanation import Explanation
-from sointer.masking.rows import MaskableRows, Subject
+from sointer.masking.rows import ExplainedRows, MaskableRows, Subject
 
 
 class GlobalList(Baseline):
@@ -41,7 +41,7 @@ class GlobalList(Baseline):
     def _learn(self, subject: Subject, answers: Answers) -> None:
         raise NotImplementedError("GlobalList learns from an explanation, by learn_from().")
 
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         return self.mean_scores_[targets], np.zeros(len(targets), dtype=np.int64)
 
 
@@ -170,9 +170,9 @@ def make_baseline(
     baseline._check_settings()
     before, started = black_box.n_queries, time.perf_counter()
     if isinstance(baseline, Trained | TreeShap | BySwaps):
-        form = explainer.input_format_
-        rng, data = np.random.default_rng(seed), explainer.background_.rows
-        subject = Subject(data, black_box, form, explainer.groups_, explainer.removal_, 1, rng)
+        data, form = explainer.background_.known_rows(), explainer.input_format_
+        rows = MaskableRows(data, black_box, form, explainer.groups_, explainer.removal_)
+        subject = Subject(rows, 1, np.random.default_rng(seed))
         if isinstance(baseline, Trained):
             tell(f"training {name} with {baseline.query_budget:,} queries, once for each of {len(targets)} outputs")
             queried = baseline._ask_whole_rows(subject, targets)
@@ -216,5 +216,5 @@ def _make(name: str, explainer: Explainer, n_samples: int, seed: int, tell: Call
         return HideAndSeek(box, **shared)
     if n_columns > MAX_COLUMNS_OF_PACKAGE:
         tell(f"Invase is trained as in its paper, for its package is too slow for {n_columns} columns")
-        return Invase(box, setting="paper", **shared)
+        return Invase(box, protocol="paper", **shared)
     return Invase(box, **shared)

@@ -40,9 +40,9 @@ class MethodScore:
     """For each of `Evaluation.ks`, share of predictions that flip when the best k features are removed; of images, when
     the best k pixels are swapped with those of an image of another label."""
     insert: list[float] = field(default_factory=list)
-    """Images: for each of `Evaluation.ks`, share of predictions that follow the best k pixels into such an image."""
+    """Of images, for each of `Evaluation.ks`, share of predictions that follow the best k pixels into such an image."""
     j: dict[str, list[float]] = field(default_factory=dict)
-    """Images, by what fills the other pixels: for each of `Evaluation.ks`, how much more often the prediction is there
+    """Images, by what fills the other pixels; for each of `Evaluation.ks`, how much more often the prediction is there
     with the best k pixels than with those of an image of another label at the same places."""
 
 
@@ -66,7 +66,7 @@ class Evaluation:
     n_questions: int
     k: int | Literal["auto"]
     n_kept: float
-    """How many features of a question are kept, on average: k, or, for "auto", as many as the explainer selects."""
+    """How many features of a question are kept, on average; k, or, for "auto", as many as the explainer selects."""
     ks: list[int]
     """The sizes of keep and delete; of images, of insert, delete and J, in pixels."""
     removal: str

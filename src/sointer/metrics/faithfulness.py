@@ -27,11 +27,11 @@ class PostHocF1(NamedTuple):
     """Three comparisons of the truth, the predictions, and the predictions on selected features alone."""
 
     plain: float
-    """The truth against the predictions: how good the model is."""
+    """The truth against the predictions; how good the model is."""
     post_hoc: float
     """The truth against the predictions on selected features."""
     relative_post_hoc: float
-    """The predictions against the predictions on selected features: how good the explanations are."""
+    """The predictions against the predictions on selected features; how good the explanations are."""
 
 
 def f1(truth: npt.ArrayLike, prediction: npt.ArrayLike, average: Average = "macro") -> float:
@@ -210,12 +210,12 @@ class KeepAndDelete:
 
     @property
     def keep(self) -> NDArray[np.float64]:
-        """Share of predictions that stay when all but the best k units are removed: (ks,)."""
+        """Share of predictions that stay when all but the best k units are removed, shape (ks,)."""
         return np.asarray(self.keep_rows.mean(axis=0))
 
     @property
     def delete(self) -> NDArray[np.float64]:
-        """Share of predictions that flip when the best k units are removed: (ks,)."""
+        """Share of predictions that flip when the best k units are removed, shape (ks,)."""
         return np.asarray(self.delete_rows.mean(axis=0))
 
     def to_frame(self) -> pd.DataFrame:
@@ -287,9 +287,9 @@ def keep_and_delete(
     order = full_ranking(explanation, seed) if ranking is None else check_ranking(ranking, explanation, max(sizes))
     how = source.removal
     if removal is not None:
-        how = make_removal(removal, source.background.rows, source.input_format, np.random.default_rng(seed))
+        how = make_removal(removal, source.background.known_rows(), source.input_format, np.random.default_rng(seed))
     before, rows = source.sent.n, np.arange(len(explanation))
-    predicted, n_times = source.answers, n_draws if how.is_random else 1
+    predicted, n_times = source.predictions[source.sample_of_row], n_draws if how.is_random else 1
     stays = np.zeros((2, len(rows), len(sizes)))
     for place, k in enumerate(sizes):
         best = first_units(order, np.full(len(rows), k), source.groups.n_units)

@@ -14,7 +14,7 @@ from sointer._support.hashing import row_keys
 from sointer.blackbox.replies import stack
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.masking.rows import ASK_ROWS
+from sointer.masking.rows import ASK_ROWS, ExplainedRows
 from sointer.masking.superpixels import Superpixels
 from sointer.metrics.masked_predictor import Index, MaskedPredictor, MaskedRows, MasksAlone, any_mask, mask_of_another
 from sointer.metrics.segmentation import MeanInterval
@@ -33,7 +33,7 @@ class Reading(NamedTuple):
     accuracy: float
     """Share of rows predicted correctly, averaged over the values of the target; a hesitant one counts as a guess."""
     log_loss: float
-    """In bits, averaged likewise: 0 is sure and right; guessing one of two values costs 1."""
+    """In bits, averaged likewise; 0 is sure and right; guessing one of two values costs 1."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Leakage:
     evaluator: Reading
     """From the selected values, by a network whose masks were drawn without regard to the row (EVAL-X)."""
     joint: Reading
-    """The same, by one that has learnt this explainer's habits: which mask it gives to which row."""
+    """The same, by one that has learnt this explainer's habits; which mask it gives to which row."""
     shape: Reading
     """From the mask alone, by one that has learnt these habits and sees no value."""
     whole: Reading
-    """From all values, by the evaluator: how good it can be at all."""
+    """From all values, by the evaluator; how good it can be at all."""
     chance: float
-    """Accuracy of a guess: one over the number of values."""
+    """Accuracy of a guess; one over the number of values."""
     carried: MeanInterval
     """How far the evaluator is above chance, with its 95 % interval."""
     smuggled: MeanInterval
@@ -71,7 +71,7 @@ class Leakage:
 
     @property
     def conclusive(self) -> bool:
-        """Whether finding nothing means anything: on whole rows the evaluator makes under half the errors of chance."""
+        """Whether finding nothing means anything; on whole rows the evaluator makes under half the errors of chance."""
         return self.informative or self.smuggles or 1 - self.whole.accuracy < (1 - self.chance) / 2
 
     @property
@@ -145,9 +145,9 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
     False
     """
     _check_target(explanation, tolerance)
-    source = explanation.source
+    source = explanation.source.take(np.arange(len(explanation)))
     before = 0 if source.black_box is None else source.black_box.n_queries
-    data, truth, explained, others = _rows_to_read(explanation, X)
+    data, truth, explained, others = _rows_to_read(explanation, source, X)
     own, n_values = explanation.unit_mask, int(truth.max()) + 1
     seeds = np.random.default_rng(random_state).integers(2**62, size=4 + N_FOLDS).tolist()
     first = MaskedPredictor(MaskedRows(data, source.groups), truth, n_values, seeds[0])
@@ -192,13 +192,13 @@ def _folds(data: Any, seed: int) -> Index:
     return np.asarray(np.random.default_rng(seed).permutation(len(numbers))[number_of] % N_FOLDS)
 
 
-def _rows_to_read(explanation: Explanation, X: Any) -> tuple[Any, Index, Index, Index]:
+def _rows_to_read(explanation: Explanation, source: ExplainedRows, X: Any) -> tuple[Any, Index, Index, Index]:
     """All rows, their values from 0 on, and which rows are explained and which are not."""
-    source, target = explanation.source, int(explanation.target[0])
-    more = source.background.rows if X is None else source.input_format.encode(X, caller="leakage")
+    target = int(explanation.target[0])
+    more = source.background.known_rows() if X is None else source.input_format.encode(X, caller="leakage")
     explained_keys = set(row_keys(source.data))
     more = more[np.array([key not in explained_keys for key in row_keys(more)], dtype=bool)]
-    n_explained, n_more = source.data.shape[0], more.shape[0]
+    n_explained, n_more = source.n_rows, more.shape[0]
     if len(explained_keys) < MIN_ROWS or n_more < MIN_ROWS:
         raise InputError(
             f"leakage needs at least {MIN_ROWS} explained rows that differ and as many others to learn from, got "
@@ -206,7 +206,7 @@ def _rows_to_read(explanation: Explanation, X: Any) -> tuple[Any, Index, Index, 
         )
     predictions = [source.ask(more[start : start + ASK_ROWS]) for start in range(0, n_more, ASK_ROWS)]
     codes, known = source.outputs.encode_targets(
-        stack([source.answers, *predictions]), np.full(n_explained + n_more, target), source.regions
+        stack([source.predictions, *predictions]), np.full(n_explained + n_more, target), source.regions
     )
     kind = source.outputs.kinds[min(target, source.outputs.n_outputs - 1)]
     if kind == "continuous":

@@ -47,7 +47,7 @@ def pixel_scores(explanation: Explanation) -> NDArray[np.float32]:
     >>> pixel_scores(explainer.explain(images[:1], target=(1, 5)))[0, 0].tolist()
     [-3.0, -3.0, -3.0, -0.0, -0.0, -0.0]
     """
-    image, groups = explanation.source.input_format.image, explanation.source.groups
+    image, groups = explanation.source.input_format.image, explanation.source.units()
     if image is None:
         raise InputError("pixel_scores is for images, but the explanation is of a table; use its scores.")
     units = groups.unit_of_features(len(explanation))

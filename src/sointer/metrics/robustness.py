@@ -33,7 +33,7 @@ class NoiseStability:
     overlap_rows: NDArray[np.float64]
     """(samples,) share of the k best pixels that stay among them, averaged over draws; NaN where no draw counts."""
     chance: float
-    """Overlap of selections at random: k over the number of pixels."""
+    """Overlap of selections at random; k over the number of pixels."""
     label_changed: float
     """Share of noisy copies that the model gives another label; they are left out."""
 
@@ -222,7 +222,7 @@ class PersuasionCredit:
 
     @property
     def credit(self) -> NDArray[np.float64]:
-        """Fidelity minus persuaded, from -1 to 1: (ks,).
+        """Fidelity minus persuaded, from -1 to 1, shape (ks,).
 
         1 if explanations of the label always hold and those of another never do; 0 if any label can be explained.
         """

@@ -133,9 +133,9 @@ class SwapScores:
     delete_rows: Rows
     """(samples, ks) the target loses x's label when z's pixels are put in place of the selected ones."""
     own_rows: Mapping[str, Rows]
-    """By fill: (samples, ks) the target has x's label when only x's selected pixels are kept."""
+    """By fill, (samples, ks) the target has x's label when only x's selected pixels are kept."""
     foreign_rows: Mapping[str, Rows]
-    """By fill: (samples, ks) it has x's label when only z's pixels at the same places are kept."""
+    """By fill, (samples, ks) it has x's label when only z's pixels at the same places are kept."""
     used: NDArray[np.bool_]
     """(all samples,) those that are measured."""
     without_opposite: float
@@ -146,24 +146,24 @@ class SwapScores:
 
     @property
     def insert(self) -> Rows:
-        """0 for k = 0; 1 if the selected pixels always carry the label: (ks,)."""
+        """0 for k = 0; 1 if the selected pixels always carry the label, shape (ks,)."""
         return np.asarray(self.insert_rows.mean(axis=0))
 
     @property
     def delete(self) -> Rows:
-        """0 for k = 0; 1 if the label is always lost with the selected pixels: (ks,)."""
+        """0 for k = 0; 1 if the label is always lost with the selected pixels, shape (ks,)."""
         return np.asarray(self.delete_rows.mean(axis=0))
 
     @property
     def j(self) -> dict[str, Rows]:
-        """By fill: own minus foreign, from -1 to 1; 0 if the label follows from the mask's shape alone: (ks,)."""
+        """By fill, own minus foreign, from -1 to 1; 0 if the label follows from the mask's shape alone, shape (ks,)."""
         return {
             fill: np.asarray((self.own_rows[fill] - self.foreign_rows[fill]).mean(axis=0)) for fill in self.own_rows
         }
 
     @property
     def mean(self) -> float:
-        """Insert and delete averaged over all sizes: one number from 0 to 1."""
+        """Insert and delete averaged over all sizes; one number from 0 to 1."""
         return float((self.insert.mean() + self.delete.mean()) / 2)
 
     def rows(self) -> list[dict[str, float]]:

@@ -12,23 +12,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 from torch import Tensor, nn
 
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.progress import History
-from sointer.blackbox.box import BlackBox
 from sointer.blackbox.query_worker import QueryWorker
 from sointer.blackbox.replies import Soft, stack
 from sointer.config import Configs
-from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
-from sointer.data.texts import Documents, distinct_texts
+from sointer.data.texts import Documents, distinct_texts, stacked
 from sointer.energy.networks import AnyEnergy
 from sointer.energy.sparse import Inputs, SparseRows
 from sointer.errors import InputError, UnstableBlackBoxWarning
-from sointer.masking.groups import Groups
 from sointer.masking.removal import Removal
+from sointer.masking.rows import MaskableRows
 from sointer.training.quality import Quality
 
 
@@ -48,17 +45,19 @@ class InputBuffer:
             return cls(rows)
         if is_sparse(rows):
             return cls(rows.astype(np.float32))
-        return cls((rows - shift).astype(np.float32))
+        made = np.empty(rows.shape, dtype=np.float32)
+        np.subtract(rows, shift, out=made, casting="same_kind")  # in double precision, without a copy in it
+        return cls(made)
 
     def __len__(self) -> int:
         return int(self._rows.shape[0])
 
     def take(self, index: Tensor | slice) -> Inputs:
         """Some rows, as an energy takes them."""
-        some = self._rows[index.numpy() if isinstance(index, Tensor) else index]
+        batch = self._rows[index.numpy() if isinstance(index, Tensor) else index]
         if self.features is not None:
-            return self.features(some)
-        return SparseRows.of(some) if is_sparse(some) else torch.from_numpy(some)
+            return self.features(batch)
+        return SparseRows.of(batch) if is_sparse(batch) else torch.from_numpy(batch)
 
     def where(self, chosen: NDArray[np.bool_]) -> InputBuffer:
         return InputBuffer(self._rows[chosen])
@@ -82,13 +81,10 @@ class InputBuffer:
     @staticmethod
     def join(parts: Sequence[InputBuffer]) -> InputBuffer:
         """Several tables, one below the other."""
+        if len(parts) == 1:
+            return parts[0]
         rows = [part._rows for part in parts]
         return InputBuffer(stacked(rows) if is_sparse(rows[0]) else np.concatenate(rows))
-
-
-def stacked(parts: Sequence[Any]) -> Any:
-    """Sparse rows, or texts, some below others."""
-    return Documents.stack(parts) if isinstance(parts[0], Documents) else sparse.vstack(parts, format="csr")
 
 
 N_ASKED_TWICE = 32
@@ -123,11 +119,7 @@ class QueryBatch:
 class FitContext:
     """Everything a recipe needs; it asks the black box through `query` and nowhere else."""
 
-    data: Any  # encoded: dense, or a csr_array
-    black_box: BlackBox
-    input_format: InputFormat
-    removal: Removal
-    groups: Groups
+    rows: MaskableRows
     k: int
     n_queries: int
     configs: Configs
@@ -152,9 +144,9 @@ class FitContext:
         A column of timestamps has no digits left in single precision until its median is taken off; nor would others
         have any without their mean, which one huge outlier carries away.
         """
-        if self.shift_inputs and not is_mostly_zero(self.data):
-            return np.asarray(np.median(self.data, axis=0), dtype=np.float64)
-        return np.zeros(self.input_format.n_columns)
+        if self.shift_inputs and not is_mostly_zero(self.rows.data):
+            return np.asarray(np.median(self.rows.data, axis=0), dtype=np.float64)
+        return np.zeros(self.rows.input_format.n_columns)
 
     def as_tensor(self, rows: NDArray[np.float64]) -> Tensor:
         """Encoded rows as the networks see them."""
@@ -163,16 +155,7 @@ class FitContext:
     @cached_property
     def is_sparse(self) -> bool:
         """Whether points are kept sparse: see `compact`."""
-        return is_sparse(self.data) and self.removal.keeps_zeros
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.data.shape[0])
-
-    def rows(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Encoded rows, dense: (rows, columns)."""
-        chosen = self.data[index]
-        return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
+        return is_sparse(self.rows.data) and self.rows.removal.keeps_zeros
 
     def ask(
         self, index: NDArray[np.int64], keep_units: Keeps | None = None, other: NDArray[np.int64] | None = None
@@ -198,13 +181,13 @@ class FitContext:
         other: NDArray[np.int64] | None,
         rng: np.random.Generator,
     ) -> QueryBatch | None:
-        remaining = self.black_box.remaining
+        remaining = self.rows.model.remaining
         if remaining is not None and remaining < len(index):
             self.budget_ran_out = True
             index = index[:remaining]
         if len(index) == 0:
             return None
-        at_once = max(1, min(QUERY_ROWS, MAX_QUERY_NUMBERS // self.input_format.n_columns))
+        at_once = max(1, min(QUERY_ROWS, MAX_QUERY_NUMBERS // self.rows.input_format.n_columns))
         return concatenate(
             [self._answer_chunk(index[s], keep_units, other, s, rng) for s in slices(len(index), at_once)]
         )
@@ -217,16 +200,16 @@ class FitContext:
         where: slice,
         rng: np.random.Generator,
     ) -> QueryBatch:
-        points = self.data[index] if self.is_sparse else self.rows(index)
+        points = self.rows.data[index] if self.is_sparse else self.rows.samples(index)
         if keep_units is not None:
             keep = keep_units(index, rng) if callable(keep_units) else keep_units[where]
-            columns = self.groups.take(index).to_columns(keep)
+            columns = self.rows.groups.take(index).to_columns(keep)
             if other is None:
-                points = self.removal.reduce(points, columns, rng)
+                points = self.rows.removal.reduce(points, columns, rng)
             else:
-                points = np.where(columns, points, self.rows(other[where]))
-        X, which = distinct_texts(self.input_format.decode(points))
-        raw, soft = self.black_box.query(X, on_answer=self.asker.between_batches)
+                points = np.where(columns, points, self.rows.samples(other[where]))
+        X, which = distinct_texts(self.rows.input_format.decode(points))
+        raw, soft = self.rows.model.query(X, on_answer=self.asker.between_batches)
         if which is not None:
             raw, soft = raw[which], None if soft is None else Soft(soft.classes, soft.table[which])
         return QueryBatch(InputBuffer.of(points, self.shift), raw, soft)
@@ -234,7 +217,7 @@ class FitContext:
     def random_keeps(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Random subsets to keep, the share kept uniform in [0, 1]: (rows, units)."""
         share = rng.random((n_rows, 1))
-        return rng.random((n_rows, self.groups.n_units)) < share
+        return rng.random((n_rows, self.rows.groups.n_units)) < share
 
 
 @dataclass(frozen=True)
@@ -288,8 +271,8 @@ class QueryPool:
 
     def codes_of(self, index: Tensor | slice) -> Tensor:
         """Codes of some answers: (answers, outputs)."""
-        some = self.kept_codes[index]
-        return some if some.dtype.is_floating_point else some.long()
+        batch = self.kept_codes[index]
+        return batch if batch.dtype.is_floating_point else batch.long()
 
     def soft_of(self, index: Tensor) -> Tensor | None:
         """Probabilities of labels of some answers: (answers, labels)."""
@@ -356,26 +339,26 @@ def concatenate(parts: list[QueryBatch]) -> QueryBatch:
     return QueryBatch(points, raw, Soft.join([p.soft for p in parts]))
 
 
-def n_asked_twice(task: FitContext) -> int:
+def n_asked_twice(context: FitContext) -> int:
     """Rows set aside to find out whether the black box changes its mind."""
-    return min(N_ASKED_TWICE, task.n_queries // 20)
+    return min(N_ASKED_TWICE, context.n_queries // 20)
 
 
 def repeatability(
-    task: FitContext, outputs: Outputs, index: NDArray[np.int64], first: QueryBatch
+    context: FitContext, outputs: Outputs, index: NDArray[np.int64], first: QueryBatch
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Query a few samples again: for each output, mean squared change of its code, and how often it changed.
 
     A black box that changes its mind cannot be explained better than that, and a warning says so.
     """
     nothing = np.zeros(outputs.n_outputs)
-    n_again = min(len(index), len(first), n_asked_twice(task))
-    again = task.query(index[:n_again]) if n_again else None
+    n_again = min(len(index), len(first), n_asked_twice(context))
+    again = context.query(index[:n_again]) if n_again else None
     if again is None:
         return nothing, nothing
     before, after = first.raw[: len(again)], again.raw
     same = outputs.agree(before, after)
-    task.history.record(stage="asked twice", n_rows=len(again), same_answers=float(same.mean()))
+    context.history.record(stage="asked twice", n_rows=len(again), same_answers=float(same.mean()))
     if not same.all():
         warnings.warn(
             f"the black box gave different answers to the same question: {1 - same.mean():.1%} of outputs changed "

@@ -147,11 +147,11 @@ class EnergyTrainer:
         return self.held_out_quality()
 
 
-def some_held_out(task: FitContext, n: int, n_later: int) -> Tensor:
+def some_held_out(context: FitContext, n: int, n_later: int) -> Tensor:
     """Which of the n answers there are is held out: a random share of all n + n_later, but never none nor all."""
-    n_wanted = min(task.configs.training.validation_share * (n + n_later), MAX_HELD_OUT)
+    n_wanted = min(context.configs.training.validation_share * (n + n_later), MAX_HELD_OUT)
     share = n_wanted / n
-    held_out = torch.rand(n, generator=task.generator) < share
+    held_out = torch.rand(n, generator=context.generator) < share
     held_out[:2] = torch.tensor([True, False])[: min(2, n)]
     return held_out
 

@@ -27,22 +27,22 @@ GOOD_COSINE = 0.9
 CHUNK = 512
 
 
-def teach_gradients(task: FitContext, effects: Effects) -> None:
+def teach_gradients(context: FitContext, effects: Effects) -> None:
     """Give `effects` a network for its gradients, if it does as well as points on paths on samples it has not seen."""
     energy = effects.energy
     n_columns = energy.space.n_columns
     if not isinstance(energy, VectorEnergy) or n_columns > MAX_COLUMNS:
         return
-    generator = torch.Generator().manual_seed(int(task.rng.integers(2**62)))
-    effort = min(1.0, task.configs.training.n_epochs / FULL_EPOCHS)
+    generator = torch.Generator().manual_seed(int(context.rng.integers(2**62)))
+    effort = min(1.0, context.configs.training.n_epochs / FULL_EPOCHS)
     n_steps = max(1, int(effort * N_STEPS))
-    task.history.stage("learning effects", n_steps)
-    x = training_rows(task, max(2 * N_CHECKED, int(effort * N_ROWS)))
+    context.history.stage("learning effects", n_steps)
+    x = training_rows(context, max(2 * N_CHECKED, int(effort * N_ROWS)))
     with torch.no_grad():
         projected = torch.cat([energy.project(part) for part in x.split(CHUNK)])
     columns = torch.randint(n_columns, (len(x), N_COLUMNS_EACH), generator=generator)
     wanted = torch.stack([gradients(effects, projected, own) for own in columns.T], dim=1)
-    with seeded(int(task.rng.integers(2**31))):
+    with seeded(int(context.rng.integers(2**31))):
         network = GradientNetwork(projected.shape[1], n_columns, HIDDEN)
     standardise(network, projected, columns, wanted)
     spread = projected.std(dim=0)
@@ -55,29 +55,31 @@ def teach_gradients(task: FitContext, effects: Effects) -> None:
         found = network.standardised(projected[batch])[torch.arange(len(batch)).unsqueeze(1), columns[batch]]
         loss = ((found - target[batch]).square() * weight).mean()
         optimiser.step(loss, 0.5 * (1.0 + math.cos(math.pi * step / n_steps)))
-        task.history.step()
+        context.history.step()
     network.requires_grad_(False)
     by_network, by_points = cosines(effects, network, x[-N_CHECKED:], columns[-N_CHECKED:, 0])
     kept = by_network >= min(by_points, GOOD_COSINE)
-    task.history.record(stage="one pass", cosine=by_network, cosine_of_points=by_points, kept=kept)
+    context.history.record(stage="one pass", cosine=by_network, cosine_of_points=by_points, kept=kept)
     if kept:
         effects.network = network
 
 
-def training_rows(task: FitContext, n: int) -> Tensor:
+def training_rows(context: FitContext, n: int) -> Tensor:
     """Rows of the data, half of them mixed with others, in any order."""
-    index = task.rng.integers(task.n_rows, size=n)
-    keep = task.random_keeps(n, task.rng)
+    index = context.rng.integers(context.rows.n_samples, size=n)
+    keep = context.random_keeps(n, context.rng)
     keep[::2] = True
-    return task.as_tensor(task.removal.apply(task.rows(index), task.groups.to_columns(keep), task.rng))
+    return context.as_tensor(
+        context.rows.removal.apply(context.rows.samples(index), context.rows.groups.to_columns(keep), context.rng)
+    )
 
 
 def gradients(effects: Effects, projected: Tensor, columns: Tensor) -> Tensor:
     """Mean gradients, each few rows along other paths: (rows, width)."""
     references, parts = effects.projections, []
-    for number, (some, own) in enumerate(zip(projected.split(CHUNK), columns.split(CHUNK), strict=True)):
+    for number, (batch, own) in enumerate(zip(projected.split(CHUNK), columns.split(CHUNK), strict=True)):
         effects.projections = references.roll(-number * N_POINTS, 0)
-        parts.append(effects.mean_gradient(some, own, N_POINTS if len(references) > 1 else None))
+        parts.append(effects.mean_gradient(batch, own, N_POINTS if len(references) > 1 else None))
     effects.projections = references
     return torch.cat(parts)
 

@@ -127,7 +127,7 @@ USUAL_SHARE = 0.8
 
 
 def choose_by_queries(
-    task: FitContext,
+    context: FitContext,
     interpreter: ImageInterpreter,
     outputs: Outputs,
     predictions: Predictions,
@@ -142,20 +142,20 @@ def choose_by_queries(
     """
     interpreter.evidence_share.fill_(USUAL_SHARE)
     n_pairs = min(MAX_PAIRS, n_queries // (4 * len(SIZES)))
-    pairs = opposite_pairs(predictions.labels, targets, n_pairs, task.rng)
+    pairs = opposite_pairs(predictions.labels, targets, n_pairs, context.rng)
     if len(pairs) < MIN_PAIRS:
         return
     found = {}
-    task.history.stage("checking by queries", 4 * len(SIZES) * len(pairs), unit="rows")
+    context.history.stage("checking by queries", 4 * len(SIZES) * len(pairs), unit="rows")
     for smooth in (False, True):
-        tried = Swapped.of(task, interpreter, outputs, predictions, pairs, whole, smooth=smooth)
+        tried = Swapped.of(context, interpreter, outputs, predictions, pairs, whole, smooth=smooth)
         if tried is None:
             return
         found[smooth] = tried
     is_smooth = found[True].mean - found[False].mean > MIN_GAIN
     interpreter.is_smooth.fill_(is_smooth)
     interpreter.evidence_share.fill_(found[is_smooth].share_that_suffices())
-    task.history.record(stage="swaps", sharp=found[False].mean, smooth=found[True].mean)
+    context.history.record(stage="swaps", sharp=found[False].mean, smooth=found[True].mean)
 
 
 def opposite_pairs(labels: Tensor, targets: Tensor, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -182,7 +182,7 @@ class Swapped:
     @classmethod
     def of(
         cls,
-        task: FitContext,
+        context: FitContext,
         interpreter: ImageInterpreter,
         outputs: Outputs,
         predictions: Predictions,
@@ -193,7 +193,7 @@ class Swapped:
     ) -> Swapped | None:
         """Query the black box about both directions of every pair, at all sizes; None where the budget ends."""
         first, target, other = pairs.T
-        relevance = relevance_of_units(task, interpreter, whole[first], torch.from_numpy(target), smooth=smooth)
+        relevance = relevance_of_units(context, interpreter, whole[first], torch.from_numpy(target), smooth=smooth)
         n_there = np.isfinite(relevance).sum(axis=1)
         order = np.argsort(-relevance, axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable")
@@ -205,7 +205,7 @@ class Swapped:
             best = rank < np.maximum(1, np.rint(size * n_there))[:, None]
             held.append((shares * best).sum(axis=1) / np.maximum(shares.sum(axis=1), 1e-12))
             for part, keep in zip(parts, (best, ~best), strict=True):
-                replies = task.query(whole[first], keep, whole[other])
+                replies = context.query(whole[first], keep, whole[other])
                 if replies is None or len(replies) < len(pairs):
                     return None
                 known = outputs.knows(replies.raw)
@@ -228,15 +228,15 @@ class Swapped:
 
 
 def relevance_of_units(
-    task: FitContext, interpreter: ImageInterpreter, index: NDArray[np.int64], targets: Tensor, *, smooth: bool
+    context: FitContext, interpreter: ImageInterpreter, index: NDArray[np.int64], targets: Tensor, *, smooth: bool
 ) -> NDArray[np.float64]:
     """Share of the decision in each unit of images: (images, units), -inf for units that an image does not have."""
     parts = []
     with torch.no_grad():
         for start in range(0, len(index), 32):
-            some = slice(start, start + 32)
-            maps = interpreter.energy.maps(task.as_tensor(task.rows(index[some])))
-            cells = interpreter(maps, targets[some].unsqueeze(1), smooth).relevance
-            units = PixelUnits.of(task.groups.take(index[some]), len(cells))
+            batch = slice(start, start + 32)
+            maps = interpreter.energy.maps(context.as_tensor(context.rows.samples(index[batch])))
+            cells = interpreter(maps, targets[batch].unsqueeze(1), smooth).relevance
+            units = PixelUnits.of(context.rows.groups.take(index[batch]), len(cells))
             parts.append(units.sums(interpreter.of_pixels(cells)).double().numpy())
     return np.concatenate(parts)

@@ -148,18 +148,20 @@ class Planned:
             )
 
 
-def plan_mixtures(task: FitContext, whole: NDArray[np.int64], n_groups: int, n_images: int, n_mixtures: int) -> Planned:
+def plan_mixtures(
+    context: FitContext, whole: NDArray[np.int64], n_groups: int, n_images: int, n_mixtures: int
+) -> Planned:
     """Groups of the images that were sent whole, mixed two at a time by random masks of several scales."""
-    assert task.input_format.image is not None
-    rng, size = task.rng, task.input_format.image.size
+    assert context.rows.input_format.image is not None
+    rng, size = context.rng, context.rows.input_format.image.size
     images = np.stack([rng.choice(len(whole), n_images, replace=False) for _ in range(n_groups)])
     first = rng.integers(n_images, size=(n_groups, n_mixtures))
     second = (first + rng.integers(1, n_images, size=first.shape)) % n_images
     index, other = (whole[np.take_along_axis(images, part, axis=1).ravel()] for part in (first, second))
-    units = PixelUnits.of(task.groups.take(index), len(index))
+    units = PixelUnits.of(context.rows.groups.take(index), len(index))
     keep = several_scales(units, size, len(index), rng)
     kept = np.packbits(units.spread(torch.from_numpy(keep)).numpy(), axis=1)
-    question = task.ask(index, keep, other)
+    question = context.ask(index, keep, other)
     return Planned(images, first, second, kept.reshape(n_groups, n_mixtures, -1), question)
 
 

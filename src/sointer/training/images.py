@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -33,11 +34,11 @@ USABLE_SHARE = 0.5
 ROWS_PER_CALL, NUMBERS_PER_CALL = 1024, 2**24
 
 
-def train_images(task: FitContext) -> Trained:
+def train_images(context: FitContext) -> Trained:
     """See docs/method.md."""
-    image = task.input_format.image
+    image = context.rows.input_format.image
     assert image is not None
-    n_rows = task.n_rows
+    n_rows = context.rows.n_samples
     if n_rows < FEW_IMAGES:
         warnings.warn(
             f"fit has {n_rows} image{'s' if n_rows > 1 else ''} to learn from, expected at least {FEW_IMAGES}: what is "
@@ -45,25 +46,25 @@ def train_images(task: FitContext) -> Trained:
             FewImagesWarning,
             stacklevel=4,
         )
-    add_mirror_images(task, image)
-    first, whole = ask_whole(task, n_rows)
-    outputs, targets = task.describe(first.raw)
+    add_mirror_images(context, image)
+    first, whole = ask_whole(context, n_rows)
+    outputs, targets = context.describe(first.raw)
     check_masks(outputs, image)
-    repeatability(task, outputs, whole, first)
+    repeatability(context, outputs, whole, first)
     predictions = Predictions.of(outputs, first.raw)
-    interpreter = build_networks(image, outputs.n_classes[0], task.configs.energy, generator=task.generator)
-    interpreter.energy.scale_to(task.data[:n_rows])
+    interpreter = build_networks(image, outputs.n_classes[0], context.configs.energy, generator=context.generator)
+    interpreter.energy.scale_to(context.rows.data[:n_rows])
     interpreter.n_seen.copy_(torch.stack([(predictions.labels == c).sum(0) for c in range(outputs.n_classes[0])]))
     n_unusual = predictions.n_unusual
     if predictions.probability is not None:
         interpreter.n_unusual.copy_(n_unusual)
     varying = torch.tensor(targets)
     varying = varying[n_unusual[varying] > 0]
-    quality, interrupted = learn(task, interpreter.energy, outputs, predictions, varying, whole)
+    quality, interrupted = learn(context, interpreter.energy, outputs, predictions, varying, whole)
     if not interrupted and len(varying):
-        choose_by_queries(task, interpreter, outputs, predictions, varying, whole, n_checks(task))
+        choose_by_queries(context, interpreter, outputs, predictions, varying, whole, n_checks(context))
     interpreter.requires_grad_(False).eval()
-    task.history.close()
+    context.history.close()
     original = whole < n_rows
     codes = predictions.labels.numpy().astype(np.int64)[original]
     return Trained(outputs, targets, interpreter.energy, interpreter, quality, (whole[original], codes), interrupted)
@@ -82,42 +83,42 @@ def refuse_masks(got: str, image: ImageShape) -> NoReturn:
     )
 
 
-def add_mirror_images(task: FitContext, image: ImageShape) -> None:
+def add_mirror_images(context: FitContext, image: ImageShape) -> None:
     """Let every image also be seen in a mirror, left to right: twice as many to learn from."""
-    mirrored = image.unflatten(task.data)[..., ::-1].reshape(task.n_rows, -1)
-    task.data = np.concatenate([task.data, mirrored])
-    task.groups = task.groups.bind(task.data)
+    mirrored = image.unflatten(context.rows.data)[..., ::-1].reshape(context.rows.n_samples, -1)
+    data = np.concatenate([context.rows.data, mirrored])
+    context.rows = replace(context.rows, data=data, groups=context.rows.groups.bind(data))
 
 
-def n_checks(task: FitContext) -> int:
-    return int(CHECKS * task.n_queries)
+def n_checks(context: FitContext) -> int:
+    return int(CHECKS * context.n_queries)
 
 
-def ask_whole(task: FitContext, n_rows: int) -> tuple[QueryBatch, NDArray[np.int64]]:
+def ask_whole(context: FitContext, n_rows: int) -> tuple[QueryBatch, NDArray[np.int64]]:
     """Images as they are, first the user's own, then mirrored ones, as far as a fifth of the queries goes."""
-    n_whole = min(task.n_rows, max(2, int(WHOLE * task.n_queries)))
-    task.history.stage("querying the model", n_whole, unit="rows")
-    own, mirrored = task.rng.permutation(n_rows), task.rng.permutation(task.n_rows - n_rows)
+    n_whole = min(context.rows.n_samples, max(2, int(WHOLE * context.n_queries)))
+    context.history.stage("querying the model", n_whole, unit="rows")
+    own, mirrored = context.rng.permutation(n_rows), context.rng.permutation(context.rows.n_samples - n_rows)
     order = np.concatenate([own, n_rows + mirrored])[:n_whole]
-    parts = [task.query(order[:N_FIRST])]
+    parts = [context.query(order[:N_FIRST])]
     if parts[0] is not None:
         # Wrong names or targets, and models that cannot take mixtures, must come to light before the budget is spent.
-        task.check(parts[0].raw)
-        check_first(task, parts[0].raw, order)
-    parts.append(task.query(order[N_FIRST:]))
+        context.check(parts[0].raw)
+        check_first(context, parts[0].raw, order)
+    parts.append(context.query(order[N_FIRST:]))
     replies = concatenate([part for part in parts if part is not None])
     return replies, order[: len(replies)]
 
 
-def check_first(task: FitContext, raw: NDArray[Any], order: NDArray[np.int64]) -> None:
+def check_first(context: FitContext, raw: NDArray[Any], order: NDArray[np.int64]) -> None:
     """Numbers that are neither labels nor probabilities, or a model that fails on a few mixtures."""
-    assert task.input_format.image is not None
+    assert context.rows.input_format.image is not None
     if raw.dtype.kind == "f" and (raw != np.rint(raw)).any() and (raw.min() < 0 or raw.max() > 1):
-        refuse_masks("numbers", task.input_format.image)
-    index, n_units = order[:N_PROBED], task.groups.n_units
-    keep = task.rng.random((len(index), n_units)) < 0.5
+        refuse_masks("numbers", context.rows.input_format.image)
+    index, n_units = order[:N_PROBED], context.rows.groups.n_units
+    keep = context.rng.random((len(index), n_units)) < 0.5
     try:
-        task.query(index, keep, np.roll(index, 1))
+        context.query(index, keep, np.roll(index, 1))
     except BlackBoxError as error:
         raise BlackBoxError(
             f"{error} What it was given were mixtures of two images, pixels of one in the other, from which sointer "
@@ -126,7 +127,7 @@ def check_first(task: FitContext, raw: NDArray[Any], order: NDArray[np.int64]) -
 
 
 def learn(
-    task: FitContext,
+    context: FitContext,
     energy: ImageEnergy,
     outputs: Outputs,
     predictions: Predictions,
@@ -137,52 +138,52 @@ def learn(
 
     Returns how good the energy is in the end, and whether that came early, by an interrupt.
     """
-    config, _, training = task.configs
+    config, _, training = context.configs
     n_images = max(2, min(config.batch_size, len(whole)))
     n_mixtures = MIXTURES_PER_IMAGE * n_images
-    n_left = task.n_queries - len(whole) - N_PROBED - n_asked_twice(task) - n_checks(task)
+    n_left = context.n_queries - len(whole) - N_PROBED - n_asked_twice(context) - n_checks(context)
     n_groups = max(2, n_left // n_mixtures) if len(targets) and len(whole) > 1 else 0
     n_held_out = max(1, round(training.validation_share * n_groups)) if n_groups else 0
     n_steps = training.n_epochs * (n_groups - n_held_out)
 
     def rows(places: NDArray[np.int64]) -> Tensor:
-        return task.as_tensor(task.rows(whole[places]))
+        return context.as_tensor(context.rows.samples(whole[places]))
 
-    steps = ImageSteps(energy, config, n_steps, rows, predictions, targets, task.generator, task.history)
-    task.history.stage("learning", n_steps)
+    steps = ImageSteps(energy, config, n_steps, rows, predictions, targets, context.generator, context.history)
+    context.history.stage("learning", n_steps)
     held_out: list[Mixtures] = []
     known: list[Mixtures] = []
     interrupted = False
     try:
-        for mixtures in queried(task, outputs, whole, n_groups, n_images):
+        for mixtures in queried(context, outputs, whole, n_groups, n_images):
             if len(held_out) < n_held_out:
                 held_out.append(mixtures)
                 continue
             known.append(mixtures)
             steps.step(mixtures)
         while steps.n_done < n_steps and known:
-            for place in task.rng.permutation(len(known))[: n_steps - steps.n_done]:
+            for place in context.rng.permutation(len(known))[: n_steps - steps.n_done]:
                 steps.step(known[place])
     except KeyboardInterrupt:
         if steps.n_done < USABLE_SHARE * n_steps:
             raise
         interrupted = True
-        task.asker.stop()
+        context.asker.stop()
     energy.requires_grad_(False).eval()
     quality = steps.quality(held_out)
-    task.history.record(stage="learning", step=steps.n_done, held_out_agreement=float(quality.agreement[0]))
+    context.history.record(stage="learning", step=steps.n_done, held_out_agreement=float(quality.agreement[0]))
     return quality, interrupted
 
 
 def queried(
-    task: FitContext, outputs: Outputs, whole: NDArray[np.int64], n_groups: int, n_images: int
+    context: FitContext, outputs: Outputs, whole: NDArray[np.int64], n_groups: int, n_images: int
 ) -> Iterator[Mixtures]:
     """Groups of mixtures with what the black box predicts for them; it is queried one call ahead."""
     n_mixtures = MIXTURES_PER_IMAGE * n_images
-    n_rows = min(ROWS_PER_CALL, NUMBERS_PER_CALL // task.input_format.n_columns)
+    n_rows = min(ROWS_PER_CALL, NUMBERS_PER_CALL // context.rows.input_format.n_columns)
     ahead: Planned | None = None
     for part in slices(n_groups, max(1, n_rows // n_mixtures)):
-        planned = plan_mixtures(task, whole, part.stop - part.start, n_images, n_mixtures)
+        planned = plan_mixtures(context, whole, part.stop - part.start, n_images, n_mixtures)
         if ahead is not None:
             yield from ahead.answers(outputs)
         ahead = planned

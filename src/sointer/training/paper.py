@@ -29,50 +29,52 @@ from sointer.training.context import FitContext, Trained, as_labels, concatenate
 from sointer.training.quality import quality_of_labels
 
 
-def check_images(task: FitContext) -> None:
+def check_images(context: FitContext) -> None:
     """Refuse, before anything is asked of the black box, images that the paper's networks cannot serve."""
-    image = task.input_format.image
+    image = context.rows.input_format.image
     if image is None:
         return
-    if isinstance(task.groups, SuperpixelGroups):
+    if isinstance(context.rows.groups, SuperpixelGroups):
         raise InputError(
             "preset='paper' cannot choose among superpixels: each output of its interpreter network is one fixed part "
             "of the image, and superpixels are other parts in every image. Use groups=Patches(size), no groups, or "
             "preset='default'."
         )
-    config = task.configs.interpreter
+    config = context.configs.interpreter
     if config.hidden != InterpreterConfig.presets["paper"]["hidden"]:
         raise InputError(
             f"InterpreterConfig.hidden={config.hidden!r} has no effect on images with preset='paper', whose "
             "convolutional interpreter is that of the paper's section 3.3. Remove the setting."
         )
-    check_memory(image, task.groups.n_units, 1)
+    check_memory(image, context.rows.groups.n_units, 1)
 
 
-def energy_for(task: FitContext, space: OutputSpace, alone: int | None = None) -> PaperEnergy:
+def energy_for(context: FitContext, space: OutputSpace, alone: int | None = None) -> PaperEnergy:
     """A fresh energy of all outputs, or of the one that is to be seen alone."""
-    image, n_columns = task.input_format.image, task.input_format.n_columns
-    energy = build_paper_energy(n_columns, image, space, task.configs.energy, pixel=alone)
+    image, n_columns = context.rows.input_format.image, context.rows.input_format.n_columns
+    energy = build_paper_energy(n_columns, image, space, context.configs.energy, pixel=alone)
     if isinstance(energy, PaperImageEnergy):
-        energy.scale.fill_(pixel_scale(task))
+        energy.scale.fill_(pixel_scale(context))
     return energy
 
 
-def interpreter_for(task: FitContext, n_outputs: int, targets: Sequence[int]) -> PaperInterpreter:
+def interpreter_for(context: FitContext, n_outputs: int, targets: Sequence[int]) -> PaperInterpreter:
     """Fresh networks W; of images for the targets alone, as each is large."""
-    image, n_units = task.input_format.image, task.groups.n_units
+    image, n_units = context.rows.input_format.image, context.rows.groups.n_units
     if image is None:
-        return PaperInterpreter(task.input_format.n_columns, n_units, n_outputs, task.configs.interpreter.hidden)
+        return PaperInterpreter(
+            context.rows.input_format.n_columns, n_units, n_outputs, context.configs.interpreter.hidden
+        )
     interpreter = PaperImageInterpreter(image, n_units, targets)
-    interpreter.scale.fill_(pixel_scale(task))
+    interpreter.scale.fill_(pixel_scale(context))
     return interpreter
 
 
-def pixel_scale(task: FitContext) -> float:
+def pixel_scale(context: FitContext) -> float:
     """What pixels are multiplied by before a network sees them: none is then larger than 1 or so."""
-    if task.input_format.pixel_range == "any":
-        return 1.0 / (float(abs(task.data).max()) or 1.0)
-    return 1.0 / BOUNDS[task.input_format.pixel_range][1]
+    if context.rows.input_format.pixel_range == "any":
+        return 1.0 / (float(abs(context.rows.data).max()) or 1.0)
+    return 1.0 / BOUNDS[context.rows.input_format.pixel_range][1]
 
 
 def value_for(energy: PaperEnergy) -> Callable[[Tensor, Tensor], Tensor]:
@@ -101,55 +103,55 @@ MIN_ROUNDS = 10
 PENALTY_WINDOW = 10
 
 
-def train_paper(task: FitContext) -> Trained:
+def train_paper(context: FitContext) -> Trained:
     """Pre-train the energy once; then train one interpreter for each target beside its own copy of it."""
-    energy_config, interpreter_config, training_config = task.configs
-    structured = task.structured
-    check_images(task)
-    index = task.rng.permutation(task.n_rows)[: max(2, min(N_ROWS_PER_ROUND, task.n_queries // 2))]
-    answered = task.query(index)
+    energy_config, interpreter_config, training_config = context.configs
+    structured = context.structured
+    check_images(context)
+    index = context.rng.permutation(context.rows.n_samples)[: max(2, min(N_ROWS_PER_ROUND, context.n_queries // 2))]
+    answered = context.query(index)
     replies = concatenate([answered] if answered is not None else [])
     index = index[: len(replies)]
-    task.check(replies.raw)
-    outputs, target_list = task.describe(replies.raw)
+    context.check(replies.raw)
+    outputs, target_list = context.describe(replies.raw)
     if "continuous" in outputs.kinds:
         raise InputError(
             "preset='paper' explains discrete outputs only, and this black box returns continuous ones; "
             "use preset='default'."
         )
-    repeatability(task, outputs, index, replies)
+    repeatability(context, outputs, index, replies)
     codes, points = as_labels(outputs, replies.raw), replies.points.dense()
-    with seeded(int(task.rng.integers(2**31))):
-        interpreter = interpreter_for(task, outputs.n_outputs, target_list)
-        whole_energy = energy_for(task, OutputSpace.of(outputs))
+    with seeded(int(context.rng.integers(2**31))):
+        interpreter = interpreter_for(context, outputs.n_outputs, target_list)
+        whole_energy = energy_for(context, OutputSpace.of(outputs))
         # SOInter-1: the energy sees the target alone.
         own_energies = {
-            t: energy_for(task, OutputSpace((outputs.n_classes[t],)), alone=t)
+            t: energy_for(context, OutputSpace((outputs.n_classes[t],)), alone=t)
             for t in ([] if structured else target_list)
         }
     likelihood = Likelihood.of(energy_config)
     if structured:
-        pretrain(task, whole_energy, points, codes, energy_config, training_config)
+        pretrain(context, whole_energy, points, codes, energy_config, training_config)
     for n_done, target in enumerate(target_list):
         if structured:
             energy, seen, position = copy.deepcopy(whole_energy), codes, target
         else:
             energy, seen, position = own_energies[target], codes[:, [target]], 0
-            pretrain(task, energy, points, seen, energy_config, training_config)
+            pretrain(context, energy, points, seen, energy_config, training_config)
         # What is left of the budget is shared out, so that no target is left untrained.
-        left = task.black_box.remaining
+        left = context.rows.model.remaining
         share = None if left is None else left // (len(target_list) - n_done)
         n_rows = len(index) if share is None else min(len(index), max(MIN_ROWS_PER_ROUND, share // MIN_ROUNDS))
         rounds = Rounds(
-            task, energy, interpreter, target, position, index[:n_rows], points[:n_rows], seen[:n_rows], outputs
+            context, energy, interpreter, target, position, index[:n_rows], points[:n_rows], seen[:n_rows], outputs
         )
-        with task.black_box.budget(share):
+        with context.rows.model.budget(share):
             rounds.run(energy_config, interpreter_config, training_config)
     energy_of_all = whole_energy if structured else SideBySideEnergies(OutputSpace.of(outputs), own_energies)
     with torch.no_grad():
         predicted = likelihood.predict(energy_of_all, points)[:, target_list]
     interpreter.requires_grad_(False)
-    task.history.close()
+    context.history.close()
     wanted = codes[:, target_list]
     energy_of_all.requires_grad_(False)
     quality = quality_of_labels(float("nan"), predicted, wanted)
@@ -157,7 +159,7 @@ def train_paper(task: FitContext) -> Trained:
 
 
 def pretrain(
-    task: FitContext,
+    context: FitContext,
     energy: PaperEnergy,
     x: Tensor,
     codes: Tensor,
@@ -168,16 +170,16 @@ def pretrain(
     value_of = value_for(energy)
     optimiser = torch.optim.Adam(energy.parameters(), lr=energy_config.learning_rate)
     n_steps = training_config.n_pretraining_steps
-    task.history.stage("pre-training the energy", n_steps)
+    context.history.stage("pre-training the energy", n_steps)
     for step in range(n_steps):
-        batch = torch.randint(len(x), (energy_config.batch_size,), generator=task.generator)
+        batch = torch.randint(len(x), (energy_config.batch_size,), generator=context.generator)
         other = other_than(energy, x[batch], codes[batch])
         value = value_of(codes[batch], other)
-        loss = losses.value_network_loss(energy_in_training(energy, x[batch], other, task.generator), value).mean()
+        loss = losses.value_network_loss(energy_in_training(energy, x[batch], other, context.generator), value).mean()
         take_step(optimiser, loss)
-        task.history.step(loss=float(loss.detach()))
+        context.history.step(loss=float(loss.detach()))
         if step % 100 == 99:
-            task.history.record(stage="pre-training", step=step + 1, training_loss=float(loss.detach()))
+            context.history.record(stage="pre-training", step=step + 1, training_loss=float(loss.detach()))
 
 
 class Rounds:
@@ -185,7 +187,7 @@ class Rounds:
 
     def __init__(
         self,
-        task: FitContext,
+        context: FitContext,
         energy: PaperEnergy,
         interpreter: PaperInterpreter,
         target: int,
@@ -195,7 +197,7 @@ class Rounds:
         codes: Tensor,
         outputs: Outputs,
     ) -> None:
-        self.task, self.energy, self.interpreter = task, energy, interpreter
+        self.context, self.energy, self.interpreter = context, energy, interpreter
         self.target, self.position = target, position
         self.index, self.x, self.codes, self.outputs = index, x, codes, outputs
 
@@ -208,7 +210,7 @@ class Rounds:
         self.batch_size, self.margin = interpreter_config.batch_size, config.margin
         penalties: list[float] = []
         n_rounds = config.n_rounds
-        self.task.history.stage(f"training the interpreter of output {self.target}", n_rounds)
+        self.context.history.stage(f"training the interpreter of output {self.target}", n_rounds)
         perturbed = self.black_box_on_selection()
         for round_number in range(n_rounds):
             if perturbed is None:
@@ -217,8 +219,10 @@ class Rounds:
             perturbed = self.black_box_on_selection()
             if perturbed is not None:
                 self.update_energy(*perturbed)
-            self.task.history.record(stage="rounds", output=self.target, round=round_number + 1, penalty=penalties[-1])
-            self.task.history.step(penalty=penalties[-1])
+            self.context.history.record(
+                stage="rounds", output=self.target, round=round_number + 1, penalty=penalties[-1]
+            )
+            self.context.history.step(penalty=penalties[-1])
             if settled(penalties, config.penalty_tolerance):
                 break
         network.zero_grad(set_to_none=True)  # of a large network, memory that the next one needs
@@ -226,17 +230,17 @@ class Rounds:
     def update_interpreter(self, perturbed_codes: Tensor) -> float:
         """Step 1: descend eq. 9 with y~ of the round before; returns the mean penalty."""
         total = 0.0
-        order = torch.randperm(len(perturbed_codes), generator=self.task.generator)
+        order = torch.randperm(len(perturbed_codes), generator=self.context.generator)
         for batch in order.split(self.batch_size):
             x = self.x[batch]
             share = gumbel_k_hot(
                 self.interpreter.scores_for(x, self.target),
-                self.task.k,
+                self.context.k,
                 self.temperature,
-                self.task.generator,
+                self.context.generator,
             )
             absent = self.absent(batch)
-            columns = torch.from_numpy(self.task.groups.unit_of_column)
+            columns = torch.from_numpy(self.context.rows.groups.unit_of_column)
             masked = absent + share[:, columns] * (x - absent)
             swapped = losses.target_substituted(self.codes[batch], perturbed_codes[batch], self.position)
             encode = self.energy.space.encode
@@ -249,13 +253,13 @@ class Rounds:
 
     def black_box_on_selection(self) -> tuple[Tensor, Tensor] | None:
         """Step 2: x~ and y~ = f(x~) for the selection of now; None when the budget has ended."""
-        remaining = self.task.black_box.remaining
+        remaining = self.context.rows.model.remaining
         if remaining is not None and remaining < len(self.index):
-            self.task.budget_ran_out = True
+            self.context.budget_ran_out = True
             return None
         with torch.no_grad():
-            keep = hard_top_k(self.interpreter.scores_for(self.x, self.target), self.task.k)
-        replies = self.task.query(self.index, keep.numpy())
+            keep = hard_top_k(self.interpreter.scores_for(self.x, self.target), self.context.k)
+        replies = self.context.query(self.index, keep.numpy())
         assert replies is not None
         if not self.outputs.knows(replies.raw).all():
             raise BlackBoxError(
@@ -269,18 +273,20 @@ class Rounds:
 
     def update_energy(self, masked: Tensor, perturbed_codes: Tensor) -> None:
         """Steps 3 and 4: find y' != y~, then descend eq. 10."""
-        order = torch.randperm(len(masked), generator=self.task.generator)
+        order = torch.randperm(len(masked), generator=self.context.generator)
         for batch in order.split(self.batch_size):
             x, codes = masked[batch], perturbed_codes[batch]
             other = other_than(self.energy, x, codes)
             of_perturbed, of_other = (
-                energy_in_training(self.energy, x, y, self.task.generator) for y in (codes, other)
+                energy_in_training(self.energy, x, y, self.context.generator) for y in (codes, other)
             )
             take_step(self.energy_step, losses.energy_hinge(of_perturbed, of_other, self.margin).mean())
 
     def absent(self, batch: Tensor) -> Tensor:
-        rows = self.task.rows(self.index[batch.numpy()])
-        return self.task.as_tensor(self.task.removal.apply(rows, np.zeros(rows.shape, dtype=bool), self.task.rng))
+        rows = self.context.rows.samples(self.index[batch.numpy()])
+        return self.context.as_tensor(
+            self.context.rows.removal.apply(rows, np.zeros(rows.shape, dtype=bool), self.context.rng)
+        )
 
 
 def take_step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:

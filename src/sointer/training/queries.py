@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,38 @@ FEW_QUESTIONS = 1500
 
 
 @dataclass
+class QueriedSamples:
+    """What the black box was asked about the same samples: whole, mixed, with one unit redrawn."""
+
+    rows: NDArray[np.int64]
+    """The training rows that were sent whole."""
+    codes: NDArray[Any]
+    mixed: NDArray[np.int64]
+    """For each mixture, which of the whole rows it was made from."""
+    kept: NDArray[np.bool_]
+    mixture_codes: NDArray[Any]
+    redrawn: NDArray[np.int64]
+    unit: NDArray[np.int64]
+    redraw_codes: NDArray[Any]
+
+    def with_mixtures(self, mixed: NDArray[np.int64], kept: NDArray[np.bool_], codes: NDArray[Any]) -> QueriedSamples:
+        return replace(
+            self,
+            mixed=np.concatenate([self.mixed, mixed]),
+            kept=np.concatenate([self.kept, kept]),
+            mixture_codes=np.concatenate([self.mixture_codes, codes]),
+        )
+
+    def with_redraws(self, redrawn: NDArray[np.int64], unit: NDArray[np.int64], codes: NDArray[Any]) -> QueriedSamples:
+        return replace(
+            self,
+            redrawn=np.concatenate([self.redrawn, redrawn]),
+            unit=np.concatenate([self.unit, unit]),
+            redraw_codes=np.concatenate([self.redraw_codes, codes]),
+        )
+
+
+@dataclass
 class Rows:
     """Some rows with their outputs, dense."""
 
@@ -34,54 +67,57 @@ class Rows:
 class UnmaskedRows:
     """Training rows whose outputs are known without removal; made dense a few at a time."""
 
-    task: FitContext
+    context: FitContext
     index: Tensor
     codes: Tensor
 
     def pick(self, which: Tensor) -> Rows:
         index = self.index[which]
-        raw = self.task.rows(index.numpy())
-        return Rows(index, self.task.as_tensor(raw), self.codes[which], can_be_chosen(self.task, raw))
+        raw = self.context.rows.samples(index.numpy())
+        return Rows(index, self.context.as_tensor(raw), self.codes[which], can_be_chosen(self.context, raw))
 
     def __len__(self) -> int:
         return len(self.index)
 
 
-def ask_first(task: FitContext) -> tuple[QueryBatch, Tensor, Callable[[], PendingQuery]]:
+def ask_first(context: FitContext) -> tuple[QueryBatch, Tensor, Callable[[], PendingQuery]]:
     """Whole rows, then rows with random subsets removed; which rows were whole; and a way to ask for the rest.
 
     The rest, a fifth of the first questions unless they are few, is asked while training on the others has begun.
     """
     n_first = max(
-        2, int(task.n_queries * (1.0 - (task.configs.training.on_policy_share))) - n_asked_twice(task) - task.n_extra
+        2,
+        int(context.n_queries * (1.0 - context.configs.training.on_policy_share))
+        - n_asked_twice(context)
+        - context.n_extra,
     )
-    n_whole = min(task.n_rows, max(1, (2 * n_first) // 5))
-    task.history.stage("asking the model", n_first, unit="rows")
-    order = task.rng.permutation(task.n_rows)[:n_whole]
+    n_whole = min(context.rows.n_samples, max(1, (2 * n_first) // 5))
+    context.history.stage("asking the model", n_first, unit="rows")
+    order = context.rng.permutation(context.rows.n_samples)[:n_whole]
     # Wrong names or targets must come to light before the budget is spent.
-    first = task.query(order[:N_FIRST])
+    first = context.query(order[:N_FIRST])
     if first is not None:
-        task.check(first.raw)
-    index = task.rng.integers(task.n_rows, size=n_first - n_whole)
-    n_later = 0 if are_few(task) else min(int(n_first * SHARE_ASKED_LATER), len(index) // 2)
+        context.check(first.raw)
+    index = context.rng.integers(context.rows.n_samples, size=n_first - n_whole)
+    n_later = 0 if are_few(context) else min(int(n_first * SHARE_ASKED_LATER), len(index) // 2)
     now, later = index[n_later:], index[:n_later]
-    questions = [task.ask(order[N_FIRST:]), task.ask(now, partial(draw_keeps, task))]
+    questions = [context.ask(order[N_FIRST:]), context.ask(now, partial(draw_keeps, context))]
     parts = [first, *(question.answers() for question in questions)]
     n_answered = sum(len(part) for part in parts[:2] if part is not None)
     replies = concatenate([part for part in parts if part is not None])
-    return replies, torch.from_numpy(order[:n_answered]), partial(task.ask, later, partial(draw_keeps, task))
+    return replies, torch.from_numpy(order[:n_answered]), partial(context.ask, later, partial(draw_keeps, context))
 
 
-def are_few(task: FitContext) -> bool:
-    return task.n_queries < FEW_QUESTIONS
+def are_few(context: FitContext) -> bool:
+    return context.n_queries < FEW_QUESTIONS
 
 
-def draw_keeps(task: FitContext, index: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
-    return task.random_keeps(len(index), rng)
+def draw_keeps(context: FitContext, index: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
+    return context.random_keeps(len(index), rng)
 
 
-def can_be_chosen(task: FitContext, raw: NDArray[np.float64]) -> Tensor:
-    return torch.from_numpy(allowed_units(task.removal, task.groups, raw))
+def can_be_chosen(context: FitContext, raw: NDArray[np.float64]) -> Tensor:
+    return torch.from_numpy(allowed_units(context.rows.removal, context.rows.groups, raw))
 
 
 def draw_pairs(whole: UnmaskedRows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

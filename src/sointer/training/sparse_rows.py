@@ -39,74 +39,76 @@ ON_POLICY_CHUNK = 2048
 SCORED_AT_ONCE = 256
 
 
-def train_sparse_rows(task: FitContext) -> Trained:
+def train_sparse_rows(context: FitContext) -> Trained:
     """See docs/method.md."""
-    replies, whole_index, ask_rest = ask_first(task)
-    outputs, targets = task.describe(replies.raw)
-    repeatability(task, outputs, whole_index.numpy(), replies)
+    replies, whole_index, ask_rest = ask_first(context)
+    outputs, targets = context.describe(replies.raw)
+    repeatability(context, outputs, whole_index.numpy(), replies)
     rest = ask_rest()
-    pairs = QueryPool.of(outputs, replies, some_held_out(task, len(replies), len(rest)))
-    whole = UnmaskedRows(task, whole_index, pairs.codes_of(slice(len(whole_index))))
-    interpreter = fresh_interpreter(task, outputs)
+    pairs = QueryPool.of(outputs, replies, some_held_out(context, len(replies), len(rest)))
+    whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
+    interpreter = fresh_interpreter(context, outputs)
     trainer = EnergyTrainer(
         interpreter.energy,
         interpreter.likelihood,
         pairs,
-        task.configs.energy,
-        number_of_steps(task),
-        task.generator,
-        task.history,
+        context.configs.energy,
+        number_of_steps(context),
+        context.generator,
+        context.history,
     )
     interrupted = False
     try:
-        task.history.stage("learning", trainer.n_steps)
-        alternate(task, trainer, rest, partial(ask_selected, task, interpreter, whole, torch.tensor(targets)))
+        context.history.stage("learning", trainer.n_steps)
+        select = partial(ask_selected, context, interpreter, whole, torch.tensor(targets))
+        alternate(context, trainer, rest, select)
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
             raise
         interrupted = True
-        task.asker.stop()
+        context.asker.stop()
     quality: Quality = trainer.finish()
-    task.history.close()
-    asked = whole_index.numpy(), whole.codes.numpy()
-    return Trained(outputs, targets, interpreter.energy, interpreter, quality, asked, interrupted)
+    context.history.close()
+    queried = whole_index.numpy(), whole.codes.numpy()
+    return Trained(outputs, targets, interpreter.energy, interpreter, quality, queried, interrupted)
 
 
-def fresh_interpreter(task: FitContext, outputs: Outputs) -> EliminationInterpreter:
+def fresh_interpreter(context: FitContext, outputs: Outputs) -> EliminationInterpreter:
     """An untrained energy, scaled to the data, and the interpreter that reads it."""
-    config = task.configs.energy
-    seed = int(task.rng.integers(2**31))
+    config = context.configs.energy
+    seed = int(context.rng.integers(2**31))
     space = OutputSpace.of(outputs)
-    energy = build_energy(task.input_format.n_columns, space, config, structured=task.structured, seed=seed)
-    fit_scaling(energy, task.data)
+    energy = build_energy(context.rows.input_format.n_columns, space, config, structured=context.structured, seed=seed)
+    fit_scaling(energy, context.rows.data)
     return EliminationInterpreter(
         energy,
         Likelihood.of(config),
-        task.as_tensor(task.removal.references(1, task.rng)),
-        torch.from_numpy(task.groups.unit_of_column.astype(np.int64)),
-        task.groups.n_units,
-        n_path_steps=task.configs.interpreter.n_path_steps,
+        context.as_tensor(context.rows.removal.references(1, context.rng)),
+        torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64)),
+        context.rows.groups.n_units,
+        n_path_steps=context.configs.interpreter.n_path_steps,
     )
 
 
 def alternate(
-    task: FitContext,
+    context: FitContext,
     trainer: EnergyTrainer,
-    asked: PendingQuery,
+    queried: PendingQuery,
     select: Callable[[int], list[PendingQuery]],
 ) -> None:
     """Learn the energy, in rounds of select, query, learn; `select` asks so many questions.
 
-    Every round selects and asks before it takes in the answers to what was asked a round before, so that a slow
+    Every round selects and asks before it takes in the answers to what was queried a round before, so that a slow
     black box always has something to answer. All that does not need the last answers is done before them. Where
     questions are few, the answers to one selection are learned from before the next, and the black box waits.
     """
-    waits = are_few(task)
-    n_on_policy = max(0, task.n_queries - len(trainer.pairs) - len(asked) - n_asked_twice(task) - task.n_extra)
-    n_rounds = task.configs.training.n_rounds if n_on_policy else 0
+    waits = are_few(context)
+    n_spent = len(trainer.pairs) + len(queried) + n_asked_twice(context) + context.n_extra
+    n_on_policy = max(0, context.n_queries - n_spent)
+    n_rounds = context.configs.training.n_rounds if n_on_policy else 0
     round_share = (1.0 - FIRST_SELECTED_ANSWERS) / max(n_rounds, 1)
     trainer.run_until(FIRST_SELECTED_ANSWERS if waits and n_rounds else FIRST_SELECTION, "pre-training")
-    questions = [asked]
+    questions = [queried]
     for number in range(n_rounds):
         selected = select(n_on_policy // n_rounds)
         take_in(trainer.pairs, [*questions, *selected] if waits else questions)
@@ -128,32 +130,32 @@ def take_in(pairs: QueryPool, questions: Iterable[PendingQuery]) -> None:
 
 @torch.no_grad()
 def ask_selected(
-    task: FitContext, interpreter: EliminationInterpreter, whole: UnmaskedRows, targets: Tensor, n: int
+    context: FitContext, interpreter: EliminationInterpreter, whole: UnmaskedRows, targets: Tensor, n: int
 ) -> list[PendingQuery]:
     """Ask about rows reduced to what the interpreter selects now, for targets that matter."""
-    rows, row_targets = draw_pairs(whole, targets, n, task.generator)
-    sizes = selection_sizes(task, n)
+    rows, row_targets = draw_pairs(whole, targets, n, context.generator)
+    sizes = selection_sizes(context, n)
     questions = []
     for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
-        some, chosen = whole.pick(rows[chunk]), row_targets[chunk]
-        labels = interpreter.energy.space.labels(some.codes).gather(1, chosen.unsqueeze(1)).squeeze(1)
-        parts = zip(*(part.split(SCORED_AT_ONCE) for part in (some.points, chosen, labels)), strict=True)
+        batch, chosen = whole.pick(rows[chunk]), row_targets[chunk]
+        labels = interpreter.energy.space.labels(batch.codes).gather(1, chosen.unsqueeze(1)).squeeze(1)
+        parts = zip(*(part.split(SCORED_AT_ONCE) for part in (batch.points, chosen, labels)), strict=True)
         scores = torch.cat([whole_rows(interpreter, *part).evidence for part in parts])
-        keep = hard_top_k(scores, task.k, some.allowed, sizes[chunk])
-        questions.append(task.ask(some.index.numpy(), keep.numpy()))
+        keep = hard_top_k(scores, context.k, batch.allowed, sizes[chunk])
+        questions.append(context.ask(batch.index.numpy(), keep.numpy()))
     return questions
 
 
-def selection_sizes(task: FitContext, n: int) -> Tensor:
-    """How many units each asked selection keeps: k, but mostly fewer, so that short lists are right too."""
-    sizes = torch.full((n,), task.k)
-    smaller = torch.rand(n, generator=task.generator) < SHARE_OF_SMALLER_SELECTIONS
-    share = torch.rand(int(smaller.sum()), generator=task.generator)
-    sizes[smaller] = (task.k**share).floor().long()
+def selection_sizes(context: FitContext, n: int) -> Tensor:
+    """How many units each queried selection keeps: k, but mostly fewer, so that short lists are right too."""
+    sizes = torch.full((n,), context.k)
+    smaller = torch.rand(n, generator=context.generator) < SHARE_OF_SMALLER_SELECTIONS
+    share = torch.rand(int(smaller.sum()), generator=context.generator)
+    sizes[smaller] = (context.k**share).floor().long()
     return sizes
 
 
-def number_of_steps(task: FitContext) -> int:
+def number_of_steps(context: FitContext) -> int:
     """n_epochs passes over all queries, within bounds that suit two cores."""
-    n_batches = task.n_queries / task.configs.energy.batch_size
-    return int(np.clip(task.configs.training.n_epochs * n_batches, *N_STEPS))
+    n_batches = context.n_queries / context.configs.energy.batch_size
+    return int(np.clip(context.configs.training.n_epochs * n_batches, *N_STEPS))

@@ -1,4 +1,4 @@
-"""From a learned energy, and what the black box was asked, to the interpreter: localities, effects, sizes."""
+"""From a learned energy, and what the black box was queried, to the interpreter: localities, effects, sizes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
-from sointer.interpreter.effects import Effects, OutputUnits, redraw_effects
-from sointer.interpreter.localities import Mixtures, Node, Redraws, TargetData, leaves, prune_unconfirmed
+from sointer.interpreter.effects import Effects, OutputUnits, mean_outputs, redraw_effects
+from sointer.interpreter.localities import Mixtures, Node, Redraws, TargetData, complete_node, leaves, prune_unconfirmed
 from sointer.interpreter.splits import (
     MIN_BOTH_OFF,
     MIN_SWITCHED_OFF,
@@ -23,6 +23,7 @@ from sointer.interpreter.splits import (
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
 from sointer.training.context import FitContext, as_codes
 from sointer.training.gradient_network import teach_gradients
+from sointer.training.queries import QueriedSamples
 
 N_POOL, N_DRAWS, MAX_UNITS_REDRAWN = 1_000, 8, 256
 N_REFERENCES = 64
@@ -32,78 +33,51 @@ MAX_ACTIVE, MAX_ACTIVE_SHARE, MAX_ACTIVE_OF_MANY, MAX_ACTIVE_OF_FEW = 8, 0.1, 16
 MAX_SHARE = 0.65
 """Few units decide if on average at most the first number of them is active (with many units in all, up to the third),
 and no larger share of all; where there are few in all, the last number may be active, but not all."""
-MIN_RELATIVE = 0.03
-"""Graded outputs change a little by nearly everything: a unit counts if its effect is this share of the largest."""
+MIN_RELATIVE, STANDS_OUT = 0.03, 0.25
+"""Graded outputs change a little by nearly everything: a unit counts if its effect is this share of the largest; the
+second where that leaves too many, as in forests, whose every feature matters a little everywhere."""
 SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.7
 """What must stay as it is for the units of a locality to suffice, and for those of all localities together."""
-MOSTLY_SUFFICES = 0.85
-"""The same where a few units stand out, and all others together change the target little."""
+MOSTLY_SUFFICES, SUFFICES_LEAKY = 0.85, 0.95
+"""The same where a few units stand out everywhere, and all others together change the target little; the second where
+other units stand out in other localities."""
+LEAKY, MIN_RATE = 0.8, 0.05
+"""Share of all units that must change the target at all, in so many redraws, for that to be no reason to need them."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 LEAST_FIDELITY = 0.9
 N_SIZED, MIN_CHECKED = 128, 10
 
 
 @dataclass
-class QueriedSamples:
-    """What the black box was asked about the same samples: whole, mixed, with one unit redrawn."""
-
-    rows: NDArray[np.int64]
-    """The training rows that were sent whole."""
-    codes: NDArray[Any]
-    mixed: NDArray[np.int64]
-    """For each mixture, which of the whole rows it was made from."""
-    kept: NDArray[np.bool_]
-    mixture_codes: NDArray[Any]
-    redrawn: NDArray[np.int64]
-    unit: NDArray[np.int64]
-    redraw_codes: NDArray[Any]
-
-    def with_mixtures(self, mixed: NDArray[np.int64], kept: NDArray[np.bool_], codes: NDArray[Any]) -> QueriedSamples:
-        return replace(
-            self,
-            mixed=np.concatenate([self.mixed, mixed]),
-            kept=np.concatenate([self.kept, kept]),
-            mixture_codes=np.concatenate([self.mixture_codes, codes]),
-        )
-
-    def with_redraws(self, redrawn: NDArray[np.int64], unit: NDArray[np.int64], codes: NDArray[Any]) -> QueriedSamples:
-        return replace(
-            self,
-            redrawn=np.concatenate([self.redrawn, redrawn]),
-            unit=np.concatenate([self.unit, unit]),
-            redraw_codes=np.concatenate([self.redraw_codes, codes]),
-        )
-
-
-@dataclass
 class Interpretation:
     """Makes the interpreter; may spend `n_checks` more queries."""
 
-    task: FitContext
+    context: FitContext
     outputs: Outputs
     targets: list[int]
     energy: TrainableEnergy
     likelihood: Likelihood
-    asked: QueriedSamples
+    queried: QueriedSamples
     noise: tuple[NDArray[np.float64], NDArray[np.float64]]
     n_checks: int
     is_brief: bool = False
-    """Whether nothing more is asked or taught: effects then take some points on paths, not one pass."""
+    """Whether nothing more is queried or taught: effects then take some points on paths, not one pass."""
 
     def in_brief(self) -> Interpretation:
         return replace(self, n_checks=0, is_brief=True)
 
     def make(self) -> TableInterpreter:
-        task, space = self.task, self.energy.space
-        task.history.stage("finding localities", len(self.targets), unit="outputs")
-        self._rows = task.rows(self.asked.rows)
-        encoded = space.encode(torch.from_numpy(self.asked.codes)).numpy().astype(np.float64)
+        self._coarse: set[int] = set()
+        context, space = self.context, self.energy.space
+        context.history.stage("finding localities", len(self.targets), unit="outputs")
+        self._rows = context.rows.samples(self.queried.rows)
+        encoded = space.encode(torch.from_numpy(self.queried.codes)).numpy().astype(np.float64)
         self._conditions = conditions_of(self._rows, encoded)
         self._effects = self._redraw_effects()
         trees = {}
         for target in self.targets:
             trees[target] = self._data(target).grow()
-            task.history.step()
+            context.history.step()
         constant = {target for target in self.targets if self._never_changes(target)}
         for target in constant:  # few redraws of a unit may leave it in doubt, but there is nothing to decide
             for node in trees[target].walk():
@@ -116,20 +90,29 @@ class Interpretation:
             prune_unconfirmed(root, SUFFICES, least_off=MIN_SWITCHED_OFF if graded else MIN_BOTH_OFF)
         sparse = {target: target in constant or self._is_sparse(target, root) for target, root in trees.items()}
         least = dict.fromkeys(trees, SUFFICES)
-        for target in (target for target in self.targets if not sparse[target]):
-            if self._mostly_decided(target, trees[target]):
+        for target in self.targets:
+            # Where nearly every unit matters a little, those that stand out may do as well.
+            is_leaky = bool(self.outputs.graded[target] and (trees[target].rate > MIN_RATE).mean() >= LEAKY)
+            if sparse[target] and not is_leaky:
+                continue
+            local = self._of_those_that_stand_out(target)
+            if local is not None:
+                trees[target], sparse[target], least[target] = local, True, SUFFICES_LEAKY
+            elif not sparse[target] and self._mostly_decided(target, trees[target]):
                 sparse[target], least[target] = True, MOSTLY_SUFFICES
         table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse)
         effects = Effects(
             self.energy,
             self.likelihood,
             OutputUnits.of(self.outputs, space.column_output),
-            N_REFERENCES if task.removal.is_random else 1,
-            task.groups.n_units,
+            N_REFERENCES if context.rows.removal.is_random else 1,
+            context.rows.groups.n_units,
         )
-        effects.refer_to(references(task, N_REFERENCES), unit_of_column(task))
+        effects.refer_to(references(context, N_REFERENCES), unit_of_column(context))
+        if context.rows.removal.is_random:  # all samples say better than some references what outputs are on average
+            effects.base.copy_(mean_outputs(self.outputs, space.column_output, self.queried.codes, encoded))
         if not self.is_brief:
-            teach_gradients(task, effects)
+            teach_gradients(context, effects)
         interpreter = TableInterpreter(self.energy, self.likelihood, effects, table)
         diffuse = [target for target in self.targets if not sparse[target]]
         for n_left, target in zip(range(len(diffuse), 0, -1), diffuse, strict=True):
@@ -140,16 +123,15 @@ class Interpretation:
 
     def _redraw_effects(self) -> NDArray[np.float64]:
         """On the energy: (pool, units, targets)."""
-        task = self.task
-        units = strongest_weights(task, self.energy, MAX_UNITS_REDRAWN)
-        x = task.as_tensor(self._rows[:N_POOL])
-        found = redraw_effects(self.energy, self.likelihood, x, references(task, N_DRAWS), unit_of_column(task), units)
-        effects = np.zeros((len(x), task.groups.n_units, len(self.targets)))
+        context, units = self.context, strongest_weights(self.context, self.energy, MAX_UNITS_REDRAWN)
+        x, owner = context.as_tensor(self._rows[:N_POOL]), unit_of_column(context)
+        found = redraw_effects(self.energy, self.likelihood, x, references(context, N_DRAWS), owner, units)
+        effects = np.zeros((len(x), context.rows.groups.n_units, len(self.targets)))
         effects[:, units.numpy()] = found[:, :, torch.tensor(self.targets)].numpy()
         return effects
 
     def _data(self, target: int) -> TargetData:
-        space, asked, n_columns = self.energy.space, self.asked, self._rows.shape[1]
+        space, queried, n_columns = self.energy.space, self.queried, self._rows.shape[1]
         conditions = self._conditions.copy()
         # What never varies is never split on. Without structure a target is explained without other outputs.
         own = own_columns(space.column_output.tolist(), target, n_columns)
@@ -157,27 +139,28 @@ class Interpretation:
         square, rate = (float(part[target]) for part in self.noise)
         graded = bool(self.outputs.graded[target])
         effects = self._effects[:, :, self.targets.index(target)]
-        redraw_changes = self._change(target, asked.redraw_codes, asked.codes[asked.redrawn])
+        redraw_changes = self._change(target, queried.redraw_codes, queried.codes[queried.redrawn])
+        mixture_changes = self._change(target, queried.mixture_codes, queried.codes[queried.mixed])
         if not graded:
-            floor = noise_floor(asked.unit, redraw_changes, effects.mean(axis=0))
+            floor = noise_floor(queried.unit, redraw_changes, effects.mean(axis=0))
             square, rate = max(square, floor), max(rate, floor)
         return TargetData(
             effects,
             conditions[: len(effects)],
             conditions,
             n_columns,
-            Redraws(asked.redrawn, asked.unit, redraw_changes),
-            Mixtures(asked.mixed, asked.kept, self._change(target, asked.mixture_codes, asked.codes[asked.mixed])),
+            Redraws(queried.redrawn, queried.unit, redraw_changes),
+            Mixtures(queried.mixed, queried.kept, mixture_changes),
             max(1e-6, 3 * square**0.5) if graded else 0.5,
             square,
             rate,
-            MIN_RELATIVE if graded else 0.0,
+            STANDS_OUT if target in self._coarse else MIN_RELATIVE if graded else 0.0,
         )
 
     def _never_changes(self, target: int) -> bool:
         """Whether all answers had the same value."""
-        asked = self.asked
-        parts = (asked.codes, asked.mixture_codes, asked.redraw_codes)
+        queried = self.queried
+        parts = (queried.codes, queried.mixture_codes, queried.redraw_codes)
         return len(np.unique(np.concatenate([part[:, target] for part in parts]))) == 1
 
     def _change(self, target: int, after: NDArray[Any], before: NDArray[Any]) -> NDArray[np.float64]:
@@ -197,23 +180,23 @@ class Interpretation:
             return
         data = {target: self._data(target) for target in {target for target, _, _ in doubts}}
         chosen = [np.flatnonzero(data[target].rows_in(leaf)) for target, leaf, _ in doubts]
-        row = np.concatenate([self.task.rng.choice(inside, n_each) for inside in chosen if len(inside)])
+        row = np.concatenate([self.context.rng.choice(inside, n_each) for inside in chosen if len(inside)])
         unit = np.repeat([unit for (_, _, unit), inside in zip(doubts, chosen, strict=True) if len(inside)], n_each)
-        keep = np.ones((len(row), self.task.groups.n_units), dtype=bool)
+        keep = np.ones((len(row), self.context.rows.groups.n_units), dtype=bool)
         keep[np.arange(len(row)), unit] = False
-        replies = self.task.query(self.asked.rows[row], keep)
+        replies = self.context.query(self.queried.rows[row], keep)
         if replies is None:
             return
         self.n_checks -= len(replies)
         n, known = len(replies), self.outputs.knows(replies.raw)
         codes = as_codes(self.outputs, replies.raw[known]).numpy()
-        self.asked = self.asked.with_redraws(row[:n][known], unit[:n][known], codes)
+        self.queried = self.queried.with_redraws(row[:n][known], unit[:n][known], codes)
         for target in data:
             self._data(target).describe_all(trees[target])
 
     def _check(self, trees: dict[int, Node]) -> None:
         """Query whether units suffice in localities of which too few mixtures happened to keep them all."""
-        most = max_active(self.task.groups.n_units)
+        most = max_active(self.context.rows.groups.n_units)
         unknown = [
             (target, node)
             for target, root in trees.items()
@@ -221,14 +204,14 @@ class Interpretation:
             for node in root.walk()
             if np.isnan(node.sufficiency) and node.active.any()
         ]
-        together = share_checks(unknown, self.task.groups.n_units // 3)
+        together = share_checks(unknown, self.context.rows.groups.n_units // 3)
         n_each = min(N_CHECKED, self.n_checks // (len(together) + 1))
         data = {target: self._data(target) for target in {target for target, _, _ in together}}
         rows, kept = [], []
         for target, node, units in together:
             inside = np.flatnonzero(data[target].rows_in(node))
             if n_each and len(inside):
-                rows.append(self.task.rng.choice(inside, n_each))
+                rows.append(self.context.rng.choice(inside, n_each))
                 kept.append(np.repeat(units[None], n_each, axis=0))
         if rows and self._ask(np.concatenate(rows), np.concatenate(kept)):
             for target, node in unknown:
@@ -236,13 +219,13 @@ class Interpretation:
 
     def _ask(self, rows: NDArray[np.int64], kept: NDArray[np.bool_]) -> int:
         """Query whole samples with other units than these redrawn; how many more mixtures there are then."""
-        replies = self.task.query(self.asked.rows[rows], kept)
+        replies = self.context.query(self.queried.rows[rows], kept)
         if replies is None:
             return 0
         n, known = len(replies), self.outputs.knows(replies.raw)
         self.n_checks -= n
         codes = as_codes(self.outputs, replies.raw[known]).numpy()
-        self.asked = self.asked.with_mixtures(rows[:n][known], kept[:n][known], codes)
+        self.queried = self.queried.with_mixtures(rows[:n][known], kept[:n][known], codes)
         return len(codes)
 
     def _is_sparse(self, target: int, root: Node) -> bool:
@@ -250,20 +233,33 @@ class Interpretation:
         least = SUFFICES_GRADED if self.outputs.graded[target] else SUFFICES_LABELS
         if self._data(target).noise_rate > 0:
             least = SUFFICES_NOISY
-        is_small = mean_active(root) <= max_active(self.task.groups.n_units)
+        is_small = mean_active(root) <= max_active(self.context.rows.groups.n_units)
         if not root.active.any() or not is_small:
             return False
         if np.isnan(root.sufficiency):  # too few queries were left to learn it
             return self._data(target).seem_to_suffice(root, root.active, least)
         return bool(root.sufficiency >= least)
 
+    def _of_those_that_stand_out(self, target: int) -> Node | None:
+        """The tree of the units that stand out, if it has localities in each of which few of them suffice."""
+        self._coarse.add(target)
+        root = self._data(target).grow()
+        if root.children is not None:
+            self._check({target: root})
+            prune_unconfirmed(root, SUFFICES_LEAKY, least_off=MIN_SWITCHED_OFF)
+        is_small = mean_active(root) <= max_active(self.context.rows.groups.n_units)
+        if root.children is not None and is_small and all(complete_node(leaf, SUFFICES_LEAKY) for leaf in leaves(root)):
+            return root
+        self._coarse.discard(target)
+        return None
+
     def _mostly_decided(self, target: int, root: Node) -> bool:
         """Whether a few units nearly suffice everywhere, by the energy or queries so far, and then by more queries.
 
         If so, they alone count as active, and there is one locality.
         """
-        rows = self.task.rng.choice(len(self._rows), min(N_SIZED, len(self._rows)), replace=False)
-        x, order = self.task.as_tensor(self._rows[rows]), np.argsort(-root.score, kind="stable")
+        rows = self.context.rng.choice(len(self._rows), min(N_SIZED, len(self._rows)), replace=False)
+        x, order = self.context.as_tensor(self._rows[rows]), np.argsort(-root.score, kind="stable")
         for size in range(1, int(max_active(len(order))) + 1):
             units = np.zeros(len(order), dtype=bool)
             units[order[:size]] = True
@@ -275,9 +271,9 @@ class Interpretation:
             added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
             sufficiency = MOSTLY_SUFFICES if seems else 0.0
             if added:
-                asked = self.asked
-                lost = self._change(target, asked.mixture_codes[-added:], asked.codes[asked.mixed[-added:]])
-                sufficiency = self._data(target).share_kept(lost, np.ones(len(asked.mixed), dtype=bool))
+                queried = self.queried
+                lost = self._change(target, queried.mixture_codes[-added:], queried.codes[queried.mixed[-added:]])
+                sufficiency = self._data(target).share_kept(lost, np.ones(len(queried.mixed), dtype=bool))
             if sufficiency < MOSTLY_SUFFICES:
                 if seems:  # only chance spoke for so few
                     continue
@@ -292,7 +288,7 @@ class Interpretation:
         Of samples that are expected to have one value, and of those that are not, the less: what keeps a common label
         says nothing of a rare one.
         """
-        columns = torch.from_numpy(self.task.groups.to_columns(keep))
+        columns = torch.from_numpy(self.context.rows.groups.to_columns(keep))
         own = self.energy.space.label_output == target
 
         def expected(points: Tensor) -> Tensor:
@@ -301,7 +297,7 @@ class Interpretation:
         with torch.no_grad():
             before = expected(x)
             lost, everything = torch.zeros(len(x)), torch.zeros(len(x))
-            for drawn in references(self.task, N_DRAWS):
+            for drawn in references(self.context, N_DRAWS):
                 lost += (expected(torch.where(columns, x, drawn)) - before).square().sum(dim=1)
                 everything += (expected(drawn.expand_as(x)) - before).square().sum(dim=1)
         value = before.argmax(dim=1)
@@ -312,8 +308,8 @@ class Interpretation:
 
     def _share_that_suffices(self, interpreter: TableInterpreter, target: int, n_queries: int) -> float:
         """The least share of the evidence for a value that keeps it, by the energy and then by the black box."""
-        rows = self.task.rng.choice(len(self._rows), min(N_SIZED, len(self._rows)), replace=False)
-        x, codes = self.task.as_tensor(self._rows[rows]), self.asked.codes[rows]
+        rows = self.context.rng.choice(len(self._rows), min(N_SIZED, len(self._rows)), replace=False)
+        x, codes = self.context.as_tensor(self._rows[rows]), self.queried.codes[rows]
         evidence = interpreter.evidence(x, target, codes[:, target], self.outputs)
         place = 0
         while place < len(SHARES) - 1:
@@ -329,8 +325,8 @@ class Interpretation:
 
     def _fidelity_of_energy(self, x: Tensor, keep: NDArray[np.bool_], target: int) -> float:
         """How much of what the energy expects stays while these units are kept."""
-        columns = torch.from_numpy(self.task.groups.to_columns(keep))
-        drawn = references(self.task, N_DRAWS)
+        columns = torch.from_numpy(self.context.rows.groups.to_columns(keep))
+        drawn = references(self.context, N_DRAWS)
 
         def expected(points: Tensor) -> NDArray[np.float32]:
             log_p = self.likelihood.log_marginals(self.energy, points)
@@ -342,13 +338,13 @@ class Interpretation:
 
     def _fidelity(self, target: int, n_last: int) -> float:
         """How much of what the black box said stayed in the last so many mixtures."""
-        asked = self.asked
-        return self._stays(target, asked.mixture_codes[-n_last:], asked.codes[asked.mixed[-n_last:]])
+        queried = self.queried
+        return self._stays(target, queried.mixture_codes[-n_last:], queried.codes[queried.mixed[-n_last:]])
 
     def _stays(self, target: int, after: NDArray[Any], before: NDArray[Any]) -> float:
         a, b = after[:, target], before[:, target]
         if self.outputs.kinds[target] == "continuous":
-            spread = float(np.var(self.asked.codes[:, target]))
+            spread = float(np.var(self.queried.codes[:, target]))
             return 1 - float(((a - b) ** 2).mean()) / max(2 * spread, 1e-12)
         return float(((a > 0.5) == (b > 0.5)).mean() if self.outputs.graded[target] else (a == b).mean())
 
@@ -381,20 +377,20 @@ def max_active(n_units: int) -> float:
     return max(min(MAX_SHARE * n_units, most), min(n_units - 1, MAX_ACTIVE_OF_FEW))
 
 
-def strongest_weights(task: FitContext, energy: TrainableEnergy, n: int) -> Tensor:
+def strongest_weights(context: FitContext, energy: TrainableEnergy, n: int) -> Tensor:
     """The units whose weights in the first layer are not zero, or the n strongest of them, in their order."""
     length = energy.projection_weight.detach().square().sum(dim=0)
-    owner = unit_of_column(task)[energy.encoding.column]
-    of_unit = torch.zeros(task.groups.n_units).index_add_(0, owner, length)
+    owner = unit_of_column(context)[energy.encoding.column]
+    of_unit = torch.zeros(context.rows.groups.n_units).index_add_(0, owner, length)
     best = of_unit.argsort(descending=True, stable=True)[:n]
     kept = best[of_unit[best] > 0]
     return (kept if len(kept) else best[:1]).sort().values
 
 
-def unit_of_column(task: FitContext) -> Tensor:
-    return torch.from_numpy(task.groups.unit_of_column.astype(np.int64))
+def unit_of_column(context: FitContext) -> Tensor:
+    return torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64))
 
 
-def references(task: FitContext, n: int) -> Tensor:
+def references(context: FitContext, n: int) -> Tensor:
     """Rows with everything removed, the same for every call."""
-    return task.as_tensor(task.removal.references(n, np.random.default_rng(0)))
+    return context.as_tensor(context.rows.removal.references(n, np.random.default_rng(0)))

@@ -28,11 +28,11 @@ from sointer.training.context import (
     repeatability,
 )
 from sointer.training.energy import EnergyTrainer, some_held_out
+from sointer.training.queries import QueriedSamples
 from sointer.training.table_interpreter import (
     MAX_UNITS_REDRAWN,
     N_DRAWS,
     Interpretation,
-    QueriedSamples,
     references,
     strongest_weights,
     unit_of_column,
@@ -57,58 +57,58 @@ MIN_ANSWERS, MAX_SPARSITY = 5_000, 2.5
 STEPS_PER_EPOCH = 25, 100
 
 
-def train_tables(task: FitContext) -> Trained:
+def train_tables(context: FitContext) -> Trained:
     """See docs/method.md."""
-    plan = Plan.of(task)
-    whole, mixtures, kept, later = ask_first(task, plan)
-    outputs, targets = task.describe(concatenate([r for r in (whole, mixtures) if r is not None]).raw)
-    noise = repeatability(task, outputs, plan.rows[: len(whole)], whole)
+    plan = Plan.of(context)
+    whole, mixtures, kept, later = ask_first(context, plan)
+    outputs, targets = context.describe(concatenate([r for r in (whole, mixtures) if r is not None]).raw)
+    noise = repeatability(context, outputs, plan.rows[: len(whole)], whole)
     answered = concatenate([r for r in (whole, mixtures) if r is not None])
-    pairs = QueryPool.of(outputs, answered, some_held_out(task, len(answered), len(later)))
+    pairs = QueryPool.of(outputs, answered, some_held_out(context, len(answered), len(later)))
     energy = build_energy(
-        PiecewiseLinear.of(task.rows(np.arange(task.n_rows)), task.shift),
+        PiecewiseLinear.of(context.rows.samples(np.arange(context.rows.n_samples)), context.shift),
         OutputSpace.of(outputs),
-        task.configs.energy,
-        structured=task.structured,
-        seed=int(task.rng.integers(2**31)),
+        context.configs.energy,
+        structured=context.structured,
+        seed=int(context.rng.integers(2**31)),
     )
-    likelihood = replace(Likelihood.of(task.configs.energy), is_joint=False)
+    likelihood = replace(Likelihood.of(context.configs.energy), is_joint=False)
     trainer = EnergyTrainer(
         energy,
         likelihood,
         pairs,
-        replace(task.configs.energy, input_sparsity=input_sparsity(task)),
-        number_of_steps(task),
-        task.generator,
-        task.history,
-        unit_of_column=torch.from_numpy(task.groups.unit_of_column.astype(np.int64)),
+        replace(context.configs.energy, input_sparsity=input_sparsity(context)),
+        number_of_steps(context),
+        context.generator,
+        context.history,
+        unit_of_column=torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64)),
     )
     more, interrupted = More(), False
     try:
-        learn(task, plan, trainer, targets, rare_rows(outputs, whole, targets), len(whole), later, more)
+        learn(context, plan, trainer, targets, rare_rows(outputs, whole, targets), len(whole), later, more)
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_LOOK * trainer.n_steps:
             raise
         interrupted = True
-        task.asker.stop()
+        context.asker.stop()
     quality = trainer.finish()
-    asked = gather(outputs, plan, whole, [mixtures, more.mixtures], kept, more)
-    made = Interpretation(task, outputs, targets, energy, likelihood, asked, noise, plan.n_checks)
+    queried = gather(outputs, plan, whole, [mixtures, more.mixtures], kept, more)
+    made = Interpretation(context, outputs, targets, energy, likelihood, queried, noise, plan.n_checks)
     try:
         interpreter = made.make() if not interrupted else made.in_brief().make()
     except KeyboardInterrupt:
         if interrupted:
             raise
         interrupted = True
-        task.asker.stop()
+        context.asker.stop()
         interpreter = made.in_brief().make()
-    task.history.close()
-    return Trained(outputs, targets, energy, interpreter, quality, (asked.rows, asked.codes), interrupted)
+    context.history.close()
+    return Trained(outputs, targets, energy, interpreter, quality, (queried.rows, queried.codes), interrupted)
 
 
 @dataclass
 class More:
-    """What is asked while training goes on."""
+    """What is queried while training goes on."""
 
     mixtures: QueryBatch | None = None
     rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -118,7 +118,7 @@ class More:
 
 
 def learn(
-    task: FitContext,
+    context: FitContext,
     plan: Plan,
     trainer: EnergyTrainer,
     targets: list[int],
@@ -129,10 +129,10 @@ def learn(
 ) -> None:
     """Train the energy, first on whole samples and mixtures; choose what to redraw, and learn from that as well."""
     pairs, energy, likelihood = trainer.pairs, trainer.energy, trainer.likelihood
-    task.history.stage("learning", trainer.n_steps)
+    context.history.stage("learning", trainer.n_steps)
     trainer.run_until(FIRST_LOOK, "mixtures")
-    rows, units = plan_redraws(task, plan, energy, likelihood, torch.tensor(targets), rare, n_whole)
-    asked_redraws = task.ask(plan.rows[rows], one_removed(units, task.groups.n_units))
+    rows, units = plan_redraws(context, plan, energy, likelihood, torch.tensor(targets), rare, n_whole)
+    asked_redraws = context.ask(plan.rows[rows], one_removed(units, context.rows.groups.n_units))
     more.mixtures = later.answers()
     if more.mixtures is not None:
         pairs.add(more.mixtures)
@@ -154,37 +154,37 @@ class Plan:
     n_checks: int
 
     @classmethod
-    def of(cls, task: FitContext) -> Plan:
-        n = max(4, task.n_queries - n_asked_twice(task))
+    def of(cls, context: FitContext) -> Plan:
+        n = max(4, context.n_queries - n_asked_twice(context))
         n_redraws = int(min(REDRAWS[0] * n, max(MIN_REDRAWS_KEPT, REDRAWS[1] * n)))
         n_checks = int(CHECKS * n)
         n_first = n - n_redraws - n_checks
-        n_whole = min(task.n_rows, max(1, n_first // 2))
-        return cls(task.rng.permutation(task.n_rows)[:n_whole], n_first - n_whole, n_redraws, n_checks)
+        n_whole = min(context.rows.n_samples, max(1, n_first // 2))
+        return cls(context.rng.permutation(context.rows.n_samples)[:n_whole], n_first - n_whole, n_redraws, n_checks)
 
 
-def ask_first(task: FitContext, plan: Plan) -> tuple[QueryBatch, QueryBatch | None, NDArray[np.bool_], PendingQuery]:
-    """Whole samples, then mixtures of them with others; a fifth of these is asked while training has begun."""
-    task.history.stage("asking the model", len(plan.rows) + plan.n_mixtures, unit="rows")
+def ask_first(context: FitContext, plan: Plan) -> tuple[QueryBatch, QueryBatch | None, NDArray[np.bool_], PendingQuery]:
+    """Whole samples, then mixtures of them with others; a fifth of these is queried while training has begun."""
+    context.history.stage("asking the model", len(plan.rows) + plan.n_mixtures, unit="rows")
     # Wrong names or targets must come to light before the budget is spent.
-    first = task.query(plan.rows[:N_FIRST])
+    first = context.query(plan.rows[:N_FIRST])
     if first is not None:
-        task.check(first.raw)
-    rest = task.ask(plan.rows[N_FIRST:])
-    kept = some_removed(task, plan.n_mixtures)
+        context.check(first.raw)
+    rest = context.ask(plan.rows[N_FIRST:])
+    kept = some_removed(context, plan.n_mixtures)
     index = plan.rows[mixed_rows(plan, len(plan.rows))]
     n_now = plan.n_mixtures - int(SHARE_ASKED_LATER * plan.n_mixtures)
-    mixtures = task.ask(index[:n_now], kept[:n_now])
+    mixtures = context.ask(index[:n_now], kept[:n_now])
     whole = concatenate([part for part in (first, rest.answers()) if part is not None])
     answered = mixtures.answers()
-    return whole, answered, kept, task.ask(index[n_now:], kept[n_now:])
+    return whole, answered, kept, context.ask(index[n_now:], kept[n_now:])
 
 
-def some_removed(task: FitContext, n: int) -> NDArray[np.bool_]:
-    """Units to keep in mixtures; never all of them, as whole samples are asked about once."""
-    kept = task.random_keeps(n, task.rng)
+def some_removed(context: FitContext, n: int) -> NDArray[np.bool_]:
+    """Units to keep in mixtures; never all of them, as whole samples are queried about once."""
+    kept = context.random_keeps(n, context.rng)
     whole = np.flatnonzero(kept.all(axis=1))
-    kept[whole, task.rng.integers(task.groups.n_units, size=len(whole))] = False
+    kept[whole, context.rng.integers(context.rows.groups.n_units, size=len(whole))] = False
     return kept
 
 
@@ -207,7 +207,7 @@ def rare_rows(outputs: Outputs, whole: QueryBatch, targets: list[int]) -> list[N
 
 
 def plan_redraws(
-    task: FitContext,
+    context: FitContext,
     plan: Plan,
     energy: Any,
     likelihood: Likelihood,
@@ -219,32 +219,34 @@ def plan_redraws(
 
     Half of the samples have a rare label, if there is one: redraws of others seldom change it.
     """
-    n_units, n = task.groups.n_units, plan.n_redraws
+    n_units, n = context.rows.groups.n_units, plan.n_redraws
     candidates = np.arange(n_units)
     if n < MIN_REDRAWS * n_units:
-        strength = strengths(task, energy, likelihood, plan.rows[:n_whole], targets)
+        strength = strengths(context, energy, likelihood, plan.rows[:n_whole], targets)
         candidates = np.argsort(-strength, kind="stable")[: max(MIN_CANDIDATES, n // REDRAWS_PER_CANDIDATE)]
     row = np.arange(n) % max(n_whole, 1)
     if rare:
-        chosen = task.rng.integers(len(rare), size=n // 2)
-        row[: n // 2] = [task.rng.choice(rare[which]) for which in chosen]
-    unit = candidates[task.rng.permutation(n) % len(candidates)]
-    anything = task.rng.random(n) < SHARE_OF_ANY
-    unit[anything] = task.rng.integers(n_units, size=int(anything.sum()))
-    if not task.removal.is_random:
-        row, unit = distinct_pairs(task, plan.rows, row, unit)
+        chosen = context.rng.integers(len(rare), size=n // 2)
+        row[: n // 2] = [context.rng.choice(rare[which]) for which in chosen]
+    unit = candidates[context.rng.permutation(n) % len(candidates)]
+    anything = context.rng.random(n) < SHARE_OF_ANY
+    unit[anything] = context.rng.integers(n_units, size=int(anything.sum()))
+    if not context.rows.removal.is_random:
+        row, unit = distinct_pairs(context, plan.rows, row, unit)
     return row, unit
 
 
 def distinct_pairs(
-    task: FitContext, rows: NDArray[np.int64], row: NDArray[np.int64], unit: NDArray[np.int64]
+    context: FitContext, rows: NDArray[np.int64], row: NDArray[np.int64], unit: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where a unit removed is always the same, no pair is asked twice, nor any unit that is its reference already."""
-    _, first = np.unique(row * task.groups.n_units + unit, return_index=True)
+    """Where a unit removed is always the same, no pair is queried twice, nor any unit that is its reference already."""
+    _, first = np.unique(row * context.rows.groups.n_units + unit, return_index=True)
     row, unit = row[np.sort(first)], unit[np.sort(first)]
     differs = np.concatenate(
         [
-            allowed_units(task.removal, task.groups, task.rows(rows[row[part]]))[np.arange(len(part)), unit[part]]
+            allowed_units(context.rows.removal, context.rows.groups, context.rows.samples(rows[row[part]]))[
+                np.arange(len(part)), unit[part]
+            ]
             for part in np.array_split(np.arange(len(row)), max(1, len(row) // 1024))
         ]
     )
@@ -252,16 +254,16 @@ def distinct_pairs(
 
 
 def strengths(
-    task: FitContext, energy: Any, likelihood: Likelihood, rows: NDArray[np.int64], targets: Tensor
+    context: FitContext, energy: Any, likelihood: Likelihood, rows: NDArray[np.int64], targets: Tensor
 ) -> NDArray[np.float64]:
     """The largest share of any target's effects that each unit has on the energy as it is: (units,)."""
-    units = strongest_weights(task, energy, MAX_UNITS_REDRAWN)
-    x = task.as_tensor(task.rows(rows[:N_LOOKED_AT]))
-    effects = redraw_effects(energy, likelihood, x, references(task, N_DRAWS), unit_of_column(task), units).mean(dim=0)[
-        :, targets
-    ]
+    units = strongest_weights(context, energy, MAX_UNITS_REDRAWN)
+    x = context.as_tensor(context.rows.samples(rows[:N_LOOKED_AT]))
+    effects = redraw_effects(energy, likelihood, x, references(context, N_DRAWS), unit_of_column(context), units).mean(
+        dim=0
+    )[:, targets]
     share = effects / effects.sum(dim=0).clamp_min(1e-9)
-    found = np.zeros(task.groups.n_units)
+    found = np.zeros(context.rows.groups.n_units)
     found[units.numpy()] = share.amax(dim=1).numpy()
     return found
 
@@ -310,13 +312,13 @@ def gather(
     )
 
 
-def input_sparsity(task: FitContext) -> float:
+def input_sparsity(context: FitContext) -> float:
     """How strongly units without signal are weeded out: more where answers are few, and so easily memorised."""
-    fewness = float(np.clip(MIN_ANSWERS / max(task.n_queries, 1), 1.0, MAX_SPARSITY))
-    return task.configs.energy.input_sparsity * fewness
+    fewness = float(np.clip(MIN_ANSWERS / max(context.n_queries, 1), 1.0, MAX_SPARSITY))
+    return context.configs.energy.input_sparsity * fewness
 
 
-def number_of_steps(task: FitContext) -> int:
+def number_of_steps(context: FitContext) -> int:
     """n_epochs passes over all queries, within bounds that suit two cores."""
-    n_batches = task.n_queries / task.configs.energy.batch_size
-    return int(task.configs.training.n_epochs * np.clip(n_batches, *STEPS_PER_EPOCH))
+    n_batches = context.n_queries / context.configs.energy.batch_size
+    return int(context.configs.training.n_epochs * np.clip(n_batches, *STEPS_PER_EPOCH))

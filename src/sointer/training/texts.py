@@ -35,62 +35,62 @@ N_LOOKED_AT, MAX_LOOKED_AT = 256, 4096
 """Texts for each target, and in all, by which words are chosen whose order is read."""
 
 
-def train_texts(task: FitContext) -> Trained:
+def train_texts(context: FitContext) -> Trained:
     """See docs/method.md."""
-    n_shuffled = min(N_SHUFFLED, int(SHARE_SHUFFLED * task.n_queries), task.n_rows)
-    task.n_extra = n_shuffled + 2
-    check_empty_text(task)
-    replies, whole_index, ask_rest = ask_first(task)
-    outputs, targets = task.describe(replies.raw)
-    repeatability(task, outputs, whole_index.numpy(), replies)
-    reads_order = order_counts(task, outputs, whole_index[:n_shuffled], replies)
+    n_shuffled = min(N_SHUFFLED, int(SHARE_SHUFFLED * context.n_queries), context.rows.n_samples)
+    context.n_extra = n_shuffled + 2
+    check_empty_text(context)
+    replies, whole_index, ask_rest = ask_first(context)
+    outputs, targets = context.describe(replies.raw)
+    repeatability(context, outputs, whole_index.numpy(), replies)
+    reads_order = order_counts(context, outputs, whole_index[:n_shuffled], replies)
     rest = ask_rest()
-    pairs = QueryPool.of(outputs, replies, some_held_out(task, len(replies), len(rest)))
-    whole = UnmaskedRows(task, whole_index, pairs.codes_of(slice(len(whole_index))))
-    interpreter = fresh_interpreter(task, outputs, reads_order)
+    pairs = QueryPool.of(outputs, replies, some_held_out(context, len(replies), len(rest)))
+    whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
+    interpreter = fresh_interpreter(context, outputs, reads_order)
     pairs.points.features = lambda documents: interpreter.features(documents).rows
     trainer = EnergyTrainer(
         interpreter.energy,
         interpreter.likelihood,
         pairs,
-        task.configs.energy,
-        number_of_steps(task),
-        task.generator,
-        task.history,
+        context.configs.energy,
+        number_of_steps(context),
+        context.generator,
+        context.history,
     )
     interrupted = False
     try:
-        task.history.stage("learning", trainer.n_steps)
+        context.history.stage("learning", trainer.n_steps)
         trainer.run_until(FIRST_SELECTION, "pre-training")
         if reads_order:
-            strength = strengths(task, interpreter, whole, torch.tensor(targets))
+            strength = strengths(context, interpreter, whole, torch.tensor(targets))
             interpreter.rank.copy_(torch.from_numpy(ranks(strength)))
-        alternate(task, trainer, rest, partial(ask_selected, task, interpreter, whole, torch.tensor(targets)))
+        alternate(context, trainer, rest, partial(ask_selected, context, interpreter, whole, torch.tensor(targets)))
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
             raise
         interrupted = True
-        task.asker.stop()
+        context.asker.stop()
     quality = trainer.finish()
-    task.history.close()
+    context.history.close()
     asked = whole_index.numpy(), whole.codes.numpy()
     return Trained(outputs, targets, interpreter.energy, interpreter, quality, asked, interrupted)
 
 
-def number_of_steps(task: FitContext) -> int:
+def number_of_steps(context: FitContext) -> int:
     """n_epochs passes over all queries, within bounds that suit two cores."""
-    n_batches = task.n_queries / task.configs.energy.batch_size
-    return int(np.clip(task.configs.training.n_epochs * n_batches, *N_STEPS))
+    n_batches = context.n_queries / context.configs.energy.batch_size
+    return int(np.clip(context.configs.training.n_epochs * n_batches, *N_STEPS))
 
 
-def check_empty_text(task: FitContext) -> None:
+def check_empty_text(context: FitContext) -> None:
     """Refuse a model that takes texts, but not the empty one, before the budget is spent."""
-    if getattr(task.removal, "token", None) is not None:
+    if getattr(context.rows.removal, "token", None) is not None:
         return  # a text whose words are all replaced is not empty
     row = np.zeros(1, dtype=np.int64)
-    task.query(row)
+    context.query(row)
     try:
-        task.query(row, np.zeros((1, task.groups.n_units), dtype=bool))
+        context.query(row, np.zeros((1, context.rows.groups.n_units), dtype=bool))
     except BlackBoxError as error:
         raise InputError(
             "the model fails on the empty text, which is what is left when all words are deleted: "
@@ -99,16 +99,16 @@ def check_empty_text(task: FitContext) -> None:
         ) from error
 
 
-def order_counts(task: FitContext, outputs: Outputs, whole: Tensor, replies: QueryBatch) -> bool:
+def order_counts(context: FitContext, outputs: Outputs, whole: Tensor, replies: QueryBatch) -> bool:
     """Whether the model predicts anything else when the words of a text are shuffled."""
     n = len(whole)
-    documents = task.data[whole.numpy()].documents
-    remaining = task.black_box.remaining
+    documents = context.rows.data[whole.numpy()].documents
+    remaining = context.rows.model.remaining
     if n == 0 or (remaining is not None and remaining < n):
         return True
-    shuffled, _ = task.black_box.query([shuffle(document, task.rng) for document in documents])
+    shuffled, _ = context.rows.model.query([shuffle(document, context.rng) for document in documents])
     same = outputs.agree(replies.raw[:n], shuffled)
-    task.history.record(stage="shuffled words", n_rows=n, same_answers=float(same.mean()))
+    context.history.record(stage="shuffled words", n_rows=n, same_answers=float(same.mean()))
     return not same.all()
 
 
@@ -122,36 +122,38 @@ def shuffle(document: Document, rng: np.random.Generator) -> str:
     return "".join(part for both in zip(between, [*pieces, ""], strict=True) for part in both)
 
 
-def fresh_interpreter(task: FitContext, outputs: Outputs, reads_order: bool) -> TextInterpreter:
+def fresh_interpreter(context: FitContext, outputs: Outputs, reads_order: bool) -> TextInterpreter:
     """An untrained energy and the interpreter that reads it."""
-    form, config = task.input_format, task.configs.energy
+    form, config = context.rows.input_format, context.configs.energy
     assert isinstance(form, TextFormat)
     rank = torch.full((form.n_words if reads_order else 0,), -1, dtype=torch.long)
     features = TextFeatures(form.n_words, rank.numpy() if reads_order else None)
-    seed = int(task.rng.integers(2**31))
-    energy = build_energy(features.n_columns, OutputSpace.of(outputs), config, structured=task.structured, seed=seed)
+    seed = int(context.rng.integers(2**31))
+    energy = build_energy(features.n_columns, OutputSpace.of(outputs), config, structured=context.structured, seed=seed)
     for weight in energy.input_weights:  # columns of words that are not ordered yet say nothing
         weight.data[..., features.n_word_columns :] = 0.0
     return TextInterpreter(
         energy,
         Likelihood.of(config),
-        torch.from_numpy(task.groups.unit_of_column.astype(np.int64)),
-        task.groups.n_units,
+        torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64)),
+        context.rows.groups.n_units,
         form.n_words,
         rank,
-        n_path_steps=task.configs.interpreter.n_path_steps,
+        n_path_steps=context.configs.interpreter.n_path_steps,
     )
 
 
 @torch.no_grad()
-def strengths(task: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, targets: Tensor) -> Tensor:
+def strengths(context: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, targets: Tensor) -> Tensor:
     """The largest share of any target's evidence that each word has in texts: (words,)."""
     features = interpreter.features
     total = torch.zeros(interpreter.energy.space.n_outputs, features.n_columns)
     n = min(MAX_LOOKED_AT, N_LOOKED_AT * len(targets))
-    rows, chosen = draw_pairs(whole, targets, n, task.generator)
+    rows, chosen = draw_pairs(whole, targets, n, context.generator)
     labels = labels_of(interpreter, whole.codes[rows], chosen)
-    for some, inputs, of_entry, _, _ in interpreter.evidence(task.data[whole.index[rows].numpy()], chosen, labels):
+    for some, inputs, of_entry, _, _ in interpreter.evidence(
+        context.rows.data[whole.index[rows].numpy()], chosen, labels
+    ):
         owner = chosen[some][torch.from_numpy(inputs.row)]
         total.index_put_((owner, inputs.rows.columns), of_entry.abs(), accumulate=True)
     share = (total / total.sum(dim=1, keepdim=True).clamp_min(1e-9)).amax(dim=0)
@@ -165,18 +167,18 @@ def labels_of(interpreter: TextInterpreter, codes: Tensor, targets: Tensor) -> T
 
 @torch.no_grad()
 def ask_selected(
-    task: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, targets: Tensor, n: int
+    context: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, targets: Tensor, n: int
 ) -> list[PendingQuery]:
     """Ask about texts reduced to what the interpreter selects now, for targets that matter."""
-    rows, row_targets = draw_pairs(whole, targets, n, task.generator)
-    sizes = selection_sizes(task, n)
+    rows, row_targets = draw_pairs(whole, targets, n, context.generator)
+    sizes = selection_sizes(context, n)
     questions = []
     for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
         index, chosen = whole.index[rows[chunk]].numpy(), row_targets[chunk]
-        documents: Documents = task.data[index]
+        documents: Documents = context.rows.data[index]
         labels = labels_of(interpreter, whole.codes[rows[chunk]], chosen)
         scores = interpreter.whole(documents, chosen, labels).evidence
         there = units_there(documents, interpreter.unit_of_column, interpreter.n_units)
-        keep = hard_top_k(scores, task.k, there, sizes[chunk])
-        questions.append(task.ask(index, keep.numpy()))
+        keep = hard_top_k(scores, context.k, there, sizes[chunk])
+        questions.append(context.ask(index, keep.numpy()))
     return questions

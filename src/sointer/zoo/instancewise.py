@@ -156,7 +156,7 @@ _SWITCHED = {4: (SYN1, SYN2), 5: (SYN1, SYN3), 6: (SYN2, SYN3)}
 def syn(number: int, n_features: int = 11, output_kind: OutputKind = "probability") -> Problem:
     """One of INVASE's Syn1 to Syn6, as in its published code, as a model with this one output.
 
-    Syn1 is U = x0 x1; Syn2 is x2^2 + ... + x5^2 - 4; Syn3 is -10 sin(0.2 x6) + |x7| + x8 + e^(-x9) - 2.4. Syn4, Syn5
+    Syn1 is U = x0 x1; Syn2 is x2^2 + ... + x5^2 - 4; Syn3 is `-10 sin(0.2 x6) + |x7| + x8 + e^(-x9) - 2.4`. Syn4, Syn5
     and Syn6 are Syn1, Syn1 and Syn2 where x10 < 0, and Syn2, Syn3 and Syn3 elsewhere; relevant are x10 and the
     features of the function that applies.
 

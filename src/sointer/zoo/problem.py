@@ -41,7 +41,7 @@ def equicorrelated(n_rows: int, n_features: int, rng: np.random.Generator, rho: 
 
 
 def autoregressive(n_rows: int, n_features: int, rng: np.random.Generator, rho: float) -> FloatArray:
-    """Normal inputs of which features i and j have the correlation rho ** |i - j|."""
+    """Normal inputs of which features i and j have the correlation `rho ** |i - j|`."""
     inputs = rng.standard_normal((n_rows, n_features))
     for i in range(1, n_features):
         inputs[:, i] = rho * inputs[:, i - 1] + np.sqrt(1 - rho**2) * inputs[:, i]
@@ -88,9 +88,9 @@ class Problem:
     row_relevance: RowRelevance | None = field(default=None, kw_only=True, repr=False)
     """Set only where the relevant features differ from row to row."""
     order: tuple[int, ...] | None = field(default=None, kw_only=True, repr=False)
-    """Where the features were shuffled: the index that each column had before."""
+    """Where the features were shuffled, the index that each column had before."""
     switches: Mapping[int, tuple[int, ...]] = field(default_factory=dict, kw_only=True, repr=False)
-    """For each target whose relevant features differ from row to row: the features that decide which ones they are."""
+    """For each target whose relevant features differ from row to row, the features that decide which ones they are."""
     categorical: tuple[int, ...] = field(default=(), kw_only=True, repr=False)
     """Features whose numbers are codes of categories."""
 
@@ -269,7 +269,7 @@ def correlated(problem: Problem, rho: float = 0.7, kind: Literal["equal", "ar1"]
     rho : float
         At least 0 and below 1.
     kind : "equal" or "ar1"
-        The correlation of features i and j: rho for every pair, or rho ** |i - j|.
+        The correlation of features i and j: rho for every pair, or `rho ** |i - j|`.
     """
     if not 0 <= rho < 1:
         raise ValueError(f"rho must be at least 0 and below 1, got {rho}")

@@ -44,7 +44,7 @@ def l2x(name: L2XName, n_features: int = 10, output_kind: OutputKind = "probabil
     Parameters
     ----------
     name : str
-        "xor": U = x0 x1. "orange_skin": x0^2 + ... + x3^2 - 4. "additive": -100 sin(0.2 x0) + |x1| + x2 +
+        "xor": U = x0 x1. "orange_skin": x0^2 + ... + x3^2 - 4. "additive": -100 sin(0.2 x0) + `|x1|` + x2 +
         e^(-x3) - 2.4. "switch": orange skin on x0 to x3 where x9 >= 0, else additive on x4 to x7, with x9 from
         N(3, 1) or N(-3, 1).
     n_features : int

@@ -41,7 +41,7 @@ class MultiLabelData:
     X: CsrMatrix = field(repr=False)
     """One row per sample, one column per feature."""
     Y: ByteArray = field(repr=False)
-    """One row per sample, one column per label: 1 where the sample has the label."""
+    """One row per sample, one column per label; 1 where the sample has the label."""
     feature_names: tuple[str, ...] = field(repr=False)
     label_names: tuple[str, ...] = field(repr=False)
     split: StringArray = field(repr=False)
@@ -79,9 +79,9 @@ class SegmentationData:
 
     name: str
     images: ByteArray = field(repr=False)
-    """Shape (images, 3, height, width): red, green, blue from 0 to 255."""
+    """Shape (images, 3, height, width); red, green, blue from 0 to 255."""
     masks: ByteArray = field(repr=False)
-    """Shape (images, height, width): 1 on the object, 0 elsewhere."""
+    """Shape (images, height, width); 1 on the object, 0 elsewhere."""
     split: StringArray = field(repr=False)
     """"train", "val" or "test" for each image."""
     file_names: tuple[str, ...] = field(repr=False)

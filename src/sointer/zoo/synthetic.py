@@ -100,8 +100,8 @@ def paper_e2(n_features: int = 20) -> Problem:
     """The exact minimiser of the paper's E2, the first one in lexicographic order of y where several tie.
 
     Every y with y2 = y4 has energy 0, whatever y1 and y3; every y with y2 = 1, y4 = 0 and y1, y3 not both 0
-    has energy x3. Only y = 1011, of energy sin(x1) + |x4|, can be minimal alone. The rule leaves three
-    outputs: 0000 where no energy is negative, 0110 where x3 is least and 1011 where sin(x1) + |x4| is.
+    has energy x3. Only y = 1011, of energy `sin(x1) + |x4|`, can be minimal alone. The rule leaves three
+    outputs: 0000 where no energy is negative, 0110 where x3 is least and 1011 where `sin(x1) + |x4|` is.
     The term in x2 is always positive, so it only forbids y1 = y3 = 0 and x2 never changes the minimiser,
     though the paper counts it as relevant.
 

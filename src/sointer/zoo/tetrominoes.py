@@ -33,7 +33,7 @@ class Tetrominoes(NamedTuple):
     labels: npt.NDArray[np.int64]
     """(n,) 0 for T and 1 for L; of "xor", 1 where both shapes have the same sign."""
     relevant: BoolArray
-    """(n, 8, 8) the pixels that hold information on the label: both places of the shapes, or the shape moved there."""
+    """(n, 8, 8) the pixels that hold information on the label; both places of the shapes, or the shape moved there."""
 
 
 def tetrominoes(

@@ -85,6 +85,12 @@ def evaluate(
       sointer evaluate why/ --model model:predict --data X.csv --against none --at-least 0.9 --json
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        from sointer.apps.cli import early
+
+        early.check_explainer(explainer, target)
+        early.check_data(data)
+        early.check_model(model)
+
         from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
         from sointer.metrics.evaluation import evaluate as compare
 

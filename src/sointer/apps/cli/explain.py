@@ -47,6 +47,9 @@ def explain(
     ] = None,
     k: K = None,
     text: TextColumn = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="A column that names the rows; records have it as id.")
+    ] = None,
     model: OptionalModelSpec = None,
     query: Annotated[
         bool,
@@ -70,8 +73,8 @@ def explain(
     """Which features decided an output, row by row?
 
     The file may be of any size. Writes one record for each row and selected feature: sample, target, value,
-    value_source, rank, feature, score. With --model the value is what the model predicts, and each row is sent to it
-    once; without, it is what the explainer expects. --refine and --verify need the model.
+    value_source, rank, feature, feature_value, score. With --model the value is what the model predicts, and each row
+    is sent to it once; without, it is what the explainer expects. --refine and --verify need the model.
 
     Where they are known, records also have: needed (false for a feature that is selected only because of a large --k),
     effect (which way it pushes the output, and how far, in its unit) and locality (see sointer info). The score is
@@ -84,9 +87,8 @@ def explain(
       sointer explain why/ --data new.csv -t games --model model:predict --refine 25 --verify 100 --out why.csv
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
-        from sointer.apps.cli.inputs import open_explainer, read_targets
+        from sointer.apps.cli import early
         from sointer.errors import InputError
-        from sointer.io.stream import stream_explain
 
         if out != STDOUT:
             refuse_existing(out, force)
@@ -94,6 +96,14 @@ def explain(
         for option, wanted in (("--refine", refine), ("--verify", verify)):
             if wanted and model is None:
                 raise InputError(f"{option} queries the model; name it with --model, as for sointer fit.")
+        early.check_explanations(out)
+        early.check_explainer(explainer, target)
+        early.check_data(data)
+        early.check_model(model)
+
+        from sointer.apps.cli.inputs import open_explainer, read_targets
+        from sointer.io.stream import stream_explain
+
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
         if not target and len(opened.targets_) > 1:
             names = [opened.output_names_[t] for t in opened.targets_[:5]]
@@ -112,6 +122,7 @@ def explain(
             destination(out, console),
             chunk_rows=chunk_rows,
             progress=console.progress,
+            id_column=id_column,
             **settings,
         )
         fidelity = confirmed(opened, data, verify, settings) if verify else None
@@ -123,17 +134,12 @@ def explain(
 
 def destination(out: Path, console: Console) -> Any:
     """Where records go: a Parquet file by its name, text for everything else."""
-    from sointer.errors import InputError
     from sointer.io.writers import TextWriter
 
     if out == STDOUT:
         return TextWriter(console.binary, as_json=console.as_json)
     kind = out.suffix.lower()
-    if kind in (".csv", ".jsonl"):
-        return TextWriter(out, as_json=kind == ".jsonl")
-    if kind not in (".parquet", ".pq"):
-        raise InputError(f"--out {out}: expected a name that ends in .parquet, .csv or .jsonl, or - (standard output).")
-    return out
+    return TextWriter(out, as_json=kind == ".jsonl") if kind in (".csv", ".jsonl") else out
 
 
 def confirmed(explainer: Any, data: Path, n_rows: int, settings: dict[str, Any]) -> float:

@@ -57,6 +57,14 @@ def fit(
             help="Folder that keeps every output of the model; the same command then resumes from there.",
         ),
     ] = None,
+    rows: Annotated[
+        str,
+        typer.Option(
+            "--rows",
+            metavar="NAME",
+            help="What the files hold of the training data: keep (up to 2,000 rows, as they are), synthetic, none.",
+        ),
+    ] = "keep",
     drop: Annotated[
         list[str] | None,
         typer.Option("--drop", metavar="COLUMN", help="A column that the model does not get, such as an id."),
@@ -101,10 +109,17 @@ def fit(
       sointer fit --model https://host/v2/models/m --header 'Authorization: Bearer ${TOKEN}' --data X.csv --out why/
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
-        from sointer import BlackBox, SOInter
-        from sointer.apps.cli.inputs import describe, load_model, read_names, read_targets, read_to_fit
+        from sointer.apps.cli import early
 
         refuse_existing(out, force)
+        early.check_model(model)
+        early.check_data(data)
+
+        from sointer import BlackBox, SOInter
+        from sointer.apps.cli.inputs import describe, load_model, read_names, read_targets, read_to_fit
+        from sointer.config import check_rows
+
+        check_rows(rows)
         names = read_names(output_names, "--output-names")
         black_box = load_model(model, headers=header, method=method, batch_size=batch_size)
         X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text)
@@ -125,7 +140,8 @@ def fit(
         started = time.perf_counter()
         targets = read_targets(target, names or getattr(black_box, "output_names", None) or [])
         explainer.fit(X, targets=targets, **({} if checkpoint is None else {"checkpoint": checkpoint}))
-        explainer.set_params(verbose=None).save(out)  # how much to print is not for the next command to know
+        # How much to print is not for the next command to know.
+        explainer.set_params(verbose=None).save(out, rows=rows)
         print_summary(console, explainer, out, time.perf_counter() - started)
 
 

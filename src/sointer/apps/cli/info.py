@@ -20,10 +20,54 @@ def info(explainer: ExplainerPath, as_json: Json = False, verbose: Verbose = Fal
       sointer info why/ --json | jq .outputs
     """
     with running(verbose=verbose, as_json=as_json) as console:
-        from sointer.apps.cli.inputs import open_explainer
+        from sointer.io.storage import DAMAGE, EXPLAINER
 
-        metadata = describe(open_explainer(explainer, console), explainer)
+        saved = EXPLAINER.peek(explainer, whole=True)
+        try:
+            metadata = describe_table(saved, explainer)
+        except DAMAGE:  # what is wrong comes to light when it is loaded
+            metadata = None
+        if metadata is None:
+            from sointer.apps.cli.inputs import open_explainer
+
+            metadata = describe(open_explainer(explainer, console), explainer)
         console.result(as_text(metadata, verbose), metadata)
+
+
+def describe_table(saved: dict[str, Any], path: Path) -> dict[str, Any] | None:
+    """The same as `describe` from metadata alone, for which torch need not be loaded; None of images."""
+    form, outputs, parameters = saved["input_format"], saved["outputs"], saved["parameters"]
+    if form.get("image") is not None or outputs.get("shape") is not None or "localities" not in saved:
+        return None
+    names, kinds, targets = outputs["names"], outputs["kinds"], saved["targets"]
+    units = saved["groups"]["unit_names"]
+    takes = "texts" if form["kind"] == "text" else "sparse rows" if form["kind"] == "csr" else "rows"
+    quality = zip(saved["output_agreement"], saved["output_skill"], strict=True)
+    known = dict(enumerate(quality))
+    return {
+        "explainer": str(path),
+        "sointer": saved["sointer"],
+        "bytes": sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
+        "takes": takes,
+        "features": list(form["feature_names"]),
+        "groups": units if units != form["feature_names"] else None,
+        "outputs": list(names),
+        "output_kind": kinds[0] if len(set(kinds)) == 1 else "mixed",
+        "targets": [names[target] for target in targets],
+        "k": parameters["k"],
+        "removal": saved["removal"]["name"],
+        "preset": parameters["preset"],
+        "structured": parameters["structured"],
+        "random_state": saved["random_state"],
+        "n_queries": saved["n_queries"],
+        "held_out_agreement": saved["held_out_agreement"],
+        "held_out_skill": saved["held_out_skill"],
+        "output_quality": [
+            {"output": names[t], "kind": kinds[t], "agreement": known[t][0], "skill": known[t][1]} for t in targets
+        ],
+        "localities": saved["localities"],
+        "history": saved["history"],
+    }
 
 
 def describe(explainer: Any, path: Path) -> dict[str, Any]:
@@ -52,7 +96,9 @@ def describe(explainer: Any, path: Path) -> dict[str, Any]:
         "held_out_agreement": explainer.held_out_agreement_,
         "held_out_skill": explainer.held_out_skill_,
         "output_quality": quality_of(explainer),
-        "localities": localities_of(explainer),
+        "localities": [explainer.localities(target).to_json() for target in explainer.targets_]
+        if "locality" in explainer.known_columns
+        else None,
         "history": explainer.history_,
     }
 
@@ -73,24 +119,6 @@ def quality_of(explainer: Any) -> list[dict[str, Any]] | None:
             "skill": plain(explainer.output_skill_[target]),
         }
         for target in explainer.targets_
-    ]
-
-
-def localities_of(explainer: Any) -> list[dict[str, Any]] | None:
-    """Where which features decide each target; None where localities are not looked for."""
-    if "locality" not in explainer.known_columns:
-        return None
-    found = [explainer.localities(target) for target in explainer.targets_]
-    return [
-        {
-            "output": one.target,
-            "decided": one.decided,
-            "localities": [
-                {"number": leaf.number, "where": leaf.where, "share": leaf.share, "features": list(leaf.features)}
-                for leaf in one
-            ],
-        }
-        for one in found
     ]
 
 

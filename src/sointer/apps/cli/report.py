@@ -55,10 +55,16 @@ def report(
       sointer report why/ --data X.csv --model model:predict --target games --title "Why games?" --out why.html
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
-        from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
+        from sointer.apps.cli import early
 
         refuse_existing(out, force)
         check_parent(out)
+        early.check_explainer(explainer, target)
+        early.check_data(data)
+        early.check_model(model)
+
+        from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
+
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
         masks = opened.outputs_.shape is not None
         settings: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -43,6 +44,18 @@ def serve(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.001, help="Seconds a request may take to arrive, and to be answered.")
     ] = 30.0,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A file with a secret that every request must bring, as 'Authorization: Bearer ...'.",
+            show_default="the variable SOINTER_TOKEN, if it is set",
+        ),
+    ] = None,
+    query_budget: Annotated[
+        int | None, typer.Option("--query-budget", min=0, help="Samples that the model may be sent in all.")
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -55,7 +68,7 @@ def serve(
     """
     with running(quiet=quiet, verbose=verbose) as console:
         from sointer.apps.cli.inputs import first_rows, open_explainer
-        from sointer.errors import require_extra
+        from sointer.errors import InputError, require_extra
 
         for module in ("fastapi", "uvicorn", "jinja2"):
             require_extra(module, "serve")
@@ -65,6 +78,20 @@ def serve(
             max_body_bytes=max_body_bytes, max_rows=max_rows, queue=queue, timeout=timeout, **threads
         )
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        if query_budget is not None:
+            if opened.black_box_ is None:
+                raise InputError("--query-budget is for the model, and there is none; give --model too.")
+            opened.black_box_.reset_budget(query_budget)
         examples = None if data is None else first_rows(data, opened, N_ROWS_SHOWN, text)
         name = explainer.resolve().name
-        serving.run(opened, host=host, port=port, name=name, examples=examples, limits=limits, quiet=quiet)
+        token = os.environ.get("SOINTER_TOKEN") if token_file is None else _read_token(token_file)
+        serving.run(opened, host=host, port=port, name=name, examples=examples, limits=limits, token=token, quiet=quiet)
+
+
+def _read_token(path: Path) -> str:
+    from sointer.errors import InputError
+
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read --token-file {path}: {getattr(error, 'strerror', None) or error}.") from None

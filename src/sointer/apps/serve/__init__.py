@@ -22,7 +22,8 @@ def create_app(
     limits: Limits | None = None,
     name: str = "explainer",
     examples: Any = None,
-    hosts: tuple[str, ...] | None = None,
+    hosts: tuple[str, ...] | None = ("localhost", "127.0.0.1", "::1"),
+    token: str | None = None,
 ) -> FastAPI:
     """Create the web application that serves a fitted explainer; run it with any ASGI server, in one process.
 
@@ -36,12 +37,21 @@ def create_app(
         The name of the model in the paths of the Open Inference Protocol.
     examples : table, array or list of texts, optional
         Rows to choose from on the page, as for `explain`. Everyone who sees the page sees them.
-    hosts : tuple of str, optional
-        The host names by which the server may be addressed, against DNS rebinding. Default: any.
+    hosts : tuple of str or None, default ("localhost", "127.0.0.1", "::1")
+        The host names by which the server may be addressed, against DNS rebinding; None for any. Behind a proxy, give
+        the name that clients use.
+    token : str, optional
+        A secret of at least 16 characters that every request must bring, as ``Authorization: Bearer <token>``, or from
+        browsers as the password. Default: none is needed.
 
     Returns
     -------
     fastapi.FastAPI
+
+    Raises
+    ------
+    InputError
+        If the token is too short.
 
     Examples
     --------
@@ -50,7 +60,7 @@ def create_app(
     require_extra("fastapi", "serve")
     from sointer.apps.serve.app import build_app
 
-    return build_app(explainer, limits or Limits(), name, examples, hosts)
+    return build_app(explainer, limits or Limits(), name, examples, hosts, token)
 
 
 def run(
@@ -62,6 +72,7 @@ def run(
     name: str | None = None,
     examples: Any = None,
     limits: Limits | None = None,
+    token: str | None = None,
     quiet: bool = False,
 ) -> None:
     """Serve until the process is stopped (Ctrl-C or SIGTERM); requests accepted by then are answered first.
@@ -79,7 +90,7 @@ def run(
         explained; `verify` and raw texts need it too. Without it, the values that the explainer expects are explained.
     name : str, optional
         The name of the model in the paths of the Open Inference Protocol. Default: that of the folder.
-    examples, limits
+    examples, limits, token
         As in `create_app`.
     quiet : bool, default False
         Whether to print nothing.
@@ -97,4 +108,4 @@ def run(
         require_extra(module, "serve")
     from sointer.apps.serve.server import serve_explainer
 
-    serve_explainer(explainer, host, port, model, name, examples, limits or Limits(), quiet)
+    serve_explainer(explainer, host, port, model, name, examples, limits or Limits(), token, quiet)

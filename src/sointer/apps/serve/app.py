@@ -20,7 +20,7 @@ from sointer.apps.serve.page import render_page
 from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_error, one_line, read_request
 from sointer.apps.serve.response import Writer, as_json
 from sointer.apps.serve.rows import names_in_fit
-from sointer.apps.serve.security import SecurityMiddleware
+from sointer.apps.serve.security import SecurityMiddleware, digest_of
 from sointer.apps.serve.worker import Read, RequestQueue, Write
 from sointer.explainers.base import Explainer
 
@@ -29,6 +29,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": why, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
     for status, why in (
         (400, "The body is not JSON."),
+        (401, "The token is missing or wrong."),
         (408, "The body did not arrive in time."),
         (413, "The body is too large."),
         (415, "The content type is not JSON."),
@@ -77,30 +78,39 @@ def metrics(queue: RequestQueue, replies: Counter[int]) -> str:
     lines = ["# TYPE sointer_replies_total counter"]
     lines += [f'sointer_replies_total{{status="{status}"}} {n}' for status, n in sorted(replies.items())]
     for name, kind, value in (
-        ("sointer_rows_explained_total", "counter", queue.batches.n_explained),
-        ("sointer_batches_total", "counter", queue.batches.n_batches),
+        ("sointer_rows_explained_total", "counter", sum(batches.n_explained for batches in queue.all)),
+        ("sointer_batches_total", "counter", sum(batches.n_batches for batches in queue.all)),
+        ("sointer_bodies_arriving", "gauge", queue.bodies.n_arriving),
         ("sointer_requests_inside", "gauge", queue.n_inside),
-        ("sointer_places", "gauge", queue.limits.n_places),
+        ("sointer_places", "gauge", len(queue.all) * queue.limits.n_places),
     ):
         lines += [f"# TYPE {name} {kind}", f"{name} {value}"]
     return "\n".join(lines) + "\n"
 
 
-def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, hosts: tuple[str, ...] | None) -> FastAPI:
+def build_app(
+    explainer: Explainer,
+    limits: Limits,
+    name: str,
+    examples: Any,
+    hosts: tuple[str, ...] | None,
+    token: str | None,
+) -> FastAPI:
     """Put it together; `app.state.queue` is where requests wait, `app.state.replies` counts them."""
     queue, writer, replies = RequestQueue(explainer, limits), Writer(explainer), Counter[int]()
-    metadata = info(explainer, name, limits)
+    metadata = info(explainer, name, limits) | {"needs_token": token is not None}
+    digest = None if token is None else digest_of(token)
     page, policy = render_page(explainer, metadata, examples)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        queue.start()
         yield
-        queue.closing = True
-        queue.batches.close()
+        queue.close()
 
     # The pages that FastAPI offers on its own load scripts from elsewhere.
     app = FastAPI(title="sointer", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_middleware(SecurityMiddleware, hosts=hosts, replies=replies)
+    app.add_middleware(SecurityMiddleware, hosts=hosts, token_digest=digest, replies=replies)
     app.state.queue, app.state.replies = queue, replies
     for kind in (HTTPException, Exception):
         app.add_exception_handler(kind, handle_error)
@@ -178,7 +188,8 @@ def build_app(explainer: Explainer, limits: Limits, name: str, examples: Any, ho
             raise HTTPException(404, f"There is no model {model!r:.60}; this server has {name!r}.")
 
     def ready() -> Response:
-        return as_json({"ready": not queue.closing}, 503 if queue.closing else 200)
+        is_ready = not queue.closing and queue.start()
+        return as_json({"ready": is_ready}, 200 if is_ready else 503)
 
     return app
 

@@ -13,7 +13,8 @@ from sointer.errors import InputError
 class Limits:
     """How much the server accepts; it rejects the rest at once, so that accepted requests are answered in time.
 
-    Memory is bounded by (concurrency + queue) * max_body_bytes, times about ten for what is read from a body.
+    Reading a body takes at most 20 times its bytes, `concurrency` of them at a time. What arrives and what waits is
+    bounded by (concurrency + queue) * max_body_bytes, times about ten for what is made from a body.
 
     Parameters
     ----------
@@ -22,9 +23,10 @@ class Limits:
     max_rows : int, default 1000
         Rows in one request.
     concurrency : int, default one per processor, at most 4
-        Threads that explain.
+        Threads that explain; one more queries the model.
     queue : int, default 64
-        Requests that may wait in addition to those being explained; more get status 429.
+        Requests that may wait in addition to those being explained; more get status 429. Those that query the model
+        have a queue of their own, of the same size.
     timeout : float, default 30.0
         Seconds that a body may take to arrive, and after that the answer.
 

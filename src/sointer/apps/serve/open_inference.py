@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from sointer._support import containers
 from sointer._support.validation import _some as some
+from sointer._support.validation import brief
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import ExplainRequest, Options, make_request, validate
 from sointer.apps.serve.response import ExplainResponse, Writer, to_bytes
@@ -19,6 +21,8 @@ from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 
 WORDS, REAL = "BYTES", "FP64"
+MAX_AXES = 4
+"""Of images: sample, channel, row, column."""
 # The datatype, the number of axes, and the column of the explainer's tables that the tensor needs, if any.
 OUTPUTS = {
     "selected": ("INT64", 2, None),
@@ -77,7 +81,7 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
     parameters = content.get("parameters") or {}
     inputs = content.get("inputs")
     if not isinstance(parameters, dict):
-        raise InputError(f"parameters must be an object, got {parameters!r:.60}.")
+        raise InputError(f"parameters must be an object, got {brief(parameters)}.")
     if not isinstance(inputs, list) or not inputs or not all(isinstance(tensor, dict) for tensor in inputs):
         raise InputError('inputs must be a list of tensors {"name": ..., "shape": ..., "datatype": ..., "data": ...}.')
     tensors = dict(_read(tensor) for tensor in inputs)
@@ -86,6 +90,8 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
     names = names_in_fit(explainer.input_format_)
     if parameters.get("target") is None and "target" in tensors and "target" not in names:
         array = tensors.pop("target").ravel()
+        if len(array) > limits.max_rows:
+            raise InputError(f"input 'target' holds {len(array):,} outputs, expected at most {limits.max_rows:,}.")
         target = array.tolist() if len(array) > 1 else array.tolist()[0] if len(array) else None
         parameters = {**parameters, "target": target}
     options = validate(Options, parameters)
@@ -132,7 +138,7 @@ def wanted_outputs(content: dict[str, Any]) -> list[str]:
     names = [one.get("name") for one in outputs]
     unknown = [name for name in names if name not in list(OUTPUTS)]  # a name may be of any type
     if unknown:
-        raise InputError(f"outputs: {unknown[0]!r:.60} is not known; there are {', '.join(OUTPUTS)}.")
+        raise InputError(f"outputs: {brief(unknown[0])} is not known; there are {', '.join(OUTPUTS)}.")
     if content.get("id") is not None and not isinstance(content["id"], str):
         raise InputError("id must be a string.")
     return [str(name) for name in names]
@@ -146,8 +152,11 @@ def _rows(explainer: Explainer, tensors: dict[str, NDArray[Any]]) -> Any:
         if len({len(column) for column in columns}) != 1:
             raise InputError("inputs: the tensors have different numbers of rows.")
         if input_format.columns:
-            return as_frame(input_format, [column.tolist() for column in columns])
-        return numbers([list(row) for row in zip(*[column.tolist() for column in columns], strict=True)], "inputs")
+            return as_frame(input_format, columns)
+        for name, column in zip(names, columns, strict=True):
+            if column.dtype.kind == "O":
+                raise InputError(f"input {brief(name)} holds strings, expected numbers.")
+        return np.column_stack(columns)
     if len(tensors) != 1:
         raise InputError(
             f"inputs holds the tensors {some(sorted(tensors))}, expected one with all features, or one for each of "
@@ -162,14 +171,17 @@ def _rows(explainer: Explainer, tensors: dict[str, NDArray[Any]]) -> Any:
 
 
 def _read(tensor: dict[str, Any]) -> tuple[str, NDArray[Any]]:
-    name, shape, datatype, data = (tensor.get(key) for key in ("name", "shape", "datatype", "data"))
-    what = f"input {name!r:.60}"
+    name, shape, datatype = (tensor.get(key) for key in ("name", "shape", "datatype"))
+    data = tensor.pop("data", None)
+    what = f"input {brief(name)}"
     if not isinstance(name, str) or not isinstance(data, list) or not isinstance(datatype, str):
         raise InputError(f"{what} needs a name, a shape, a datatype and data as a list; binary data is not understood.")
     if datatype not in DTYPES:
-        raise InputError(f"{what} has the datatype {datatype!r:.40}, expected one of {', '.join(DTYPES)}.")
+        raise InputError(f"{what} has the datatype {brief(datatype)}, expected one of {', '.join(DTYPES)}.")
     if not isinstance(shape, list) or not all(type(side) is int and 0 <= side < 2**31 for side in shape):
-        raise InputError(f"{what} has the shape {shape!r:.60}, expected a list of whole numbers.")
+        raise InputError(f"{what} has the shape {brief(shape)}, expected a list of whole numbers.")
+    if not 1 <= len(shape) <= MAX_AXES:
+        raise InputError(f"{what} has a shape of {len(shape)} sides, expected 1 to {MAX_AXES}.")
     if datatype == WORDS:
         flat = [cell for one in data for cell in (one if isinstance(one, list) else [one])]
         array = np.empty(len(flat), dtype=object)
@@ -177,10 +189,12 @@ def _read(tensor: dict[str, Any]) -> tuple[str, NDArray[Any]]:
         if not all(isinstance(cell, str) for cell in flat):
             raise InputError(f"{what} must hold strings.")
     else:
-        array = cast(numbers(data, what), DTYPES[datatype], what)
-    if array.size != np.prod(shape, dtype=object):
+        array = numbers(data, what)
+        del data  # what follows takes memory too
+        array = array if array.dtype == DTYPES[datatype] else cast(array, DTYPES[datatype], what)
+    if array.size != math.prod(shape):
         raise InputError(f"{what} holds {array.size} values, but its shape is {shape}.")
-    return name, array.reshape(shape)
+    return name, array.reshape(shape) if array.size else np.zeros(0, array.dtype)
 
 
 def _has_words(explainer: Explainer) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer._support.strict_json import as_finite
 from sointer.apps.serve.rows import names_in_fit, row_as_json
 from sointer.explainers.base import Explainer
@@ -30,6 +31,7 @@ def render_page(explainer: Explainer, metadata: dict[str, Any], examples: Any) -
         "targets": metadata["targets"] or [],
         "k": metadata["k"],
         "hasModel": metadata["has_model"],
+        "needsToken": metadata["needs_token"],
         "examples": as_finite(shown),
         "typical": None if drawn is None else as_finite(drawn),
         "name": metadata["name"],
@@ -71,5 +73,5 @@ def _typical(explainer: Explainer, names: list[str]) -> Any:
     if explainer.input_format_.kind == "csr":
         largest = np.argsort(-mean[0], kind="stable")[:5]
         return {names[place]: 1 for place in sorted(largest.tolist())}
-    row = row_as_json(explainer.input_format_.decode(mean), 0, names)
+    row = row_as_json(as_pandas(explainer.input_format_.decode(mean)), 0, names)
     return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in row.items()}

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from sointer._support import containers
-from sointer._support.strict_json import parse
 from sointer._support.validation import _some as some
-from sointer._support.validation import check_k, is_integer
+from sointer._support.validation import brief, check_k, is_integer
 from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.rows import MAX_NAME_LENGTH, hint, read_rows
+from sointer.apps.serve.rows import MAX_NAME_LENGTH, hint, read_rows, strings_in
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 from sointer.explainers.base import Explainer
+from sointer.masking.rows import ExplainedRows
 
 log = logging.getLogger("sointer.apps.serve")
 MAX_MESSAGE_LENGTH = 500
+MAX_FEATURES = 100_000
+"""In one response: about 150 bytes each."""
 ROWS_SCHEMA = {
     "description": "Records, columns with data, lists in the order of the features, or texts.",
     "oneOf": [
@@ -72,13 +70,14 @@ class ExplainRequest:
     """What is to be explained."""
 
     X: Any
+    """The rows, as they are shown."""
+    source: ExplainedRows
+    """The same encoded, and the model's outputs for them, where the client knows them."""
     targets: list[Any]
     """One for each row."""
     k: int | Literal["auto"]
     verify: bool = False
     format: str = "rows"
-    predicted: Any = None
-    """The model's outputs for every row, where the client knows them."""
     query: bool = True
     """Whether the model, if there is one, is queried for what it predicts."""
     has_model: bool = False
@@ -91,7 +90,7 @@ class ExplainRequest:
 
     @property
     def queries_model(self) -> bool:
-        return self.queries_masked or (self.has_model and self.query and self.predicted is None)
+        return self.queries_masked or (self.has_model and self.query and self.source.predicted is None)
 
     @property
     def queries_masked(self) -> bool:
@@ -101,9 +100,10 @@ class ExplainRequest:
     def can_join(self, other: ExplainRequest) -> bool:
         """Whether both can be explained in one go: not where masked rows are queried, predictions are given, only
         one leaves the size open, or regions are counted."""
-        if self.query != other.query or getattr(self.X, "ndim", 2) == 4 or (self.k == "auto") != (other.k == "auto"):
+        is_image = self.source.input_format.image is not None
+        if self.query != other.query or is_image or (self.k == "auto") != (other.k == "auto"):
             return False
-        return not any(one.queries_masked or one.predicted is not None for one in (self, other))
+        return not any(one.queries_masked or one.source.predicted is not None for one in (self, other))
 
 
 def validate(model: type[AnyOptions], content: dict[str, Any]) -> AnyOptions:
@@ -113,7 +113,7 @@ def validate(model: type[AnyOptions], content: dict[str, Any]) -> AnyOptions:
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]
         expected = wrong.get("ctx", {}).get("expected", "true or false")
-        raise InputError(f"{wrong['loc'][0]} must be {expected}, got {wrong['input']!r:.60}.") from None
+        raise InputError(f"{wrong['loc'][0]} must be {expected}, got {brief(wrong['input'])}.") from None
 
 
 def read_request(explainer: Explainer, content: dict[str, Any], limits: Limits) -> ExplainRequest:
@@ -122,12 +122,14 @@ def read_request(explainer: Explainer, content: dict[str, Any], limits: Limits) 
     keys = list(ExplainBody.model_fields)
     unknown = sorted(set(content) - set(keys))
     if unknown:
-        raise InputError(f"the body has {unknown[0]!r:.60}, which is not known. {hint(unknown[0], keys)}")
+        raise InputError(f"the body has {brief(unknown[0])}, which is not known. {hint(unknown[0], keys)}")
     if "rows" not in content:
         raise InputError('the body lacks "rows": what is to be explained, such as [{"name": value, ...}].')
-    body = validate(ExplainBody, content)
-    X = read_rows(explainer, body.rows, limits.max_rows)
-    return make_request(explainer, X, body, body.predicted, body.format)
+    rows, predicted = content.pop("rows"), content.pop("predicted", None)
+    body = validate(ExplainBody, {"rows": None, **content})
+    X = read_rows(explainer, rows, limits.max_rows)
+    del rows  # what follows takes memory too
+    return make_request(explainer, X, body, predicted, body.format)
 
 
 def make_request(
@@ -135,26 +137,36 @@ def make_request(
 ) -> ExplainRequest:
     """A request about rows of any container; whatever explain would refuse is refused here."""
     k = check_k(explainer.k if options.k is None else options.k, explainer.groups_.n_units)
+    n_rows = containers.n_rows(X)
+    if k != "auto":
+        check_size(n_rows, n_rows * k)
     queries_for_size = k == "auto" and explainer.asks_for_sizes
     if (queries_for_size or options.verify) and explainer.black_box_ is None:
         what = "verify" if options.verify else 'k="auto"'
         raise InputError(f"{what} needs the model, and this server has none; it was started without --model.")
     if explainer.asks_to_explain and not options.query and predicted is None:
         raise InputError(f"query is false, but {type(explainer).__name__} cannot explain without the model.")
-    n_rows = containers.n_rows(X)
-    if not isinstance(X, list):  # of texts, nothing can be wrong
-        explainer.input_format_.encode(X, caller="explain")
-    targets, has_model = _targets(explainer, options.target, n_rows), explainer.black_box_ is not None
+    source, has_model = explainer._source(X, None), explainer.black_box_ is not None
+    targets = _targets(explainer, options.target, source.n_samples)
     if predicted is not None:
-        predicted = _read_predicted(explainer, predicted, n_rows)
-    return ExplainRequest(X, targets, k, options.verify, format, predicted, options.query, has_model, queries_for_size)
+        source = replace(source, predicted=_read_predicted(explainer, predicted, source.n_samples))
+    return ExplainRequest(X, source, targets, k, options.verify, format, options.query, has_model, queries_for_size)
+
+
+def check_size(n_rows: int, n_features: int) -> None:
+    """Refuse requests for responses that are too large."""
+    if n_features > MAX_FEATURES:
+        raise InputError(
+            f"{n_features:,} features for {n_rows:,} rows are more than the {MAX_FEATURES:,} that fit into a response. "
+            "Lower k, or send fewer rows at a time."
+        )
 
 
 def _read_predicted(explainer: Explainer, predicted: Any, n_rows: int) -> Any:
     """Rows of outputs as lists in their order, or as objects by name; masks as nested lists."""
     if not isinstance(predicted, list | np.ndarray):
         raise InputError(
-            f"predicted must be a list with the model's outputs for each of {n_rows} rows, got {predicted!r:.60}."
+            f"predicted must be a list with the model's outputs for each of {n_rows} rows, got {brief(predicted)}."
         )
     if len(predicted) and all(isinstance(row, dict) for row in predicted):
         names = explainer.output_names_
@@ -164,6 +176,14 @@ def _read_predicted(explainer: Explainer, predicted: Any, n_rows: int) -> Any:
                     f"predicted: row {number} names the outputs {some(sorted(map(str, row)))}, expected {some(names)}."
                 )
         predicted = [[row[name] for name in names] for row in predicted]
+    if isinstance(predicted, list):  # numpy gives every string the room of the longest
+        texts, n_outputs = list(map(len, strings_in(predicted))), explainer.n_outputs_
+        longest = max([MAX_NAME_LENGTH, *(len(str(label)) for label in explainer.outputs_.all_labels)])
+        if texts and (max(texts) > longest or len(texts) > n_rows * n_outputs):
+            raise InputError(
+                f"predicted holds {len(texts):,} strings of up to {max(texts):,} characters, expected {n_rows} rows of "
+                f"{n_outputs} outputs, with labels that the model has."
+            )
     return explainer._read_predicted(predicted, n_rows)
 
 
@@ -173,6 +193,8 @@ def _targets(explainer: Explainer, target: Any, n_rows: int) -> list[Any]:
     longest = max([10 * MAX_NAME_LENGTH, *map(len, explainer.output_names_)])
     if any(isinstance(one, str) and len(one) > longest for one in each):
         raise InputError("target is very long, and no output is called like that.")
+    if isinstance(target, list) and not _is_pixel(target) and len(target) != n_rows:
+        raise InputError(f"target must hold one output per row ({n_rows}), got {len(target)}.")
     if shape is None:
         return [int(number) for number in explainer._resolve(target, n_rows).index]
     if target is None or not isinstance(target, list) or _is_pixel(target):
@@ -201,6 +223,7 @@ def _place(target: Any) -> Any:
 
 def one_line(text: str) -> str:
     """A message without line breaks and control characters, and not too long."""
+    text = text[: 2 * MAX_MESSAGE_LENGTH]
     words = "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
     return words if len(words) <= MAX_MESSAGE_LENGTH else f"{words[: MAX_MESSAGE_LENGTH - 1]}…"
 
@@ -224,66 +247,3 @@ def as_http_error(error: BaseException) -> HTTPException:
         )
     log.error("a request failed unexpectedly", exc_info=error)
     return HTTPException(500, "Something went wrong in the server; its log says what.")
-
-
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body; refused if it is not JSON, too large (counted, whatever the header says) or too slow."""
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        # Browsers ask before they send this type to another site, so pages elsewhere cannot use this server.
-        raise HTTPException(
-            415, f"The content type is {kind or 'missing'!r}, expected JSON: send 'Content-Type: application/json'."
-        )
-    declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared[:20]) > 2 * limits.max_body_bytes:
-        raise _too_large(limits)
-    try:
-        return await asyncio.wait_for(_read(request, limits), limits.timeout)
-    except asyncio.TimeoutError:
-        why = f"The body did not arrive within {limits.timeout:g} s."
-        raise HTTPException(408, why, {"Connection": "close"}) from None
-    except ClientDisconnect:
-        raise HTTPException(400, "The client went away.") from None
-
-
-async def _read(request: Request, limits: Limits) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size <= limits.max_body_bytes:
-            parts.append(part)
-        else:
-            parts.clear()  # a little more is read and dropped: who is still sending would not see our reply
-        if size > 2 * limits.max_body_bytes:
-            break
-    if size > limits.max_body_bytes:
-        raise _too_large(limits)
-    return b"".join(parts)
-
-
-def _too_large(limits: Limits) -> HTTPException:
-    why = f"The body is larger than {limits.max_body_bytes:,} bytes. Send fewer rows at a time."
-    return HTTPException(413, why, {"Connection": "close"})
-
-
-def parse_json(body: bytes) -> dict[str, Any]:
-    """The object that a body says."""
-    try:
-        content, all_finite = parse(body)
-        if b"\\u" in body:
-            json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise HTTPException(400, "The JSON holds half of a character, an unpaired surrogate.") from None
-    except UnicodeDecodeError:
-        raise HTTPException(400, "The body is not UTF-8, expected JSON.") from None
-    except RecursionError:
-        raise HTTPException(400, "The JSON is nested too deeply.") from None
-    except ValueError as error:
-        raise HTTPException(400, f"The body is not JSON: {error}.") from None
-    if not isinstance(content, dict):
-        kinds = {list: "array", str: "string", bool: "boolean", type(None): "null"}
-        kind = kinds.get(type(content), "number")
-        raise HTTPException(422, f'The body is a JSON {kind}, expected an object such as {{"rows": [...]}}.')
-    if not all_finite:
-        raise HTTPException(422, "The body holds NaN or infinite numbers, expected finite ones.")
-    return content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal
@@ -12,18 +12,19 @@ import numpy as np
 from fastapi import Response
 from numpy.typing import NDArray
 
-from sointer._support import containers
 from sointer._support.strict_json import as_finite
-from sointer.apps.serve.request import ExplainRequest
+from sointer.apps.serve.request import ExplainRequest, check_size
 from sointer.apps.serve.rows import cells_of, names_in_fit, plain
 from sointer.data.texts import Documents
 from sointer.data.values import effects_from, effects_on
 from sointer.explainers.base import Explainer
-from sointer.explainers.novelty import unwarned
 from sointer.explanation import Explanation
 from sointer.masking.groups import FixedGroups
+from sointer.masking.rows import ExplainedRows
 
-MAX_SCORES = 2**24  # numbers that are held at a time while explaining
+MAX_SCORES = 2**22  # numbers that are held at a time while explaining
+MAX_BATCH_ROWS = 256
+"""An explanation of so many rows takes hardly longer than of one."""
 PER_UNIT = ("selected", "scores", "needed", "effects")
 COLUMNS = ("sample", "target", "value", "value_source", "rank", "feature")
 
@@ -69,38 +70,21 @@ class ExplainResponse:
 def explain_batch(explainer: Explainer, requests: Sequence[ExplainRequest]) -> list[ExplainResponse]:
     """The responses to requests that can be joined: the same as for each alone, since rows never mix."""
     first = requests[0]
-    X = _concatenate_rows([request.X for request in requests])
+    source = ExplainedRows.join([request.source for request in requests])
     targets = [target for request in requests for target in request.targets]
     k = first.k if first.k == "auto" else max(request.k for request in requests if request.k != "auto")
-    step = max(1, MAX_SCORES // explainer.groups_.n_units)
+    step = max(1, min(MAX_BATCH_ROWS, MAX_SCORES // explainer.groups_.n_units))
     parts = []
     for start in range(0, len(targets), step):
-        chunk = slice(start, start + step)
-        rows = X.iloc[chunk] if containers.is_frame(X) else X[chunk]
-        predicted = None if first.predicted is None else first.predicted[chunk]  # then it is the only request
-        with unwarned():  # each row says it of itself
-            found = explainer.explain(rows, targets[chunk], k=k, predicted=predicted, query=first.query)
-        parts.append(_to_response(found, first.verify))
+        chunk = np.arange(start, min(start + step, len(targets)))
+        rows, of_rows = explainer._with_targets(source.take(chunk), targets[start : start + step])
+        parts.append(_to_response(explainer._explain_rows(rows, of_rows, k, query=first.query), first.verify))
     whole = _concatenate(parts)
     ends = np.cumsum([request.n_rows for request in requests]).tolist()
-    return [whole.part(slice(end - one.n_rows, end), one.k) for one, end in zip(requests, ends, strict=True)]
-
-
-def _concatenate_rows(parts: Sequence[Any]) -> Any:
-    """The rows of several requests of one kind, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    if isinstance(parts[0], list):
-        return list(chain.from_iterable(parts))
-    if containers.is_frame(parts[0]):
-        import pandas as pd
-
-        return pd.concat(parts, ignore_index=True)
-    if any(containers.is_sparse(part) for part in parts):
-        from scipy import sparse
-
-        return sparse.vstack([containers.csr_array(part) for part in parts], format="csr")
-    return np.concatenate(parts)
+    responses = [whole.part(slice(end - one.n_rows, end), one.k) for one, end in zip(requests, ends, strict=True)]
+    for request, response in zip(requests, responses, strict=True):
+        check_size(request.n_rows, int((response.selected >= 0).sum()))
+    return responses
 
 
 def _to_response(explanation: Explanation, verify: bool) -> ExplainResponse:
@@ -164,10 +148,10 @@ class Writer:
     def write(self, request: ExplainRequest, response: ExplainResponse) -> bytes:
         """The reply to a request, in its format."""
         rows = self._table(response) if request.format == "table" else self._rows(request, response)
-        return to_bytes({request.format: rows})
+        # One by one: as Python objects, all of them would take many times the memory.
+        return b'{"%s":[%s]}' % (request.format.encode(), b",".join(map(to_bytes, rows)))
 
-    def _table(self, response: ExplainResponse) -> list[dict[str, Any]]:
-        table = []
+    def _table(self, response: ExplainResponse) -> Iterator[dict[str, Any]]:
         for sample, rank in zip(*np.nonzero(response.selected >= 0), strict=True):
             feature = self.unit_names[response.selected[sample, rank]]
             values = response.targets[sample], response.value[sample], response.value_source
@@ -175,16 +159,13 @@ class Writer:
             line |= _unit_fields(response, sample, rank)
             if response.locality is not None:
                 line["locality"] = int(response.locality[sample])
-            table.append(line)
-        return table
+            yield line
 
-    def _rows(self, request: ExplainRequest, response: ExplainResponse) -> list[dict[str, Any]]:
-        X, form = request.X, self._explainer.input_format_
-        if self._explainer.reads_text:
-            X = form.encode(X, caller="explain")
-        rows = []
+    def _rows(self, request: ExplainRequest, response: ExplainResponse) -> Iterator[dict[str, Any]]:
+        source = request.source
+        X = request.X if source.documents is None else source.data
         for sample in range(request.n_rows):
-            cells = {} if getattr(X, "ndim", 2) == 4 else cells_of(X, sample)
+            cells = {} if source.input_format.image is not None else cells_of(X, sample)
             units = [int(unit) for unit in response.selected[sample] if unit >= 0]
             row: dict[str, Any] = {
                 "sample": sample,
@@ -216,8 +197,7 @@ class Writer:
                 row["where"] = self._where(row["target"])[row["locality"]]
             if response.agreement is not None:
                 row["agreement"] = float(response.agreement[sample])
-            rows.append(row)
-        return rows
+            yield row
 
     def _where(self, target: str) -> dict[int, str]:
         """The conditions of each locality of a target, in words."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from sointer._support import containers
 from sointer._support.validation import _some as some
-from sointer._support.validation import did_you_mean
+from sointer._support.validation import brief, did_you_mean
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
@@ -18,6 +19,10 @@ from sointer.explainers.base import Explainer
 FORMS = 'a list of records [{"name": value, ...}], {"columns": [names], "data": [[values]]}, or a list of lists'
 
 MAX_NAME_LENGTH, MAX_NAMES_COMPARED = 60, 2000
+MAX_TEXT_LENGTH = 2**18
+"""Of one text: what splits it into words takes many times as much."""
+LISTS = {list, tuple}
+NUMBERS_AND_LISTS = {int, float, bool} | LISTS
 
 
 def names_in_fit(input_format: InputFormat) -> list[str]:
@@ -28,20 +33,27 @@ def names_in_fit(input_format: InputFormat) -> list[str]:
 
 def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
     """At most `max_rows` rows, in any of the forms, as an array, DataFrame, CSR, or a list of texts."""
-    rows = _records(rows) if isinstance(rows, dict) else rows
+    columns, rows = _split(rows) if isinstance(rows, dict) else (None, rows)
     if not isinstance(rows, list):
         raise InputError(f"rows is {_describe(rows)}, expected {FORMS}.")
     if not 1 <= len(rows) <= max_rows:
         raise InputError(f"rows holds {len(rows):,} rows, expected 1 to {max_rows:,}. Send them in several requests.")
     if explainer.reads_text and all(isinstance(row, str) for row in rows):
+        if (longest := max(map(len, rows))) > MAX_TEXT_LENGTH:
+            raise InputError(f"rows holds a text of {longest:,} characters, expected at most {MAX_TEXT_LENGTH:,}.")
         return rows
     input_format = explainer.input_format_
     if input_format.image is not None:
         return numbers(rows, "rows")
     names = names_in_fit(input_format)
-    if all(isinstance(row, dict) for row in rows):
+    if columns is not None:
         if input_format.kind == "csr":
-            return _sparse(rows, names)
+            return _sparse((zip(columns, row, strict=True) for row in rows), len(rows), names)
+        places = _in_order({name: place for place, name in enumerate(columns)}, names, 0)
+        cells = rows if columns == names else [[row[place] for place in places] for row in rows]
+    elif all(isinstance(row, dict) for row in rows):
+        if input_format.kind == "csr":
+            return _sparse((row.items() for row in rows), len(rows), names)
         cells = [_in_order(row, names, number) for number, row in enumerate(rows)]
     elif all(isinstance(row, list) for row in rows):
         for number, row in enumerate(rows):
@@ -57,18 +69,24 @@ def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
         raise InputError(f"rows holds {_describe(odd)}, expected {wanted}.")
     if input_format.columns:
         return as_frame(input_format, list(zip(*cells, strict=True)))
-    return numbers(cells, "rows")
+    return numbers(cells, "rows", null=bool(input_format.fills))
 
 
-def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any]]) -> Any:
+def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArray[Any]]) -> Any:
     """Columns in the order of fit as a DataFrame: numbers as float64, categories as they are."""
     pandas = require_extra("pandas", "pandas")
     made = {}
     for place, (column, values) in enumerate(zip(input_format.columns, columns, strict=True)):
         if column.is_categorical:
+            odd = next((value for value in values if isinstance(value, list | dict)), None)
+            if odd is not None:
+                raise InputError(f"column {str(column.label)!r} holds {_describe(odd)}, expected strings or numbers.")
             made[place] = pandas.Series(list(values), dtype=object)  # else pandas would make its own kind of strings
         else:
-            made[place] = numbers(list(values), f"column {str(column.label)!r}").astype(np.float64)
+            null = bool(input_format.fills) and input_format.fills[place] is not None
+            is_array = isinstance(values, np.ndarray) and values.dtype.kind != "O"
+            cells = values if is_array else numbers(list(values), f"column {str(column.label)!r}", null=null)
+            made[place] = np.asarray(cells, dtype=np.float64)
             if made[place].ndim != 1:
                 raise InputError(f"column {str(column.label)!r} holds lists, expected one number for each row.")
     frame = pandas.DataFrame(made)
@@ -76,15 +94,41 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any]]) -> Any
     return frame
 
 
-def numbers(cells: list[Any], what: str) -> NDArray[Any]:
-    """Nested lists of numbers as an array."""
+def numbers(cells: Sequence[Any], what: str, *, null: bool = False) -> NDArray[Any]:
+    """Nested lists of numbers as an array; where missing values may come, null is NaN.
+
+    numpy sees nothing else, as a string gives each cell room for all of it.
+    """
+    allowed = NUMBERS_AND_LISTS | {type(None)} if null else NUMBERS_AND_LISTS
+    for part in _lists_in(cells):
+        if not allowed.issuperset(map(type, part)):
+            odd = next(one for one in part if type(one) not in allowed)
+            raise InputError(f"{what}: found {_describe(odd)}, expected numbers only.")
     try:
-        array = np.asarray(cells)
-    except (ValueError, OverflowError):
+        made = np.asarray(cells)
+        if null and made.dtype.kind == "O":
+            made = np.asarray(cells, dtype=np.float64)
+    except (ValueError, OverflowError, TypeError):
         raise InputError(f"{what}: lists of different lengths or depths, expected a rectangular table.") from None
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"{what}: found {_describe(_first_odd(cells))}, expected numbers only.")
-    return array
+    if made.dtype.kind not in "biuf":
+        large = (one for part in _lists_in(cells) for one in part if isinstance(one, int) and abs(one) > 2**63)
+        raise InputError(f"{what}: found {_describe(next(large, cells))}, expected numbers only.")
+    return made
+
+
+def strings_in(cells: Sequence[Any]) -> Iterator[str]:
+    """The strings in nested lists."""
+    return (one for part in _lists_in(cells) for one in part if isinstance(one, str))
+
+
+def _lists_in(cells: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """A list and those in it, outer ones first."""
+    waiting = [cells]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        if not LISTS.isdisjoint(map(type, part)):
+            waiting += [one for one in reversed(part) if type(one) in LISTS]
 
 
 def row_as_json(X: Any, row: int, names: Sequence[str]) -> Any:
@@ -108,6 +152,8 @@ def cells_of(X: Any, row: int) -> dict[int, Any]:
 def plain(value: Any) -> Any:
     """A value that JSON knows."""
     value = value.item() if isinstance(value, np.generic) else value
+    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and np.isnan(value)):
+        return None
     return value if value is None or isinstance(value, str | bool | int | float) else str(value)
 
 
@@ -116,7 +162,7 @@ def hint(name: str, names: Sequence[str]) -> str:
     return did_you_mean(name[:MAX_NAME_LENGTH], names[:MAX_NAMES_COMPARED])
 
 
-def _records(split: dict[str, Any]) -> list[dict[str, Any]]:
+def _split(split: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
     columns, data = split.get("columns"), split.get("data")
     if set(split) != {"columns", "data"} or not isinstance(columns, list) or not isinstance(data, list):
         raise InputError(f"rows is an object with the keys {some(sorted(split))}, expected {FORMS}.")
@@ -127,7 +173,7 @@ def _records(split: dict[str, Any]) -> list[dict[str, Any]]:
             raise InputError(
                 f"rows: entry {number} of data is {_describe(row)}, expected a list of {len(columns)} values."
             )
-    return [dict(zip(columns, row, strict=True)) for row in data]
+    return columns, data
 
 
 def _in_order(row: dict[str, Any], names: list[str], number: int) -> list[Any]:
@@ -146,11 +192,11 @@ def _in_order(row: dict[str, Any], names: list[str], number: int) -> list[Any]:
     return cells
 
 
-def _sparse(rows: list[dict[str, Any]], names: list[str]) -> Any:
+def _sparse(rows: Iterable[Iterable[tuple[str, Any]]], n_rows: int, names: list[str]) -> Any:
     place_of = {name: place for place, name in enumerate(names)}
-    at_row, at_column, values = [], [], []
+    at_row, at_column, values = array("i"), array("i"), []
     for number, row in enumerate(rows):
-        for name, value in row.items():
+        for name, value in row:
             if name not in place_of:
                 raise InputError(f"row {number} has {_describe(name)}, which is no feature. {hint(name, names)}")
             at_row.append(number)
@@ -159,19 +205,7 @@ def _sparse(rows: list[dict[str, Any]], names: list[str]) -> Any:
     data = numbers(values, "rows").astype(np.float64) if values else np.zeros(0)
     if data.ndim != 1:
         raise InputError("rows: found lists in records, expected one number for each feature.")
-    return containers.csr_array((data, (at_row, at_column)), shape=(len(rows), len(names)))
-
-
-def _first_odd(cells: Any) -> Any:
-    """The first entry that is no number; of numbers all too large, the largest."""
-    flat = [cells]
-    while flat:
-        one = flat.pop()
-        if isinstance(one, list | tuple):
-            flat.extend(reversed(one))
-        elif not isinstance(one, int | float) or (isinstance(one, int) and abs(one) > 2**63):
-            return one
-    return cells
+    return containers.csr_array((data, (np.array(at_row), np.array(at_column))), shape=(n_rows, len(names)))
 
 
 def _describe(value: Any) -> str:
@@ -181,4 +215,4 @@ def _describe(value: Any) -> str:
         return "null"
     if isinstance(value, int) and abs(value) > 2**63:
         return f"an integer of {value.bit_length()} bits"
-    return f"{value!r:.60}"
+    return brief(value)

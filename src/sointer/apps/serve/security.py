@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import ipaddress
 from collections import Counter
 
-from starlette.datastructures import MutableHeaders
+from fastapi import Response
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sointer.apps.serve.response import as_json
+from sointer.errors import InputError
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -20,6 +25,9 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+WITHOUT_TOKEN = ("/healthz", "/v2/health/live", "/v2/health/ready")
+"""For probes; they say whether requests are accepted, and nothing else."""
+MIN_TOKEN_LENGTH = 16
 
 
 def is_loopback(host: str) -> bool:
@@ -32,17 +40,29 @@ def is_loopback(host: str) -> bool:
 
 def host_name(header: str) -> str:
     """The name in a Host header, without its port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
+    name, end, port = header[1:].partition("]") if header.startswith("[") else header.partition(":")
+    return header.lower() if end == "]" and port[:1] not in ("", ":") else name.lower()
+
+
+def digest_of(token: str) -> bytes:
+    """What is kept of a token, so that it is in no repr and no traceback; InputError if it could be guessed."""
+    if len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(
+            f"the token must be at least {MIN_TOKEN_LENGTH} ASCII characters without spaces, got {len(token)}. "
+            'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
+        )
+    return hashlib.sha256(token.encode()).digest()
 
 
 class SecurityMiddleware:
-    """Refuses requests for other hosts, adds headers to every reply, and counts replies by status."""
+    """Refuses requests for other hosts or without the token, adds headers to every reply, and counts replies."""
 
-    def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None, replies: Counter[int]) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: tuple[str, ...] | None, token_digest: bytes | None, replies: Counter[int]
+    ) -> None:
         self.app = app
         self.hosts = None if hosts is None else {host.lower() for host in hosts}
+        self.token_digest = token_digest
         self.replies = replies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,10 +78,32 @@ class SecurityMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        app = self.app
-        if self.hosts is not None and [host_name(host) in self.hosts for host in hosts] != [True]:
+        app = self._refusal(Headers(scope=scope), scope["path"]) or self.app
+        await app(scope, receive, send_with_headers)
+
+    def _refusal(self, headers: Headers, path: str) -> Response | None:
+        # Not Starlette's TrustedHostMiddleware: it looks at the first of two Host headers only, refuses in plain text
+        # with 400, and older versions of it refuse [::1].
+        if self.hosts is not None and [host_name(host) in self.hosts for host in headers.getlist("host")] != [True]:
             # A page elsewhere can point its own name at this machine, and would then be let in by the browser.
             why = "This server does not answer to that host name; use 127.0.0.1 or localhost."
-            app = as_json({"error": why}, 421)
-        await app(scope, receive, send_with_headers)
+            return as_json({"error": why}, 421)
+        if self.token_digest is not None and path not in WITHOUT_TOKEN and not self._has_token(headers):
+            # A browser that is told so asks its user for a password, which is the token, and then sends it by itself.
+            kind = 'Basic realm="sointer"' if "text/html" in headers.get("accept", "") else "Bearer"
+            why = "This server wants its token: send 'Authorization: Bearer <token>'. In a browser it is the password."
+            return as_json({"error": why}, 401, {"WWW-Authenticate": kind})
+        return None
+
+    def _has_token(self, headers: Headers) -> bool:
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        token = given.strip().encode("latin-1")
+        if kind.lower() == "basic":
+            try:
+                token = base64.b64decode(token).partition(b":")[2]
+            except ValueError:
+                return False
+        elif kind.lower() != "bearer":
+            return False
+        assert self.token_digest is not None
+        return hmac.compare_digest(hashlib.sha256(token).digest(), self.token_digest)

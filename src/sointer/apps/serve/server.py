@@ -12,10 +12,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from sklearn.utils.validation import check_is_fitted
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sointer._support.frames import as_pandas
 from sointer.apps.serve import create_app
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.security import LOOPBACK, is_loopback
@@ -24,20 +26,72 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
 from sointer.io.explainers import load
 
-MAX_CONNECTIONS = 800
-HEADER_SECONDS = 10.0
+MAX_CONNECTIONS, BACKLOG, OTHER_FILES = 4096, 1024, 256
+"""Connections at a time (of more, those that waited longest are closed), those taken in one go, and other files."""
+HEADER_SECONDS, REPLY_SECONDS = 10.0, 60.0
+"""For the head of a request, counted from the reply before it, and for a reply to be taken; bodies have `timeout`."""
 
 
 class Connection(H11Protocol):
-    """A connection that is closed if its first request does not begin in time."""
+    """A connection on which every request begins in time, and every reply is taken in time."""
+
+    max_connections = MAX_CONNECTIONS
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._timer: asyncio.TimerHandle | None = None
+        # Of all connections of a server, those on which a request has not arrived whole, longest waiting first.
+        self._receiving: dict[Connection, None] = vars(self.server_state).setdefault("receiving", {})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(HEADER_SECONDS, self._close_if_silent)
+        self._watch(HEADER_SECONDS)
+        if len(self.connections) > self.max_connections:
+            oldest = next(iter(self._receiving))
+            del self._receiving[oldest]
+            oldest.transport.abort()
 
-    def _close_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._receiving.pop(self, None)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch(REPLY_SECONDS if self.transport.get_write_buffer_size() else HEADER_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._receiving.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _watch(self, seconds: float) -> None:
+        self._receiving.pop(self, None)
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self._receiving[self] = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        # A request that is being answered has deadlines of its own, unless its reply waits for one that nobody takes.
+        if self.cycle is None or self.cycle.response_complete or self.flow.write_paused:
+            self.transport.abort()  # close() would wait until all was taken
+
+
+def allowed_connections() -> int:
+    """How many connections there may be at a time, after asking the system for as many as we would like."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return MAX_CONNECTIONS
+    wanted, limits = MAX_CONNECTIONS + BACKLOG + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (wanted if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    if soft < wanted:
+        soft = min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, limits[1]))
+    return max(OTHER_FILES, min(MAX_CONNECTIONS, soft - BACKLOG - OTHER_FILES))
 
 
 class Server(uvicorn.Server):
@@ -64,6 +118,7 @@ def serve_explainer(
     name: str | None,
     examples: Any,
     limits: Limits,
+    token: str | None,
     quiet: bool,
 ) -> None:
     """Serve until a signal says stop, then finish what was accepted."""
@@ -81,9 +136,10 @@ def serve_explainer(
     check_is_fitted(explainer, "outputs_")
     loopback = is_loopback(host)
     hosts = (*LOOPBACK, host) if loopback else None
-    app = create_app(explainer, limits=limits, name=name or "explainer", examples=examples, hosts=hosts)
+    app = create_app(explainer, limits=limits, name=name or "explainer", examples=examples, hosts=hosts, token=token)
     warm_up(explainer)
     listener = listen(host, port)
+    Connection.max_connections = allowed_connections()
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -92,7 +148,7 @@ def serve_explainer(
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=max(MAX_CONNECTIONS, 20 * limits.n_places),
+        backlog=BACKLOG,
         timeout_graceful_shutdown=int(limits.timeout) + 1,
     )
     shown = f"[{host}]" if ":" in host else host
@@ -100,10 +156,10 @@ def serve_explainer(
     if explainer.black_box_ is None:
         say("no model: explains what is expected of it, not what it predicts; attach it with --model (or model=)")
     say(f"open http://{shown}:{listener.getsockname()[1]} (Ctrl-C stops)")
-    if not loopback:
-        say(
-            "warning: anyone who reaches this machine can use it, unencrypted, without a password; put a proxy in front"
-        )
+    if not loopback and token is None:
+        say("warning: anyone who reaches this machine can use it, unencrypted; set a token, or put a proxy in front")
+    elif not loopback:
+        say("warning: the token and all else are sent unencrypted; put a proxy with TLS in front")
     with listener:
         Server(config, lambda: say(f"stopped; {_many(sum(app.state.replies.values()), 'request')} answered")).run(
             sockets=[listener]
@@ -117,16 +173,16 @@ def _many(n: int, noun: str) -> str:
 def warm_up(explainer: Explainer) -> None:
     """Explain a row that is at hand, so that the first client need not wait for what is loaded when needed."""
     with unwarned():
-        example = explainer.input_format_.feature_names[0]
-        row = [example] if explainer.reads_text else explainer.input_format_.decode(explainer.background_.rows[:1])
-        explainer.explain(row, explainer.targets_[0], k=1, query=explainer.asks_to_explain)
+        form = explainer.input_format_
+        rows = form.feature_names[:1] if explainer.reads_text else form.decode(explainer.background_.rows[:1])
+        explainer.explain(as_pandas(rows), explainer.targets_[0], k=1, query=explainer.asks_to_explain)
 
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket on the port, or any free one if that is 0."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=1024)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise InputError(
             f"cannot listen on {host}, port {port}: {error.strerror or error}. Choose another with --port (0 takes any "

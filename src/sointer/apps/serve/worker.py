@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
+from sointer.apps.serve.body import Bodies, parse_json
 from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.request import ExplainRequest, parse_json, read_body
-from sointer.apps.serve.response import ExplainResponse, explain_batch
+from sointer.apps.serve.request import ExplainRequest
+from sointer.apps.serve.response import MAX_BATCH_ROWS, ExplainResponse, explain_batch
 from sointer.explainers.base import Explainer
 
-MAX_BATCH_ROWS = 256
-"""An explanation of so many rows takes hardly longer than of one."""
 Explain = Callable[[Sequence[ExplainRequest]], list[ExplainResponse]]
 Write = Callable[[ExplainRequest, ExplainResponse], bytes]
 Read = Callable[[dict[str, Any]], tuple[ExplainRequest, Write]]
@@ -38,19 +38,39 @@ class Job:
 class Batches:
     """Takes requests one by one and answers them together, in the order in which they came."""
 
-    def __init__(self, explain: Explain, n_threads: int) -> None:
+    def __init__(self, explain: Explain, name: str, n_threads: int) -> None:
         self._explain = explain
-        self._waiting: deque[Job] = deque()
-        self._news = threading.Condition()
-        self._closed = False
+        self._name, self._n_threads = name, n_threads
         self.n_explained = 0
         """Rows explained so far."""
         self.n_batches = 0
-        for number in range(n_threads):
-            threading.Thread(target=self._work, name=f"sointer-explain-{number}", daemon=True).start()
+        self.n_inside = 0
+        """Requests that wait or are being explained; only the event loop's own thread counts them."""
+        self._closed = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._waiting: deque[Job] = deque()
+        self._news = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._process = os.getpid()
+
+    def start(self) -> None:
+        """Have all threads at work, also in a process that was forked since, which has none."""
+        if self._process != os.getpid():
+            self._reset()
+            self.n_inside = 0
+        with self._news:
+            if not self._closed:
+                self._threads = [thread for thread in self._threads if thread.is_alive()]
+                while len(self._threads) < self._n_threads:
+                    thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                    self._threads.append(thread)
+                    thread.start()
 
     def submit(self, request: ExplainRequest, write: Write) -> Future[bytes]:
         """The promise of a reply; cancelled, it is dropped unless someone is working on it."""
+        self.start()
         job = Job(request, write)
         with self._news:
             self._waiting.append(job)
@@ -108,36 +128,67 @@ class Batches:
 
 
 class RequestQueue:
-    """A bounded number of requests inside: being read, waiting, or being explained."""
+    """A bounded number of requests that wait or are being explained.
+
+    Those that query the model have a queue and a thread of their own: its code may not be for several threads, and if
+    it hangs, the others go on.
+    """
 
     def __init__(self, explainer: Explainer, limits: Limits) -> None:
         self.limits = limits
-        self.explainer = explainer
-        self.batches = Batches(self._explain, limits.concurrency)
-        self._model_lock = threading.Lock()
-        self.n_inside = 0
+        self.bodies = Bodies(limits)
+        explain = partial(explain_batch, explainer)
+        self.plain = Batches(explain, "sointer-explain", limits.concurrency)
+        self.querying = Batches(explain, "sointer-query", 1)
+        self.all = [self.plain] if explainer.black_box_ is None else [self.plain, self.querying]
+        self._reading = asyncio.Semaphore(limits.concurrency)  # what reads a body takes many times its bytes
+        self.n_reading = 0
         self.closing = False
 
-    async def answer(self, request: Request, read: Read) -> Response:
-        """Read a request, wait for its turn and reply; only the event loop's own thread counts places."""
-        if self.closing:
-            raise HTTPException(503, "The server is shutting down. Try again when it is back.", {"Retry-After": "5"})
-        if self.n_inside >= self.limits.n_places:
-            raise HTTPException(
-                429, "Too many requests are waiting already; this one was not read. Try again.", {"Retry-After": "1"}
-            )
-        self.n_inside += 1
-        future: Future[bytes] | None = None
+    @property
+    def n_inside(self) -> int:
+        """Requests that are whole and not yet answered."""
+        return self.n_reading + sum(batches.n_inside for batches in self.all)
+
+    def start(self) -> bool:
+        """Whether all threads are at work."""
         try:
-            body = await read_body(request, self.limits)
-            explain_request, write = await asyncio.to_thread(lambda: read(parse_json(body)))
-            future = self.batches.submit(explain_request, write)
+            for batches in self.all:
+                batches.start()
+        except RuntimeError:  # the system has no more threads
+            return False
+        return True
+
+    def close(self) -> None:
+        """Accept no more requests, and let the threads end when nothing is waiting."""
+        self.closing = True
+        for batches in self.all:
+            batches.close()
+
+    async def answer(self, request: Request, read: Read) -> Response:
+        """Read a request, wait for its turn and reply."""
+        self._refuse_if_closing()
+        self._refuse_if_full(self.all)  # without reading it, if it is sure to be refused
+        body = await self.bodies.receive(request)
+        self._refuse_if_closing()
+        self._refuse_if_full(self.all)
+        self.n_reading += 1
+        try:
+            async with self._reading:
+                explain_request, write = await asyncio.to_thread(lambda: read(parse_json(body, self.limits)))
         finally:
-            if future is None:
-                self._leave()
+            self.n_reading -= 1
+        batches = self.querying if explain_request.queries_model else self.plain
+        self._refuse_if_full([batches])
+        future = batches.submit(explain_request, write)
+        batches.n_inside += 1
         loop = asyncio.get_running_loop()
+
+        def leave() -> None:
+            batches.n_inside -= 1
+
         # A thread cannot be stopped: its place is free when it has really ended, not when we gave up waiting.
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(leave))
         try:
             content = await asyncio.wait_for(asyncio.wrap_future(future), self.limits.timeout)
         except asyncio.TimeoutError:
@@ -145,10 +196,11 @@ class RequestQueue:
             raise HTTPException(503, why, {"Retry-After": "1"}) from None
         return Response(content, media_type="application/json")
 
-    def _explain(self, requests: Sequence[ExplainRequest]) -> list[ExplainResponse]:
-        # Explaining is for many threads at a time; the model's own code may not be.
-        with self._model_lock if requests[0].queries_model else nullcontext():
-            return explain_batch(self.explainer, requests)
+    def _refuse_if_closing(self) -> None:
+        if self.closing:
+            raise HTTPException(503, "The server is shutting down. Try again when it is back.", {"Retry-After": "5"})
 
-    def _leave(self) -> None:
-        self.n_inside -= 1
+    def _refuse_if_full(self, queues: Sequence[Batches]) -> None:
+        n_places = self.limits.n_places
+        if self.n_reading >= len(self.all) * n_places or all(batches.n_inside >= n_places for batches in queues):
+            raise HTTPException(429, "Too many requests are waiting already. Try again.", {"Retry-After": "1"})

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sointer._support.containers import describe
+from sointer.blackbox.adapters.boosting import BoosterPredict, is_booster
 from sointer.blackbox.adapters.transformers import TextClassification, is_text_classification
 from sointer.blackbox.box import BlackBox
 from sointer.errors import InputError
@@ -29,19 +30,20 @@ def as_black_box(
     timeout: float | None = None,
     n_jobs: int | None = None,
     client: Any = None,
+    caller_thread: bool | None = None,
 ) -> BlackBox:
     """Make a `BlackBox` of a model of any make.
 
     Parameters
     ----------
     model : estimator, nn.Module, callable, BlackBox, str or Path
-        A fitted estimator, a torch module, a text-classification pipeline of transformers or a function X -> Y; X may
-        be a list of strings. A `BlackBox` is returned as it is. A string is the
-        address of a model ("http://host:8000/v2/models/name") or the path of one ("model.onnx").
+        A fitted estimator, an xgboost Booster, a torch module, a text-classification pipeline of transformers or a
+        function X -> Y; X may be a list of strings. A `BlackBox` is returned as it is. A string is the address of a
+        model ("http://host:8000/v2/models/name") or the path of one ("model.onnx").
     method : {"predict", "predict_proba"} or None, default None
         For estimators only; None chooses predict_proba where its most probable labels are those that predict returns,
         else predict.
-    batch_size, query_budget, cache, output_names, name, retries, timeout, n_jobs, client
+    batch_size, query_budget, cache, output_names, name, retries, timeout, n_jobs, client, caller_thread
         As in `BlackBox`; None takes its default.
 
     Returns
@@ -69,6 +71,7 @@ def as_black_box(
         "timeout": timeout,
         "n_jobs": n_jobs,
         "client": client,
+        "caller_thread": caller_thread,
     }
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if isinstance(model, BlackBox):
@@ -125,6 +128,9 @@ def _predictor(model: Any, method: str | None) -> Callable[[Any], Any]:
     if is_text_classification(model):
         _refuse_method(method, model)
         return TextClassification(model)
+    if is_booster(model):
+        _refuse_method(method, model)
+        return BoosterPredict(model)
     if is_estimator:
         from sointer.blackbox.adapters.sklearn import EstimatorPredict
 

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import numpy as np
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.secrets import Secret, hidden_in_logs, hide
 from sointer.blackbox.box import BlackBox
@@ -78,6 +79,7 @@ class ClosableBlackBox(BlackBox):
 
 def rows_and_columns(X: Any) -> tuple[list[Any], list[str] | None]:
     """Rows as nested lists, missing numbers as None, and the names of the columns of a DataFrame."""
+    X = as_pandas(X)
     columns = [str(column) for column in X.columns] if containers.is_frame(X) else None
     table = containers.dense(X)
     rows: list[Any] = table.tolist()
@@ -119,7 +121,8 @@ def _plain(value: Any) -> Any:
 TRANSIENT = (408, 425, 429)
 """Statuses that may be gone at the next try, as are all from 500 on."""
 MAX_QUOTE = 300
-LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
+LOGGERS = tuple(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks"))
+SAFE = "/%!$&'()*+,;=:@~"
 
 
 class Response(NamedTuple):
@@ -147,7 +150,7 @@ class Connection:
         max_reply_bytes: int,
     ) -> None:
         parts = _checked(url)
-        host = parts.hostname or ""
+        host = (parts.hostname or "").encode("idna").decode()
         host = f"[{host}]" if ":" in host else host
         self.root = f"{parts.scheme}://{host}" + ("" if parts.port is None else f":{parts.port}")
         self.path = parts.path.rstrip("/")
@@ -166,16 +169,16 @@ class Connection:
 
     def send(self, method: str, path: str, content: Any = None) -> Response:
         """The server's reply to one request, whatever its status."""
-        httpx = require_extra("httpx", "http")
+        httpcore = require_extra("httpcore", "http")
         body = None if content is None else to_json(content)
-        problem, is_transient = "", True
-        # The library's own errors hold the request with its headers: none may be the context of ours.
+        problem, is_transient, is_interrupted = "", True, False
+        # The frames of the library hold the request with its headers: none may be in the traceback of our errors.
         try:
             with hidden_in_logs(self._secrets(), LOGGERS):
                 return self._exchange(method, path, body)
-        except httpx.TimeoutException:
+        except httpcore.TimeoutException:
             problem = f"it did not respond within timeout={self.timeout:g} s. Raise timeout, or lower batch_size"
-        except httpx.ConnectError as exc:
+        except httpcore.ConnectError as exc:
             problem = f"it cannot be reached ({hide(str(exc), self._secrets())})"
             is_transient = "CERTIFICATE" not in str(exc).upper()
             problem += (
@@ -185,8 +188,12 @@ class Connection:
             )
         except SointerError:
             raise
+        except KeyboardInterrupt:
+            is_interrupted = True
         except Exception as exc:
             problem = f"the connection broke off ({type(exc).__name__}: {hide(str(exc), self._secrets())})"
+        if is_interrupted:
+            raise KeyboardInterrupt
         raise (TransientError if is_transient else BlackBoxError)(f"The server {self.root} gave no reply: {problem}.")
 
     def json(self, method: str, path: str, content: Any = None) -> dict[str, Any]:
@@ -226,43 +233,46 @@ class Connection:
             client.close()
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> Response:
-        deadline = time.monotonic() + self.timeout
-        json_type = {"Content-Type": "application/json", "Accept": "application/json"}
-        with self._client.get().stream(method, self.root + path, content=body, headers=json_type) as response:
+        from sointer.blackbox.adapters.bounded import deadline_in
+
+        query = "" if self._query is None else "?" + self._query.reveal()
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
+        headers |= {"User-Agent": "sointer"} | {name: value.reveal() for name, value in self._headers.items()}
+        target = self.root + quote(path, safe=SAFE) + quote(query, safe=SAFE + "?")
+        with (
+            deadline_in(self.timeout),
+            self._client.get().stream(method, target, headers=list(headers.items()), content=body) as response,
+        ):
+            replied = {name.lower(): value.decode("latin-1") for name, value in response.headers}
+            encoding = replied.get(b"content-encoding", "identity").strip().lower()
+            if encoding not in ("identity", ""):  # what was not asked for may unpack to any size
+                raise BlackBoxError(
+                    f"The server {self.root} replied to {path} with Content-Encoding {encoding!r:.40}, expected plain "
+                    "JSON, as it was asked for. Switch compression off there."
+                )
             chunks: list[bytes] = []
             n_bytes = 0
-            for chunk in response.iter_bytes():
+            for chunk in response.iter_stream():
                 n_bytes += len(chunk)
                 if n_bytes > self.max_reply_bytes:
                     raise BlackBoxError(
                         f"The server {self.root} replied to {path} with more than max_reply_bytes="
                         f"{self.max_reply_bytes:,}. Lower batch_size, or raise max_reply_bytes."
                     )
-                if time.monotonic() > deadline:  # the library's limit is for each read alone
-                    raise require_extra("httpx", "http").ReadTimeout("the reply took too long")
                 chunks.append(chunk)
-            return Response(response.status_code, b"".join(chunks), _seconds(response.headers.get("Retry-After")))
+            return Response(response.status, b"".join(chunks), _seconds(replied.get(b"retry-after")))
 
     def _make_client(self) -> Any:
-        httpx = require_extra("httpx", "http")
-        connection = self
+        httpcore = require_extra("httpcore", "http")
+        from sointer.blackbox.adapters.bounded import BoundedBackend
 
-        class SecretTransport(httpx.HTTPTransport):  # type: ignore[name-defined]
-            """Adds headers and query at the last moment: what the library logs and raises has neither."""
-
-            def handle_request(self, request: Any) -> Any:
-                headers = [*request.headers.raw]
-                headers += [(name.encode(), value.reveal().encode()) for name, value in connection._headers.items()]
-                query = None if connection._query is None else connection._query.reveal().encode()
-                url = request.url if query is None else request.url.copy_with(query=query)
-                extensions = request.extensions
-                full = httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=extensions)
-                return super().handle_request(full)
-
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-        verify: Any = True if self._verify is None else _context(self._verify)
-        transport = SecretTransport(verify=verify, limits=limits)
-        return httpx.Client(transport=transport, timeout=self.timeout, follow_redirects=False, trust_env=False)
+        return httpcore.ConnectionPool(
+            ssl_context=httpcore.default_ssl_context() if self._verify is None else _context(self._verify),
+            max_connections=None,
+            max_keepalive_connections=64,
+            keepalive_expiry=5.0,
+            network_backend=BoundedBackend(),
+        )
 
     def _secrets(self) -> list[Secret]:
         return [*self._headers.values(), *self._userinfo, *([] if self._query is None else [self._query])]

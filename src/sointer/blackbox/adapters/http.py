@@ -57,7 +57,7 @@ class HTTPBlackBox(ClosableBlackBox):
     HTTPBlackBox(http://host:8000/v2/models/name, n_outputs=unknown, n_queries=0)
     """
 
-    _first_wait, _longest_wait = 0.2, 30.0
+    _first_wait, _max_wait = 0.2, 30.0
     _retries_at_first = None  # a server may still be starting
     _joblib_backend = "threading"
 

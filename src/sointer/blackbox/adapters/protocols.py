@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import secrets
 from typing import Any
 
 import numpy as np
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer.blackbox.adapters.connection import Connection, PerProcess, rows_and_columns
 from sointer.blackbox.adapters.torch import Array, TensorSpec, input_tensors, one_table
 from sointer.blackbox.call import TransientError
-from sointer.blackbox.replies import NamedTable
+from sointer.blackbox.replies import NamedTable, holds_text, to_array
 from sointer.errors import BlackBoxError
 
 
@@ -44,8 +46,8 @@ class Invocations:
         if not isinstance(predictions, dict):
             return predictions
         try:
-            outputs = {str(name): np.array(values) for name, values in predictions.items()}
-        except ValueError:
+            outputs = {str(name): to_array(values) for name, values in predictions.items()}
+        except BlackBoxError:
             raise TransientError(f"The predictions of {self.who} have parts of different lengths.") from None
         return one_table(outputs, self.output_name, n_rows, self.who)
 
@@ -81,7 +83,10 @@ class OpenInference:
             request["parameters"] = {"content_type": "pd"}  # how MLServer knows a DataFrame
         if self.output_name is not None:
             request["outputs"] = [{"name": self.output_name}]
+        request["id"] = secrets.token_hex(8)
         reply = self.connection.json("POST", self.path + "/infer", request)
+        if reply.get("id") not in (None, "", request["id"]):
+            raise TransientError(f"The reply of {self.who} is for another request, by its id.")
         outputs = reply.get("outputs")
         if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
             raise TransientError(f"The reply of {self.who} has no list of outputs, but the keys {sorted(reply)[:10]}.")
@@ -89,7 +94,7 @@ class OpenInference:
         return one_table(read, self.output_name, containers.n_rows(X), self.who)
 
     def _tensors(self, X: Any) -> tuple[dict[str, Array], bool]:
-        inputs = self._inputs.get()
+        inputs, X = self._inputs.get(), as_pandas(X)
         if inputs or self.input_name is not None:
             return input_tensors(X, inputs, self.input_name, self.who), False
         if containers.is_frame(X):
@@ -119,8 +124,10 @@ class OpenInference:
     def _read(self, output: dict[str, Any]) -> tuple[str, Array]:
         name, data, shape = str(output.get("name")), output.get("data"), output.get("shape")
         try:
-            sides = [int(side) for side in shape]  # type: ignore[union-attr]
-            array = np.array(data, dtype=DTYPES[str(output["datatype"])])
+            sides, dtype = [int(side) for side in shape], DTYPES[str(output["datatype"])]  # type: ignore[union-attr]
+            if dtype.kind != "O" and holds_text(data):
+                raise TypeError("text among numbers")
+            array = np.array(data, dtype=dtype)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise TransientError(
                 f"Output {name!r} of {self.who} cannot be read: expected a shape, a datatype among {', '.join(DTYPES)}"

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from sointer._support import containers
+from sointer._support.frames import as_pandas
 from sointer.blackbox.replies import NamedTable
 from sointer.errors import BlackBoxError, InputError
 
@@ -55,8 +56,9 @@ class TorchPredict:
         if isinstance(X, torch.Tensor):
             is_number = X.is_floating_point() or X.ndim == 4
             return X.to(device=device, dtype=dtype if is_number else X.dtype)
+        X = as_pandas(X)
         if containers.is_frame(X):
-            dense = X.to_numpy(np.float64)
+            dense = X.to_numpy(np.float64, na_value=np.nan)
         else:
             dense = X.toarray() if containers.is_sparse(X) else np.asarray(X)
         return torch.tensor(dense, dtype=dtype, device=device)
@@ -117,6 +119,7 @@ def is_free(side: int | None) -> bool:
 
 def input_tensors(X: Any, specs: Sequence[TensorSpec], input_name: str | None, who: str) -> dict[str, Array]:
     """The tensors for X: one for all columns, or one for each column of a DataFrame."""
+    X = as_pandas(X)
     if input_name is not None:
         chosen = [spec for spec in specs if spec.name == input_name]
         if specs and not chosen:

@@ -20,7 +20,7 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_outputs
 from sointer.explainers.reading import fitted_targets
 from sointer.masking.groups import Groups
-from sointer.masking.rows import MaskableRows, Subject
+from sointer.masking.rows import ExplainedRows, Subject
 
 N_FIRST = 16
 
@@ -65,14 +65,14 @@ class Baseline(Explainer):
         """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used."""
         self._check_settings()
         subject = self._read(X, self._wanted_removal())
-        queries_before = subject.black_box.n_queries
+        queries_before = subject.rows.model.n_queries
         answers = self._ask_whole_rows(subject, targets)
         warn_about_outputs(answers.outputs, answers.raw, stacklevel=2)
         seed = int(subject.rng.integers(2**63))
         self._learn(subject, answers)
         self._adopt_subject(subject, answers.outputs, answers.targets)
         self.seed_ = seed
-        self.n_queries_ = subject.black_box.n_queries - queries_before
+        self.n_queries_ = subject.rows.model.n_queries - queries_before
         return self
 
     def _check_settings(self) -> None:
@@ -86,7 +86,7 @@ class Baseline(Explainer):
     def _learn(self, subject: Subject, answers: Answers) -> None:
         """Whatever the method does before it sees the rows to explain."""
 
-    def _effects(self, source: MaskableRows, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    def _effects(self, source: ExplainedRows, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
         """Which way each unit pushes: (rows, units), None from baselines that do not know.
 
         For labels and probabilities positive means towards the value predicted; for numbers, upwards.
@@ -94,17 +94,17 @@ class Baseline(Explainer):
         return None
 
     def _ask_whole_rows(self, subject: Subject, targets: Any) -> Answers:
-        n_rows = subject.data.shape[0]
-        order = subject.rng.permutation(n_rows)[: self.most_rows_asked]
+        order = subject.rng.permutation(subject.rows.n_samples)[: self.most_rows_asked]
         # Wrong names or targets must come to light before the black box is asked much.
-        first = subject.ask(order[:N_FIRST])
-        self._check_first(first, subject.black_box, targets)
-        raw = stack([first, subject.ask(order[N_FIRST:])]) if len(order) > N_FIRST else first
-        outputs = self._outputs(raw, subject.black_box)
+        first = subject.rows.ask(subject.rows.data[order[:N_FIRST]])
+        self._check_first(first, subject.rows.model, targets)
+        rest = order[N_FIRST:]
+        raw = stack([first, subject.rows.ask(subject.rows.data[rest])]) if len(rest) else first
+        outputs = self._outputs(raw, subject.rows.model)
         return Answers(order, raw, outputs, fitted_targets(targets, outputs))
 
     def _rank(
-        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: MaskableRows, n: int
+        self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: ExplainedRows, n: int
     ) -> NDArray[np.int64]:
         """Best first; equal scores in random order, the same for equal rows."""
         ranking = np.full(scores.shape, -1, dtype=np.int64)
@@ -114,9 +114,10 @@ class Baseline(Explainer):
             ranking[i, : len(units)] = units[order]
         return ranking
 
-    def _row_generators(self, source: MaskableRows) -> list[np.random.Generator]:
+    def _row_generators(self, source: ExplainedRows) -> list[np.random.Generator]:
         """One generator per row, seeded by what the row holds: where it stands in X does not matter."""
-        return [row_generator(self.seed_, key) for key in row_keys(source.data)]
+        keys = row_keys(source.data)
+        return [row_generator(self.seed_, keys[sample]) for sample in source.sample_of_row]
 
 
 def row_generator(seed: int, key: bytes) -> np.random.Generator:
@@ -132,7 +133,7 @@ class UsualValue(Baseline):
         usual = [own.mean() if is_graded else np.bincount(own.astype(np.int64)).argmax() for own, is_graded in columns]
         self.usual_ = np.array(usual, dtype=codes.dtype)
 
-    def _usual(self, source: MaskableRows, targets: NDArray[np.int64]) -> NDArray[Any]:
+    def _usual(self, source: ExplainedRows, targets: NDArray[np.int64]) -> NDArray[Any]:
         """The encoded usual value of each row's target."""
         if (targets < len(self.usual_)).all():
             return np.asarray(self.usual_[targets])
@@ -157,7 +158,7 @@ class Random(UsualValue):
     ([0, 1, 1], 0)
     """
 
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         for i, (rng, target) in enumerate(zip(self._row_generators(source), targets.tolist(), strict=True)):
             own = np.random.default_rng([target_number(target, source), int(rng.integers(2**63))])
@@ -165,7 +166,7 @@ class Random(UsualValue):
         return scores, self._usual(source, targets)
 
 
-def target_number(target: int, source: MaskableRows) -> int:
+def target_number(target: int, source: ExplainedRows) -> int:
     """An output's number, or one made from the outputs of a region, whose own number depends on what else is asked."""
     if target < source.outputs.n_outputs:
         return target
@@ -191,24 +192,24 @@ class NearestPixels(UsualValue):
     """
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
-        if subject.input_format.image is None or answers.outputs.shape is None:
+        if subject.rows.input_format.image is None or answers.outputs.shape is None:
             raise InputError(
                 "NearestPixels is for images (n, channels, height, width) and a model that returns masks (n, height, "
                 "width), got a table; use Random instead."
             )
         super()._learn(subject, answers)
 
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         assert source.outputs.shape is not None
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         for target in np.unique(targets).tolist():
             rows = np.flatnonzero(targets == target)
             distance = distance_from(target, source).ravel()
-            scores[rows] = -nearest(distance, source.groups.take(rows), len(rows))
+            scores[rows] = -nearest(distance, source.units(rows), len(rows))
         return scores, self._usual(source, targets)
 
 
-def distance_from(target: int, source: MaskableRows) -> NDArray[np.float64]:
+def distance_from(target: int, source: ExplainedRows) -> NDArray[np.float64]:
     """How far every pixel lies from a target, in pixels: (height, width)."""
     outside = np.ones(source.outputs.n_outputs, dtype=bool)
     if target < len(outside):

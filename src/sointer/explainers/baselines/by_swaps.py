@@ -13,7 +13,7 @@ from sointer.errors import InputError
 from sointer.explainers.baselines.base import Answers, distance_from, nearest, target_number
 from sointer.explainers.baselines.row_by_row import N_SAMPLES, Row, RowByRow
 from sointer.interpreter.image import PixelUnits
-from sointer.masking.rows import MaskableRows, Subject
+from sointer.masking.rows import ExplainedRows, Subject
 from sointer.training.image_swaps import several_scales
 
 MAX_NUMBERS = 2**24
@@ -31,14 +31,14 @@ class BySwaps(RowByRow):
         return "marginal" if isinstance(self.removal, str) and self.removal == "auto" else self.removal
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
-        form = subject.input_format
+        form = subject.rows.input_format
         if form.image is None:
             raise InputError(
                 f"{type(self).__name__} is for images (n, channels, height, width), got a table; use ShapleySampling "
                 "instead."
             )
         kept = slice(max(1, MAX_NUMBERS // form.n_columns))
-        self.reference_rows_: NDArray[np.float64] = subject.rows(answers.index[kept])
+        self.reference_rows_: NDArray[np.float64] = subject.rows.samples(answers.index[kept])
         self.reference_outputs_: NDArray[Any] = answers.raw[kept]
 
     @property
@@ -246,7 +246,7 @@ class MinimalRegion(BySwaps):
     def _is_signed(self) -> bool:
         return True
 
-    def _effects(self, source: MaskableRows, targets: NDArray[np.int64]) -> None:
+    def _effects(self, source: ExplainedRows, targets: NDArray[np.int64]) -> None:
         return None
 
     def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:

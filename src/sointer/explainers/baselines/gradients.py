@@ -17,7 +17,7 @@ from sointer.blackbox.adapters.torch import TorchPredict
 from sointer.blackbox.box import BlackBox
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Answers, Baseline
-from sointer.masking.rows import MaskableRows, Subject
+from sointer.masking.rows import ExplainedRows, Subject
 
 N_SAMPLES = 50
 
@@ -37,32 +37,32 @@ class _ByGradients(Baseline):
             )
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
-        form = subject.input_format
+        form = subject.rows.input_format
         if form.is_categorical.any():
             name = form.feature_names[int(np.argmax(form.is_categorical))]
             raise InputError(f"{type(self).__name__} takes numbers only, but feature {name!r} holds categories.")
-        predict = subject.black_box.predict
+        predict = subject.rows.model.predict
         assert isinstance(predict, TorchPredict)
         self.module_ = predict
 
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         columns = np.empty((len(targets), source.input_format.n_columns))
         # One sample at a time, so that its last digits do not depend on the samples around it.
         for i, (rng, target) in enumerate(zip(self._row_generators(source), targets.tolist(), strict=True)):
             columns[i] = self._of_columns(source, source.rows(np.array([i])), _outputs_of(target, source), rng)
         if not np.isfinite(columns).all():
             raise InputError(f"the gradients of {self.module_!r} are not finite; check its weights and inputs.")
-        values, _ = source.outputs.encode_targets(source.answers, targets, source.regions)
-        return np.abs(source.groups.sum_columns(columns)).astype(np.float32), values
+        values, _ = source.encoded_values(targets)
+        return np.abs(source.units().sum_columns(columns)).astype(np.float32), values
 
     @abstractmethod
     def _of_columns(
-        self, source: MaskableRows, row: NDArray[np.float64], outputs: NDArray[np.int64], rng: np.random.Generator
+        self, source: ExplainedRows, row: NDArray[np.float64], outputs: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.float64]:
         """What each column of one encoded row contributes to the mean of some outputs: (columns,)."""
 
     def _gradient(
-        self, source: MaskableRows, points: NDArray[np.float64], outputs: NDArray[np.int64]
+        self, source: ExplainedRows, points: NDArray[np.float64], outputs: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """The gradient of the mean of some outputs at encoded points: (points, columns)."""
         image = source.input_format.image
@@ -96,7 +96,7 @@ class GradientTimesInput(_ByGradients):
     """
 
     def _of_columns(
-        self, source: MaskableRows, row: NDArray[np.float64], outputs: NDArray[np.int64], rng: np.random.Generator
+        self, source: ExplainedRows, row: NDArray[np.float64], outputs: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.float64]:
         return np.asarray((row * self._gradient(source, row, outputs))[0])
 
@@ -137,14 +137,14 @@ class ExpectedGradients(_ByGradients):
         super()._check_settings()
 
     def _of_columns(
-        self, source: MaskableRows, row: NDArray[np.float64], outputs: NDArray[np.int64], rng: np.random.Generator
+        self, source: ExplainedRows, row: NDArray[np.float64], outputs: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.float64]:
         away = row - self.background_.draw(self.n_samples, rng)
         points = row - away * rng.random((self.n_samples, 1))
         return np.asarray((away * self._gradient(source, points, outputs)).mean(axis=0))
 
 
-def _outputs_of(target: int, source: MaskableRows) -> NDArray[np.int64]:
+def _outputs_of(target: int, source: ExplainedRows) -> NDArray[np.int64]:
     """The output that a target is, or those of its region."""
     n_outputs = source.outputs.n_outputs
     return np.array([target]) if target < n_outputs else np.flatnonzero(source.regions[target - n_outputs])

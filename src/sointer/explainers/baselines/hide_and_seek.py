@@ -25,7 +25,7 @@ class HideAndSeek(Trained):
     """Hide&Seek, written from its description: a soft mask m(x) and a predictor, trained together for each target.
 
     Hidden values are drawn from the data, each unit on its own (the product of the marginals), x~ = m x + (1 - m) draw.
-    The predictor sees x~ only. Its loss plus penalty_t / d |m|_1 is minimised, with penalty_t = penalty (t / T)^2, by
+    The predictor sees x~ only. Its loss plus `penalty_t / d |m|_1` is minimised, with penalty_t = penalty (t / T)^2, by
     Adam with learning rate 1e-3 on all rows at once; both networks have two hidden layers of 32.
 
     Parameters

@@ -169,8 +169,8 @@ def global_generators_kept() -> Iterator[None]:
         np.random.set_state(numpy_before)  # noqa: NPY002
 
 
-Setting = Literal["package", "paper"]
-SETTINGS: tuple[Setting, ...] = ("package", "paper")
+Protocol = Literal["package", "paper"]
+PROTOCOLS: tuple[Protocol, ...] = ("package", "paper")
 DEFAULTS: dict[str, dict[str, Any]] = {
     "package": {"n_steps": 10_000, "n_folds": 1},
     "paper": {"n_steps": 10_000, "learning_rate": 1e-4, "penalty": 0.1},
@@ -188,14 +188,14 @@ class Invase(Trained):
     on while it explains; here it is off, so that a row always has the same explanation. Importing it removes the
     handlers that a program has given to loguru.
 
-    setting="paper" is our own implementation of the paper: a selector (two hidden layers of 100) draws a mask, a
+    protocol="paper" is our own implementation of the paper: a selector (two hidden layers of 100) draws a mask, a
     predictor (two of 200, batch normalisation) sees only what was drawn, a baseline of the same shape sees everything,
     and the difference of their errors, with a penalty on the share of units selected, trains the selector by policy
     gradient. It needs no package.
 
     Parameters
     ----------
-    setting : "package" (default, extra `baselines`) or "paper".
+    protocol : "package" (default, extra `baselines`) or "paper".
     query_budget : rows that fit queries the model about; all rows of X by default.
     n_steps : at most so many epochs of the package, which stops early, or batches of 1,000 as in the paper; 10,000 by
         default.
@@ -209,12 +209,12 @@ class Invase(Trained):
     >>> from sointer.explainers.baselines import Invase
     >>> X = np.random.default_rng(0).normal(size=(300, 5))
     >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 3] > 0])
-    >>> explainer = Invase(model, k=1, setting="paper", n_steps=300, learning_rate=1e-3, random_state=0)
+    >>> explainer = Invase(model, k=1, protocol="paper", n_steps=300, learning_rate=1e-3, random_state=0)
     >>> explainer.fit(X).explain(X[:3], target=1).selected.ravel().tolist(), explainer.n_explain_queries_
     ([3, 3, 3], 3)
     """
 
-    setting: Setting = "package"
+    protocol: Protocol = "package"
     n_steps: int | None = None
     n_folds: int | None = None
     learning_rate: float | None = None
@@ -222,25 +222,25 @@ class Invase(Trained):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        if self.setting not in SETTINGS:
-            raise InputError(f"setting must be one of {', '.join(map(repr, SETTINGS))}, got {self.setting!r}.")
+        if self.protocol not in PROTOCOLS:
+            raise InputError(f"protocol must be one of {', '.join(map(repr, PROTOCOLS))}, got {self.protocol!r}.")
         for name in ("n_steps", "n_folds", "learning_rate", "penalty"):
             value = getattr(self, name)
             if value is None:
                 continue
-            if name not in DEFAULTS[self.setting]:
-                raise InputError(f"{name}={value!r} was given with setting={self.setting!r}, which has none.")
+            if name not in DEFAULTS[self.protocol]:
+                raise InputError(f"{name}={value!r} was given with protocol={self.protocol!r}, which has none.")
             if name in ("n_steps", "n_folds"):
                 check_positive_int(value, name)
             else:
                 check_number(value, name)
-        if self.setting == "package":
+        if self.protocol == "package":
             invase_package()
 
     def _settings(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in DEFAULTS[self.setting]}
-        return DEFAULTS[self.setting] | {name: value for name, value in given.items() if value is not None}
+        given = {name: getattr(self, name) for name in DEFAULTS[self.protocol]}
+        return DEFAULTS[self.protocol] | {name: value for name, value in given.items() if value is not None}
 
     def _train(self, examples: Examples, seed: int, history: History) -> TargetNetworks:
-        train = train_with_the_package if self.setting == "package" else train_as_in_the_paper
+        train = train_with_the_package if self.protocol == "package" else train_as_in_the_paper
         return train(examples, seed=seed, history=history, **self._settings())

@@ -21,7 +21,7 @@ from sointer.explainers.baselines.base import Answers, Baseline
 from sointer.explainers.baselines.hide_and_seek import check_number
 from sointer.interpreter.networks import gumbel_k_hot, hard_top_k
 from sointer.masking.removal import FixedRemoval
-from sointer.masking.rows import CHUNK_ROWS, MaskableRows, Subject
+from sointer.masking.rows import CHUNK_ROWS, ExplainedRows, Subject
 from sointer.masking.selection import allowed_units
 from sointer.training.context import is_mostly_zero
 
@@ -58,9 +58,9 @@ class Networks(nn.Module):
     def build(cls, subject: Subject, outputs: Outputs, hidden: int, seed: int) -> Networks:
         with seeded(seed):
             networks = cls(
-                subject.input_format.n_columns,
-                torch.from_numpy(subject.groups.unit_of_column),
-                subject.groups.n_units,
+                subject.rows.input_format.n_columns,
+                torch.from_numpy(subject.rows.groups.unit_of_column),
+                subject.rows.groups.n_units,
                 torch.tensor(outputs.n_classes),
                 hidden,
             )
@@ -99,15 +99,15 @@ def answer_loss(scores: Tensor, truth: Tensor) -> Tensor:
 
 def _scale_of(subject: Subject) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What stands for an absent value in every column, and by how much values stray from their mean."""
-    n_columns = subject.input_format.n_columns
-    mostly_zero = is_mostly_zero(subject.data)
-    if isinstance(subject.removal, FixedRemoval):
-        center = subject.removal.reference
+    n_columns = subject.rows.input_format.n_columns
+    mostly_zero = is_mostly_zero(subject.rows.data)
+    if isinstance(subject.rows.removal, FixedRemoval):
+        center = subject.rows.removal.reference
     elif mostly_zero:
         center = np.zeros(n_columns)
     else:
-        center = subject.data.mean(axis=0)
-    spread = np.ones(n_columns) if mostly_zero else subject.data.std(axis=0)
+        center = subject.rows.data.mean(axis=0)
+    spread = np.ones(n_columns) if mostly_zero else subject.rows.data.std(axis=0)
     return np.asarray(center, dtype=np.float64), np.where(spread > 0, spread, 1.0)
 
 
@@ -155,7 +155,7 @@ class L2X(Baseline):
             check_number(getattr(self, name), name)
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
-        if subject.input_format.image is not None:
+        if subject.rows.input_format.image is not None:
             raise InputError("L2X is for tables, but X holds images; explain them with SOInter or another baseline.")
         networks = Networks.build(subject, answers.outputs, self.hidden, seed=int(subject.rng.integers(2**62)))
         history = History(self.verbose)
@@ -173,9 +173,9 @@ class L2X(Baseline):
         losses = []
         for step in range(self.n_steps):
             rows, chosen = pairs.draw(PAIRS_PER_STEP, subject.rng)
-            raw = subject.rows(answers.index[rows])
+            raw = subject.rows.samples(answers.index[rows])
             x, targets = networks.scale(raw), torch.from_numpy(chosen)
-            allowed = torch.from_numpy(allowed_units(subject.removal, subject.groups, raw))
+            allowed = torch.from_numpy(allowed_units(subject.rows.removal, subject.rows.groups, raw))
             scores = networks.select(x, targets).masked_fill(~allowed, NEVER)
             mask = gumbel_k_hot(scores, subject.k, self.temperature, generator)
             loss = answer_loss(networks.predict(x, mask, targets), torch.from_numpy(pairs.truth[rows, chosen]))
@@ -188,8 +188,8 @@ class L2X(Baseline):
                 history.record(stage="training", step=step + 1, loss=float(np.mean(losses[-STEPS_PER_REPORT:])))
         history.close()
 
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        n_rows, n_columns = source.data.shape
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        n_rows, n_columns = source.n_rows, source.data.shape[1]
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values = np.empty(n_rows, dtype=np.float32 if source.outputs.graded.any() else np.int64)
         allowed = self._allowed(source)
@@ -242,6 +242,11 @@ class FeatureTable:
     """
 
     def __init__(self, input_format: InputFormat) -> None:
+        if len(input_format.absence):
+            raise InputError(
+                "X has missing values, for which this package has no place; the baseline takes them with "
+                "setting='well'."
+            )
         self.input_format = input_format
         self.categorical = np.flatnonzero(input_format.is_categorical)
         self._blocks = [np.flatnonzero(input_format.column_feature == j) for j in range(input_format.n_features)]

@@ -13,21 +13,21 @@ from sointer._support.containers import is_sparse
 from sointer.errors import require_extra
 from sointer.explainers.baselines.l2x import FeatureTable
 from sointer.explainers.baselines.row_by_row import N_SAMPLES, Row
-from sointer.explainers.baselines.trained import TwoSettings
+from sointer.explainers.baselines.trained import TwoProtocols
 
 N_SAMPLES_PAPER = 5000
 KERNEL_WIDTH = 100.0  # nearly flat; lime's text explainer takes 25, which did mostly worse on Bibtex, E1 and E2
 
 
-class Lime(TwoSettings):
+class Lime(TwoProtocols):
     __doc__ = f"""LIME (Ribeiro et al. 2016), with the `lime` package.
 
-    setting="well" removes random subsets of the features that differ from their reference, as lime's text
-    explainer removes words, and lets lime's own ridge regression weigh them. setting="paper" is
+    protocol="tuned" removes random subsets of the features that differ from their reference, as lime's text
+    explainer removes words, and lets lime's own ridge regression weigh them. protocol="package" is
     LimeTabularExplainer with its defaults, 5000 samples per row: dense data are cut into quartiles, CSR data
     get normal noise on their non-zero values.
 
-    {TwoSettings.__doc__}
+    {TwoProtocols.__doc__}
     Examples
     --------
     >>> import numpy as np
@@ -44,7 +44,7 @@ class Lime(TwoSettings):
         require_extra("lime", "baselines")
 
     def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
-        if self.setting == "paper":
+        if self.protocol == "package":
             yield from self._tabular_weights(rows)
         else:
             yield from (mask_weights(row, self.n_samples or N_SAMPLES) for row in rows)

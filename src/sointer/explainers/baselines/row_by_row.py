@@ -21,7 +21,7 @@ from sointer.data.texts import Documents
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Answers, Baseline, row_generator
 from sointer.masking.groups import Groups
-from sointer.masking.rows import MaskableRows, SentRows, Subject
+from sointer.masking.rows import ExplainedRows, SentRows, Subject
 from sointer.masking.selection import allowed_units
 
 N_SAMPLES = 1000
@@ -32,7 +32,7 @@ N_DRAWS = 10
 class Row:
     """One row to explain, for one or more targets."""
 
-    source: MaskableRows
+    source: ExplainedRows
     columns: NDArray[np.float64]
     answer: NDArray[Any]
     """What the black box says about the whole row: (1, outputs)."""
@@ -133,24 +133,22 @@ class RowByRow(Baseline):
     def _learn(self, subject: Subject, answers: Answers) -> None:
         pass
 
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        keys = row_keys(source.data)
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        keys = row_keys(source.data if source.texts is None else source.texts)
         rows_of: dict[bytes, list[int]] = {}
-        for i, key in enumerate(keys):
-            rows_of.setdefault(key, []).append(i)
+        for row, sample in enumerate(source.sample_of_row):
+            rows_of.setdefault(keys[sample], []).append(row)
         first = np.array([rows[0] for rows in rows_of.values()])
         distinct = source.take(first)
-        asked_targets = [np.unique(targets[rows]) for rows in rows_of.values()]
-        weights = self._in_parallel(distinct, list(rows_of), asked_targets)
+        targets_of = [np.unique(targets[rows]) for rows in rows_of.values()]
+        weights = self._in_parallel(distinct, list(rows_of), targets_of)
         scores = np.zeros((len(targets), source.groups.n_units), dtype=np.float32)
-        row_of = np.empty(len(targets), dtype=np.int64)
-        for number, (rows, asked, found) in enumerate(zip(rows_of.values(), asked_targets, weights, strict=True)):
-            scores[rows] = found.toarray()[np.searchsorted(asked, targets[rows])]
-            row_of[rows] = number
-        values, _ = source.outputs.encode_targets(distinct.answers[row_of], targets, source.regions)
+        for rows, own, found in zip(rows_of.values(), targets_of, weights, strict=True):
+            scores[rows] = found.toarray()[np.searchsorted(own, targets[rows])]
+        values, _ = source.encoded_values(targets)
         return scores, values
 
-    def _effects(self, source: MaskableRows, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    def _effects(self, source: ExplainedRows, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
         """The weights with their signs; queries the model as explaining does."""
         signed = copy(self)
         signed.signed = True
@@ -162,7 +160,7 @@ class RowByRow(Baseline):
             return self.signed
         return "continuous" not in self.outputs_.kinds and not self.removal_.is_random
 
-    def _in_parallel(self, source: MaskableRows, keys: list[bytes], targets: list[NDArray[np.int64]]) -> list[Any]:
+    def _in_parallel(self, source: ExplainedRows, keys: list[bytes], targets: list[NDArray[np.int64]]) -> list[Any]:
         """For each row a sparse table (targets, units)."""
         black_box = source.black_box
         assert black_box is not None
@@ -172,7 +170,7 @@ class RowByRow(Baseline):
                 f"n_jobs={self.n_jobs} was given with a black box that has a query budget, which cannot be kept "
                 "across processes; set n_jobs=1, or lift the budget with black_box.reset_budget(None)."
             )
-        index, _ = np.arange(len(keys)), source.answers  # asked once, before the shares are given out
+        index, _ = np.arange(len(keys)), source.predictions  # asked once, before the shares are given out
         # One process sets up once; several take small shares, so that none is left with all the slow rows.
         shares = [index] if n_jobs == 1 else np.array_split(index, min(len(index), 4 * n_jobs))
         asked_before = black_box.n_queries
@@ -203,18 +201,18 @@ class RowByRow(Baseline):
         black_box.n_queries += n_asked - (black_box.n_queries - asked_before)
         return results
 
-    def _rows(self, source: MaskableRows, keys: list[bytes], targets: list[NDArray[np.int64]]) -> Iterator[Row]:
+    def _rows(self, source: ExplainedRows, keys: list[bytes], targets: list[NDArray[np.int64]]) -> Iterator[Row]:
         for i, key in enumerate(keys):
             columns, groups = source.rows(np.array([i])), source.groups.take(np.array([i]))
             units = np.flatnonzero(allowed_units(source.removal, groups, columns)[0])
             document = source.data[i : i + 1] if source.documents is not None else None
             rng = row_generator(self.seed_, key)
-            yield Row(source, columns, source.answers[[i]], groups, targets[i], units, rng, document)
+            yield Row(source, columns, source.predictions[[i]], groups, targets[i], units, rng, document)
 
 
 def _explain_share(
     explainer: RowByRow,
-    source: MaskableRows,
+    source: ExplainedRows,
     keys: list[bytes],
     targets: list[NDArray[np.int64]],
     progress: History | None,

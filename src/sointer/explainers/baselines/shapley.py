@@ -16,20 +16,20 @@ from sointer.data.texts import Documents
 from sointer.errors import require_extra
 from sointer.explainers.baselines.l2x import FeatureTable
 from sointer.explainers.baselines.row_by_row import N_DRAWS, N_SAMPLES, Row, RowByRow
-from sointer.explainers.baselines.trained import TwoSettings
+from sointer.explainers.baselines.trained import TwoProtocols
 
 N_BACKGROUND = 100  # as many as shap takes without a warning
 
 
-class KernelShap(TwoSettings):
+class KernelShap(TwoProtocols):
     __doc__ = f"""KernelSHAP (Lundberg & Lee 2017), with the `shap` package.
 
-    setting="well" plays the game whose players are the features that differ from their reference, with
+    protocol="tuned" plays the game whose players are the features that differ from their reference, with
     `removal` standing in for the absent ones; where removal is random, coalitions are averaged over the same
-    draws. setting="paper" is KernelExplainer with 100 rows of the data as background and its defaults, which
+    draws. protocol="package" is KernelExplainer with 100 rows of the data as background and its defaults, which
     asks (2048 + 2 x features) x 100 rows.
 
-    {TwoSettings.__doc__}
+    {TwoProtocols.__doc__}
     Examples
     --------
     >>> import numpy as np
@@ -46,7 +46,7 @@ class KernelShap(TwoSettings):
         require_extra("shap", "baselines")
 
     def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
-        if self.setting == "paper":
+        if self.protocol == "package":
             yield from self._background_weights(rows)
         else:
             yield from (coalition_weights(row, self.n_samples or N_SAMPLES) for row in rows)

@@ -23,7 +23,7 @@ from sointer.explainers.baselines.row_by_row import RowByRow
 from sointer.explainers.reading import fitted_targets
 from sointer.explanation import Explanation
 from sointer.masking.groups import Groups
-from sointer.masking.rows import CHUNK_ROWS, MaskableRows, Subject
+from sointer.masking.rows import CHUNK_ROWS, ExplainedRows, Subject
 
 MAX_NUMBERS = 2**27
 """Largest table of queried rows, in numbers: the networks hold it in memory, dense."""
@@ -83,9 +83,9 @@ class Trained(Baseline):
 
     def _ask_whole_rows(self, subject: Subject, targets: Any) -> Queried:
         name = type(self).__name__
-        if subject.input_format.image is not None:
+        if subject.rows.input_format.image is not None:
             raise InputError(f"{name} is for tables, but X holds images; explain them with SOInter.")
-        n_rows, n_columns = subject.data.shape
+        n_rows, n_columns = subject.rows.data.shape
         n_queries = self.query_budget or n_rows
         if n_queries * n_columns > MAX_NUMBERS:
             raise InputError(
@@ -93,17 +93,14 @@ class Trained(Baseline):
                 f"{MAX_NUMBERS:,}; set query_budget to {MAX_NUMBERS // n_columns:,} or less."
             )
         order = subject.rng.permutation(n_rows)[:n_queries]
-        points = subject.rows(order)
+        points = subject.rows.samples(order)
         if n_queries > n_rows:
-            points = np.concatenate([points, mixed_rows(points, n_queries - n_rows, subject.groups, subject.rng)])
-        first = self._query(subject, points[:N_FIRST])
-        self._check_first(first, subject.black_box, targets)
-        raw = stack([first, self._query(subject, points[N_FIRST:])]) if len(points) > N_FIRST else first
-        outputs = self._outputs(raw, subject.black_box)
+            points = np.concatenate([points, mixed_rows(points, n_queries - n_rows, subject.rows.groups, subject.rng)])
+        first = subject.rows.ask(points[:N_FIRST])
+        self._check_first(first, subject.rows.model, targets)
+        raw = stack([first, subject.rows.ask(points[N_FIRST:])]) if len(points) > N_FIRST else first
+        outputs = self._outputs(raw, subject.rows.model)
         return Queried(order, raw, outputs, fitted_targets(targets, outputs), points)
-
-    def _query(self, subject: Subject, points: NDArray[np.float64]) -> NDArray[Any]:
-        return subject.black_box(subject.input_format.decode(points))
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
         assert isinstance(answers, Queried)
@@ -111,13 +108,13 @@ class Trained(Baseline):
         spread = points.std(axis=0)
         self.center_ = points.mean(axis=0)
         self.spread_ = np.where(spread > 0, spread, 1.0)
-        x, units = self._scale(points), torch.from_numpy(subject.groups.unit_of_column)
+        x, units = self._scale(points), torch.from_numpy(subject.rows.groups.unit_of_column)
         self.networks_: dict[int, TargetNetworks] = {}
         with one_thread():
             for target in answers.targets:
                 truth = graded(answers.raw, answers.outputs, target)
                 seed = int(subject.rng.integers(2**32))
-                trained = self._train(Examples(x, truth, units, subject.groups.n_units), seed, history)
+                trained = self._train(Examples(x, truth, units, subject.rows.groups.n_units), seed, history)
                 for network in (trained.selector, trained.predictor):
                     network.eval().requires_grad_(False)
                 self.networks_[target] = trained
@@ -126,8 +123,8 @@ class Trained(Baseline):
     def _scale(self, rows: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy((rows - self.center_) / self.spread_).float()
 
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        n_rows, n_columns = source.data.shape
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        n_rows, n_columns = source.n_rows, source.data.shape[1]
         is_graded = source.outputs.graded
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values = np.empty(n_rows, dtype=np.float32 if is_graded.any() else np.int64)
@@ -145,12 +142,16 @@ class Trained(Baseline):
                     values[chunk] = likely.numpy()
         return scores, values
 
-    def _explain(
-        self, X: Any, target: Any, k: int | Literal["auto"] | None, predicted: Any, **options: Any
+    def _explain_rows(
+        self,
+        source: ExplainedRows,
+        targets: NDArray[np.int64],
+        k: int | Literal["auto"] | None = None,
+        **options: Any,
     ) -> Explanation:
-        if (self.k if k is None else k) != "auto" or not hasattr(self, "groups_"):
-            return super()._explain(X, target, k, predicted, **options)
-        ranked = super()._explain(X, target, self.groups_.n_units, predicted, **options)
+        if (self.k if k is None else k) != "auto":
+            return super()._explain_rows(source, targets, k, **options)
+        ranked = super()._explain_rows(source, targets, self.groups_.n_units, **options)
         sizes = np.maximum(1, (ranked.scores >= THRESHOLD).sum(axis=1))
         width = int(sizes.max())
         return replace(ranked, selected=np.where(np.arange(width) < sizes[:, None], ranked.selected[:, :width], -1))
@@ -193,38 +194,44 @@ def layers(
     return nn.Sequential(*parts, nn.Linear(n_in, n_out))
 
 
-Setting = Literal["well", "paper"]
-SETTINGS: tuple[Setting, ...] = ("well", "paper")
+Protocol = Literal["tuned", "package"]
+PROTOCOLS: tuple[Protocol, ...] = ("tuned", "package")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TwoSettings(RowByRow):
-    """Parameters are those of SOInter, and:
+class TwoProtocols(RowByRow):
+    """Other parameters are those of SOInter.
 
-    setting : "well" (only features that differ from their reference are removed, in the way `removal` says) or
-        "paper" (the package's defaults, and the size of weights).
-    n_samples : in "well", the most rows asked per explained row (default 1000); in "paper" the package's own.
-    signed : in "well", count what speaks against the model's answer as less than nothing; False counts the size
-        of weights only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
-    n_jobs : processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
+    Parameters
+    ----------
+    protocol
+        "tuned" (only features that differ from their reference are removed, in the way `removal` says) or "package"
+        (the package's defaults, and the size of weights).
+    n_samples
+        in "tuned", the most rows asked per explained row (default 1000); in "package" its own.
+    signed
+        in "tuned", count what speaks against the model's answer as less than nothing; False counts the size of weights
+        only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
+    n_jobs
+        processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
     """
 
-    setting: Setting = "well"
+    protocol: Protocol = "tuned"
 
     def _check_settings(self) -> None:
-        if self.setting not in SETTINGS:
-            raise InputError(f"setting must be one of {', '.join(map(repr, SETTINGS))}, got {self.setting!r}.")
-        if self.setting == "paper" and self.signed:
-            raise InputError("signed=True was given with setting='paper', which takes sizes; leave signed out.")
+        if self.protocol not in PROTOCOLS:
+            raise InputError(f"protocol must be one of {', '.join(map(repr, PROTOCOLS))}, got {self.protocol!r}.")
+        if self.protocol == "package" and self.signed:
+            raise InputError("signed=True was given with protocol='package', which takes sizes; leave signed out.")
         super()._check_settings()
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
-        if self.setting == "paper" and subject.input_format.image is not None:
+        if self.protocol == "package" and subject.rows.input_format.image is not None:
             raise InputError(
-                "setting='paper' is the package's explainer of tables, which knows no images; leave it out."
+                "protocol='package' is the package's explainer of tables, which knows no images; leave it out."
             )
         super()._learn(subject, answers)
 
     @property
     def _is_signed(self) -> bool:
-        return self.setting == "well" and super()._is_signed
+        return self.protocol == "tuned" and super()._is_signed

@@ -24,13 +24,14 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOut
 from sklearn.tree import BaseDecisionTree
 
 from sointer._support.containers import is_frame, is_sparse
+from sointer._support.frames import as_pandas
 from sointer.blackbox.adapters.sklearn import EstimatorPredict
 from sointer.blackbox.box import BlackBox
 from sointer.data.inputs import InputFormat
 from sointer.data.values import of_kind
 from sointer.errors import InputError, require_extra
 from sointer.explainers.baselines.base import Answers, Baseline
-from sointer.masking.rows import MaskableRows, Subject
+from sointer.masking.rows import ExplainedRows, Subject
 from sointer.masking.selection import Scored
 
 FORESTS = (RandomForestClassifier, ExtraTreesClassifier, RandomForestRegressor, ExtraTreesRegressor)
@@ -224,7 +225,7 @@ class TreeShap(Baseline):
         tree_model(self.model)
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
-        form = subject.input_format
+        form = subject.rows.input_format
         if form.image is not None:
             raise InputError("TreeShap is for tables, but X holds images; explain them with SOInter.")
         if form.is_categorical.any():
@@ -233,37 +234,39 @@ class TreeShap(Baseline):
                 f"TreeShap takes numbers only, but feature {name!r} holds categories. Encode it before the model, or "
                 "use KernelShap."
             )
-        self.trees_: list[OutputTrees] = take_apart(subject.black_box)
+        self.trees_: list[OutputTrees] = take_apart(subject.rows.model)
         if len(self.trees_) != answers.outputs.n_outputs:
             raise InputError(
                 f"TreeShap found {len(self.trees_)} outputs in the trees, but the model returns "
                 f"{answers.outputs.n_outputs}; give the fitted estimator itself."
             )
 
-    def _scores(self, source: MaskableRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
         effects = self._effects(source, targets)
-        values, _ = source.outputs.encode_targets(source.answers, targets, source.regions)
+        values, _ = source.encoded_values(targets)
         is_number = of_kind("continuous", source.outputs, targets)
         return np.where(is_number[:, None], np.abs(effects), effects), values
 
-    def _scored(self, source: MaskableRows, targets: NDArray[np.int64]) -> Scored:
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         scores, values = self._scores(source, targets)
         return Scored(scores, values, effects=self._effects(source, targets))
 
-    def _effects(self, source: MaskableRows, targets: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _effects(self, source: ExplainedRows, targets: NDArray[np.int64]) -> NDArray[np.float32]:
         rows = as_trees_see(source.input_format, source.data)
-        effects = np.empty(rows.shape)
-        predicted = source.at_targets(source.answers, targets)
+        effects = np.empty((len(targets), rows.shape[1]))
+        predicted = source.predictions[source.sample_of_row, targets]
         for target in np.unique(targets).tolist():
             index = np.flatnonzero(targets == target)
             trees = self.trees_[target]
-            effects[index] = towards_predicted(trees, trees.values(rows[index]), predicted[index], source, target)
+            effects[index] = towards_predicted(
+                trees, trees.values(rows[source.of_samples(index)]), predicted[index], source, target
+            )
         return source.groups.sum_columns(effects).astype(np.float32)
 
 
 def as_trees_see(form: InputFormat, data: Any) -> NDArray[np.float64]:
     """Encoded rows as the numbers that the model gets."""
-    seen = form.decode(data)
+    seen = as_pandas(form.decode(data))
     if is_sparse(seen):
         seen = seen.toarray()
     elif is_frame(seen):
@@ -272,7 +275,7 @@ def as_trees_see(form: InputFormat, data: Any) -> NDArray[np.float64]:
 
 
 def towards_predicted(
-    trees: OutputTrees, values: NDArray[np.float64], predicted: NDArray[Any], source: MaskableRows, target: int
+    trees: OutputTrees, values: NDArray[np.float64], predicted: NDArray[Any], source: ExplainedRows, target: int
 ) -> NDArray[np.float64]:
     """SHAP values (rows, features, columns) of one output, signed towards each row's prediction: (rows, features)."""
     if trees.positive is not None:

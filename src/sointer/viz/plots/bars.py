@@ -21,6 +21,7 @@ from sointer.viz.plots.canvas import (
     bars_size,
     check_row,
     label_axis,
+    labels_with_values,
     make_axes,
     short,
     shorten,
@@ -70,7 +71,7 @@ def bar(explanation: Explanation, row: int | None = None, n: int = 10, ax: Axes 
         return _shares(explanation, n, ax)
     row = check_row(explanation, row)
     units = _units(explanation, row, n)
-    names = [explanation.feature_names[unit] for unit in units]
+    names = labels_with_values(explanation, row, units)
     if ax is not None or explanation.effects is None or not units:
         ax = make_axes(ax, *bars_size(names))
         _relevance(ax, explanation, row, units)
@@ -118,7 +119,7 @@ def effects(explanation: Explanation, row: int, n: int = 10, ax: Axes | None = N
             'of texts by an explainer with preset="default". Use kind="bar" for the relevance.'
         )
     units = _units(explanation, row, n)
-    names = [*(explanation.feature_names[unit] for unit in units), OTHERS]
+    names = [*labels_with_values(explanation, row, units), OTHERS]
     width, height = bars_size(names)
     ax = make_axes(ax, width + 0.6, height + 0.5)
     _effects(ax, explanation, row, units, has_names=True)
@@ -139,7 +140,7 @@ def _hollow(explanation: Explanation, row: int, units: list[int]) -> NDArray[np.
 
 def _relevance(ax: Axes, explanation: Explanation, row: int, units: list[int], n_lines: int | None = None) -> None:
     """Relevance in one colour: it has no sign."""
-    names = [explanation.feature_names[unit] for unit in units]
+    names = labels_with_values(explanation, row, units)
     lengths, hollow = explanation.scores[row, units], _hollow(explanation, row, units)
     _draw(ax, lengths, [NEUTRAL] * len(units), hollow)
     label_axis(ax, "y", names)
@@ -171,7 +172,7 @@ def _effects(ax: Axes, explanation: Explanation, row: int, units: list[int], *, 
             fontsize=8,
         )
     if has_names:
-        label_axis(ax, "y", [*(explanation.feature_names[unit] for unit in units), OTHERS])
+        label_axis(ax, "y", [*labels_with_values(explanation, row, units), OTHERS])
     else:
         ax.tick_params(axis="y", left=False, labelleft=False)
     ax.set_ylim(len(lengths) - 0.5, -0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from sointer._support.validation import is_integer
 from sointer.errors import InputError, require_extra
+from sointer.masking.unit_values import UnitValues
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,6 +118,16 @@ def value_text(explanation: Explanation, row: int) -> str:
 def signed(effect: float) -> str:
     """An effect with its sign, which is never left out."""
     return f"{effect:+.3g}".replace("-", "\N{MINUS SIGN}")
+
+
+def labels_with_values(explanation: Explanation, row: int, units: Sequence[int]) -> list[str]:
+    """Features of a row with their values, such as "debt = 4,452"; words and pixels by their names alone."""
+    names = [explanation.feature_names[unit] for unit in units]
+    source = explanation.source
+    if source.input_format.image is not None or source.texts is not None or source.input_format.kind == "csr":
+        return names
+    values = UnitValues(source.take(np.array([row])))
+    return [f"{name} = {values.of(0, unit)}" for name, unit in zip(names, units, strict=True)]
 
 
 def short(value: Any) -> str:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from sointer.explanation import Explanation
-    from sointer.masking.rows import MaskableRows
+    from sointer.masking.rows import ExplainedRows
 
 
 MIN_ALPHA, MAX_ALPHA = 0.22, 0.72
@@ -66,7 +66,7 @@ class ImageView:
         # Every selected unit alone, as pixels; groups may differ from image to image.
         alone = np.zeros((len(units), source.groups.n_units), dtype=bool)
         alone[np.arange(len(units)), units] = True
-        members = source.groups.take(np.full(len(units), row)).to_features(alone)
+        members = source.units(np.full(len(units), row)).to_features(alone)
         ranks = np.full(members.shape[1], -1, dtype=np.int64)
         for rank, pixels in enumerate(members):
             ranks[pixels] = rank
@@ -118,7 +118,7 @@ def _title(explanation: Explanation, row: int) -> str:
     return f"{name}, expected: {value}" if explanation.value_source == "expected" else f"{name} = {value}"
 
 
-def _target(source: MaskableRows, target: int) -> npt.NDArray[np.bool_]:
+def _target(source: ExplainedRows, target: int) -> npt.NDArray[np.bool_]:
     shape = source.input_format.image
     assert shape is not None
     where = np.zeros(shape.n_pixels, dtype=bool)
@@ -131,11 +131,11 @@ def _target(source: MaskableRows, target: int) -> npt.NDArray[np.bool_]:
     return where
 
 
-def _predicted(source: MaskableRows, row: int) -> Bytes | None:
+def _predicted(source: ExplainedRows, row: int) -> Bytes | None:
     known, outputs = source.predicted, source.outputs
     if known is None or outputs.shape is None:
         return None
-    output = known[row]
+    output = known[source.sample_of_row[row]]
     if outputs.kind == "probability":
         colours = number_colours(output, 0.0, 1.0)
     elif outputs.kind == "continuous":
@@ -380,8 +380,7 @@ def pixels(
     """
     row = check_row(explanation, row)
     mask = explanation.mask[row]
-    values = explanation.source.data[row]
-    values = np.asarray(values.toarray() if hasattr(values, "toarray") else values, dtype=np.float64).ravel()
+    values = explanation.source.rows(np.array([row])).ravel()
     n_pixels = int(np.prod(image_shape))
     if len(image_shape) != 2 or n_pixels != len(mask) or n_pixels != len(values):
         raise InputError(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sointer.viz.plots.canvas import NEUTRAL, short, shorten, shorten_all, signed
+from sointer.viz.plots.canvas import NEUTRAL, labels_with_values, short, shorten, shorten_all, signed
 from sointer.viz.plots.images import thumbnail
 from sointer.viz.plots.words import html_words, rgba
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation, Verification
-    from sointer.paths import Localities, Paths
+    from sointer.explanation.paths import Localities, Paths
 
 
 MAX_NAMES, MAX_ROWS, N_WEAKEST = 8, 20, 3
@@ -27,6 +27,7 @@ REMOVED = {
     "array": "a fixed value",
     "delete": "nothing: it is deleted from the text",
     "token": "a token in the text",
+    "nan": "missing",
 }
 # Colours are those of the page around it, so that cards suit light and dark notebooks.
 _CARD = (
@@ -256,7 +257,8 @@ def html_table(explanation: Explanation, max_rows: int) -> str:
     for row in range(min(len(explanation), max_rows)):
         why = thumbnail(explanation, row) if is_image else _chips(explanation, row)
         why += html_words(explanation, row) if is_text else ""
-        label = html.escape(str(row if labels is None else labels[row]))
+        sample = explanation.sample[row]
+        label = html.escape(str(sample if labels is None else labels[sample]))
         target = html.escape(explanation.output_names[explanation.target[row]])
         value = html.escape(short(explanation.value[row]))
         lines.append(f"<tr><td>{label}</td><td>{target}</td><td>{value}</td><td>{why}</td></tr>")
@@ -278,9 +280,10 @@ def _chips(explanation: Explanation, row: int) -> str:
     scores = np.maximum(explanation.scores[row, units], 0.0)
     strongest = float(scores[needed].max(initial=0.0)) or 1.0
     effects = [None] * len(units) if explanation.effects is None else explanation.effects[row, units].tolist()
+    names = labels_with_values(explanation, row, units.tolist())
     chips = [
-        _chip(explanation.feature_names[unit], float(score) / strongest if is_needed else None, effect)
-        for unit, score, effect, is_needed in zip(units, scores, effects, needed, strict=True)
+        _chip(name, float(score) / strongest if is_needed else None, effect)
+        for name, score, effect, is_needed in zip(names, scores, effects, needed, strict=True)
     ]
     return " ".join(chips) or "<small>nothing is needed</small>"
 

@@ -122,7 +122,7 @@ def document(explanation: Explanation, row: int) -> str:
             "words: the explained rows are not texts, so there is nothing to mark; expected an explainer that was "
             "fitted on strings."
         )
-    return texts[row]
+    return str(texts[explanation.sample[row]])
 
 
 def rgba(colour: str, alpha: float) -> str:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.containers import n_rows, rows
+from sointer._support.containers import n_rows
 from sointer._support.progress import History
 from sointer._support.validation import _some as _first
 from sointer._support.validation import check_k, resolve_targets
 from sointer.data.values import by_side, effects_from
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.masking.rows import Queried
-from sointer.paths import NoPaths, Paths
+from sointer.explanation.paths import NoPaths, Paths
+from sointer.masking.rows import ExplainedRows
+from sointer.masking.unit_values import UnitValues, format_value
 from sointer.viz.report.content import (
+    QUANTILE,
     EffectSummary,
     LocalitySummary,
     PathSummary,
     ReportContent,
     TargetLocalities,
     TargetPaths,
+    verdicts,
 )
 from sointer.viz.report.page import render_report
+from sointer.viz.report.partial import PartialEffect, effects_on_output, partial_effects
 from sointer.viz.report.samples import (
     N_DRAWS,
     can_query,
@@ -41,13 +45,13 @@ from sointer.viz.report.samples import (
     spans_of,
     verification_budget,
 )
-from sointer.viz.report.text import ReportStats, UnitValues, cards_of, format_value, lead_of, notes_of, warnings_of
+from sointer.viz.report.text import ReportStats, cards_of, lead_of, notes_of, warnings_of
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
 
 
-MAX_TARGETS, N_SAMPLES, MAX_PATHS, MAX_MEDIATORS = 5, 12, 6, 3
+MAX_TARGETS, N_SAMPLES, MIN_FOLLOWED, MAX_PATHS, MAX_MEDIATORS = 5, 60, 10, 6, 3
 
 
 def targets_to_follow(explainer: Explainer, targets: list[int], paths: bool | int) -> list[int]:
@@ -61,36 +65,32 @@ def targets_to_follow(explainer: Explainer, targets: list[int], paths: bool | in
 
 
 def follow(
-    explainer: Explainer,
-    X: Any,
-    predictions: NDArray[Any] | Queried | None,
-    target: int,
-    codes: NDArray[Any],
-    k: int | Literal["auto"],
+    explainer: Explainer, source: ExplainedRows, target: int, codes: NDArray[Any], k: int | Literal["auto"]
 ) -> TargetPaths | None:
-    """The paths of the most important features, averaged over a few samples, unusual values first."""
-    found, counts = np.unique(codes, return_counts=True)
-    usual = found[np.argmax(counts)]
-    subset = np.sort(np.argsort(codes == usual, kind="stable")[:N_SAMPLES])
-    predicted = None if predictions is None else predictions[subset]
-    explanation = explainer.explain(rows(X, subset), target, k=k, predicted=predicted, query=False)
+    """The paths of the most important features, averaged over samples, half of them with rare values."""
+    subset = samples_to_verify(codes, N_SAMPLES, np.random.default_rng(0))
+    explanation = explainer._explain_rows(source.take(subset), np.full(len(subset), target), k, query=False)
     nothing = not (explanation.selected >= 0).any()
     if explanation.trace is None or isinstance(explanation.trace, NoPaths) or nothing:
         return None
     followed = explanation.paths()
-    paths = [_path_summary(followed, target, unit) for unit in followed.ranked(target)[:MAX_PATHS]]
+    counted = np.bincount(followed.selected[followed.selected >= 0])
+    units = [unit for unit in followed.ranked(target) if counted[unit] >= MIN_FOLLOWED][:MAX_PATHS]
+    paths = [_path_summary(followed, target, unit) for unit in units]
     return TargetPaths(paths, len(subset), followed.unit, followed.warning)
 
 
 def _path_summary(followed: Paths, target: int, unit: int) -> PathSummary:
     total, direct, through = followed.average(target, unit)
-    n_samples = int((followed.selected == unit).any(axis=1).sum())
+    effects = followed.total[followed.selected == unit]
+    margin = float(QUANTILE * effects.std(ddof=1) / len(effects) ** 0.5) if len(effects) > 1 else np.inf
     largest = sorted(through.items(), key=lambda pair: -abs(pair[1]))[:MAX_MEDIATORS]
-    return PathSummary(unit, n_samples, total, direct, largest)
+    return PathSummary(unit, len(effects), total, margin, direct, largest)
 
 
 N_SHOWN_AUTO, MAX_LOCALITY_FEATURES = 10, 12
-CONTINUOUS_LABELS = ["lower than usual", "higher than usual"]
+MAX_BLOCK_NUMBERS = 2**22  # samples x targets x units that are explained at a time
+CONTINUOUS_LABELS = ["below the median", "above the median"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +101,8 @@ class Findings:
     selected: NDArray[np.int64]
     scores: NDArray[np.float32]
     agreement: NDArray[np.float64]
+    difference: NDArray[np.float64]
+    partial: list[dict[int, PartialEffect]]
     paths: dict[int, TargetPaths]
     needed: NDArray[np.bool_] | None
     effects: EffectSummary | None
@@ -138,25 +140,27 @@ def table_page(
         texts=given.texts,
     )
     index = sample_indices(n_given, min(n_samples, fitting))
-    X = rows(X, index)
-    source = explainer._source(X, None if given.predicted is None else given.predicted[index])
-    predictions = source.predicted
+    source = given.take(index)
     queries_before = _n_queries(explainer)
-    if predictions is None and can_query(explainer, len(index)):
-        predictions = source.answers
-    checked_predictions = Queried(predictions) if predictions is not None and source.predicted is None else predictions
+    if source.predicted is None and can_query(explainer, len(index)):
+        source = source.queried()
+    predictions = source.predicted
     size = explainer.k if k is None else k
-    found = _explain_all(explainer, X, checked_predictions, chosen, size, n_shown, verify, paths)
+    words = UnitValues(source)
+    found = _explain_all(explainer, source, chosen, size, n_shown, verify, paths, words)
     localities, locality = _localities(explainer, chosen, found.locality)
     values, codes, numbers = _values(explainer, found.value, predictions, chosen)
-    words = UnitValues(source)
     shown_of_sample = [np.unique(found.selected[:, i]) for i in range(len(index))]
     far = np.flatnonzero(explainer._distance_of(source.data) > 1).tolist()
+    n_draws = N_DRAWS if explainer.removal_.is_random else None
     stats = ReportStats(
         targets=[explainer.output_names_[t] for t in chosen],
         codes=codes,
         queried=~np.isnan(found.agreement),
-        confirmed=found.agreement == 1.0,
+        confirmed=verdicts(found.agreement, n_draws, "confirmed"),
+        refuted=verdicts(found.agreement, n_draws, "refuted"),
+        difference=found.difference,
+        is_number=np.array([explainer.outputs_.kinds[t] == "continuous" for t in chosen]),
         k=size,
         n_given=n_given,
         too_many=len(index) < min(n_samples, n_given),
@@ -184,6 +188,7 @@ def table_page(
         selected=found.selected,
         scores=found.scores,
         agreement=found.agreement,
+        difference=found.difference,
         unit_values=[
             {int(unit): words.of(i, int(unit)) for unit in units if unit >= 0}
             for i, units in enumerate(shown_of_sample)
@@ -203,6 +208,9 @@ def table_page(
         localities=localities,
         locality=locality,
         quality=_quality(explainer, chosen),
+        n_draws=n_draws,
+        tolerance=explainer.outputs_.tolerance,
+        partial=found.partial,
     )
     return render_report(content)
 
@@ -243,17 +251,17 @@ def _quality(explainer: Explainer, targets: list[int]) -> list[tuple[float, floa
 
 def _explain_all(
     explainer: Explainer,
-    X: Any,
-    predictions: NDArray[Any] | Queried | None,
+    source: ExplainedRows,
     targets: list[int],
     size: int | Literal["auto"],
     n_shown: int,
     verify: bool | int | None,
     paths: bool | int,
+    values: UnitValues,
 ) -> Findings:
-    n_samples, n_targets = n_rows(X), len(targets)
-    n_draws = N_DRAWS if explainer.removal_.is_random else 1
-    most = verification_budget(explainer, 0, verify, n_samples * n_targets * n_draws) if predictions is not None else 0
+    n_samples, n_targets = source.n_samples, len(targets)
+    n_draws, is_known = N_DRAWS if explainer.removal_.is_random else 1, source.predicted is not None
+    most = verification_budget(explainer, 0, verify, n_samples * n_targets * n_draws) if is_known else 0
     n_queried = min(n_samples, most // (n_targets * n_draws))
     followed = targets_to_follow(explainer, targets, paths)
     rng = np.random.default_rng(0)
@@ -265,39 +273,46 @@ def _explain_all(
     needed = np.zeros((n_targets, n_samples, n_shown), dtype=bool)
     locality, n_more = (np.zeros((n_targets, n_samples), dtype=np.int64) for _ in range(2))
     known: set[str] = set()
-    agreement = np.full((n_targets, n_samples), np.nan)
+    agreement, difference = (np.full((n_targets, n_samples), np.nan) for _ in range(2))
+    partial: list[dict[int, PartialEffect]] = [{} for _ in targets]
     progress = History(getattr(explainer, "verbose", None))
     progress.stage("report: explaining every target", n_targets + len(followed))
     try:
-        for i, target in enumerate(targets):
-            # Without predictions, the model is missing or its budget too small.
-            explanation = explainer.explain(X, target, k=size, predicted=predictions, query=False)
-            value[i] = explanation.value
-            width = min(explanation.selected.shape[1], n_shown)
-            selected[i, :, :width] = explanation.selected[:, :width]
-            scores[i, :, :width] = _of_selected(explanation, explanation.scores)[:, :width]
-            n_more[i] = explanation.n_selected - (explanation.selected[:, :width] >= 0).sum(axis=1)
+        # Without predictions, the model is missing or its budget too small.
+        for numbers, explanation in _blocks(explainer, source, targets, size):
+            shape, width = (len(numbers), n_samples), min(explanation.selected.shape[1], n_shown)
+            chosen, own = explanation.selected[:, :width], slice(numbers.start, numbers.stop)
+            block = own, slice(None), slice(width)
+            value[own] = explanation.value.reshape(shape)
+            selected[block] = chosen.reshape(*shape, width)
+            scores[block] = _of_units(explanation.scores, chosen).reshape(*shape, width)
+            n_more[own] = (explanation.n_selected - (chosen >= 0).sum(axis=1)).reshape(shape)
             if explanation.needed is not None:
                 known.add("needed")
-                needed[i, :, :width] = _of_selected(explanation, explanation.needed)[:, :width]
+                needed[block] = _of_units(explanation.needed, chosen).reshape(*shape, width)
             if explanation.effects is not None and explanation.base_value is not None:
                 known.add("effects")
-                effects[i, :, :width] = _of_selected(explanation, explanation.effects)[:, :width]
-                base[i] = explanation.base_value
-                total[i] = explanation.base_value + explanation.effects.sum(axis=1)
+                effects[block] = _of_units(explanation.effects, chosen).reshape(*shape, width)
+                base[own] = explanation.base_value.reshape(shape)
+                total[own] = (explanation.base_value + explanation.effects.sum(axis=1)).reshape(shape)
             if explanation.locality is not None:
                 known.add("locality")
-                locality[i] = explanation.locality
-            groups = _grouped(explainer, target, explanation.value)
-            checked = samples_to_verify(groups, n_queried, rng)
-            agreement[i, checked] = explanation.source.agreement(
-                explanation.unit_mask[checked], explanation.target[checked], rows=checked, n_draws=N_DRAWS, seed=0
-            )
-            progress.step()
-            if target in followed:
-                found = follow(explainer, X, predictions, target, groups, size)
-                followed_paths |= {} if found is None else {i: found}
+                locality[own] = explanation.locality.reshape(shape)
+            needs = explanation.needed_mask
+            for place, i in enumerate(numbers):
+                groups, rows = _grouped(explainer, targets[i], value[i]), place * n_samples + np.arange(n_samples)
+                checked = samples_to_verify(groups, n_queried, rng)
+                if len(checked):
+                    verification = explanation.verify(rows=rows[checked], n_draws=N_DRAWS)
+                    agreement[i, checked], difference[i, checked] = verification.agreement, verification.difference
+                if explanation.effects is not None:
+                    on_output = effects_on_output(explanation.effects[rows], value[i], explainer.outputs_, targets[i])
+                    partial[i] = partial_effects(on_output, needs[rows], values, n_targets)
                 progress.step()
+                if targets[i] in followed:
+                    found = follow(explainer, source, targets[i], groups, size)
+                    followed_paths |= {} if found is None else {i: found}
+                    progress.step()
     finally:
         progress.close()
     return Findings(
@@ -305,6 +320,8 @@ def _explain_all(
         selected,
         scores,
         agreement,
+        difference,
+        partial,
         followed_paths,
         needed if "needed" in known else None,
         EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.reads_text))
@@ -315,9 +332,21 @@ def _explain_all(
     )
 
 
-def _of_selected(explanation: Explanation, array: NDArray[Any]) -> NDArray[Any]:
-    """Of numbers (rows, units), those of the selected units: (rows, k)."""
-    return np.take_along_axis(array, np.maximum(explanation.selected, 0), axis=1)
+def _blocks(
+    explainer: Explainer, source: ExplainedRows, targets: list[int], size: int | Literal["auto"]
+) -> Iterator[tuple[range, Explanation]]:
+    """Explanations of all samples, for as many targets at a time as memory has room for, target by target."""
+    at_once = max(1, MAX_BLOCK_NUMBERS // (source.n_samples * source.groups.n_units))
+    for start in range(0, len(targets), at_once):
+        numbers = range(start, min(start + at_once, len(targets)))
+        each = replace(source, sample=np.tile(np.arange(source.n_samples), len(numbers)))
+        of_rows = np.repeat(np.array(targets[numbers.start : numbers.stop], dtype=np.int64), source.n_samples)
+        yield numbers, explainer._explain_rows(each, of_rows, size, query=False)
+
+
+def _of_units(array: NDArray[Any], units: NDArray[np.int64]) -> NDArray[Any]:
+    """Of numbers (rows, units), those of some units of each row, 0 where there is none (-1): (rows, k)."""
+    return np.where(units >= 0, np.take_along_axis(array, np.maximum(units, 0), axis=1), array.dtype.type(0))
 
 
 def _grouped(explainer: Explainer, target: int, value: NDArray[Any]) -> NDArray[Any]:

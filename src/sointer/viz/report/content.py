@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,10 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from sointer.errors import InputError
+from sointer.explanation import Verification
+
+if TYPE_CHECKING:
+    from sointer.viz.report.partial import PartialEffect
 
 UnitNoun = Literal["feature", "word", "group"]
 
@@ -23,6 +27,8 @@ class PathSummary:
     unit: int
     n_samples: int
     total: float
+    margin: float
+    """Half of the 95 % interval of `total`."""
     direct: float
     through: Sequence[tuple[int, float]]
     """Other outputs and how much of the effect is lost while each is held, largest first."""
@@ -102,7 +108,7 @@ class ReportContent:
     kind: str
     """binary, categorical, probability or continuous."""
     values: Sequence[str]
-    """The values of a target, as text; of numbers, whether they are above or below the usual."""
+    """The values of a target, as text; of numbers, whether they are above or below the median."""
     codes: npt.NDArray[np.integer[Any]]
     """(targets, samples) which of `values` is explained."""
     numbers: npt.NDArray[np.floating[Any]] | None
@@ -113,6 +119,8 @@ class ReportContent:
     """(targets, samples, k) relevance of the selected units, which has no sign."""
     agreement: npt.NDArray[np.floating[Any]]
     """(targets, samples) how often the model predicts the same from the selection; NaN where not queried."""
+    difference: npt.NDArray[np.floating[Any]]
+    """(targets, samples) how far the prediction from the selection is from the value explained; NaN likewise."""
     unit_values: Sequence[Mapping[int, str]]
     """For each sample, the values of its selected units, as text."""
     present: Sequence[npt.NDArray[np.integer[Any]]] | None = None
@@ -143,10 +151,26 @@ class ReportContent:
     """(targets, samples) the locality of each sample, counted as in `localities`."""
     quality: Sequence[tuple[float, float]] | None = None
     """For each target, agreement and skill on held-out outputs; NaN where unknown."""
+    n_draws: int | None = None
+    """How many draws `agreement` is judged by; None where nothing is random."""
+    tolerance: float | None = None
+    """Numbers that differ by at most as many standard deviations count as equal."""
+    partial: Sequence[Mapping[int, PartialEffect]] = ()
+    """For each target, how the effects of its most important units depend on their values."""
 
     def __post_init__(self) -> None:
         shape = (len(self.targets), len(self.samples))
-        for name in ("codes", "agreement", "selected", "scores", "numbers", "needed", "n_more", "locality"):
+        for name in (
+            "codes",
+            "agreement",
+            "difference",
+            "selected",
+            "scores",
+            "numbers",
+            "needed",
+            "n_more",
+            "locality",
+        ):
             array = getattr(self, name)
             if array is not None and array.shape[:2] != shape:
                 raise InputError(
@@ -175,8 +199,24 @@ class ReportContent:
 
     @property
     def confirmed(self) -> npt.NDArray[np.bool_]:
-        """(targets, samples) where every prediction from the selection alone was the same."""
-        return np.asarray(self.agreement == 1.0)
+        """(targets, samples) where the model confirms the selection, by the rule of `Verification`."""
+        return self._verdict("confirmed")
+
+    @property
+    def refuted(self) -> npt.NDArray[np.bool_]:
+        """(targets, samples) where it clearly does not."""
+        return self._verdict("refuted")
+
+    def _verdict(self, name: str) -> npt.NDArray[np.bool_]:
+        return verdicts(self.agreement, self.n_draws, name)
+
+
+def verdicts(agreement: npt.NDArray[Any], n_draws: int | None, name: str) -> npt.NDArray[np.bool_]:
+    """Where explanations are "confirmed" or "refuted"; neither where the model was not queried."""
+    known = ~np.isnan(agreement)
+    found = np.zeros(agreement.shape, dtype=bool)
+    found[known] = getattr(Verification(agreement[known], agreement[known], 0, n_draws), name)
+    return found
 
 
 QUANTILE = 1.96  # of the normal distribution: 95 of 100 intervals hold the truth
@@ -247,11 +287,14 @@ class TargetSummary:
     """One target over all samples."""
 
     values: list[ValueSummary]
-    """The rarest value first, since unusual values need an explanation."""
-    usual: int
+    """The rarest value first, since rare values need an explanation most."""
+    most_common: int
+    features: list[tuple[int, int]]
+    """Units, and how many samples need them, most first."""
     confirmed: Share | None
-    unusual: Share | None
-    """Confirmed among the samples that do not have the usual value."""
+    n_refuted: int
+    error: float | None
+    """The mean difference, where any was measured."""
     failures: list[int]
     """Samples that the model did not confirm, worst first."""
 
@@ -260,42 +303,51 @@ def summarize_target(content: ReportContent, target: int) -> TargetSummary:
     """All about the target with this number."""
     codes = content.codes[target]
     found, counts = np.unique(codes, return_counts=True)
-    usual = int(found[np.argmax(counts)])
-    most_common = found[np.argsort(-counts, kind="stable")][:MAX_VALUES]
-    rarest_first = most_common[::-1]
+    most_common = int(found[np.argmax(counts)])
+    rarest_first = found[np.argsort(-counts, kind="stable")][:MAX_VALUES][::-1]
     queried, agreement = content.queried[target], content.agreement[target]
-    failed = np.flatnonzero(queried & (agreement < 1))
-    worst_first = failed[np.lexsort((failed, codes[failed] == usual, agreement[failed]))]
+    failed = np.flatnonzero(queried & ~content.confirmed[target])
+    worst_first = failed[np.lexsort((failed, codes[failed] == most_common, agreement[failed]))]
     return TargetSummary(
         [_summarize_value(content, target, int(code)) for code in rarest_first],
-        usual,
+        most_common,
+        _most_needed(content, content.counted[target])[0],
         confirmed_share(queried[None], content.confirmed[target][None], codes[None]),
-        unusual_share(queried, content.confirmed[target], codes, usual),
+        int(content.refuted[target].sum()),
+        float(content.difference[target, queried].mean()) if queried.any() else None,
         worst_first[:MAX_FAILURES].tolist(),
     )
 
 
-def unusual_share(
-    queried: npt.NDArray[np.bool_], confirmed: npt.NDArray[np.bool_], codes: npt.NDArray[Any], usual: int
+def rare_share(
+    queried: npt.NDArray[np.bool_], confirmed: npt.NDArray[np.bool_], codes: npt.NDArray[Any]
 ) -> Share | None:
-    """The share confirmed where a target does not have its usual value, which often needs no explanation."""
-    other = codes != usual
+    """The share confirmed where a target does not have its most common value, which often needs no explanation."""
+    other = codes != np.bincount(codes).argmax()
     return confirmed_share(queried[None, other], confirmed[None, other], codes[None, other])
 
 
 def _summarize_value(content: ReportContent, target: int, code: int) -> ValueSummary:
     samples = np.flatnonzero(content.codes[target] == code)
     selected = content.counted[target, samples]
-    counts = np.bincount(selected[selected >= 0], minlength=len(content.units))
-    best = np.argsort(-counts, kind="stable")[:MAX_FEATURES]
+    features, counts = _most_needed(content, selected)
     queried, confirmed = content.queried[target, samples], content.confirmed[target, samples]
     return ValueSummary(
         code,
         len(samples),
         confirmed_share(queried[None], confirmed[None], np.zeros((1, len(samples)))),
-        [(int(unit), int(counts[unit])) for unit in best if counts[unit]],
+        features,
         samples[_most_typical(selected, counts, np.where(confirmed, 0, np.where(queried, 2, 1)))].tolist(),
     )
+
+
+def _most_needed(
+    content: ReportContent, selected: npt.NDArray[Any]
+) -> tuple[list[tuple[int, int]], npt.NDArray[np.int64]]:
+    """The units that most samples need, with how many do; and that number for all units."""
+    counts = np.bincount(selected[selected >= 0], minlength=len(content.units))
+    best = np.argsort(-counts, kind="stable")[:MAX_FEATURES]
+    return [(int(unit), int(counts[unit])) for unit in best if counts[unit]], counts
 
 
 def _most_typical(

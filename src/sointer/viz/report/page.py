@@ -20,7 +20,9 @@ from sointer.viz.report.content import (
     coupling_map,
     partners,
     summarize_target,
+    verdicts,
 )
+from sointer.viz.report.partial import PartialEffect
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -93,6 +95,7 @@ def pack_samples(content: ReportContent) -> dict[str, Any]:
             **_in_steps(content.scores[:, sample], content.selected[:, sample], "steps", "largest"),
             "values": pack(content.codes[:, sample], types["value"]),
             "agreement": pack(_agreement(content.agreement[:, sample]), "u1"),
+            "difference": pack(content.difference[:, sample], "<f4") if "continuous" in content.kinds else None,
             "numbers": None if content.numbers is None else pack(content.numbers[:, sample], "<f4"),
             "present": None
             if content.present is None
@@ -184,6 +187,12 @@ def report_data(content: ReportContent) -> dict[str, Any]:
         "localities": None
         if content.localities is None
         else [_localities(target, number) for target in content.localities],
+        "partial": [
+            {number[unit]: _partial(one) for unit, one in target.items() if unit in number}
+            for target in content.partial
+        ],
+        "refutedBelow": _refuted_below(content.n_draws),
+        "tolerance": content.tolerance,
         "quality": None if content.quality is None else [[_rounded(one) for one in pair] for pair in content.quality],
         "paths": {str(target): _paths(paths, number) for target, paths in content.paths.items()},
         **packed,
@@ -192,9 +201,11 @@ def report_data(content: ReportContent) -> dict[str, Any]:
 
 def _summary(summaries: TargetSummary, number: dict[int, int]) -> dict[str, Any]:
     return {
-        "usual": summaries.usual,
+        "mostCommon": summaries.most_common,
+        "features": [[number[unit], count] for unit, count in summaries.features],
         "confirmed": _share(summaries.confirmed),
-        "unusual": _share(summaries.unusual),
+        "refuted": summaries.n_refuted,
+        "error": None if summaries.error is None else _rounded(summaries.error),
         "failures": summaries.failures,
         "values": [
             {
@@ -218,6 +229,7 @@ def _paths(paths: TargetPaths, number: dict[int, int]) -> dict[str, Any]:
                 "feature": number[path.unit],
                 "n": path.n_samples,
                 "total": round(path.total, 4),
+                "margin": round(path.margin, 4),
                 "direct": round(path.direct, 4),
                 "through": [[output, round(effect, 4)] for output, effect in path.through],
             }
@@ -238,6 +250,25 @@ def _localities(target: TargetLocalities, number: dict[int, int]) -> dict[str, A
             for locality in target.localities
         ],
     }
+
+
+def _partial(effect: PartialEffect) -> dict[str, Any]:
+    """Values and effects with three digits, which is finer than a screen."""
+    return {
+        "values": [float(f"{value:.3g}") for value in effect.values],
+        "effects": [float(f"{value:.3g}") for value in effect.effects],
+        "categories": list(effect.categories),
+        "size": float(f"{effect.size:.3g}"),
+        "direction": effect.direction,
+    }
+
+
+def _refuted_below(n_draws: int | None) -> float:
+    """The agreement below which an explanation is refuted."""
+    if n_draws is None:
+        return 1.0
+    levels = np.arange(n_draws + 1) / n_draws
+    return float(levels[~verdicts(levels, n_draws, "refuted")][0])
 
 
 def _rounded(value: float) -> float | None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from sointer._support.containers import n_rows
 from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.data.images import ImageShape
 from sointer.data.labels import Classes, column_labels
-from sointer.errors import InputError, NoOppositeWarning
-from sointer.masking.rows import Queried
+from sointer.errors import InputError
+from sointer.masking.rows import ExplainedRows
 from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
 from sointer.viz.report.page import pack, render_template
 from sointer.viz.report.samples import N_DRAWS, verification_budget
@@ -221,47 +219,36 @@ def image_page(
             "report: of images there are reports on masks only, and this model gives each image a list of outputs. "
             "Use explain(X, target).to_html(path)."
         )
-    explainer.input_format_.encode(X, caller="report")
-    n_given = n_rows(X)
+    given = explainer._source(X, predicted)
     if sample_names is not None:
-        sample_names = check_unique_names(sample_names, n_given, "sample_names")
+        sample_names = check_unique_names(sample_names, given.n_samples, "sample_names")
     chosen = explainer.k if k is None else check_positive_int(k, "k")
     n_shown = MAX_SHOWN if chosen == "auto" else int(chosen)
     n_shown = min(n_shown, explainer.groups_.n_units)
     stride = stride_of(image)
-    targets = [(r, c) for r in range(0, image.height, stride) for c in range(0, image.width, stride)]
-    shown = explainer._source(X[:n_samples], None if predicted is None else predicted[:n_samples])
-    rows = shown.data
-    n_queries = len(rows) * len(targets) * (N_DRAWS if explainer.removal_.is_random else 1)
-    verifies = n_queries <= verification_budget(explainer, len(rows), verify, n_queries)
-    selected, confirmed, known = [], [], []
-    for i in range(len(rows)):
-        parts = [
-            _explained(
-                explainer,
-                X[i : i + 1],
-                shown.answers[i : i + 1],
-                batch,
-                n_shown,
-                verifies,
-                only_needed=chosen == "auto",
-            )
-            for batch in _batches(targets, image)
-        ]
-        selected.append(np.concatenate([part[0] for part in parts]))
-        confirmed.append(np.concatenate([part[1] for part in parts]))
-        known.append(np.concatenate([part[2] for part in parts]))
+    pixels = np.arange(image.n_pixels).reshape(image.size)[::stride, ::stride].ravel()
+    explainer._resolve(pixels.tolist(), len(pixels))  # not all may have been fitted
+    shown = given.take(np.arange(min(n_samples, given.n_samples)))
+    shown = shown.queried() if shown.predicted is None else shown
+    n_images = shown.n_samples
+    n_queries = n_images * len(pixels) * (N_DRAWS if explainer.removal_.is_random else 1)
+    verifies = n_queries <= verification_budget(explainer, 0, verify, n_queries)
+    parts = [
+        _explained(explainer, rows, targets, n_shown, verifies, only_needed=chosen == "auto")
+        for rows, targets in _batches(shown, pixels)
+    ]
+    selected, confirmed, known = (np.concatenate(part) for part in zip(*parts, strict=True))
     content = PixelPageContent(
-        images=image.unflatten(rows),
-        outputs=shown.answers.reshape(-1, *image.size),
-        selected=np.stack(selected),
-        names=[f"image {i}" for i in range(len(rows))] if sample_names is None else list(sample_names)[: len(rows)],
+        images=image.unflatten(shown.data),
+        outputs=shown.predictions.reshape(-1, *image.size),
+        selected=selected.reshape(n_images, len(pixels), -1),
+        names=[f"image {i}" for i in range(n_images)] if sample_names is None else list(sample_names)[:n_images],
         title=title,
-        confirmed=np.stack(confirmed) if verifies else None,
-        known=np.stack(known),
+        confirmed=confirmed.reshape(n_images, -1) if verifies else None,
+        known=known.reshape(n_images, -1),
         quality=_quality(explainer),
         stride=stride,
-        units=None if shown.groups.spec is None else shown.groups.unit_of_features(len(rows)),
+        units=None if shown.groups.spec is None else shown.groups.unit_of_features(n_images),
     )
     return render_pixel_page(content)
 
@@ -274,27 +261,22 @@ def stride_of(image: ImageShape) -> int:
     return stride
 
 
-def _batches(targets: list[tuple[int, int]], image: ImageShape) -> list[list[tuple[int, int]]]:
-    size = max(1, MAX_BATCH_VALUES // image.n_columns)
-    return [targets[start : start + size] for start in range(0, len(targets), size)]
+def _batches(shown: ExplainedRows, pixels: NDArray[np.int64]) -> Iterator[tuple[ExplainedRows, NDArray[np.int64]]]:
+    """Rows about all of these pixels of every image, as many at a time as memory has room for."""
+    size = max(1, MAX_BATCH_VALUES // shown.input_format.n_columns)
+    n_images = max(1, size // len(pixels))
+    for first in range(0, shown.n_samples, n_images):
+        rows, targets = shown.take(np.arange(first, min(first + n_images, shown.n_samples))).for_each(pixels)
+        for start in range(0, len(targets), size):
+            batch = slice(start, start + size)
+            yield replace(rows, sample=rows.sample_of_row[batch]), targets[batch]
 
 
 def _explained(
-    explainer: Explainer,
-    one: Any,
-    output: NDArray[Any],
-    targets: list[tuple[int, int]],
-    k: int,
-    verifies: bool,
-    *,
-    only_needed: bool,
+    explainer: Explainer, rows: ExplainedRows, targets: NDArray[np.int64], k: int, verifies: bool, *, only_needed: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     """What was selected for each target, whether the model confirms it, and whether anything could be learned of it."""
-    many = explainer.input_format_.rows(one, np.zeros(len(targets), dtype=np.int64))
-    predicted = Queried(np.repeat(output, len(targets), axis=0))  # what was given was checked before
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoOppositeWarning)  # the page marks every such pixel
-        explanation = explainer.explain(many, np.array(targets), k=k, predicted=predicted)
+    explanation = explainer._explain_rows(rows, targets, k)
     selected = np.full((len(targets), k), -1)
     selected[:, : explanation.selected.shape[1]] = explanation.selected
     if only_needed and explanation.needed is not None:
@@ -303,10 +285,8 @@ def _explained(
     known = np.ones(len(targets), dtype=bool) if explanation.n_opposite is None else explanation.n_opposite > 0
     if not verifies:
         return selected, np.zeros(len(targets), dtype=bool), known
-    rows = np.arange(len(targets))
-    agreement = explanation.source.agreement(
-        explanation.unit_mask, explanation.target, rows=rows, n_draws=N_DRAWS, seed=0
-    )
+    every = np.arange(len(targets))
+    agreement = explanation.source.agreement(explanation.unit_mask, targets, rows=every, n_draws=N_DRAWS, seed=0)
     return selected, agreement == 1.0, known
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from sointer._support.containers import is_sparse, n_rows, row_labels
 from sointer._support.validation import check_unique_names
 from sointer.masking.groups import FixedGroups
-from sointer.masking.rows import MaskableRows
+from sointer.masking.rows import ExplainedRows
+from sointer.viz.report.partial import MAX_UNITS, points_per_effect
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
@@ -37,19 +38,19 @@ def sample_indices(n_given: int, n: int) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(0).permutation(n_given)[:n])
 
 
-def n_selectable(source: MaskableRows) -> NDArray[np.integer[Any]]:
+def n_selectable(source: ExplainedRows) -> NDArray[np.integer[Any]]:
     """At most how many units of each sample can be selected."""
     if is_sparse(source.data) and source.removal.keeps_zeros:
         return np.asarray(np.diff(source.data.indptr))
     return np.full(source.data.shape[0], source.groups.n_units)
 
 
-def holds_counts(source: MaskableRows) -> bool:
+def holds_counts(source: ExplainedRows) -> bool:
     """Whether few different numbers occur, so that each needs to be spelt out once only."""
     return is_sparse(source.data) and len(np.unique(source.data.data[:N_VALUES_CHECKED])) <= MAX_COUNTS
 
 
-def present(source: MaskableRows) -> list[NDArray[np.int64]] | None:
+def present(source: ExplainedRows) -> list[NDArray[np.int64]] | None:
     """The units that each sample of a mostly-zero table has; None for other tables, where each has all."""
     if not is_sparse(source.data) or not isinstance(source.groups, FixedGroups):
         return None
@@ -95,10 +96,10 @@ def samples_to_verify(codes: NDArray[Any], n: int, rng: np.random.Generator) -> 
 
 
 MAX_BYTES, OVERHEAD_BYTES, BASE64 = 4_700_000, 150_000, 4 / 3
-BYTES_PER_EFFECTS = 15
+BYTES_PER_EFFECTS, BYTES_PER_POINT = 15, 16
 BYTES_PER_TARGET, BYTES_PER_NUMBER, BYTES_PER_VALUE, BYTES_PER_COUNT, BYTES_PER_NAME, BYTES_PER_SUMMARY = (
     6,
-    4,
+    8,
     17,
     8,
     20,
@@ -139,6 +140,8 @@ def samples_that_fit(
         each += float(n_shown_units.mean()) * BYTES_PER_SPAN
         each += BYTES_PER_LETTER * sum(map(_escaped, texts)) / len(texts)
     page_budget = MAX_BYTES - OVERHEAD_BYTES - BYTES_PER_SUMMARY * n_targets - BYTES_PER_NAME * min(n_units, 50_000)
+    if effects:
+        page_budget -= BYTES_PER_POINT * MAX_UNITS * points_per_effect(n_targets) * n_targets
     return max(MIN_SAMPLES, int(page_budget / each))
 
 
@@ -147,7 +150,7 @@ def cut_texts(texts: Sequence[str]) -> list[str]:
     return [text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]} …" for text in texts]
 
 
-def spans_of(source: MaskableRows, sample: int, units: NDArray[np.int64]) -> dict[int, list[tuple[int, int]]]:
+def spans_of(source: ExplainedRows, sample: int, units: NDArray[np.int64]) -> dict[int, list[tuple[int, int]]]:
     """Where some units of a text stand, in characters."""
     found: dict[int, list[tuple[int, int]]] = {}
     wanted = set(units.tolist())

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
 from sointer.config import POOR_SKILL
 from sointer.data.values import effects_from
-from sointer.masking.groups import FixedGroups
-from sointer.masking.rows import MaskableRows
-from sointer.viz.report.content import Card, Share, confirmed_share, unusual_share
+from sointer.explanation import LEVEL
+from sointer.viz.report.content import Card, Share, confirmed_share, rare_share
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
@@ -28,6 +26,7 @@ REMOVED = {
     "array": "takes the value of a reference row that was given",
     "delete": "is deleted from the text",
     "token": "is replaced by a token in the text",
+    "nan": "is made missing",
 }
 
 
@@ -40,6 +39,11 @@ class ReportStats:
     """(targets, samples) which value is explained, by number."""
     queried: NDArray[np.bool_]
     confirmed: NDArray[np.bool_]
+    refuted: NDArray[np.bool_]
+    difference: NDArray[np.float64]
+    """(targets, samples) how far the target moved when only the selection was kept; NaN where not queried."""
+    is_number: NDArray[np.bool_]
+    """(targets,) whether it is judged by its error."""
     k: int | Literal["auto"]
     n_given: int
     """Samples that there were to choose from."""
@@ -68,53 +72,58 @@ def lead_of(explainer: Explainer, stats: ReportStats) -> str:
     n_targets, n_samples = len(stats.targets), stats.n_samples
     of_all = f" of {stats.n_given:,}" if stats.n_given > n_samples else ""
     unit = "words" if explainer.reads_text else "features"
-    which = f"those of {explainer.groups_.n_units:,} {unit}"
-    if stats.k != "auto":
-        which = f"the {stats.k} of {explainer.groups_.n_units:,} {unit}"
+    few = "those few of" if stats.k == "auto" else f"the top {stats.k} of"
+    is_expected = "" if stats.has_predictions else ", as expected without querying it"
     return (
-        f"For {_many(n_samples, 'sample')}{of_all} and {_many(n_targets, 'output')} of {name}: {which} that decide "
-        f"what it {'predicts' if stats.has_predictions else 'is expected to predict'}."
+        f"{_many(n_targets, 'output')} of {name}{is_expected}, explained for {_many(n_samples, 'sample')}{of_all} by "
+        f"{few} {explainer.groups_.n_units:,} {unit} that decide."
     )
 
 
 def cards_of(explainer: Explainer, stats: ReportStats) -> list[Card]:
-    """The numbers at the top."""
+    """How good explanations are, in a few numbers."""
     cards = []
-    stratum = stats.codes + (stats.codes.max(initial=0) + 1) * np.arange(len(stats.targets))[:, None]
-    overall = confirmed_share(stats.queried, stats.confirmed, stratum)
+    labels, numbers = stats.queried & ~stats.is_number[:, None], stats.queried & stats.is_number[:, None]
     meaning = (
         "Confirmed: shown nothing but the selected features (the others removed), the model predicts the same as "
-        "before; where removal is random, in all of ten draws. In 95 of 100 reports, the interval holds the share "
-        "among all samples of this kind."
+        f"before; where removal is random, in all of ten draws. Refuted: in clearly fewer than {LEVEL:.0%} of draws. "
+        "Unsure: more draws would tell. In 95 of 100 reports, the interval holds the share among all samples of this "
+        "kind."
     )
+    stratum = stats.codes + (stats.codes.max(initial=0) + 1) * np.arange(len(stats.targets))[:, None]
+    overall = confirmed_share(labels, stats.confirmed, np.where(stats.is_number[:, None], -1, stratum))
     if overall is not None:
-        cards.append(Card("explanations confirmed", _percent(overall.share), _interval(overall), meaning))
-        unusual = stats.queried & ~_usual(stats.codes)
-        rare = confirmed_share(unusual, stats.confirmed & unusual, np.where(_usual(stats.codes), -1, stratum))
-        if rare is not None and len(np.unique(stats.codes)) > 1:
-            why = "Of each output, only the samples with another value than its most common one. " + meaning
-            cards.append(Card("confirmed, unusual values", _percent(rare.share), _interval(rare), why))
-    else:
+        n_refuted, n_confirmed = int((stats.refuted & labels).sum()), overall.n_confirmed
+        n_unsure = overall.n_queried - n_confirmed - n_refuted
+        note = f"{n_refuted:,} of {overall.n_queried:,} refuted, {n_unsure:,} unsure; {_interval(overall)}"
+        cards.append(Card("explanations confirmed", _percent(overall.share), note, meaning))
+    if numbers.any():
+        why = (
+            "How far the model's prediction moves, on average, when only the selected features are kept, in standard "
+            f"deviations of the output. Predictions within {explainer.outputs_.tolerance or 0:g} count as equal."
+        )
+        error = float(np.mean(stats.difference[numbers]))
+        cards.append(Card("error", f"{error:.2f} sd", "of numbers predicted from the selected features alone", why))
+    if not stats.queried.any():
         cards.append(Card("explanations confirmed", "?", "the model was not queried", meaning))
     agreement, skill = (getattr(explainer, f"held_out_{name}_", None) for name in ("agreement", "skill"))
     if agreement is not None and np.isfinite(agreement):
         why = (
             "The explainer learned a copy of the model from its outputs. This is the share of held-out outputs that "
-            "the copy predicts correctly, averaged over outputs; the page of each output has its own."
+            "the copy predicts correctly, averaged over outputs."
         )
         cards.append(Card("agreement", _percent(agreement), "of held-out outputs predicted correctly", why))
     if skill is not None and np.isfinite(skill):
         why = (
-            "Skill: of the errors that one makes by always guessing an output's usual value, the share that the "
-            "explainer's copy of the model avoids on held-out outputs (of probabilities and numbers, R squared), "
-            "averaged over outputs. 100 % is perfect, 0 % no better than guessing."
+            "Skill: of the errors that one makes by always predicting an output's most common value, the share that "
+            "the explainer's copy of the model avoids on held-out outputs (of probabilities and numbers, R squared), "
+            "averaged over outputs. 100 % is perfect, 0 % no better than that."
         )
-        cards.append(Card("skill", _percent(max(skill, 0)), "of the errors of guessing avoided", why))
+        cards.append(Card("skill", _percent(max(skill, 0)), "on held-out outputs", why))
     n_fit = getattr(explainer, "n_queries_", None)
-    why = "Rows sent to the model: while the explainer was fitted, and for this report."
-    cards.append(
-        Card("queries", "–" if n_fit is None else f"{n_fit:,}", f"in fit; {stats.n_queries:,} for this report", why)
-    )
+    why = "Samples sent to the model: while the explainer was fitted, and for this report."
+    fitted = "–" if n_fit is None else f"{n_fit:,}"
+    cards.append(Card("queries", fitted, f"to fit; {stats.n_queries:,} for this report", why))
     return cards
 
 
@@ -137,7 +146,7 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
         notes.append(
             f"Effects (blue and orange bars) show which way a {unit} pushes the output, and how far: a number in its "
             f"own unit, a probability as such, a label as the probability of the label explained. Together they lead "
-            f"from what it is {start} to what the explainer expects for the sample."
+            f"from what it is {start} to the value explained (a label: to what the explainer expects)."
         )
     if stats.has_unneeded:
         notes.append(
@@ -151,6 +160,12 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
             "The model was not queried: the values explained are those that the explainer expects it to predict, which "
             "is not always what it predicts. Nothing here was confirmed. Write the report with the model, or with "
             "predicted=, to explain what it predicts."
+        )
+    n_queried, n_all = int(stats.queried.sum()), stats.queried.size
+    if stats.has_predictions and n_queried < n_all:
+        notes.append(
+            f"The model was queried to confirm {n_queried:,} of {n_all:,} explanations; "
+            "report(..., verify=True) checks all."
         )
     if stats.n_followed:
         notes.append(
@@ -188,26 +203,22 @@ def warnings_of(explainer: Explainer, stats: ReportStats) -> list[str]:
             f"explanations may be wrong: {_first(poor)}."
         )
     weak = []
-    for name, codes, queried, confirmed in zip(stats.targets, stats.codes, stats.queried, stats.confirmed, strict=True):
-        share = unusual_share(queried, confirmed, codes, int(np.bincount(codes).argmax()))
-        if share is not None and share.high < MIN_CONFIRMED:
+    for i, name in enumerate(stats.targets):
+        share = rare_share(stats.queried[i], stats.confirmed[i], stats.codes[i])
+        if share is not None and share.high < MIN_CONFIRMED and not stats.is_number[i]:
             weak.append(name)
     if weak:
         warnings.append(
             f"For these outputs the model confirms clearly fewer than {_percent(MIN_CONFIRMED)} of the explanations "
-            f"of unusual values: {_first(weak)}."
+            f"of values other than the most common one: {_first(weak)}."
         )
     if stats.n_far:
         warnings.append(
-            f"{_many(stats.n_far, 'sample')} of {stats.n_samples:,} {'lies' if stats.n_far == 1 else 'lie'} far from "
-            "the training data (of which at most 1 % would be flagged); trust their explanations only if they are "
-            "confirmed. They are marked."
-        )
-    n_queried, n_all = int(stats.queried.sum()), stats.queried.size
-    if stats.has_predictions and n_queried < n_all:
-        warnings.append(
-            f"The model was queried to confirm {n_queried:,} of {n_all:,} explanations; "
-            "report(..., verify=True) checks all."
+            f"1 of {stats.n_samples:,} samples lies far from the training data and is marked; trust its "
+            "explanation only if it is confirmed."
+            if stats.n_far == 1
+            else f"{stats.n_far:,} of {stats.n_samples:,} samples lie far from the training data and are marked; trust "
+            "their explanations only if they are confirmed."
         )
     if stats.too_many:
         warnings.append(
@@ -215,12 +226,6 @@ def warnings_of(explainer: Explainer, stats: ReportStats) -> list[str]:
             "to see more."
         )
     return warnings
-
-
-def _usual(codes: Any) -> Any:
-    """(targets, samples) where a target has its most common value."""
-    usual = np.array([np.bincount(row).argmax() for row in codes]) if codes.shape[1] else np.zeros(len(codes))
-    return codes == usual[:, None]
 
 
 def _interval(share: Share) -> str:
@@ -239,43 +244,3 @@ def _many(n: int, noun: str) -> str:
 def _first(names: list[str]) -> str:
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
-
-
-MAX_LENGTH, MAX_MEMBERS = 60, 4
-
-
-def format_value(value: Any) -> str:
-    """A number with four significant digits, anything else as text, shortened if too long."""
-    if isinstance(value, float | np.floating):
-        return f"{value:.4g}"
-    text = str(value)
-    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
-
-
-class UnitValues:
-    """The values of a sample's units as text: of a feature, or of each feature of a group."""
-
-    def __init__(self, source: MaskableRows) -> None:
-        self._names = source.input_format.feature_names
-        self._groups = source.groups
-        shown = source.data if source.texts is not None else source.input_format.decode(source.data)
-        if is_tensor(shown):
-            shown = tensor_to_numpy(shown)
-        self._shown = shown.tocsr() if is_sparse(shown) else shown
-        self._is_frame = hasattr(shown, "iloc")
-        self._columns: dict[int, list[Any]] = {}
-
-    def of(self, sample: int, unit: int) -> str:
-        """The value of one unit of one sample."""
-        members = self._groups.members[unit].tolist() if isinstance(self._groups, FixedGroups) else [unit]
-        if len(members) == 1:
-            return format_value(self._value(sample, members[0]))
-        shown = [f"{self._names[j]}={format_value(self._value(sample, j))}" for j in members[:MAX_MEMBERS]]
-        return ", ".join(shown) + (f" and {len(members) - MAX_MEMBERS} more" if len(members) > MAX_MEMBERS else "")
-
-    def _value(self, sample: int, feature: int) -> Any:
-        if not self._is_frame:
-            return self._shown[sample, feature]
-        if feature not in self._columns:
-            self._columns[feature] = self._shown.iloc[:, feature].tolist()
-        return self._columns[feature][sample]

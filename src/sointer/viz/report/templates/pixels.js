@@ -127,7 +127,7 @@
     check.className = view.confirmed === null ? "" : view.confirmed ? "yes" : "no";
     say(check, view.confirmed === null ? "" : view.confirmed
       ? `✓ Confirmed: shown nothing else, the model predicts the same${whole}.`
-      : `✗ Not confirmed: shown nothing else, the model predicts something else${whole}.`);
+      : `✗ Refuted: shown nothing else, the model predicts something else${whole}.`);
     say(byId("unknown"), view.known ? "" :
       "A guess: no image that was learned from has another label here, so nothing could be learned about it.");
     say(byId("shown"), `${state.k} of ${data.k}`);

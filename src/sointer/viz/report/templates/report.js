@@ -19,7 +19,20 @@
   const saidOf = (sample, target) => data.kinds[target] === "continuous" ? number(packed.numberOf(sample, target)) : data.values[valueOf(sample, target)];
   const mark = (sample, target) => {
     const agreement = packed.agreement(sample, target);
-    return agreement === null ? ["○", "not checked"] : agreement === 1 ? ["✓", "confirmed"] : ["✗", "not confirmed"];
+    return agreement === null ? ["○", "not checked"] : agreement === 1 ? ["✓", "confirmed"] : agreement < data.refutedBelow ? ["✗", "refuted"] : ["≈", "unsure"];
+  };
+  // Shares of a whole as text, rounded so that they add up to 100 %.
+  const parts = (counts) => {
+    const total = counts.reduce((sum, n) => sum + n, 0) || 1, fine = counts.some((n) => n && (n / total < 0.095 || (n < total && n / total > 0.985))) ? 10 : 1;
+    const exact = counts.map((n) => 100 * fine * n / total), whole = exact.map(Math.floor);
+    const order = exact.map((_, i) => i).sort((a, b) => (exact[b] - whole[b]) - (exact[a] - whole[a]));
+    const left = Math.round(exact.reduce((sum, one) => sum + one, 0)) - whole.reduce((sum, one) => sum + one, 0);
+    for (const i of order.slice(0, left)) whole[i]++;
+    return whole.map((one) => `${(one / fine).toFixed(fine === 10 && one % 10 ? 1 : 0)} %`);
+  };
+  const rates = (summary) => {
+    const others = nSamples - summary.values.reduce((sum, value) => sum + value.n, 0);
+    return parts([...summary.values.map((value) => value.n), others]);
   };
 
   const localityOf = (sample, target) => {
@@ -44,7 +57,7 @@
         name: data.features[feature], value, score, needed, effect, href: featureLink(feature),
         spans: data.spans ? data.spans[sample][feature] : null })),
       effects: effectsOf(sample, target), more: more ? more[target] : 0, place: localityOf(sample, target),
-      confirmed: agreement === null ? null : agreement === 1, agreement, far: farSamples.has(sample),
+      confirmed: agreement === null ? null : agreement === 1, unsure: mark(sample, target)[1] === "unsure", agreement, difference: packed.differenceOf(sample, target), tolerance: data.tolerance, far: farSamples.has(sample),
       text: data.texts ? data.texts[sample] : null,
       words: present ? [...present].map((feature) => data.features[feature]) : null,
     };
@@ -63,31 +76,69 @@
     }
     return track;
   };
-  const confirmedCell = (share) => {
-    if (!share) return make("td", { kind: "soft", text: "–", title: "not checked" });
-    const [mean, low, high, n] = share;
-    return make("td", { title: `95 % interval ${percent(low)} to ${percent(high)}, ${n} checked` }, shareBar(mean, low, high), ` ${percent(mean)}`);
+  const confirmedCell = (target) => {
+    const { confirmed, refuted, error } = data.summaries[target];
+    if (!confirmed) return make("td", { kind: "soft", text: "–", title: "not checked" });
+    const [mean, low, high, n, nConfirmed] = confirmed;
+    if (data.kinds[target] === "continuous") return make("td", { title: `predictions from the selected ${data.unitNoun}s alone, ${n} checked; within ${number(data.tolerance)} counts as equal` }, `moves by ${number(error)} sd`);
+    return make("td", { title: `95 % interval ${percent(low)} to ${percent(high)}; ${n} checked: ${nConfirmed} confirmed, ${n - nConfirmed - refuted} unsure, ${refuted} refuted` }, shareBar(mean, low, high), ` ${percent(mean)}`,
+      refuted ? make("span", { kind: "soft", text: `, ${refuted} of ${n} refuted` }) : "");
   };
   const skillCell = (target) => {
     const [agreement, skill] = data.quality[target];
     if (skill === null) return make("td", { kind: "soft", text: "–", title: "this output never changed" });
     return make("td", { title: `of held-out outputs, ${percent(agreement)} predicted correctly` }, shareBar(Math.max(0, skill)), ` ${percent(Math.max(0, skill))}`);
   };
-  const unusualShare = (summary) => 1 - (summary.values.find((value) => value.value === summary.usual)?.n ?? 0) / nSamples;
+  const rareShare = (summary) => 1 - (summary.values.find((value) => value.value === summary.mostCommon)?.n ?? 0) / nSamples;
   const columns = {
     name: (i) => data.targets[i].toLowerCase(),
-    unusual: (i) => -unusualShare(data.summaries[i]),
+    rate: (i) => -rareShare(data.summaries[i]),
     confirmed: (i) => data.summaries[i].confirmed ? data.summaries[i].confirmed[0] : 2,
     skill: (i) => data.quality && data.quality[i][1] !== null ? data.quality[i][1] : 2,
-    rare: (i) => data.summaries[i].unusual ? data.summaries[i].unusual[0] : 2,
   };
+  const rateWords = (summary) => { const shares = rates(summary); return summary.values.slice(0, 3).map((value, i) => `${data.values[value.value]}: ${shares[i]}`).join(" · "); };
   const outputRow = (target) => {
-    const summary = data.summaries[target], why = summary.values[0];
-    const top = make("td", { kind: "top" });
-    why.features.slice(0, 4).forEach(([feature], i) => top.append(i ? ", " : "", make("a", { href: featureLink(feature), text: data.features[feature] })));
+    const summary = data.summaries[target], top = make("td", { kind: "top" });
+    if (nTargets > CARDS) summary.features.slice(0, 4).forEach(([feature], i) => top.append(i ? ", " : "", make("a", { href: featureLink(feature), text: data.features[feature] })));
     return make("tr", {}, make("th", { scope: "row" }, make("a", { href: targetLink(target), text: data.targets[target] })),
-      make("td", { kind: "rate", text: summary.values.slice(0, 3).map((value) => `${data.values[value.value]}: ${percent(value.n / nSamples)}`).join(" · ") }),
-      confirmedCell(summary.confirmed), confirmedCell(summary.unusual), ...(data.quality ? [skillCell(target)] : []), top);
+      make("td", { kind: "rate", text: rateWords(summary) }), confirmedCell(target), ...(data.quality ? [skillCell(target)] : []), ...(nTargets > CARDS ? [top] : []));
+  };
+
+  // What decides one output, at a glance: which features, which way each pushes, and where which of them matter.
+  const CARDS = 12, PER_CARD = 5, REGIONS = 4;
+  const onOutput = (target) => data.kinds[target] === "probability" ? `the probability of ${data.targets[target]}` : data.targets[target];
+  const largestEffect = (target) => Math.max(...Object.values(data.partial[target] ?? {}).flatMap(({ effects }) => effects.map(Math.abs)), 0);
+  const largestSize = (target) => Math.max(...Object.values(data.partial[target] ?? {}).map(({ size }) => size), 0);
+  const directionWords = (found, target) => !found || found.categories.length ? "" : found.direction > 0 ? `; larger values raise ${onOutput(target)}` : found.direction < 0 ? `; larger values lower ${onOutput(target)}` : "";
+  const needLine = (target, feature, count) => {
+    const bar = make("i", { kind: "bar" }), found = data.partial[target]?.[feature], share = count / nSamples;
+    bar.style.setProperty("--share", (found ? found.size / Math.max(largestSize(target), 1e-12) : share).toFixed(4));
+    const moved = found ? `moves ${onOutput(target)} by ${number(found.size)} on average; ` : "";
+    const words = `${moved}needed in ${count} of ${nSamples} samples${directionWords(found, target)}`;
+    return make("li", { title: words }, make("a", { kind: "name", href: featureLink(feature), text: data.features[feature] }), make("span", { kind: "track" }, bar), make("span", { kind: "value", text: found ? number(found.size) : percent(share) }),
+      found ? sointerCharts.partial(found, largestEffect(target), { name: data.features[feature], on: onOutput(target) }) : make("span"),
+      make("span", { kind: "trend", text: !found || found.categories.length ? "" : { 1: "↗", "-1": "↘", 0: "" }[found.direction] }), make("span", { kind: "unseen", text: words }));
+  };
+  const regionLine = (region) => make("li", {}, shareBar(region.share), make("span", { kind: "region", text: region.where }),
+    make("span", { kind: "soft", text: region.features.length ? region.features.slice(0, PER_CARD).map(([feature]) => data.features[feature]).join(", ") : "nothing" }));
+  const outputCard = (target) => {
+    const summary = data.summaries[target], regions = data.localities ? data.localities[target] : null, confirmed = summary.confirmed;
+    const card = make("section", { kind: "card output" }, make("h4", {}, make("a", { href: targetLink(target), text: data.targets[target] })), make("p", { kind: "soft", text: rateWords(summary) }));
+    const list = make("ol", { kind: "needs" }, ...summary.features.slice(0, PER_CARD).map(([feature, count]) => needLine(target, feature, count)));
+    card.append(summary.features.length ? list : make("p", { kind: "soft", text: `No ${data.unitNoun} is needed: it is the same for all samples shown.` }));
+    if (summary.features.length > PER_CARD) card.append(make("p", { kind: "soft", text: `and ${summary.features.length - PER_CARD}${summary.features.length === 10 ? " or" : ""} more` }));
+    if (regions && !regions.decided) card.append(make("p", { kind: "soft", text: `Many ${data.unitNoun}s contribute a little; these are the strongest.` }));
+    else if (regions && regions.localities.length > 1) card.append(make("ul", { kind: "regions", "aria-label": `Where which ${data.unitNoun}s matter` }, ...regions.localities.slice(0, REGIONS).map(regionLine)));
+    const trust = [confirmed ? (data.kinds[target] === "continuous" ? `moves by ${number(summary.error)} sd without the rest` : `${percent(confirmed[0])} confirmed`) : "not checked"];
+    if (data.quality && data.quality[target][1] !== null) trust.push(`skill ${percent(Math.max(0, data.quality[target][1]))}`);
+    card.append(make("p", { kind: "soft trust-line", text: trust.join(" · ") }));
+    return card;
+  };
+  const fillDeciding = (n) => {
+    byId("deciding").replaceChildren(...data.targets.slice(0, n).map((_, i) => outputCard(i)));
+    byId("more-outputs").hidden = n >= nTargets;
+    byId("more-outputs").textContent = `Show ${Math.min(CARDS, nTargets - n)} more of ${nTargets} outputs`;
+    byId("more-outputs").onclick = () => fillDeciding(n + CARDS);
   };
   const fillOutputs = (by, down) => {
     const order = data.targets.map((_, i) => i);
@@ -112,6 +163,10 @@
 
   const confirmedWords = (share) => share ? `${percent(share[0])} confirmed (${share[4]} of ${share[3]} checked; 95 % interval ${percent(share[1])} to ${percent(share[2])})`
     : "the model was not queried to confirm them";
+  const judgedWords = (target) => {
+    const { confirmed, error } = data.summaries[target];
+    return confirmed && data.kinds[target] === "continuous" ? `shown the selected ${data.unitNoun}s alone, the model's prediction moves by ${number(error)} standard deviations on average (${confirmed[3]} checked)` : confirmedWords(confirmed);
+  };
   const sampleButton = (sample) => {
     const [sign, words] = mark(sample, state.target);
     const button = make("button", { kind: "sample", type: "button", title: words }, data.samples[sample], make("span", { kind: "soft", text: ` ${sign}`, "aria-label": words }));
@@ -126,17 +181,19 @@
       list.append(make("li", { title: `needed in ${count} of ${value.n} samples` }, make("a", { kind: "name", href: featureLink(feature), text: data.features[feature], title: data.features[feature] }),
         make("span", { kind: "value", text: percent(share) }), make("span", { kind: "track" }, bar)));
     }
-    const usual = value.value === summary.usual && summary.values.length > 1 ? ", the usual value" : "";
+    const share = rates(summary)[summary.values.indexOf(value)], judged = data.kinds[state.target] === "continuous" ? "" : `; ${confirmedWords(value.confirmed)}`;
     return make("section", { kind: "card" }, make("h3", {}, "Why ", make("strong", { text: data.values[value.value] }), "?"),
-      make("p", { kind: "soft", text: `${many(value.n, "sample")} (${percent(value.n / nSamples)}${usual}); ${confirmedWords(value.confirmed)}.` }),
+      make("p", { kind: "soft", text: `${many(value.n, "sample")} (${share})${judged}.` }),
       list, make("p", { kind: "examples" }, "typical samples: ", ...value.examples.flatMap((sample) => [sampleButton(sample), " "])));
   };
   const failing = (summary) => {
     if (!summary.confirmed) return [make("p", { kind: "soft", text: "Not known: the model was not queried to confirm these explanations." })];
-    if (!summary.failures.length) return [make("p", { text: `Nowhere seen: all ${many(summary.confirmed[3], "explanation")} that were checked were confirmed.` })];
-    const n = summary.confirmed[3] - summary.confirmed[4];
-    const more = n > summary.failures.length ? `, of which ${summary.failures.length} are listed` : "";
-    return [make("p", { text: `For ${many(n, "sample")}${more}, the selected ${data.unitNoun}s alone did not make the model predict the same. Here it relied on more than is shown.` }),
+    if (!summary.failures.length) return [make("p", { text: `All ${many(summary.confirmed[3], "explanation")} that were checked were confirmed.` })];
+    const n = summary.confirmed[3] - summary.confirmed[4], unsure = n - summary.refuted;
+    const more = n > summary.failures.length ? ` The worst ${summary.failures.length} are listed.` : "";
+    const said = data.kinds[state.target] === "continuous" ? `the model's prediction did not stay within ${number(data.tolerance)} standard deviations` : "the model did not predict the same";
+    const verdicts = [summary.refuted ? `for ${many(summary.refuted, "sample")} clearly (refuted)` : "", unsure ? `for ${many(unsure, "sample")} in some draws only (unsure)` : ""].filter(Boolean).join(", and ");
+    return [make("p", { text: `Shown the selected ${data.unitNoun}s alone, ${said}: ${verdicts}. There it relied on more than is shown.${more}` }),
       make("p", { kind: "examples" }, ...summary.failures.flatMap((sample) => [sampleButton(sample), " "]))];
   };
   const pathsOf = (target) => {
@@ -148,11 +205,12 @@
       const words = !data.map ? "This explainer takes every output on its own." : "What features do through other outputs was not followed for this one" + (followed.length ? ", but for " : ".");
       return [...parts, make("p", { kind: "soft" }, words, ...followed.flatMap((i, at) => [at ? ", " : "", make("a", { href: targetLink(i), text: data.targets[i] })]), followed.length ? "." : "")];
     }
-    const table = make("table", {}, make("thead", {}, make("tr", {}, ...[data.unitNoun, "effect", "direct", "mostly through"].map((text) => make("th", { scope: "col", text })))));
+    if (!found.paths.length) return [...parts, make("p", { kind: "soft", text: `Too few samples need any one ${data.unitNoun} to say.` })];
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...[data.unitNoun, "effect (95 % interval)", "direct", "mostly through"].map((text) => make("th", { scope: "col", text })))));
     const body = make("tbody");
     for (const path of found.paths) {
       const [output, effect] = path.through.reduce((best, one) => (one[1] > best[1] ? one : best), [-1, 0]);
-      body.append(make("tr", {}, make("th", { scope: "row" }, make("a", { href: featureLink(path.feature), text: data.features[path.feature] })), make("td", { text: path.total.toFixed(2) }),
+      body.append(make("tr", {}, make("th", { scope: "row" }, make("a", { href: featureLink(path.feature), text: data.features[path.feature] })), make("td", { text: `${path.total.toFixed(2)} ± ${path.margin.toFixed(2)}`, title: `${path.n} samples` }),
         make("td", { text: path.direct.toFixed(2) }), output < 0 ? make("td", { text: "–" }) : make("td", {}, outputName(output), ` ${effect.toFixed(2)}`)));
     }
     table.append(body);
@@ -194,13 +252,16 @@
 
   const filters = {
     all: () => true,
-    failed: (sample) => { const agreement = packed.agreement(sample, state.target); return agreement !== null && agreement < 1; },
+    refuted: (sample) => mark(sample, state.target)[1] === "refuted",
+    unsure: (sample) => mark(sample, state.target)[1] === "unsure",
   };
   const passes = (sample) => state.filter in filters ? filters[state.filter](sample) : valueOf(sample, state.target) === Number(state.filter);
   const fillFilter = () => {
     const summary = data.summaries[state.target], select = byId("filter");
     const options = [["all", `all samples (${nSamples})`], ...summary.values.map((value) => [String(value.value), `${data.values[value.value]} (${value.n})`])];
-    if (summary.failures.length) options.push(["failed", `not confirmed (${summary.confirmed[3] - summary.confirmed[4]})`]);
+    if (summary.refuted) options.push(["refuted", `refuted (${summary.refuted})`]);
+    const unsure = summary.confirmed ? summary.confirmed[3] - summary.confirmed[4] - summary.refuted : 0;
+    if (unsure) options.push(["unsure", `unsure (${unsure})`]);
     if (!options.some(([key]) => key === state.filter)) state.filter = "all";
     select.replaceChildren(...options.map(([value, text]) => make("option", { value, text })));
     select.value = state.filter;
@@ -219,12 +280,11 @@
   };
   const othersOf = (sample) => {
     const order = data.targets.map((_, i) => i).filter((i) => i !== state.target);
-    const unusual = order.filter((i) => valueOf(sample, i) !== data.summaries[i].usual), usual = order.filter((i) => valueOf(sample, i) === data.summaries[i].usual);
-    const shown = [...unusual, ...usual].slice(0, 24);
+    const isRare = (i) => valueOf(sample, i) !== data.summaries[i].mostCommon, shown = [...order.filter(isRare), ...order.filter((i) => !isRare(i))].slice(0, 24);
     if (!shown.length) return [];
     return [make("h4", { text: data.valueSource === "expected" ? "What else is expected of this sample" : "What else it predicts for this sample" }), make("p", { kind: "chips" }, ...shown.flatMap((i) =>
-      [make("a", { kind: unusual.includes(i) ? "chip other selected" : "chip other", href: targetLink(i, sample), text: `${data.targets[i]}: ${saidOf(sample, i)}` }), " "]),
-      order.length > shown.length ? `and ${order.length - shown.length} more as usual` : "")];
+      [make("a", { kind: isRare(i) ? "chip other selected" : "chip other", href: targetLink(i, sample), text: `${data.targets[i]}: ${saidOf(sample, i)}` }), " "]),
+      order.length > shown.length ? `and ${order.length - shown.length} more` : "")];
   };
   const showSample = () => {
     const list = byId("list");
@@ -255,10 +315,10 @@
   const showTarget = () => {
     const summary = data.summaries[state.target];
     byId("target-name").textContent = data.targets[state.target];
-    const others = nSamples - summary.values.reduce((sum, value) => sum + value.n, 0);
-    byId("target-summary").textContent = `${data.valueSource === "expected" ? "Expected (the model was not queried):" : "The model predicts"} ${summary.values.map((value) => `${data.values[value.value]} for ${many(value.n, "sample")} (${percent(value.n / nSamples)})`).join(", ")}` +
+    const others = nSamples - summary.values.reduce((sum, value) => sum + value.n, 0), shares = rates(summary);
+    byId("target-summary").textContent = `${data.valueSource === "expected" ? "Expected (the model was not queried):" : "The model predicts"} ${summary.values.map((value, i) => `${data.values[value.value]} for ${many(value.n, "sample")} (${shares[i]})`).join(", ")}` +
       `${others ? `, something else for ${many(others, "sample")}` : ""}. ` +
-      `Explanations: ${confirmedWords(summary.confirmed)}.${qualityWords(state.target)}`;
+      `Explanations: ${judgedWords(state.target)}.${qualityWords(state.target)}`;
     byId("localities-card").hidden = !data.localities;
     if (data.localities) byId("localities").replaceChildren(...localitiesOf(state.target));
     byId("values").replaceChildren(...summary.values.map((value) => valueCard(value, summary)));
@@ -274,12 +334,14 @@
   const showFeature = () => {
     const counts = packed.uses(state.feature), order = data.targets.map((_, i) => i).filter((i) => counts[i]).sort((a, b) => counts[b] - counts[a]);
     byId("feature-name").textContent = data.features[state.feature];
-    byId("feature-summary").textContent = order.length ? `Needed for ${many(order.length, "output")}; here is in how many of the ${many(nSamples, "sample")}.`
+    byId("feature-summary").textContent = order.length ? `Needed for ${many(order.length, "output")}. Each dot is a sample: its value, and how far that pushes the output up or down.`
       : "It is needed for no output in the samples of this report.";
     byId("uses").replaceChildren(...order.slice(0, 60).map((target) => {
-      const bar = make("i", { kind: "bar" });
+      const found = data.partial[target]?.[state.feature], bar = make("i", { kind: "bar" });
       bar.style.setProperty("--share", (counts[target] / nSamples).toFixed(4));
-      return make("li", {}, make("a", { kind: "name", href: targetLink(target), text: data.targets[target] }), make("span", { kind: "value", text: String(counts[target]) }), make("span", { kind: "track" }, bar));
+      return make("section", { kind: "card use" }, make("h3", {}, make("a", { kind: "name", href: targetLink(target), text: data.targets[target] })),
+        make("p", { kind: "soft" }, make("span", { kind: "track" }, bar), make("span", { kind: "value", text: String(counts[target]) }), ` of ${nSamples} samples need it${directionWords(found, target)}.`),
+        ...(found ? [sointerCharts.partial(found, largestEffect(target), { name: data.features[state.feature], on: onOutput(target), large: true })] : []));
     }));
   };
 
@@ -374,6 +436,7 @@
     const now = button.closest("th").getAttribute("aria-sort");
     fillOutputs(button.dataset.by, now === "ascending");
   });
+  fillDeciding(CARDS);
   fillOutputs(null, false);
   fillMap();
   state.sample = firstSample(0);

@@ -56,7 +56,7 @@
       text: isText ? row : null, words: data.missingIsZero && !Array.isArray(row) ? Object.keys(row) : null,
     });
     byId("far").hidden = !far;
-    byId("command").textContent = `curl ${location.origin}/explain -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(question))}`;
+    byId("command").textContent = `curl ${location.origin}/explain -H 'Content-Type: application/json'${data.needsToken ? ' -H "Authorization: Bearer $SOINTER_TOKEN"' : ""} -d ${quoted(JSON.stringify(question))}`;
     byId("again").hidden = false;
   };
 

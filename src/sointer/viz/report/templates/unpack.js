@@ -4,7 +4,7 @@ const sointerUnpack = (data) => {
   const TYPES = { u1: Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, i1: Int8Array, "<i2": Int16Array, "<f4": Float32Array };
   const AGREEMENT_STEPS = 250, NOT_QUERIED = 255, SCORE_STEPS = 127, EFFECT_STEPS = 32767;
   const kinds = { features: data.types.feature, words: data.types.word, positions: data.types.position, steps: "i1", largest: "<f4",
-    values: data.types.value, agreement: "u1", numbers: "<f4", present: data.types.feature,
+    values: data.types.value, agreement: "u1", difference: "<f4", numbers: "<f4", present: data.types.feature,
     needed: "u1", effectSteps: "<i2", largestEffect: "<f4", base: "<f4", total: "<f4", more: "<u2", locality: "u1" };
   const none = 2 ** (8 * TYPES[data.types.position].BYTES_PER_ELEMENT) - 1;
   const cache = new Map();
@@ -20,6 +20,7 @@ const sointerUnpack = (data) => {
     const level = block(sample).agreement[target];
     return level === NOT_QUERIED ? null : level / AGREEMENT_STEPS;
   };
+  const differenceOf = (sample, target) => { const { difference } = block(sample); return difference && !Number.isNaN(difference[target]) ? difference[target] : null; };
   const numberOf = (sample, target) => { const { numbers } = block(sample); return numbers ? numbers[target] : null; };
   const chosen = (sample, target) => {
     const { features, words, positions, steps, largest, needed, effectSteps, largestEffect } = block(sample), found = [];
@@ -53,5 +54,5 @@ const sointerUnpack = (data) => {
     }
     return counts.get(feature) || new Uint32Array(data.targets.length);
   };
-  return { block, agreement, numberOf, chosen, effects, uses };
+  return { block, agreement, differenceOf, numberOf, chosen, effects, uses };
 };

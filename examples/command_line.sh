@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The whole of it without Python: fit, explain, compare, a page to send. Needs: pip install "sointer[demo]"
+set -euo pipefail
+
+# Your table and your model. Here: days with four things that are measured, and a forest that learned three others.
+cat > days.py <<'PYTHON'
+import numpy as np
+import pandas as pd
+from sklearn.ensemble import RandomForestClassifier
+
+days = pd.DataFrame(np.random.default_rng(0).normal(size=(800, 6)).round(3),
+                    columns=["sun", "cloud", "humidity", "pressure", "wind", "dust"])
+outputs = pd.DataFrame({"warm": days["sun"] > days["cloud"], "wet": days["humidity"] > days["pressure"]})
+outputs["rainbow"] = outputs["warm"] & outputs["wet"]
+forest = RandomForestClassifier(30, random_state=0).fit(days, outputs.astype(int))
+if __name__ == "__main__":
+    days.to_csv("days.csv", index=False)
+PYTHON
+python days.py
+
+# Fit once; the explainer is saved in the folder "why".
+sointer fit --model days:forest --output-names warm,wet,rainbow --data days.csv --query-budget 2000 --out why
+
+# What was learned, and where which features matter.
+sointer info why
+
+# Every day's reasons for a rainbow, as a table.
+sointer explain why --data days.csv --model days:forest --target rainbow --out why.csv
+head -n 5 why.csv
+
+# Is it better than features at random? The model is the judge.
+sointer evaluate why --model days:forest --data days.csv --rows 20 --against Random
+
+# A page that works offline.
+sointer report why --data days.csv --model days:forest --target rainbow --out rainbow.html

@@ -1,0 +1,118 @@
+"""What X may be: containers with rows and columns, or images, of numbers that float64 holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sointer._support import containers
+from sointer._support.frames import as_pandas, refuse_lazy
+from sointer.data.columns import integers_to_float
+from sointer.data.images import image_hint
+from sointer.errors import InputError
+
+
+def check_container(X: Any, caller: str) -> Any:
+    """X as numpy, DataFrame, CSR or tensor with at least one row and column; numpy and tensors may be images."""
+    refuse_lazy(X, caller)
+    refuse_one_dimension(X, caller)
+    X = as_pandas(X)
+    if isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
+        _refuse_images_of_different_sizes(X, caller)
+        try:
+            X = np.asarray(X)
+        except ValueError as exc:
+            raise InputError(
+                f"{caller}: X is {containers.describe(X)} with rows of different lengths, expected equal "
+                "ones. Give a rectangular table."
+            ) from exc
+    if isinstance(X, np.ma.MaskedArray):
+        raise InputError(
+            f"{caller}: X is a masked array, expected plain numbers. Fill it with X.filled(value), or with "
+            "X.filled(numpy.nan) if the model takes missing values."
+        )
+    known = isinstance(X, np.ndarray) or containers.is_sparse(X) or containers.is_frame(X) or containers.is_tensor(X)
+    if not known:
+        raise InputError(
+            f"{caller}: X is {describe_wrong(X)}, expected a numpy array, a pandas or polars DataFrame, a "
+            f"pyarrow Table, a scipy CSR matrix or a torch tensor. {_remedy(X)}"
+        )
+    if len(X.shape) not in (2, 4):
+        hint = (
+            "Use x.reshape(1, -1) for one sample, x.reshape(-1, 1) for one feature."
+            if len(X.shape) < 2
+            else f"Flatten a table to (n_samples, -1). {image_hint(X)}"
+        )
+        raise InputError(
+            f"{caller}: X has {len(X.shape)} dimensions (shape {tuple(X.shape)}), expected 2: samples and "
+            "features. " + hint
+        )
+    if 0 in X.shape:
+        least = "one sample and one feature" if len(X.shape) == 2 else "one image, one channel and one pixel"
+        raise InputError(
+            f"{caller}: X is empty (shape {tuple(X.shape)}), expected at least {least}. Check how X was selected."
+        )
+    if containers.is_sparse(X):
+        X = X if X.format == "csr" else X.tocsr()
+    elif isinstance(X, np.ndarray):
+        X = np.asarray(X)  # np.matrix indexes differently
+    return X
+
+
+def refuse_one_dimension(X: Any, caller: str) -> None:
+    """Refuse one row of a table, or records, which look like a list of something else."""
+    is_series = containers.is_series(X) or type(X).__name__ == "Series"
+    strings = is_series and all(isinstance(value, str) for value in X)
+    is_records = isinstance(X, (list, tuple)) and len(X) > 0 and all(isinstance(one, dict) for one in X)
+    if (is_series and not strings) or is_records or isinstance(X, dict):
+        raise InputError(f"{caller}: X is {describe_wrong(X)}, expected a table of samples and features. {_remedy(X)}")
+
+
+def describe_wrong(X: Any) -> str:
+    """What X is, with the library where its name alone says too little."""
+    if isinstance(X, (list, tuple)) and X and isinstance(X[0], dict):
+        return f"a {type(X).__name__} of {len(X)} dicts"
+    library = type(X).__module__.split(".")[0]
+    is_other = type(X).__name__ == "Series" and not containers.is_series(X)
+    return f"a {library} Series of length {len(X)}" if is_other else containers.describe(X)
+
+
+def _remedy(X: Any) -> str:
+    if type(X).__name__ == "Series":
+        return "One sample of a DataFrame is X.iloc[[0]], of polars X[[0]]; one feature is X[['name']]."
+    if isinstance(X, dict):
+        return "Give pandas.DataFrame(X); of one sample, pandas.DataFrame([X])."
+    if isinstance(X, (list, tuple)) and X and isinstance(X[0], dict):
+        return "Give pandas.DataFrame(X)."
+    return "Convert it; one sample of a DataFrame is X.iloc[[0]]."
+
+
+def _refuse_images_of_different_sizes(X: Any, caller: str) -> None:
+    shapes = [tuple(one.shape) for one in X if hasattr(one, "shape")]
+    if len(shapes) < len(X) or any(len(shape) not in (2, 3) for shape in shapes) or len(set(shapes)) < 2:
+        return
+    sizes = " and ".join(str(shape) for shape in sorted(set(shapes))[:2])
+    raise InputError(
+        f"{caller}: X has {len(X)} images of {len(set(shapes))} different shapes, such as {sizes}; expected one shape "
+        "(channels, height, width) for all. Resize or crop them, for example with torch.nn.functional.interpolate, and "
+        "let the model get them in that size."
+    )
+
+
+def to_float(X: Any, caller: str) -> Any:
+    """A numpy array, CSR or tensor as float64; only numbers that float64 holds exactly are accepted."""
+    values = containers.tensor_to_numpy(X) if containers.is_tensor(X) else X
+    dtype = values.dtype
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        hint = "Give a pandas DataFrame for strings and categories." if dtype.kind in "OUSTV" else "Use float64."
+        raise InputError(f"{caller}: X has dtype {dtype}, expected numbers or booleans. {hint}")
+    if containers.is_sparse(values):
+        copied = containers.csr_array(values, copy=True)
+        copied.sum_duplicates()  # on the copy: the owner's matrix stays as it was
+        data = copied.data
+        numbers = integers_to_float(data, f"{caller}: X") if dtype.kind in "iu" else data.astype(np.float64)
+        return containers.csr_array((numbers, copied.indices, copied.indptr), shape=copied.shape)
+    if dtype.kind in "iu":
+        return integers_to_float(values, f"{caller}: X")
+    return values.astype(np.float64)

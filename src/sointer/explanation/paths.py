@@ -1,0 +1,319 @@
+"""Paths: how much of a feature's effect on the target is direct, and how much goes through other outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer.data.values import ValueSource
+from sointer.errors import InputError, require_extra
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+N_SHOWN = 10
+MIN_UNUSUAL = 5  # answers other than the usual one, to say of an output that it copies another
+
+
+class Route(NamedTuple):
+    """What one feature does to one target, averaged over the rows that selected it."""
+
+    feature: str
+    n_rows: int
+    total: float
+    direct: float
+    output: str | None
+    """The other output that carries most of the effect; None where there is no other output."""
+    through: float
+    """How much that output carries."""
+
+
+class Trace(Protocol):
+    """Computes the paths of an explanation; handed to it by the explainer that made it."""
+
+    def __call__(
+        self,
+        selected: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        value: NDArray[Any],
+        *,
+        n_draws: int,
+        n_outputs: int,
+        seed: int,
+    ) -> Paths: ...
+
+
+@dataclass(frozen=True)
+class NoPaths:
+    """Stands in for a `Trace` where the outputs' relations are not known; says so when it is called."""
+
+    why: str
+    instead: str = "explain with SOInter(model, structured=True), whose energy relates the outputs to each other"
+
+    def __call__(self, *_: Any, **__: Any) -> Paths:
+        raise InputError(f"paths: {self.why}, so it cannot say what goes through which output; {self.instead}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """The effect of every selected feature on its row's target, and the ways it takes.
+
+    Effects say how much less likely the explained value gets when the feature is removed as well (for continuous
+    targets: how far the target moves away from it, in standard deviations). Where a row selected fewer features
+    they are NaN.
+
+    Attributes
+    ----------
+    selected
+        (rows, k) feature (or group) numbers, as in the explanation.
+    total
+        (rows, k) the effect, all other outputs free to follow.
+    direct
+        (rows, k) the effect while all other outputs are held at what the model predicts, or is expected to.
+    outputs
+        (rows, m) the other outputs looked at, those that matter most to the row's target; -1 for none.
+    through
+        (rows, k, m) the part of the total that is lost while that output alone is held. Outputs one behind the other
+        carry the same effect each, so the parts need not add up to the total.
+    indistinguishable
+        groups of outputs that were one-to-one (never differed, or were always opposite) in all answers about whole rows
+        that fit got. Those answers cannot say which of them an effect goes through; answers about reduced rows are not
+        looked at. They are held together and carry the same number each; those that equal the target are left out of
+        `outputs`.
+    """
+
+    selected: NDArray[np.int64]
+    total: NDArray[np.float64]
+    direct: NDArray[np.float64]
+    through: NDArray[np.float64]
+    outputs: NDArray[np.int64]
+    target: NDArray[np.int64]
+    value: NDArray[Any]
+    feature_names: list[str]
+    output_names: list[str]
+    indistinguishable: list[list[str]]
+    n_answers: int
+    """How many answers about whole rows `indistinguishable` was judged by."""
+    unit: str
+    """What effects are measured in, "probability" or "standard deviations"."""
+    value_source: ValueSource = "model"
+    """Where `value` comes from, as in the explanation."""
+
+    def __len__(self) -> int:
+        return len(self.selected)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per row, feature and path; the path is "direct" or the name of an output."""
+        pandas = require_extra("pandas", "pandas")
+        effects = np.concatenate([self.direct[:, :, None], self.through], axis=2)
+        sample, place, path = np.nonzero(~np.isnan(effects))
+        output = self.outputs[sample, np.maximum(path - 1, 0)] if self.outputs.shape[1] else np.zeros(len(path), int)
+        frame: pd.DataFrame = pandas.DataFrame(
+            {
+                "sample": sample,
+                "target": _names(self.output_names)[self.target[sample]],
+                "value": self.value[sample],
+                "value_source": np.full(len(sample), self.value_source, dtype=object),
+                "feature": _names(self.feature_names)[self.selected[sample, place]],
+                "total": self.total[sample, place],
+                "path": np.where(path == 0, "direct", _names(self.output_names)[output]),
+                "effect": effects[sample, place, path],
+            }
+        )
+        return frame
+
+    def summary(self, n: int = N_SHOWN) -> dict[str, list[Route]]:
+        """For every target, the n features that matter most, averaged over the rows that selected them."""
+        result: dict[str, list[Route]] = {}
+        for target in np.unique(self.target).tolist():
+            routes = []
+            for unit in self.ranked(target)[:n]:
+                total, direct, through = self.average(target, unit)
+                output = max(through, key=lambda i: through[i], default=None)
+                name = None if output is None else self.output_names[output]
+                carried = 0.0 if output is None else through[output]
+                routes.append(Route(self.feature_names[unit], self._n_rows(target, unit), total, direct, name, carried))
+            result[self.output_names[target]] = routes
+        return result
+
+    def ranked(self, target: int) -> list[int]:
+        """The units selected for a target, those first whose total effects add up to most over its rows."""
+        units = [unit for unit in np.unique(self.selected[self.target == target]).tolist() if unit >= 0]
+        return sorted(units, key=lambda unit: -abs(self.average(target, unit)[0]) * self._n_rows(target, unit))
+
+    def _n_rows(self, target: int, unit: int) -> int:
+        return int((self.selected[self.target == target] == unit).any(axis=1).sum())
+
+    def average(self, target: int, unit: int) -> tuple[float, float, dict[int, float]]:
+        """Total, direct, and through each output, of one unit, averaged over the target's rows that selected it."""
+        rows, place = np.nonzero((self.selected == unit) & (self.target == target)[:, None])
+        outputs = self.outputs[rows[0]].tolist()  # the same for all rows of a target
+        means = self.through[rows, place].mean(axis=0).tolist()
+        through = {i: mean for i, mean in zip(outputs, means, strict=True) if i >= 0}
+        return float(self.total[rows, place].mean()), float(self.direct[rows, place].mean()), through
+
+    def plot(self, row: int | None = None, *, n: int = 6, ax: Any = None) -> Any:
+        """Features at the left, the target at the right, other outputs between them; lines as wide as the effects.
+
+        Of one row, or averaged over all rows (of one target).
+        """
+        from sointer.viz.plots.maps import flow
+
+        return flow(self, row=row, n=n, ax=ax)
+
+    def pick(self, row: int) -> Paths:
+        """The paths of one row."""
+        if not -len(self) <= row < len(self):
+            raise InputError(f"row is {row}, expected 0 to {len(self) - 1}: there are {len(self)} rows.")
+        one = slice(row % len(self), row % len(self) + 1)
+        names = ("selected", "total", "direct", "through", "outputs", "target", "value")
+        return replace(self, **{name: getattr(self, name)[one] for name in names})
+
+    @property
+    def warning(self) -> str:
+        """Which outputs cannot be distinguished by the outputs for unmasked samples, in words; empty if all can."""
+        if not self.indistinguishable:
+            return ""
+        groups = "; ".join(", ".join(group) for group in self.indistinguishable)
+        return f"cannot be distinguished (one-to-one in all {self.n_answers} answers about whole rows): {groups}"
+
+    def _repr_html_(self) -> str:
+        from sointer.viz.plots.notebook import html_paths
+
+        return html_paths(self)
+
+    def __repr__(self) -> str:
+        lines = [f"Paths({len(self)} row{'s' * (len(self) != 1)}, effects in {self.unit})"]
+        for target, routes in self.summary().items():
+            width = max([len(route.feature) for route in routes] + [7])
+            lines.append(f"{target}:")
+            lines.append(f"  {'feature':{width}}  total  direct  mostly through")
+            for route in routes:
+                mostly = "-" if route.output is None or route.through <= 0 else f"{route.output} ({route.through:.2f})"
+                lines.append(f"  {route.feature:{width}}  {route.total:5.2f}  {route.direct:6.2f}  {mostly}")
+        return "\n".join([*lines, *([self.warning] if self.warning else [])])
+
+
+def _names(names: list[str]) -> NDArray[Any]:
+    return np.array(names, dtype=object)
+
+
+def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list[list[int]]:
+    """Groups of outputs that determine each other in all answers (rows, outputs).
+
+    Class codes: a one-to-one relation of the classes that occur. Numbers: a correlation beyond `least_correlation`,
+    of either sign. Left out are outputs of which fewer than MIN_UNUSUAL answers differ from the usual one: what
+    is rare agrees by chance.
+    """
+    varied = np.flatnonzero([_n_unusual(column) >= MIN_UNUSUAL for column in codes.T])
+    if len(varied) < 2:
+        return []
+    if codes.dtype.kind == "f":
+        alike = np.abs(np.corrcoef(codes[:, varied].astype(np.float64), rowvar=False)) > least_correlation
+        first = np.argmax(alike, axis=1)  # the first output that each is alike to
+    else:
+        first = np.unique(_by_appearance(codes[:, varied]), axis=1, return_inverse=True)[1].ravel()
+    groups = [varied[first == label].tolist() for label in dict.fromkeys(first.tolist())]
+    return [group for group in groups if len(group) > 1]
+
+
+def _n_unusual(column: NDArray[Any]) -> int:
+    """How many answers differ from the most common one."""
+    return len(column) - int(np.unique(column, return_counts=True)[1].max(initial=0))
+
+
+def _by_appearance(codes: NDArray[Any]) -> NDArray[np.int64]:
+    """Classes numbered in the order in which each column first shows them: equal for columns that are one-to-one."""
+    result = np.empty(codes.shape, dtype=np.int64)
+    for column in range(codes.shape[1]):
+        _, first, inverse = np.unique(codes[:, column], return_index=True, return_inverse=True)
+        result[:, column] = np.argsort(np.argsort(first))[inverse.ravel()]
+    return result
+
+
+@dataclass(frozen=True)
+class Locality:
+    """A region of the input space and what decides the output there."""
+
+    number: int
+    """As in `explanation.locality`."""
+    conditions: tuple[str, ...]
+    """What holds for its samples; empty if it is the whole input space."""
+    share: float
+    """Of the samples that the explainer was fitted on."""
+    features: tuple[str, ...]
+    """Those that matter, most relevant first."""
+    relevance: tuple[float, ...]
+    """Of each of them, root mean square change of the output when the feature alone is redrawn.
+
+    Of labels and probabilities in probability, of numbers in quantiles."""
+
+    @property
+    def where(self) -> str:
+        """The conditions as one phrase."""
+        return " and ".join(self.conditions) or "everywhere"
+
+
+@dataclass(frozen=True)
+class Localities:
+    """All localities of one output; together they cover the input space.
+
+    `decided` tells whether the model has confirmed that these features decide the output: with all others redrawn it
+    hardly changes. Where it is False, many features contribute a little; the features listed are the strongest, and
+    `explanation.effects` says more.
+    """
+
+    target: str
+    decided: bool
+    leaves: tuple[Locality, ...]
+    feature_names: tuple[str, ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.leaves)
+
+    def __iter__(self) -> Any:
+        return iter(self.leaves)
+
+    def __getitem__(self, place: int) -> Locality:
+        return self.leaves[place]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per locality and feature that matters there."""
+        pandas = require_extra("pandas", "pandas")
+        lines = [
+            (leaf.number, leaf.where, leaf.share, rank + 1, feature, relevance)
+            for leaf in self.leaves
+            for rank, (feature, relevance) in enumerate(zip(leaf.features, leaf.relevance, strict=True))
+        ]
+        frame: pd.DataFrame = pandas.DataFrame(
+            lines, columns=["locality", "where", "share", "rank", "feature", "relevance"]
+        )
+        return frame
+
+    def to_json(self) -> dict[str, Any]:
+        """All localities as plain values."""
+        leaves = [
+            {"number": leaf.number, "where": leaf.where, "share": leaf.share, "features": list(leaf.features)}
+            for leaf in self
+        ]
+        return {"output": self.target, "decided": self.decided, "localities": leaves}
+
+    def plot(self, *, n: int = 12, ax: Any = None) -> Any:
+        """A map: one row per locality, one column for each of the n most relevant features. Returns the Axes."""
+        from sointer.viz.plots.maps import localities
+
+        return localities(self, n=n, ax=ax)
+
+    def _repr_html_(self) -> str:
+        from sointer.viz.plots.notebook import html_localities
+
+        return html_localities(self)
+
+    def __str__(self) -> str:
+        lines = [f"{leaf.share:.0%} of samples, {leaf.where}: {', '.join(leaf.features) or 'nothing'}" for leaf in self]
+        head = f"What decides {self.target}" if self.decided else f"Many features contribute to {self.target}"
+        return "\n".join([f"{head}:", *(f"  {line}" for line in lines)])

@@ -1,0 +1,104 @@
+"""The values of a sample's features, for people and for tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
+from sointer._support.frames import as_pandas
+from sointer.data.inputs import InputFormat
+from sointer.masking.groups import FixedGroups, Groups
+from sointer.masking.rows import ExplainedRows
+
+MAX_LENGTH, MAX_MEMBERS = 60, 4
+MAX_PLAIN = 1e15  # numbers from here on are written with an exponent
+
+
+def format_value(value: Any) -> str:
+    """A value for people: numbers with thousands separators and four digits, missing ones as such, long texts cut."""
+    if is_missing(value):
+        return "missing"
+    if isinstance(value, bool | np.bool_):
+        return str(value)
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
+    if isinstance(value, float | np.floating):
+        is_large = 1000 <= abs(value) < MAX_PLAIN
+        return f"{float(value):,.0f}" if is_large else f"{value:.4g}"
+    text = str(value).removesuffix(" 00:00:00")  # of dates without a time
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
+
+
+def is_missing(value: Any) -> bool:
+    """Whether one value is None, NaN, NA or NaT."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def value_kind(form: InputFormat, groups: Groups) -> str | None:
+    """The type that holds the values of all units: "int64", "float64", "bool" or "string"; None of pixels."""
+    if form.image is not None:
+        return None
+    if not isinstance(groups, FixedGroups) or any(len(members) != 1 for members in groups.members):
+        return "string"
+    dtype = form.dtype.lower()
+    known = {"int": "int64", "uint": "int64", "float": "float64", "bfloat": "float64", "double": "float64"}
+    name = dtype.removesuffix("[pyarrow]").rstrip("0123456789")
+    return "bool" if name in ("bool", "boolean") else known.get(name, "string")
+
+
+class UnitValues:
+    """The values of a sample's units as text: of a feature, or of each feature of a group."""
+
+    def __init__(self, source: ExplainedRows) -> None:
+        self._names = source.input_format.feature_names
+        self._groups = source.groups
+        self._n_samples = source.data.shape[0]
+        # Of texts, how often each word is there.
+        shown = source.data if source.documents is not None else as_pandas(source.input_format.decode(source.data))
+        if is_tensor(shown):
+            shown = tensor_to_numpy(shown)
+        self._shown = shown.tocsr() if is_sparse(shown) else shown
+        self._is_frame = hasattr(shown, "iloc")
+        self._columns: dict[int, list[Any]] = {}
+
+    def of(self, sample: int, unit: int) -> str:
+        """The value of one unit of one sample."""
+        members = self._groups.members[unit].tolist() if isinstance(self._groups, FixedGroups) else [unit]
+        if len(members) == 1:
+            return format_value(self._value(sample, members[0]))
+        shown = [f"{self._names[j]}={format_value(self._value(sample, j))}" for j in members[:MAX_MEMBERS]]
+        return ", ".join(shown) + (f" and {len(members) - MAX_MEMBERS} more" if len(members) > MAX_MEMBERS else "")
+
+    def own(self, sample: NDArray[np.int64], unit: NDArray[np.int64]) -> list[Any]:
+        """The values of units, each of its sample, in their owner's type; None where missing, text for groups."""
+        if not isinstance(self._groups, FixedGroups) or any(len(members) != 1 for members in self._groups.members):
+            return [self.of(one, int(which)) for one, which in zip(sample.tolist(), unit.tolist(), strict=True)]
+        feature = np.array([members[0] for members in self._groups.members], dtype=np.int64)[unit]
+        if self._is_frame:
+            pairs = zip(sample.tolist(), feature.tolist(), strict=True)
+            found = [self._value(one, which) for one, which in pairs]
+        else:
+            found = np.asarray(self._shown[sample, feature]).ravel().tolist()
+        return [None if is_missing(value) else value for value in found]
+
+    def column(self, unit: int) -> NDArray[Any] | None:
+        """The values of a unit in all samples: numbers (NaN where missing), or text; None for a group of features."""
+        members = self._groups.members[unit].tolist() if isinstance(self._groups, FixedGroups) else [unit]
+        if len(members) != 1:
+            return None
+        values = [self._value(sample, members[0]) for sample in range(self._n_samples)]
+        if all(isinstance(one, int | float | np.number) or is_missing(one) for one in values):
+            return np.array([np.nan if is_missing(one) else one for one in values], dtype=np.float64)
+        return np.array([format_value(one) for one in values], dtype=object)
+
+    def _value(self, sample: int, feature: int) -> Any:
+        if not self._is_frame:
+            return self._shown[sample, feature]
+        if feature not in self._columns:
+            self._columns[feature] = self._shown.iloc[:, feature].tolist()
+        return self._columns[feature][sample]

@@ -1,0 +1,141 @@
+"""What does damage in the middle of a journal cost, and is it always noticed?"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sointer.blackbox.checkpoint import Checkpoint
+from sointer.blackbox.records import RecordFile
+from sointer.errors import CheckpointError, CheckpointWarning
+from studies.faults.killing import make_explainer, make_problem
+from studies.frame.markdown import sections, table
+from studies.frame.study import Case, Row, Study
+
+PER_PART, N_PARTS = 500, 4
+COUNTED = ("damaged", "cost_more", "unnoticed", "wrong", "changed", "refused", "lost")
+Damage = Callable[[bytearray, np.random.Generator], tuple[int, int]]
+
+
+def flip(content: bytearray, rng: np.random.Generator) -> tuple[int, int]:
+    place = int(rng.integers(len(content)))
+    content[place] ^= 1 << int(rng.integers(8))
+    return place, place + 1
+
+
+def zero_sector(content: bytearray, rng: np.random.Generator) -> tuple[int, int]:
+    start = int(rng.integers(len(content))) // 512 * 512
+    end = min(start + 512, len(content))
+    content[start:end] = bytes(end - start)
+    return start, end
+
+
+def scramble(content: bytearray, rng: np.random.Generator) -> tuple[int, int]:
+    start = int(rng.integers(len(content)))
+    end = min(start + int(rng.integers(1, 2000)), len(content))
+    content[start:end] = rng.bytes(end - start)
+    return start, end
+
+
+DAMAGES: dict[str, Damage] = {"a flipped bit": flip, "a sector of zeros": zero_sector, "noise": scramble}
+
+
+def cases(smoke: bool) -> Iterator[Case]:
+    for part in range(1 if smoke else N_PARTS):
+        yield {"part": part, "n": 50 if smoke else PER_PART}
+
+
+def run(part: int, n: int) -> dict[str, Any]:
+    rng, found = np.random.default_rng(part), Counter[str]()
+    data, model = make_problem("numbers")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        make_explainer(model).fit(data, checkpoint=Path(folder, "fit"))
+        path = Path(folder, "fit", "journal.bin")
+        whole = path.read_bytes()
+        places, truth = outputs_by_record(path)
+        for _ in range(n):
+            content = bytearray(whole)
+            start, end = DAMAGES[str(rng.choice(list(DAMAGES)))](content, rng)
+            path.write_bytes(content)
+            touched = {key for first, last, keys in places if first < end and start < last for key in keys}
+            found += judged(path, truth, touched, is_changed=content != whole)
+    return {"n_outputs": len(truth), **{name: found[name] for name in COUNTED}}
+
+
+def judged(path: Path, truth: dict[bytes, bytes], touched: set[bytes], *, is_changed: bool) -> Counter[str]:
+    """Open the journal as fit does, and compare with what was kept."""
+    found, before = Counter(damaged=1), path.read_bytes()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            Checkpoint(path.parent, 0).journal.close()
+        except CheckpointError:
+            found["refused"] += 1
+            found["changed"] += path.read_bytes() != before
+            return found
+    kept = outputs_by_record(path)[1]
+    lost = truth.keys() - kept.keys()
+    found["lost"] += len(lost)
+    found["cost_more"] += not lost <= touched
+    found["wrong"] += any(truth.get(key) != output for key, output in kept.items())
+    found["unnoticed"] += is_changed and not any(issubclass(one.category, CheckpointWarning) for one in caught)
+    found["changed"] += path.read_bytes() != before
+    return found
+
+
+def outputs_by_record(path: Path) -> tuple[list[tuple[int, int, list[bytes]]], dict[bytes, bytes]]:
+    """Where the records are, with the queries in each; and the output of every query."""
+    file, journal_keys = RecordFile(path), 20
+    places, outputs, last = [], {}, 0
+    for record in file.records():
+        end = record.start + record.n_bytes
+        keys = []
+        if record.metadata["kind"] == "outputs":
+            n_rows, body = record.metadata["shape"][0], file.body(record)
+            keys = [body[row * journal_keys : (row + 1) * journal_keys] for row in range(n_rows)]
+            rest = body[n_rows * journal_keys :]
+            width = len(rest) // n_rows
+            outputs |= {key: rest[row * width : (row + 1) * width] for row, key in enumerate(keys)}
+        places.append((last, end, keys))
+        last = end
+    file.close()
+    return places, outputs
+
+
+def total(rows: list[Row]) -> Counter[str]:
+    return sum((Counter({name: row[name] for name in COUNTED}) for row in rows), Counter[str]())
+
+
+def verdict(rows: list[Row]) -> tuple[str, str]:
+    found = total(rows)
+    return f"{found['damaged']:,} journals with flipped bits, lost sectors or noise in them", (
+        f"{found['cost_more']} times an output lost that was not touched, {found['unnoticed']} times unnoticed, "
+        f"{found['wrong']} wrong outputs, {found['changed']} files changed by looking"
+    )
+
+
+def page(rows: list[Row], images: Path) -> str:
+    found, n_outputs = total(rows), rows[0]["n_outputs"]
+    lines = [
+        ["", "count"],
+        [f"journals damaged ({', '.join(DAMAGES)})", f"{found['damaged']:,}"],
+        ["outputs lost on average, of " + str(n_outputs), f"{found['lost'] / max(1, found['damaged']):.1f}"],
+        ["outputs lost that the damage did not touch", f"{found['cost_more']:,}"],
+        ["damage without a warning", f"{found['unnoticed']:,}"],
+        ["wrong outputs", f"{found['wrong']:,}"],
+        ["refused", f"{found['refused']:,}"],
+        ["files that opening them changed", f"{found['changed']:,}"],
+    ]
+    return sections(
+        "## Damaged journals", "The journal of a finished fit, damaged once in each trial.", table(lines[0], lines[1:])
+    )
+
+
+STUDY = Study("decay", cases, run, page)

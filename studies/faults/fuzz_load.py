@@ -1,0 +1,113 @@
+"""What does loading make of files that were damaged, by accident or with intent?"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+import sointer
+from sointer import Patches, SOInter, Superpixels, TrainingConfig
+from sointer.errors import SointerError
+from studies.faults.fuzzing import fuzz, n_tried, section, what_held
+from studies.faults.mutations import DAMAGES, fresh_copy
+from studies.frame.study import Case, Row, Study
+
+PER_PART = 500
+N_PARTS = 40
+FOLDER = Path()
+
+RNG = np.random.default_rng(0)
+TABLE = RNG.normal(size=(60, 5))
+SPARSE = sp.csr_array(np.where(RNG.random((60, 300)) < 0.05, 1.0, 0.0))
+FRAME = pd.DataFrame({"colour": np.where(TABLE[:, 0] > 0, "red", "blue"), "a": TABLE[:, 1], "n": np.arange(60)})
+IMAGES = RNG.random((30, 1, 6, 6))
+
+
+def two(batch: Any) -> Any:
+    dense = batch.toarray() if sp.issparse(batch) else np.asarray(batch, dtype=float)
+    return (dense[:, :2] > 0).astype(int)
+
+
+def masks(batch: Any) -> Any:
+    return (batch[:, 0] > 0.5).astype(int)
+
+
+EXPLAINERS: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
+    "table": (TABLE, two, 1, {}),
+    "labels": (TABLE, lambda batch: np.where(np.asarray(batch)[:, :3] > 0, "yes", "no"), 0, {"removal": "conditional"}),
+    "numbers": (TABLE, lambda batch: np.asarray(batch)[:, :2] * 3.0, 1, {"groups": {"both": [0, 1]}}),
+    "frame": (FRAME, lambda X: np.column_stack([X["colour"] == "red", X["a"] > 0]), 0, {}),
+    "sparse": (SPARSE, two, 1, {}),
+    "paper": (TABLE, two, 1, {"preset": "paper", "training": TrainingConfig(n_rounds=1, n_pretraining_steps=10)}),
+    "alone": (TABLE, two, 1, {"structured": False}),
+    "images": (IMAGES, masks, (2, 3), {"groups": Patches(2)}),
+    "superpixels": (IMAGES, masks, (2, 3), {"groups": Superpixels(8), "removal": "blur"}),
+}
+
+
+def cases(smoke: bool) -> Iterator[Case]:
+    for part in range(1 if smoke else N_PARTS):
+        yield {"part": part, "n": 30 if smoke else PER_PART}
+
+
+def saved_explainers(folder: Path) -> dict[str, Path]:
+    """A small one of every kind."""
+    small = {"k": 2, "query_budget": 120, "random_state": 0, "verbose": False}
+    quick = {"training": TrainingConfig(n_epochs=1)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, (data, model, _, settings) in EXPLAINERS.items():
+            some = {} if "preset" in settings else quick
+            SOInter(model, **{**small, **some, **settings}).fit(data).save(folder / name)
+    return {name: folder / name for name in EXPLAINERS}
+
+
+def make(rng: np.random.Generator) -> tuple[str, Callable[[], str]]:
+    """Damage an explainer; the attempt loads it and, if that works, explains with it."""
+    kinds, weights = list(DAMAGES), np.array([weight for _, weight in DAMAGES.values()])
+    name, kind = str(rng.choice(list(EXPLAINERS))), str(rng.choice(kinds, p=weights / weights.sum()))
+    data, model, target, _ = EXPLAINERS[name]
+    place = FOLDER / "damaged"
+    fresh_copy(FOLDER / "saved" / name, place)
+    DAMAGES[kind][0](place, rng)
+
+    def attempt() -> str:
+        try:
+            sointer.load(place, black_box=model).explain(data[:2] if name != "frame" else data.iloc[:2], target)
+        except SointerError as error:
+            if "MemoryError" in str(error) or "allocate" in str(error):
+                raise MemoryError(str(error)) from error
+            return "refused"
+        return "accepted"
+
+    return f"{name}: {kind}", attempt
+
+
+def run(part: int, n: int) -> dict[str, Any]:
+    global FOLDER
+    with tempfile.TemporaryDirectory() as folder:
+        FOLDER = Path(folder)
+        saved_explainers(FOLDER / "saved")
+        return fuzz(make, part, n)
+
+
+def verdict(rows: list[Row]) -> tuple[str, str]:
+    return f"{n_tried(rows):,} damaged and hostile saved explainers loaded", what_held(rows)
+
+
+def page(rows: list[Row], images: Path) -> str:
+    lead = (
+        f"Explainers of {len(EXPLAINERS)} kinds ({', '.join(EXPLAINERS)}) are damaged in {len(DAMAGES)} ways: "
+        f"{'; '.join(DAMAGES)}; then loaded and, if that worked, used."
+    )
+    return section("Damaged and hostile files", lead, rows)
+
+
+STUDY = Study("fuzz_load", cases, run, page)

@@ -1,0 +1,121 @@
+"""Is a fit that was killed, and called again, the fit that was left in peace? Does it ask anything twice?"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from studies.faults.killing import PROBLEMS, Process, content, journaled, read_log
+from studies.frame.markdown import sections, table
+from studies.frame.study import Case, Row, Study
+
+KILLS_PER_PART = 10
+N_PARTS = 20
+
+
+def cases(smoke: bool) -> Iterator[Case]:
+    for part in range(1 if smoke else N_PARTS):
+        yield {"part": part, "problem": PROBLEMS[part % len(PROBLEMS)], "n_kills": 2 if smoke else KILLS_PER_PART}
+
+
+def run(part: int, problem: str, n_kills: int) -> dict[str, Any]:
+    """Kill and go on, until so many were killed; every third time the one that goes on is killed too."""
+    rng = np.random.default_rng(part)
+    found: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        peace = Path(folder, "peace")
+        log = Path(folder, "peace.log")
+        status, whole_time = Process(problem, peace, log).wait()
+        if status:
+            raise RuntimeError((Path(folder) / "traceback.txt").read_text())
+        n_questions, expected = len(read_log(log)[0]), content(peace / "explainer")
+        while found["kills"] < n_kills:
+            n_before = found["kills"]
+            folder_of_kill = Path(folder, str(found["kills"]), str(found["too_late"]))
+            folder_of_kill.mkdir(parents=True)
+            n_times = 2 if n_before % 3 == 2 and n_kills - n_before > 1 else 1
+            found += killed_and_resumed(problem, folder_of_kill, rng, n_times, whole_time, n_questions, expected)
+    return {"n_questions": n_questions, "cpu_seconds": round(whole_time, 2), **{name: found[name] for name in COUNTED}}
+
+
+COUNTED = ("kills", "too_late", "resumed", "identical", "paid_twice", "asked_in_vain", "answered_in_vain", "rows_asked")
+
+
+def killed_and_resumed(
+    problem: str,
+    folder: Path,
+    rng: np.random.Generator,
+    n_times: int,
+    whole_time: float,
+    n_questions: int,
+    expected: dict[str, Any],
+) -> Counter[str]:
+    """One fit, killed n_times, then left to its end: what became of it, and of its questions."""
+    checkpoint, log = folder / "checkpoint", folder / "log"
+    found: Counter[str] = Counter()
+    n_asked = n_answered = n_known = 0
+    for _ in range(n_times):
+        in_time = Process(problem, checkpoint, log).kill_after(float(rng.uniform(0.0, whole_time)))
+        found["kills" if in_time else "too_late"] += 1
+        asked, answered = read_log(log)
+        now_known = journaled(checkpoint)
+        found["asked_in_vain"] += len(asked) - n_asked - (now_known - n_known)
+        found["answered_in_vain"] += len(answered) - n_answered - (now_known - n_known)
+        n_asked, n_answered, n_known = len(asked), len(answered), now_known
+    status, _ = Process(problem, checkpoint, log).wait()
+    if status:
+        raise RuntimeError((folder / "traceback.txt").read_text())
+    asked, _ = read_log(log)
+    found["rows_asked"] = len(asked)
+    found["paid_twice"] = n_known + (len(asked) - n_asked) - n_questions
+    found["resumed"] = found["kills"]
+    found["identical"] = found["kills"] * (content(checkpoint / "explainer") == expected)
+    return found
+
+
+# --- the page ----------------------------------------------------------------------------------------------
+
+
+def total(rows: list[Row]) -> Counter[str]:
+    return sum((Counter({name: row[name] for name in COUNTED}) for row in rows), Counter())
+
+
+def verdict(rows: list[Row]) -> tuple[str, str]:
+    """What was reached: the kills, and what held."""
+    found = total(rows)
+    return f"{found['kills']} SIGKILLs at random moments of fit, then resume", (
+        f"{found['identical']} of {found['kills']} identical to the uninterrupted explainer; {found['paid_twice']} "
+        f"journaled queries paid twice; {found['answered_in_vain']} of {found['rows_asked']:,} queries were answered, "
+        "but not yet journaled, when the kill came"
+    )
+
+
+def page(rows: list[Row], images: Path) -> str:
+    found = total(rows)
+    n_questions, seconds = rows[0]["n_questions"], np.mean([row["cpu_seconds"] for row in rows])
+    lines = [
+        ["", "count"],
+        ["fits killed by SIGKILL at a random moment of their processor time", f"{found['kills']:,}"],
+        ["of these, called again and saved files identical to those of a fit left in peace", f"{found['identical']:,}"],
+        ["rows the black box was asked about, in all", f"{found['rows_asked']:,}"],
+        ["answers in the journal that were asked for again", f"{found['paid_twice']:,}"],
+        ["rows that were sent when the kill came and never reached the journal", f"{found['asked_in_vain']:,}"],
+        ["of these, the black box had already answered", f"{found['answered_in_vain']:,}"],
+    ]
+    return sections(
+        "## Killed and called again",
+        f"A fit of {n_questions} questions, 16 at a time ({seconds:.1f} s of processor time), in a process of its own, "
+        "is killed and called again with the same checkpoint; every third time it is killed once more. Saved files are "
+        "compared byte by byte, except for the seconds in the history of training. The black box keeps its own log of "
+        "what it was asked. What it was working on when the kill came cannot be known to anyone and is asked again: at "
+        "most one batch for each kill.",
+        table(lines[0], lines[1:]),
+    )
+
+
+STUDY = Study("kill", cases, run, page)

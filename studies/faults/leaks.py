@@ -1,0 +1,170 @@
+"""Do secrets given as headers turn up anywhere: in logs, messages, tracebacks, files, pages, pickles?"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import pickle
+import sys
+import tempfile
+import traceback
+import warnings
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+import sointer
+from sointer import HTTPBlackBox, SOInter, TrainingConfig
+from sointer.errors import SointerError
+from studies.frame.markdown import sections, table
+from studies.frame.study import Case, Row, Study
+
+FAULTS = ("none", "refuses", "echoes", "breaks", "nonsense", "redirects", "hangs up")
+PLACES = ("logs", "printed", "messages and tracebacks", "saved files", "checkpoints", "report", "pickle and repr")
+
+
+def cases(smoke: bool) -> Iterator[Case]:
+    for seed in range(1 if smoke else 20):
+        for fault in FAULTS[:2] if smoke else FAULTS:
+            yield {"fault": fault, "seed": seed}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Speaks MLflow's protocol, and misbehaves; some errors repeat all that was sent, as real servers do."""
+
+    fault = "none"
+    n_seen = 0
+
+    def do_GET(self) -> None:
+        self._reply(200, {})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        type(self).n_seen += SENT in str(self.headers)
+        sent = f"{self.path} {self.headers}"
+        if self.fault == "refuses":
+            return self._reply(401, {"error": f"unknown token in {sent}"})
+        if self.fault == "echoes":
+            return self._reply(400, {"error": sent, "headers": dict(self.headers)})
+        if self.fault == "breaks":
+            return self._reply(500, {"error": sent})
+        if self.fault == "nonsense":
+            return self._reply(200, {"predictions": [[sent, sent]]})
+        if self.fault == "redirects":
+            return self._reply(302, {}, location=f"http://127.0.0.1:9/{quote(sent)}")
+        if self.fault == "hangs up":
+            return self.connection.close()
+        X = np.array(json.loads(body)["inputs"])
+        return self._reply(200, {"predictions": (X[:, :2] > 0).astype(int).tolist()})
+
+    def _reply(self, status: int, content: Any, location: str | None = None) -> None:
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        if location is not None:
+            self.send_header("location", location)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass  # the server's own log is not ours
+
+
+SENT = ""
+
+
+def run(fault: str, seed: int) -> dict[str, Any]:
+    """Use a model behind HTTP for everything there is, and look for its secrets in all that comes of it."""
+    global SENT
+    rng = np.random.default_rng(seed)
+    token, password, key = (bytes(rng.integers(97, 123, size=24, dtype=np.uint8)).decode() for _ in range(3))
+    SENT = token
+    needles = [token, password, key, b64encode(f"user:{password}".encode()).decode()[8:]]
+    found: Counter[str] = Counter()
+
+    def look(place: str, text: str | bytes) -> None:
+        content = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+        found[place] += sum(content.count(needle.encode()) for needle in needles)
+
+    log = io.StringIO()
+    handler, root = logging.StreamHandler(log), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    Handler.fault, Handler.n_seen = fault, 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    printed = io.StringIO()
+    try:
+        with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stdout(printed))
+            stack.enter_context(contextlib.redirect_stderr(printed))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("always")
+            folder = Path(name)
+            url = f"http://user:{password}@127.0.0.1:{server.server_port}/invocations?key={key}"
+            box = HTTPBlackBox(url, headers={"Authorization": f"Bearer {token}"}, retries=0, timeout=5, n_jobs=1)
+            try:
+                use(box, folder)
+            except SointerError:
+                look("messages and tracebacks", "".join(traceback.format_exception(*sys.exc_info())))
+            look("pickle and repr", pickle.dumps(box) + repr(box).encode() + repr(vars(box)).encode())
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    place = "report" if path.suffix == ".html" else path.relative_to(folder).parts[0]
+                    look(place if place in PLACES else "saved files", path.read_bytes())
+    finally:
+        server.shutdown()
+        server.server_close()
+        root.removeHandler(handler)
+        root.setLevel(level)
+    look("logs", log.getvalue())
+    look("printed", printed.getvalue())
+    return {"places": {place: found[place] for place in PLACES}, "n_requests_with_it": Handler.n_seen}
+
+
+def use(box: HTTPBlackBox, folder: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    quick = {"training": TrainingConfig(n_epochs=1)}
+    explainer = SOInter(box, k=2, query_budget=100, random_state=0, verbose=True, **quick)
+    explainer.fit(X, checkpoint=folder / "checkpoints").save(folder / "saved")
+    explanation = sointer.load(folder / "saved", black_box=box).explain(X[:4], target=1, k="auto")
+    print(explanation, explanation.verify(), explainer, explanation.source)
+    (folder / "why.html").write_text(explanation.to_html())
+    explainer.report(X[:4], folder / "report.html", paths=False)
+
+
+# --- the page ----------------------------------------------------------------------------------------------
+
+
+def verdict(rows: list[Row]) -> tuple[str, str]:
+    n = sum(sum(row["places"].values()) for row in rows)
+    return f"secrets given as headers and in addresses, in {len(rows)} runs", (
+        f"{n} occurrences in logs, saved files, reports, tracebacks"
+    )
+
+
+def page(rows: list[Row], images: Path) -> str:
+    lines = [["place", "occurrences"]]
+    lines += [[place, f"{sum(row['places'][place] for row in rows):,}"] for place in PLACES]
+    return sections(
+        "## Secrets",
+        "A token in a header, a password and a key in the address are given to a model behind HTTP that is fitted with "
+        "a checkpoint, saved, loaded, verified and reported, with all logging on; the server works, or "
+        f"{', '.join(FAULTS[1:])} (some repeat in their replies all that was sent). The server saw the token in "
+        f"{sum(row['n_requests_with_it'] for row in rows):,} requests.",
+        table(lines[0], lines[1:]),
+    )
+
+
+STUDY = Study("leaks", cases, run, page)

@@ -1,0 +1,137 @@
+"""What does HTTPBlackBox make of servers that are slow, broken or mean harm, through real sockets?"""
+
+from __future__ import annotations
+
+import gzip
+import resource
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sointer import HTTPBlackBox
+from sointer.errors import BlackBoxError
+from studies.frame.markdown import sections, table
+from studies.frame.study import Case, Row, Study
+
+N_PARTS, PER_PART = 5, 40
+TIMEOUT, MAX_REPLY, ALLOWED_MB, ALLOWED_SECONDS = 0.5, 2**20, 64, 5.0
+GOOD = b'{"predictions": [[1, 0], [0, 1]]}'
+STALE = b'{"predictions": [[9, 9], [9, 9]]}'
+COUNTED = ("servers", "answered", "refused", "wrong", "over time", "over memory", "other errors")
+
+
+def cases(smoke: bool) -> Iterator[Case]:
+    for part in range(1 if smoke else N_PARTS):
+        yield {"part": part, "n": 10 if smoke else PER_PART}
+
+
+def make_reply(rng: np.random.Generator) -> tuple[list[bytes], float]:
+    """Pieces of a reply to one request, and the seconds between them."""
+    head, body = [b"HTTP/1.1 200 OK"], GOOD
+    kind = int(rng.integers(9))
+    if kind == 0:
+        layers = int(rng.integers(1, 4))
+        body = bytes(30_000_000)
+        for _ in range(layers):
+            body = gzip.compress(body, 9)
+        head.append(b"Content-Encoding: " + b", ".join([b"gzip"] * layers))
+    elif kind == 1:
+        body = b" " * int(rng.integers(2, 40)) * 2**19
+    elif kind == 2:
+        head += [b"X-%d: y" % i for i in range(int(rng.integers(1, 5000)))]
+    elif kind == 3:
+        body = b"[" * int(rng.integers(1, 10**6))
+    elif kind == 4:
+        body = b'{"predictions": [["' + b"A" * int(rng.integers(1, 10**6)) + b'", 0], [0, 1]]}'
+    before = b"HTTP/1.1 100 Continue\r\n\r\n" * (int(rng.integers(1, 2000)) if kind == 5 else 0)
+    after = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(STALE) + STALE if rng.random() < 0.5 else b""
+    if rng.random() < 0.3:
+        head.append(b"Transfer-Encoding: chunked")
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    else:
+        wrong = int(rng.integers(-5, 100)) if kind == 6 else 0
+        head.append(b"Content-Length: %d" % max(0, len(body) + wrong))
+    whole = before + b"\r\n".join(head) + b"\r\n\r\n" + body + after
+    if rng.random() < 0.4:  # by a few bytes at a time
+        step = int(rng.integers(1, 20))
+        return [whole[i : i + step] for i in range(0, min(len(whole), 3000), step)], 0.05
+    return [whole], 0.0
+
+
+@contextmanager
+def server(pieces: list[bytes], pause: float) -> Iterator[str]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+
+        def answer(connection: socket.socket) -> None:
+            with suppress(OSError), connection:
+                while connection.recv(65536):
+                    for piece in pieces:
+                        connection.sendall(piece)
+                        time.sleep(pause)
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/invocations"
+
+
+def run(part: int, n: int) -> dict[str, Any]:
+    """Two queries to each of n servers."""
+    found = Counter[str]()
+    for number in range(n):
+        pieces, pause = make_reply(np.random.default_rng([part, number]))
+        found["servers"] += 1
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with server(pieces, pause) as url:
+            box = HTTPBlackBox(url, timeout=TIMEOUT, retries=0, n_jobs=None, max_reply_bytes=MAX_REPLY)
+            for _ in range(2):
+                started = time.monotonic()
+                try:
+                    outputs = box(np.zeros((2, 2)))
+                    found["answered"] += 1
+                    found["wrong"] += outputs[1].tolist() != [0, 1]
+                except BlackBoxError:
+                    found["refused"] += 1
+                except Exception:
+                    found["other errors"] += 1
+                found["over time"] += time.monotonic() - started > TIMEOUT + ALLOWED_SECONDS
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        found["over memory"] += grown > ALLOWED_MB
+    return {name: found[name] for name in COUNTED}
+
+
+def total(rows: list[Row]) -> Counter[str]:
+    return sum((Counter({name: row[name] for name in COUNTED}) for row in rows), Counter[str]())
+
+
+def verdict(rows: list[Row]) -> tuple[str, str]:
+    found = total(rows)
+    return f"{found['servers']} slow, broken and hostile model servers, asked twice each", (
+        f"{found['wrong']} replies taken for those of another request, {found['over time']} calls longer than their "
+        f"timeout, {found['over memory']} times over {ALLOWED_MB} MB, {found['other errors']} unclear errors"
+    )
+
+
+def page(rows: list[Row], images: Path) -> str:
+    found = total(rows)
+    lines = [["", "count"], *([name, f"{found[name]:,}"] for name in COUNTED)]
+    return sections(
+        "## Model servers",
+        "Replies that are compressed up to three times, too long, announced with a wrong length, nested, preceded by "
+        "`100 Continue`, followed by a second reply, in chunks, or sent by a few bytes at a time. Timeout "
+        f"{TIMEOUT} s, `max_reply_bytes` 1 MB.",
+        table(lines[0], lines[1:]),
+    )
+
+
+STUDY = Study("servers", cases, run, page)

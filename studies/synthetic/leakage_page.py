@@ -1,0 +1,171 @@
+"""The page and the figure of the leakage study, made from its rows alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from studies.frame.drawing import METHODS, finish, interval, legend_below
+
+Rows = list[dict[str, Any]]
+
+STYLES = {
+    "planted truth": {"color": "black", "marker": "*"},
+    **{name: METHODS[name] for name in ("SOInter", "SOInter-1", "SOInter, paper preset", "L2X", "KernelShap")},
+    "Random": {"color": "#999999", "marker": "h"},
+    "cheater": {"color": "black", "marker": "x"},
+}
+TOLERANCE = 0.1
+SIZES = {1: "k = 1", 2: "k = 2", "true size": "k = true size"}
+
+
+def page(rows: Rows, images: Path) -> str:
+    draw(rows, images / "leakage-evaluator.png")
+    seeds = sorted({row["seed"] for row in rows})
+    problems = dict.fromkeys((row["problem"], row["n_features"]) for row in rows)
+    return "\n".join(
+        [
+            "# Do selections carry the answer, or smuggle it?",
+            "",
+            "An explainer that learns to select together with a predictor can agree on a code with it: *this* feature",
+            "selected means yes, *that* one no, though neither matters. Such an explanation looks accurate and says",
+            "nothing. `sointer.metrics.leakage` finds out ([how](../leakage.md); after EVAL-X, Jethani et al. 2021):",
+            "an *evaluator* learns to tell the black box's answer from parts of rows, under masks drawn without regard",
+            "to the row, so that to it the shape of a mask means nothing. Its twin, *joint*, learns from the same rows",
+            "with the explainer's own masks, and *shape* from the masks alone. What these two tell beyond the",
+            "evaluator is smuggled.",
+            "",
+            f"Measured on {len(problems)} planted problem{'s' * (len(problems) > 1)} "
+            f"({', '.join(f'{name} with {n} features' for name, n in problems)}; the last planted target of each; "
+            f"{_numbers(rows, 'n_rows')} held-out rows), {len(seeds)} seed{'s' * (len(seeds) > 1)}, with as many",
+            "features as the truth has and with too few, where a code pays most. The *cheater* is a control that",
+            "selects one irrelevant feature for yes and another for no; the *planted truth* is the other control.",
+            "Accuracy counts both answers alike, so a guess is right in half of the rows.",
+            "",
+            "## What was found",
+            "",
+            *account(rows),
+            "",
+            "![Accuracy of one who knows the explainer's habits, against that of the evaluator]"
+            "(../images/leakage-evaluator.png)",
+            "",
+            "*On the diagonal all that can be learned is in the selected values; in the shaded region, more than"
+            f" {TOLERANCE:.2f}",
+            "above it, answers are smuggled. To the right is good. Means over seeds.*",
+            "",
+            "## All figures",
+            "",
+            "Smuggled is the better of joint and shape, less the evaluator; the last columns count runs. `exact match`",
+            "is the share of rows whose selection is the planted set. Mean and, with several seeds, 95 % interval.",
+            "",
+            *table(rows),
+            "",
+        ]
+    )
+
+
+def account(rows: Rows) -> list[str]:
+    """One line for each method: how often it was found to smuggle, and how much its selections carry."""
+    learners = [row for row in rows if row["method"] not in ("planted truth", "cheater", "Random")]
+    enough = [row for row in learners if row["k"] == "true size"]
+    too_few = [row for row in learners if row["k"] != "true size"]
+    lines = [
+        f"With enough features, {sum(row['smuggles'] for row in enough)} of {len(enough)} selections smuggle, "
+        f"with too few {sum(row['smuggles'] for row in too_few)} of {len(too_few)} (controls not counted).",
+        "Where the values carry nothing, such a selection is a mere code; where they carry something too, part of the",
+        "answer is in the values and part in the choice. One run is one problem, k and seed.",
+        "",
+    ]
+    for method in _methods(rows):
+        same = [row for row in rows if row["method"] == method]
+        guilty = [row for row in same if row["smuggles"]]
+        text = f"- **{method}**: smuggles in {len(guilty)} of {len(same)} runs"
+        if guilty:
+            where = dict.fromkeys(f"{row['problem']} with {SIZES[row['k']]}" for row in guilty)
+            text += f" ({', '.join(where)}; by {max(row['smuggled'] for row in guilty):.2f} at most"
+            text += f"; in {sum(row['informative'] for row in guilty)} of these the values carry something too)"
+        for name, wanted in (("enough", True), ("too few", False)):
+            some = [row for row in same if (row["k"] == "true size") == wanted]
+            if some:
+                ours, best = np.mean([r["evaluator"] for r in some]), np.mean([r["joint"] for r in some])
+                text += (
+                    f"; with {name} features the evaluator is right on {ours:.2f} of the rows and joint on {best:.2f}"
+                )
+        lines.append(text + ".")
+    undecided = [row for row in rows if not row["conclusive"]]
+    if undecided:
+        lines.append(
+            f"- In {len(undecided)} of {len(rows)} runs nothing was found and the evaluator fails on whole rows too, "
+            "so that nothing can be said."
+        )
+    return lines
+
+
+def draw(rows: Rows, path: Path) -> None:
+    problems = list(dict.fromkeys((row["problem"], row["n_features"]) for row in rows))
+    sizes = [size for size in SIZES if any(row["k"] == size for row in rows)]
+    figure = Figure(figsize=(2.15 * len(problems) + 1, 2.2 * len(sizes) + 0.5), layout="constrained")
+    axes = figure.subplots(len(sizes), len(problems), sharex=True, sharey=True, squeeze=False)
+    edge = np.array([0.4, 1.05])
+    for (line, size), (column, (problem, n)) in ((a, b) for a in enumerate(sizes) for b in enumerate(problems)):
+        ax = axes[line, column]
+        ax.fill_between(edge, edge + TOLERANCE, 2, color="#d55e00", alpha=0.1, linewidth=0)
+        ax.plot(edge, edge, color="#777777", linewidth=0.8)
+        ax.set(xlim=edge, ylim=edge, aspect="equal", xticks=(0.5, 0.75, 1), yticks=(0.5, 0.75, 1))
+        if line == 0:
+            ax.set_title(f"{problem}, n = {n}", fontsize=9)
+        for method in _methods(rows):
+            same = [
+                row
+                for row in rows
+                if (row["problem"], row["n_features"], row["k"], row["method"]) == (problem, n, size, method)
+            ]
+            if same:
+                x = np.mean([row["evaluator"] for row in same])
+                y = np.mean([max(row["joint"], row["shape"]) for row in same])
+                ax.plot(x, y, linestyle="", **_marker(method))
+    for line, size in enumerate(sizes):
+        axes[line, 0].set_ylabel(f"{SIZES[size]}\nbest of joint, shape")
+    figure.supxlabel("accuracy of the evaluator, from the selected values", fontsize=9)
+    axes[0, 0].text(0.42, 0.72, "smuggled", color="#b04a00", fontsize=8, va="center")
+    for method in _methods(rows):
+        axes[0, 0].plot([], [], linestyle="", label=method, **_marker(method))
+    legend_below(figure, axes[0, 0], columns=min(8, max(3, 2 * len(problems))))
+    finish(figure, path)
+
+
+def table(rows: Rows) -> list[str]:
+    lines = [
+        "| problem | features | k | method | evaluator | joint | shape | whole rows | smuggled | exact match "
+        "| smuggles | informative | seeds |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    order = {method: number for number, method in enumerate(_methods(rows))}
+    keys = dict.fromkeys((r["problem"], r["n_features"], str(r["k"]), r["method"]) for r in rows)
+    for key in sorted(keys, key=lambda key: (key[0], key[1], key[2], order[key[3]])):
+        same = [r for r in rows if (r["problem"], r["n_features"], str(r["k"]), r["method"]) == key]
+        means = [interval([r[name] for r in same]) for name in ("evaluator", "joint", "shape", "whole")]
+        lines.append(
+            f"| {key[0]} | {key[1]} | {same[0]['n_selected']} | {key[3]} | {' | '.join(means)} "
+            f"| {interval([r['smuggled'] for r in same], low=-1)} | {np.mean([r['exact_match'] for r in same]):.2f} "
+            f"| {sum(r['smuggles'] for r in same)} | {sum(r['informative'] for r in same)} | {len(same)} |"
+        )
+    return lines
+
+
+def _marker(method: str) -> dict[str, Any]:
+    """Large for the first, small for those drawn over it, so that points in one place can all be seen."""
+    size = {"SOInter": 10, "SOInter-1": 6, "planted truth": 11, "cheater": 8}.get(method, 7)
+    edge = {} if method == "cheater" else {"markeredgecolor": "white", "markeredgewidth": 0.6}
+    return {"markersize": size, **{key: STYLES[method][key] for key in ("color", "marker")}, **edge}
+
+
+def _methods(rows: Rows) -> list[str]:
+    return [method for method in STYLES if any(row["method"] == method for row in rows)]
+
+
+def _numbers(rows: Rows, name: str) -> str:
+    return " or ".join(f"{number:,}" for number in sorted({row[name] for row in rows}, reverse=True))

@@ -1,0 +1,91 @@
+"""Help, info and mistakes in arguments take no time: torch and scikit-learn are not loaded for them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sointer
+from sointer import SOInter
+from sointer.apps.cli.info import describe, describe_table
+from sointer.io.storage import EXPLAINER
+
+HEAVY = ("torch", "sklearn", "scipy", "pandas")
+MAX_CPU_SECONDS = 2.0
+"""Generous: it takes 0.2 s, and took 5 s when torch was loaded first."""
+RUN = """
+import resource, sys
+from sointer.apps.cli import main
+try:
+    main()
+finally:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    loaded = [name for name in %r if name in sys.modules]
+    print("LOADED", *loaded, file=sys.stderr)
+    print("CPU", used.ru_utime + used.ru_stime, file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A saved explainer and data."""
+    where = tmp_path_factory.mktemp("quick")
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=["age", "debt", "job"])
+    model = SOInter(lambda X: X[["age", "debt"]].to_numpy() > 0, output_names=["old", "poor"], random_state=0)
+    model.set_params(query_budget=300).fit(X).save(where / "why")
+    X.to_csv(where / "rows.csv", index=False)
+    return where
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ("--help", 0, "Exit codes"),
+        ("info why", 0, "age"),
+        ("info why --json", 0, "held_out_agreement"),
+        ("info nowhere", 1, "is not a saved explainer"),
+        ("explain why --data rows.csv --target oldd --out x.csv", 1, "Did you mean 'old'"),
+        ("explain why --data rows.csv --target 7 --out x.csv", 1, "from 0 to 1"),
+        ("explain why --data rowz.csv --target old --out x.csv", 1, "rowz.csv does not exist"),
+        ("explain why --data rows.xlsx --target old --out x.csv", 1, "unsupported file type"),
+        ("explain why --data rows.csv --target old --out x.xlsx", 1, "ends in .parquet, .csv or .jsonl"),
+        ("explain why --data rows.csv --target old --out x.csv --model nomodule:f", 1, "no module nomodule"),
+        ("explain why --data rows.csv --targett old --out x.csv", 2, "No such option"),
+        ("fit --model nomodule:f --data rows.csv --out new", 1, "no module nomodule"),
+        ("report why --data rows.csv --target poorr --out x.html", 1, "Did you mean 'poor'"),
+        ("evaluate why --data rowz.csv --model nomodule:f", 1, "rowz.csv does not exist"),
+    ],
+)
+def test_nothing_heavy_is_loaded(place, arguments, code, words) -> None:
+    command = [sys.executable, "-c", RUN % (HEAVY,), *arguments.split()]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert words in done.stdout + done.stderr
+    lines = dict(line.partition(" ")[::2] for line in done.stderr.splitlines() if line.startswith(("LOADED", "CPU")))
+    assert lines["LOADED"] == ""
+    assert float(lines["CPU"]) < MAX_CPU_SECONDS
+
+
+def test_info_says_the_same_as_the_loaded_explainer(place) -> None:
+    path = place / "why"
+    quick = describe_table(EXPLAINER.peek(path, whole=True), path)
+    assert json.loads(json.dumps(quick)) == json.loads(json.dumps(describe(sointer.load(path), path)))
+
+
+def test_info_notices_damaged_weights(place, tmp_path) -> None:
+    import shutil
+
+    from sointer.errors import LoadError
+
+    shutil.copytree(place / "why", tmp_path / "why")
+    (weights,) = (tmp_path / "why").glob("*.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(LoadError, match="checksum differs"):
+        EXPLAINER.peek(tmp_path / "why", whole=True)

@@ -1,0 +1,151 @@
+"""Reading a request takes memory in proportion to its bytes, whatever it says, and so does its response."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("fastapi")
+
+import httpx
+from starlette.exceptions import HTTPException
+
+from model_server import serve
+from quick import SPARSE, TABLE
+from quick import labels as model
+from quick import quick_explainer as fitted
+from quick import quick_fit as fit
+from repo_scripts import run_apart
+from serving import command
+from sointer.apps.serve import create_app, open_inference
+from sointer.apps.serve.body import parse_json
+from sointer.apps.serve.limits import Limits
+from sointer.apps.serve.request import MAX_FEATURES, read_request
+from sointer.errors import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+TIMES, SPARE = 20, 8_000_000  # bytes for each byte of a body, and for what is not counted
+SIZE = 400_000
+LONG = '"' + "A" * SIZE + '"'
+NAMES = "{" + ",".join(f'"{i:x}":0' for i in range(SIZE // 8)) + "}"
+
+
+def many(cell: str, before: str = "") -> str:
+    return "[" + before + ",".join([cell] * (SIZE // (len(cell) + 1))) + "]"
+
+
+def rows(cell: str, first: str | None = None) -> str:
+    made = [f"[{cell},0,0,0,0]"] * 1000
+    return "[" + ",".join(made if first is None else [f"[{first},0,0,0,0]", *made[1:]]) + "]"
+
+
+def infer(data: str, datatype: str = "FP64", shape: str = "[1,5]") -> str:
+    return f'{{"inputs":[{{"name":"rows","shape":{shape},"datatype":"{datatype}","data":{data}}}]}}'
+
+
+BODIES = {
+    "a long string among the numbers of a tensor": infer(f"[{LONG},{many('0')[1:]}"),
+    "a long string among rows": f'{{"rows":{rows("0", LONG)},"target":0}}',
+    "a long string among predictions": f'{{"rows":{rows("0")},"target":0,"predicted":{rows("0", LONG)}}}',
+    "a long string among labels": f'{{"rows":[[0,0,0,0,0]],"target":0,"predicted":{many(chr(34) * 2, LONG + ",")}}}',
+    "long words for k": f'{{"rows":[[0,0,0,0,0]],"target":0,"k":{LONG}}}',
+    "long characters that are written longer": '{"rows":["😀' + "\x7f" * SIZE + '"],"target":0}',
+    "small numbers": f'{{"rows":{many("-6")},"target":0}}',
+    "small numbers in a tensor": infer(many("-6"), "UINT64"),
+    "short strings": f'{{"rows":{many(chr(34) + "ā" + chr(34))},"target":0}}',
+    "empty lists": f'{{"rows":{many("[]")},"target":0}}',
+    "lists in lists": f'{{"rows":{many("[" * 300 + "]" * 300)},"target":0}}',
+    "small objects": f'{{"rows":{many(json.dumps({"": 0}))},"target":0}}',
+    "different names": f'{{"rows":[{NAMES}],"target":0}}',
+    "unknown fields": NAMES,
+    "columns": f'{{"rows":{{"columns":["x0","x1","x2","x3","x4"],"data":{rows("0")}}},"target":0}}' + " " * SIZE,
+    "half characters": f'{{"rows":{many("-6")},"target":"\\ud800😀"}}',
+    "one small target for each of many rows": f'{{"rows":[[0,0,0,0,0]],"target":{many("0")}}}',
+}
+
+
+def read(body: bytes) -> None:
+    content = parse_json(bytearray(body), Limits())
+    if "inputs" in content:
+        open_inference.read_infer(fitted("table"), content, Limits())
+    else:
+        read_request(fitted("table"), content, Limits())
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_reading_takes_memory_in_proportion_to_the_body(what):
+    body = BODIES[what].encode()
+    fitted("table")
+    tracemalloc.start()
+    try:
+        read(body)
+    except (HTTPException, InputError):
+        pass  # most of them
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak <= TIMES * len(body) + SPARE, f"{peak / len(body):.1f} times {len(body):,} bytes"
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is read from /proc")
+def test_a_server_of_its_own_stays_small(tmp_path):
+    """What froze a server, and made it grow by gigabytes: a megabyte with one long string."""
+    fitted("table").save(tmp_path / "why")
+    body = infer('["' + "A" * 1_000_000 + '"' + ",0" * 500 + "]").encode()
+    with command(tmp_path / "why") as (url, process), httpx.Client(base_url=url, timeout=60) as client:
+        status = Path(f"/proc/{process.pid}/status")
+
+        def megabytes() -> float:
+            return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 1024  # type: ignore[index]
+
+        before = megabytes()
+        reply = client.post("/v2/models/why/infer", content=body, headers={"Content-Type": "application/json"})
+        assert reply.status_code == 422
+        assert "expected numbers only" in reply.json()["error"]
+        assert megabytes() - before < 20 * len(body) / 2**20 + 16
+
+
+@pytest.mark.parametrize("shape", [[0, 2147483647, 2147483647], [1] * 70 + [5], [], [2**31 - 1] * 4])
+def test_odd_shapes_are_refused(shape):
+    """They used to end in status 500."""
+    tensor = {"name": "rows", "shape": shape, "datatype": "FP64", "data": [] if 0 in shape else [1.0] * 5}
+    with serve(create_app(fitted("table"))) as url:
+        body = {"inputs": [tensor], "parameters": {"target": 0}}
+        reply = httpx.post(f"{url}/v2/models/explainer/infer", json=body, timeout=60)
+        assert reply.status_code == 422, reply.text
+
+
+def test_responses_are_bounded():
+    """A few bytes may ask for much: an empty record, and all features of it."""
+    explainer, n_rows = fitted("sparse"), MAX_FEATURES // SPARSE.shape[1] + 1
+    content: dict[str, Any] = {"rows": [{}] * n_rows, "target": 0, "k": SPARSE.shape[1]}
+    with pytest.raises(InputError, match="Lower k"):
+        read_request(explainer, content, Limits(max_rows=10_000))
+
+
+def test_a_query_budget_bounds_what_requests_cost(tmp_path):
+    fitted("table").save(tmp_path / "why")
+    body = {"rows": TABLE[:3].tolist(), "target": 1}
+    with command(tmp_path / "why", "--model", "serving:model", "--query-budget", 4) as (url, _):
+        replies = [httpx.post(f"{url}/explain", json=body, timeout=60).status_code for _ in range(2)]
+    assert replies == [200, 503]
+
+
+def test_names_in_messages_are_short():
+    explainer = fit(model, TABLE)
+    with pytest.raises(InputError) as caught:
+        explainer.explain(TABLE[:1], "y" * 10_000)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.slow
+def test_fuzzed_requests_stay_within_their_memory():
+    """A small version of `make faults`."""
+    found = run_apart("faults", "fuzz_serve", part=0, n=40, n_large=20)
+    assert found["crashes"] == found["hangs"] == found["memory"] == 0, found["worst"]

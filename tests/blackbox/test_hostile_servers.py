@@ -1,0 +1,294 @@
+"""Servers that mean harm or are broken: no reply takes longer than its timeout, or more memory than its limit."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import resource
+import socket
+import threading
+import time
+import traceback
+import zlib
+
+import numpy as np
+import pytest
+
+from sointer import BlackBox, HTTPBlackBox
+from sointer.blackbox.replies import holds_text, to_array
+from sointer.errors import BlackBoxError
+
+pytest.importorskip("httpcore")
+
+X = np.zeros((2, 2))
+GOOD = b'{"predictions": [[1, 0], [0, 1]]}'
+
+
+def reply(body, *headers, status=b"200 OK"):
+    lines = [b"HTTP/1.1 " + status, b"Content-Length: %d" % len(body), *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def read_request(connection):
+    received = b""
+    while b"\r\n\r\n" not in received:
+        part = connection.recv(65536)
+        if not part:
+            raise ConnectionError("the client has gone")
+        received += part
+    head, _, body = received.partition(b"\r\n\r\n")
+    length = next(
+        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-l")), 0
+    )
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head, body
+
+
+@contextlib.contextmanager
+def server(handle):
+    """A real server that treats every connection as `handle` does."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve(connection):
+            with contextlib.suppress(OSError), connection:
+                handle(connection)
+
+        def run():
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=run, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/invocations"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def box_for(url, **options):
+    return HTTPBlackBox(url, **{"timeout": 1.0, "retries": 0, "n_jobs": None, **options})
+
+
+def drip(before, drop, after=b"", n=10_000):
+    def handle(connection):
+        read_request(connection)
+        connection.sendall(before)
+        for _ in range(n):
+            connection.sendall(drop)
+            time.sleep(0.1)
+        connection.sendall(after)
+
+    return handle
+
+
+def never_reads(connection):
+    time.sleep(30)
+
+
+SLOW = {
+    "a header by the byte": drip(b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+    "headers without end": drip(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
+    "100 Continue without end": drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a body by the byte": drip(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
+    "chunks by the byte": drip(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "a status by the byte": drip(b"HTTP/1.", b"1"),
+    "nothing": never_reads,
+}
+
+
+@pytest.mark.parametrize("how", SLOW)
+def test_no_reply_takes_longer_than_its_timeout(how):
+    with server(SLOW[how]) as url:
+        started = time.monotonic()
+        with pytest.raises(BlackBoxError, match=r"did not respond within timeout=1 s|connection broke off"):
+            box_for(url)(X)
+        assert time.monotonic() - started < 6
+
+
+def test_a_server_that_does_not_read_is_left_in_time():
+    with server(never_reads) as url:
+        started = time.monotonic()
+        with pytest.raises(BlackBoxError, match="did not respond within"):
+            box_for(url)(np.ones((200_000, 20)))
+        assert time.monotonic() - started < 30  # most of it to write the request as JSON
+
+
+def bomb(layers):
+    packer, content = zlib.compressobj(9, zlib.DEFLATED, 31), b""
+    for _ in range(500):
+        content += packer.compress(bytes(10**6))
+    content += packer.flush()
+    for _ in range(layers - 1):
+        content = gzip.compress(content, 9)
+    return content
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_packed_replies_are_not_unpacked(layers):
+    packed = reply(bomb(layers), b"Content-Encoding: " + b", ".join([b"gzip"] * layers))
+
+    def handle(connection):
+        head, _ = read_request(connection)
+        assert b"identity" in head
+        connection.sendall(packed)
+
+    with server(handle) as url:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(BlackBoxError, match="Content-Encoding 'gzip"):
+            box_for(url, max_reply_bytes=2**20)(X)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
+
+
+def test_a_head_without_end_is_refused():
+    def handle(connection):
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            connection.sendall(b"X: " + b"y" * 60_000 + b"\r\n")
+
+    with server(handle) as url, pytest.raises(BlackBoxError, match="gave no reply"):
+        box_for(url, timeout=20)(X)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_second_reply_answers_no_other_request(chunked):
+    stale = b'{"predictions": [[9, 9], [9, 9]]}'
+
+    def framed(body):
+        if not chunked:
+            return reply(body)
+        return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+
+    def handle(connection):
+        while True:
+            read_request(connection)
+            connection.sendall(framed(GOOD) + framed(stale))
+
+    with server(handle) as url:
+        box = box_for(url, timeout=5)
+        for number in range(5):
+            assert box(X + number).tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_late_reply_answers_no_other_request():
+    n_requests = 0
+
+    def handle(connection):
+        nonlocal n_requests
+        while True:
+            read_request(connection)
+            n_requests += 1
+            if n_requests == 2:
+                time.sleep(2)
+                connection.sendall(reply(b'{"predictions": [[9, 9], [9, 9]]}'))
+            else:
+                connection.sendall(reply(GOOD))
+
+    with server(handle) as url:
+        box = box_for(url)
+        assert box(X).tolist() == [[1, 0], [0, 1]]
+        with pytest.raises(BlackBoxError):
+            box(X + 1)
+        time.sleep(1.5)
+        assert box(X + 2).tolist() == [[1, 0], [0, 1]]
+
+
+def test_connections_are_kept_alive():
+    n_connections = 0
+
+    def handle(connection):
+        nonlocal n_connections
+        n_connections += 1
+        while True:
+            read_request(connection)
+            connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" + reply(GOOD))
+
+    with server(handle) as url:
+        box = box_for(url)
+        for number in range(5):
+            assert box(X + number).tolist() == [[1, 0], [0, 1]]
+    assert n_connections == 1
+
+
+def test_the_reply_of_another_inference_request_is_refused():
+    def handle(connection):
+        while True:
+            head, body = read_request(connection)
+            if head.startswith(b"GET"):
+                connection.sendall(reply(b'{"name": "m", "inputs": []}'))
+                continue
+            sent = json.loads(body)["id"]
+            output = {"name": "y", "shape": [2, 1], "datatype": "INT64", "data": [1, 0]}
+            ids = {"id": sent if len(known) == 0 else "0"}
+            known.append(sent)
+            connection.sendall(reply(json.dumps({**ids, "outputs": [output]}).encode()))
+
+    known = []
+    with server(handle) as url:
+        box = box_for(url.replace("/invocations", "/v2/models/m"))
+        assert box(X).tolist() == [[1], [0]]
+        with pytest.raises(BlackBoxError, match="for another request"):
+            box(X)
+    assert len(set(known)) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"predictions": {"y": ["A" * 1_000_000, *[0] * 5000]}},
+        {"predictions": [["A" * 1_000_000], *[[0]] * 5000]},
+        {"predictions": [{"y": "A" * 1_000_000}, *[{"y": 0}] * 5000]},
+    ],
+)
+def test_a_long_text_among_numbers_takes_no_room_for_each(content):
+    body = reply(json.dumps(content).encode())
+
+    def handle(connection):
+        read_request(connection)
+        connection.sendall(body)
+
+    with server(handle) as url:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        outputs = box_for(url, timeout=20, batch_size=10_000)(np.zeros((5001, 2)))
+        assert outputs.shape == (5001, 1)
+        assert outputs[1, 0] == 0
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def test_one_long_label_takes_no_room_for_each():
+    def model(X):
+        labels = [["b"] * 50 for _ in X]
+        labels[0][0] = "A" * 200_000
+        return labels
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    outputs = BlackBox(model)(np.zeros((20, 2)))
+    assert (outputs.shape, outputs.dtype, outputs[3, 3]) == ((20, 50), object, "b")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_short_labels_are_strings_as_ever():
+    assert to_array([["a", "b"], ["c", "dd"]]).dtype.kind == "U"
+    assert to_array([[1, "b"]]).dtype.kind == "O"
+    assert to_array([[1, 2]]).dtype.kind == "i"
+    assert [holds_text(x) for x in ([1, [2.0]], [[1], ["a"]], np.zeros(3), "a")] == [False, True, False, True]
+    with pytest.raises(BlackBoxError, match="different lengths"):
+        to_array([["a", "b"], ["c"]])
+
+
+def test_an_interrupt_shows_no_secret(monkeypatch):
+    import httpcore
+
+    def interrupted(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    with server(never_reads) as url:
+        box = box_for(url, headers={"Authorization": "Bearer SECRET123456"})
+        monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            box.predict.connection.send("POST", "/invocations", {})
+    shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+    assert "SECRET123456" not in "".join(shown.format())

@@ -1,0 +1,35 @@
+"""What MLflow models hold of the training data."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from sointer import SOInter, TrainingConfig
+from sointer.errors import SointerWarning
+
+pytest.importorskip("mlflow")
+
+from sointer.integrations.mlflow import load_model, save_model
+
+X = np.random.default_rng(0).normal(size=(100, 3))
+
+
+def test_rows_are_left_out_where_that_is_wanted(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        settings = {"k": 2, "random_state": 0, "query_budget": 150, "training": TrainingConfig(n_epochs=1)}
+        explainer = SOInter(lambda X: (X[:, :2] > 0).astype(int), **settings).fit(X)
+    known = {row.tobytes() for row in X}
+    n_found = {}
+    for rows in ("keep", "none"):
+        save_model(explainer, tmp_path / rows, rows=rows)
+        (path,) = (tmp_path / rows).rglob("weights-*")
+        n_found[rows] = sum(row.tobytes() in known for row in load_file(path)["background.rows"])
+    assert n_found == {"keep": 100, "none": 0}
+    loaded = load_model(str(tmp_path / "none"))
+    expected = explainer.explain(X[:9], 0, query=False)
+    assert np.array_equal(loaded.explain(X[:9], 0).scores, expected.scores)

@@ -1,0 +1,296 @@
+"""Effects against brute force: units redrawn one by one, long path integrals, sampled Shapley values."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sointer.data.outputs import Outputs
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import SeparateEnergy, VectorEnergy
+from sointer.energy.space import OutputSpace, PiecewiseLinear
+from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits, redraw_effects
+from sointer.interpreter.scoring import completed
+
+N_COLUMNS = 5
+RNG = np.random.default_rng(0)
+DATA = RNG.normal(size=(200, N_COLUMNS))
+UNITS = torch.tensor([0, 1, 1, 2, 3])  # columns 1 and 2 are one unit
+ANSWERS = {
+    "labels": np.column_stack([DATA[:, 0] > 0, DATA[:, 1] + DATA[:, 2] > 0]).astype(int),
+    "classes": np.column_stack([np.digitize(DATA[:, 0], [-0.5, 0.5]), (DATA[:, 3] > 0).astype(int)]),
+    "numbers": np.column_stack([1000 * np.exp(DATA[:, 0]), 5 + DATA[:, 1]]),
+}
+
+
+def outputs_of(kind: str) -> Outputs:
+    return Outputs.infer(ANSWERS[kind])
+
+
+@torch.random.fork_rng(devices=[])
+def make_energy(space: OutputSpace, kind: type = VectorEnergy, seed: int = 0) -> VectorEnergy | SeparateEnergy:
+    torch.manual_seed(seed)
+    encoding = PiecewiseLinear.of(DATA, np.zeros(N_COLUMNS))
+    energy = kind(encoding, space, hidden=(12, 8), activation="silu", output_offset=True)
+    weight = energy.a.weight if kind is VectorEnergy else energy.a
+    torch.nn.init.normal_(weight, std=3.0)
+    with torch.no_grad():
+        for name, parameter in energy.named_parameters():
+            if name.startswith(("layers", "weights")):
+                parameter.mul_(2.5)  # so that it bends, and expects something else of each sample
+    if kind is VectorEnergy:
+        torch.nn.init.normal_(energy.b, std=0.5)
+    return energy.requires_grad_(False)
+
+
+def make_effects(
+    kind: str = "labels", *, n_references: int = 1, energy_kind: type = VectorEnergy, seed: int = 0
+) -> Effects:
+    outputs = outputs_of(kind)
+    energy = make_energy(OutputSpace.of(outputs), energy_kind, seed)
+    units = OutputUnits.of(outputs, energy.space.column_output)
+    effects = Effects(energy, Likelihood(), units, n_references, 4)
+    effects.refer_to(rows(n_references, start=100), UNITS)
+    return effects
+
+
+def rows(n: int, start: int = 0) -> Tensor:
+    return torch.from_numpy(DATA[start : start + n].astype(np.float32))
+
+
+# --- redraws -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("energy_kind", [VectorEnergy, SeparateEnergy])
+@pytest.mark.parametrize("kind", ["labels", "classes"])
+@pytest.mark.parametrize("exact_limit", [4096, 1])
+def test_redraws_equal_inputs_redrawn_one_by_one(kind: str, energy_kind: type, exact_limit: int) -> None:
+    space = OutputSpace.of(outputs_of(kind))
+    energy, likelihood = make_energy(space, energy_kind), Likelihood(exact_limit)
+    x, references, units = rows(6), rows(3, start=50), torch.tensor([0, 1, 3])
+    found = redraw_effects(energy, likelihood, x, references, UNITS, units)
+    assert found.shape == (6, 3, space.n_outputs)
+    for i, (place, unit) in itertools.product(range(6), enumerate(units.tolist())):
+        before = likelihood.log_marginals(energy, x[i : i + 1]).exp()[0]
+        squares = np.zeros(space.n_outputs)
+        for reference in references:
+            moved = x[i].clone()
+            for column in range(N_COLUMNS):
+                if UNITS[column] == unit:
+                    moved[column] = reference[column]
+            after = likelihood.log_marginals(energy, moved.unsqueeze(0)).exp()[0]
+            for label, output in enumerate(space.label_output.tolist()):
+                squares[output] += float(after[label] - before[label]) ** 2 / 2 / len(references)
+        np.testing.assert_allclose(found[i, place], np.sqrt(squares), atol=1e-4)
+    assert found.max() > 0.05
+
+
+def test_redraws_do_not_depend_on_how_many_rows_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    energy = make_energy(OutputSpace((2, 2)))
+    whole = redraw_effects(energy, Likelihood(), rows(20), rows(4, 50), UNITS, torch.arange(4))
+    monkeypatch.setattr("sointer.interpreter.effects.MAX_NUMBERS", 1)
+    torch.testing.assert_close(
+        redraw_effects(energy, Likelihood(), rows(20), rows(4, 50), UNITS, torch.arange(4)), whole, atol=1e-5, rtol=1e-4
+    )
+
+
+def test_a_unit_without_weights_has_no_effect() -> None:
+    energy = make_energy(OutputSpace((2, 2)))
+    energy.first.weight[:, UNITS[energy.encoding.column] == 1] = 0.0
+    effects = redraw_effects(energy, Likelihood(), rows(10), rows(4, 50), UNITS, torch.arange(4))
+    assert effects[:, 1].abs().max() < 1e-6
+    assert effects[:, [0, 2, 3]].mean() > 1e-3
+
+
+# --- signed effects ------------------------------------------------------------------------------------------
+
+
+def expected_at(effects: Effects, encoded: Tensor, columns: Tensor) -> Tensor:
+    """What the energy expects at encoded points, in the unit of the output."""
+    return effects._output(effects.energy.project_encoded(encoded), columns)
+
+
+def slow_effects(effects: Effects, x: Tensor, columns: Tensor, reference: Tensor, n_points: int = 400) -> np.ndarray:
+    """By finite differences, unit by unit, along the straight way of the encoded inputs: nothing is differentiated."""
+    encoding = effects.energy.encoding
+    start, end = encoding(reference), encoding(x)
+    owner, total = UNITS[encoding.column], np.zeros((len(x), 4))
+    h = 0.02
+    for share in (np.arange(n_points) + 0.5) / n_points:
+        point = start + float(share) * (end - start)
+        for unit in range(4):
+            step = h * (end - start) * (owner == unit)
+            rise = expected_at(effects, point + step, columns) - expected_at(effects, point - step, columns)
+            total[:, unit] += (rise / (2 * h) / n_points).numpy()
+    return total
+
+
+@pytest.mark.parametrize("energy_kind", [VectorEnergy, SeparateEnergy])
+@pytest.mark.parametrize("kind", list(ANSWERS))
+def test_effects_are_the_path_integral_by_finite_differences(kind: str, energy_kind: type) -> None:
+    effects = make_effects(kind, energy_kind=energy_kind)
+    x, n_columns = rows(8), effects.energy.space.n_columns
+    columns = torch.arange(8) % n_columns
+    found = effects(x, columns).numpy()
+    expected = slow_effects(effects, x, columns, rows(1, start=100), n_points=64)
+    size = np.abs(expected).max(axis=1, keepdims=True)
+    assert (np.abs(found - expected) / size).mean() < 0.05
+    assert np.corrcoef((found / size).ravel(), (expected / size).ravel())[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("kind", ["labels", "classes"])
+def test_effects_add_up_to_what_is_expected_less_the_base(kind: str) -> None:
+    effects = make_effects(kind)
+    x = rows(30)
+    for column in range(effects.energy.space.n_columns):
+        columns = torch.full((30,), column)
+        gap = effects.expected(x, columns) - effects.base[column]
+        torch.testing.assert_close(effects(x, columns).sum(dim=1), gap, atol=0.03, rtol=0.05)
+        assert gap.abs().max() > 0.05
+
+
+def test_more_points_bring_the_sum_closer() -> None:
+    effects, x = make_effects("labels"), rows(30)
+    columns = torch.zeros(30, dtype=torch.long)
+    encoded = effects.energy.encoding(x)
+    projected = effects.energy.project_encoded(encoded)
+    gap = effects.expected(x, columns) - effects.base[0]
+    errors = [
+        (effects.of_gradient(effects.mean_gradient(projected, columns, n), encoded, columns).sum(dim=1) - gap)
+        .abs()
+        .mean()
+        for n in (2, 16, 256)
+    ]
+    assert errors[2] < errors[1] < errors[0]
+    assert errors[2] < 2e-3
+
+
+def test_the_base_is_the_mean_over_references() -> None:
+    effects = make_effects("labels", n_references=16)
+    for column in range(2):
+        expected = effects.expected(rows(16, start=100), torch.full((16,), column)).mean()
+        assert effects.base[column].item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_effects_go_with_sampled_shapley_values() -> None:
+    """Over many references: the mean marginal contribution of each unit in random orders."""
+    effects = make_effects("labels", n_references=64)
+    x, references = rows(20), rows(64, start=100)
+    columns = torch.zeros(20, dtype=torch.long)
+    rng, shapley = np.random.default_rng(0), np.zeros((20, 4))
+    n_orders = 256
+    for number in range(n_orders):
+        reference = references[number % 64].expand(20, -1)
+        present = torch.zeros(N_COLUMNS, dtype=torch.bool)
+        before = effects.expected(reference, columns)
+        for unit in rng.permutation(4):
+            present = present | (unit == UNITS)
+            after = effects.expected(torch.where(present, x, reference), columns)
+            shapley[:, unit] += (after - before).numpy() / n_orders
+            before = after
+    found = effects(x, columns).numpy()
+    assert np.corrcoef(found.ravel(), shapley.ravel())[0, 1] > 0.9
+    strong = np.abs(shapley) > 0.1
+    assert strong.any()
+    assert (np.sign(found) == np.sign(shapley))[strong].mean() > 0.95
+
+
+def test_numbers_are_in_their_own_unit() -> None:
+    effects, outputs = make_effects("numbers"), outputs_of("numbers")
+    x = rows(30)
+    for column, curve in enumerate(outputs.quantiles):
+        columns = torch.full((30,), column)
+        log_p = effects.likelihood.log_marginals(effects.energy, x)
+        quantile = log_p.exp()[:, 2 * column + 1].double().numpy()
+        inside = (quantile > curve.levels[0]) & (quantile < curve.levels[-1])
+        assert inside.mean() > 0.5
+        found, decoded = effects.expected(x, columns).numpy(), curve.decode(quantile)
+        np.testing.assert_allclose(found[inside], decoded[inside], rtol=1e-3)
+        gap = effects.expected(x, columns) - effects.base[column]
+        assert np.corrcoef(effects(x, columns).sum(dim=1), gap)[0, 1] > 0.98
+    assert effects.base[0] > 100
+    assert effects.base[1] < 10
+
+
+def test_output_units_equal_the_curves_by_interpolation() -> None:
+    few, many = np.array([1.0, 1.0, 2.0, 5.0] * 10), np.random.default_rng(0).lognormal(5, 2, size=40)
+    outputs = Outputs.infer(np.column_stack([few, many, many > 100]), kind=["continuous", "continuous", "binary"])
+    units = OutputUnits.of(outputs, torch.tensor([0, 1, 2]))
+    means = torch.rand(300, 3, generator=torch.Generator().manual_seed(0))
+    for column in range(3):
+        found = units(means, torch.full((300,), column)).numpy()
+        own = means[:, column].double().numpy()
+        curve = outputs.quantiles[column]
+        inside = slice(None) if curve is None else (own > curve.levels[0]) & (own < curve.levels[-1])
+        expected = own if curve is None else curve.decode(own)
+        np.testing.assert_allclose(found[inside], expected[inside], rtol=1e-3)
+
+
+# --- one pass ------------------------------------------------------------------------------------------------
+
+
+@torch.random.fork_rng(devices=[])
+def one_pass_effects() -> Effects:
+    torch.manual_seed(0)
+    effects = make_effects("classes")
+    effects.network = GradientNetwork(effects.energy.projection_width, effects.energy.space.n_columns, 16)
+    effects.network.size.copy_(torch.rand(effects.energy.space.n_columns) + 0.5)
+    effects.network.mean.copy_(torch.randn_like(effects.network.mean))
+    return effects.requires_grad_(False)
+
+
+def test_one_pass_predicts_the_gradient_that_is_pulled_back() -> None:
+    effects, x = one_pass_effects(), rows(10)
+    columns = torch.arange(10) % effects.energy.space.n_columns
+    network = effects.network
+    projected = effects.energy.project(x)
+    for i, column in enumerate(columns.tolist()):
+        standard = network.standardised(projected[i : i + 1])[0, column]
+        wanted = network.mean[column] + standard * network.size[column]
+        torch.testing.assert_close(network(projected, columns)[i], wanted, atol=1e-5, rtol=1e-4)
+    encoded = effects.energy.encoding(x)
+    expected = effects.of_gradient(network(projected, columns), encoded, columns)
+    torch.testing.assert_close(effects(x, columns), expected)
+
+
+def test_a_row_does_not_depend_on_the_rows_or_the_targets_around_it() -> None:
+    """In batches of the same size, as scorers make them: bit by bit."""
+    effects, x = one_pass_effects(), rows(64)
+    n_columns = effects.energy.space.n_columns
+    columns = torch.arange(64) % n_columns
+    together = effects(x, columns)
+    assert torch.equal(effects(x.flip(0), columns.flip(0)).flip(0), together)
+    for alone in (0, 17, 63):
+        padded, own = torch.zeros(64, N_COLUMNS), torch.zeros(64, dtype=torch.long)
+        padded[0], own[0] = x[alone], columns[alone]
+        assert torch.equal(effects(padded, own)[0], together[alone])
+    same = effects(x, torch.full((64,), int(columns[5])))
+    assert torch.equal(same[5], together[5])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_effects_lead_to_the_value_and_keep_their_signs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    effects = rng.normal(size=(50, 6)).astype(np.float32)
+    base, goal = rng.normal(size=50).astype(np.float32), rng.normal(size=50)
+    goal[:5] = np.nan
+    found = completed(effects, base, goal)
+    np.testing.assert_array_equal(found[:5], effects[:5])
+    assert (np.sign(found) == np.sign(effects)).all()
+    missing = goal - base - effects.sum(axis=1)
+    within = np.abs(missing) <= 0.9 * np.abs(effects).sum(axis=1)
+    assert within[5:].mean() > 0.5
+    np.testing.assert_allclose((base + found.sum(axis=1))[within], goal[within], atol=1e-5)
+    for before, after in zip(effects, found, strict=True):
+        for side in (1, -1):  # those that push the same way keep their order
+            own = side * before > 0
+            assert (np.argsort(before[own]) == np.argsort(after[own])).all()
+
+
+def test_nothing_is_shared_out_where_nothing_has_an_effect() -> None:
+    found = completed(np.zeros((2, 3), dtype=np.float32), np.zeros(2, dtype=np.float32), np.ones(2))
+    assert (found == 0).all()

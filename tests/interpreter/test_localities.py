@@ -1,0 +1,549 @@
+"""Localities: planted switches are found, what is not there is not, and tables against recursive twins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sointer.interpreter.localities import (
+    MAX_DEPTH,
+    MAX_OTHERS_KEPT,
+    MIN_TESTS,
+    Mixtures,
+    Node,
+    Redraws,
+    TargetData,
+    complete_node,
+    leaves,
+    prune_unconfirmed,
+)
+from sointer.interpreter.splits import best_threshold
+from sointer.interpreter.tables import (
+    OPEN,
+    LocalityTable,
+    below_needed,
+    conditions_of,
+    leaf_order,
+    own_columns,
+    suffices,
+)
+from sointer.training.table_interpreter import share_checks
+
+N_UNITS = 6
+
+
+def planted(
+    model,
+    *,
+    n: int = 600,
+    n_redraws: int = 1500,
+    n_mixtures: int = 2000,
+    noise: float = 0.0,
+    seed: int = 0,
+    two_valued: bool = False,
+) -> TargetData:
+    """What is known of a target `model` (rows -> values in [0, 1]) by an energy that is right, and noisy answers."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, N_UNITS))
+    if two_valued:
+        X[:, 0] = rng.integers(0, 2, size=n)
+    others = X[rng.permutation(n)]
+
+    def answers(rows: np.ndarray) -> np.ndarray:
+        flipped = rng.random(len(rows)) < noise
+        return np.where(flipped, 1 - model(rows), model(rows))
+
+    effects = np.zeros((n, N_UNITS))
+    for unit in range(N_UNITS):
+        for draw in range(8):
+            moved = X.copy()
+            moved[:, unit] = np.roll(others[:, unit], draw)
+            effects[:, unit] += (model(moved) - model(X)) ** 2 / 8
+    whole = answers(X)
+    again = answers(X[:200])
+    row, unit = rng.integers(n, size=n_redraws), rng.integers(N_UNITS, size=n_redraws)
+    redrawn = X[row].copy()
+    redrawn[np.arange(n_redraws), unit] = others[row, unit]
+    mixed, kept = rng.integers(n, size=n_mixtures), rng.random((n_mixtures, N_UNITS)) < rng.random((n_mixtures, 1))
+    mixtures = np.where(kept, X[mixed], others[rng.integers(n, size=n_mixtures)])
+    graded = len(np.unique(model(X))) > 2
+    square = float(((again - whole[:200]) ** 2).mean())
+    return TargetData(
+        np.sqrt(effects),
+        X,
+        X,
+        N_UNITS,
+        Redraws(row, unit, np.abs(answers(redrawn) - whole[row])),
+        Mixtures(mixed, kept, np.abs(answers(mixtures) - whole[mixed])),
+        max(1e-6, 3 * square**0.5) if graded else 0.5,
+        square,
+        float((again != whole[:200]).mean()),
+    )
+
+
+def switch(rows: np.ndarray) -> np.ndarray:
+    """Below zero in the first feature, the second decides; above, the third and fourth."""
+    return np.where(rows[:, 0] <= 0, rows[:, 1] > 0, rows[:, 2] + rows[:, 3] > 0).astype(float)
+
+
+def soft_switch(rows: np.ndarray) -> np.ndarray:
+    return np.where(
+        rows[:, 0] <= 0, 1 / (1 + np.exp(-3 * rows[:, 1])), 1 / (1 + np.exp(-2 * (rows[:, 2] + rows[:, 3])))
+    )
+
+
+def flag(rows: np.ndarray) -> np.ndarray:
+    """A switch on a feature with two values."""
+    return np.where(rows[:, 0] <= 0.5, rows[:, 1] > 0, rows[:, 2] > 0).astype(float)
+
+
+# --- trees ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [switch, soft_switch])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_planted_switch_is_found(model, seed: int) -> None:
+    root = planted(model, seed=seed).grow()
+    assert root.children is not None
+    assert root.condition == 0
+    assert abs(root.threshold) < 0.2
+    left, right = root.children
+    assert left.is_left
+    assert not right.is_left
+    assert np.flatnonzero(left.active).tolist() in ([1], [0, 1])
+    assert set(np.flatnonzero(right.active).tolist()) - {0} == {2, 3}
+    assert root.active.tolist() == [True] * 4 + [False] * 2
+    assert np.argsort(-left.score)[0] in (0, 1)
+    for leaf in leaves(root):
+        assert leaf.sufficiency > 0.9 or np.isnan(leaf.sufficiency)
+
+
+def leaky_switch(rows: np.ndarray) -> np.ndarray:
+    """Like a forest: every feature changes it a little everywhere, wherever the switch stands."""
+    return 0.9 * soft_switch(rows) + 0.1 * (np.sin(2 * rows).mean(axis=1) + 1) / 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_switch_is_found_where_every_feature_matters_a_little(seed: int) -> None:
+    data = replace(planted(leaky_switch, seed=seed), min_relative=0.25)
+    assert (data.redraws.change > data.tolerance).mean() > 0.99, "that something changed says nothing"
+    root = data.grow()
+    assert root.condition == 0
+    assert abs(root.threshold) < 0.2
+    assert root.children is not None
+    left, right = root.children
+    assert set(np.flatnonzero(left.active).tolist()) - {0} == {1}
+    assert set(np.flatnonzero(right.active).tolist()) - {0} == {2, 3}
+
+
+def slow_threshold(at: np.ndarray, right: np.ndarray, size: np.ndarray, threshold: float) -> float:
+    values = np.unique(at)
+    cuts = [(a + b) / 2 for a, b in pairwise(values)]
+    wrong = {c: size[right & (at <= c)].sum() + size[~right & (at > c)].sum() for c in cuts}
+    ends = min(size[~right].sum(), size[right].sum())  # everything on one side leaves the threshold as it is
+    least = min([*wrong.values(), ends])
+    best = [c for c in cuts if wrong[c] <= least + 1e-9 * size.sum()]
+    return min(best, key=lambda c: abs(c - threshold)) if best and min(wrong.values()) <= least else threshold
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_the_best_threshold_equals_its_slow_twin(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 30))
+    at, right, size = rng.permutation(n) / n, rng.random(n) < 0.5, rng.choice([0.1, 1.0], n)
+    found = best_threshold(at, right, size, 0.5)
+    assert found == pytest.approx(slow_threshold(at, right, size, 0.5))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_switch_on_a_feature_with_two_values(seed: int) -> None:
+    data = planted(flag, seed=seed, two_valued=True)
+    root = data.grow()
+    assert root.condition == 0
+    assert 0 < root.threshold < 1
+    assert root.children is not None
+    # No sample lies near the threshold: the band must not swallow a whole side.
+    sides = [data.rows_in(child).sum() for child in root.children]
+    assert sum(sides) == len(data.conditions)
+    assert [np.flatnonzero(child.active).tolist() for child in root.children] in ([[0, 1], [0, 2]], [[1], [2]])
+
+
+def test_a_switch_on_another_output_is_found() -> None:
+    """The condition is no input but an output, which follows no single feature."""
+    data = planted(switch)
+    hidden = (data.conditions[:, 0] <= 0).astype(float)
+    rng = np.random.default_rng(1)
+    columns = data.conditions.copy()
+    columns[:, 0] = rng.normal(size=len(columns))  # what the output follows cannot be seen
+    data.conditions = data.pool_conditions = np.column_stack([columns, 1 - hidden])
+    root = data.grow()
+    assert root.condition == N_UNITS
+    assert root.children is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_split_where_nothing_is_switched_off(seed: int) -> None:
+    def additive(rows: np.ndarray) -> np.ndarray:
+        return (rows[:, 0] + rows[:, 1] + 0.5 * rows[:, 2] > 0).astype(float)
+
+    root = planted(additive, seed=seed).grow()
+    assert root.children is None
+    assert root.active.tolist() == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_found_in_pure_noise(seed: int) -> None:
+    """A model that answers at random: what the energy imagines is not confirmed by redraws."""
+    data = planted(lambda rows: np.zeros(len(rows)), noise=0.3, seed=seed)
+    data.effects[:] = np.random.default_rng(seed).random(data.effects.shape) * 1e-3
+    root = data.grow()
+    assert root.children is None
+    assert not root.active.any()
+
+
+def test_few_units_matter_by_noise_alone() -> None:
+    """Units count from two standard deviations above chance on, so one of fifty may be wrong by chance."""
+    roots = [planted(switch, noise=0.05, n_redraws=4000, seed=seed).grow() for seed in range(8)]
+    assert all(root.active[:4].all() for root in roots)
+    assert np.mean([root.active[4:] for root in roots]) < 0.15
+    assert {root.condition for root in roots} <= {-1, 0}
+
+
+def test_a_split_that_redraws_deny_is_not_made() -> None:
+    """The energy sees a switch that the black box does not have."""
+    data = planted(lambda rows: (rows[:, 1] + rows[:, 2] > 0).astype(float))
+    imagined = planted(switch)
+    data.effects = imagined.effects
+    data.pool_conditions = imagined.pool_conditions
+    assert data.grow().children is None
+
+
+def test_trees_stay_small() -> None:
+    def deep(rows: np.ndarray) -> np.ndarray:
+        place = (rows[:, 0] > 0).astype(int) * 4 + (rows[:, 1] > 0) * 2 + (rows[:, 2] > 0)
+        return (rows[np.arange(len(rows)), 3 + place % 3] > 0).astype(float)
+
+    root = planted(deep, n=1000, n_redraws=6000).grow()
+    assert all(len(node.path()) <= MAX_DEPTH + 1 for node in root.walk())
+    assert sum(len(leaf.pool) for leaf in leaves(root)) == 1000
+    assert min(len(leaf.pool) for leaf in leaves(root)) >= 50 or len(leaves(root)) == 1
+
+
+# --- sufficiency ---------------------------------------------------------------------------------------------
+
+
+def slow_sufficiency(data: TargetData, inside: list[bool], units: list[int]) -> float:
+    lost, all_changes, few_changes = [], [], []
+    for row, kept, change in zip(data.mixtures.row, data.mixtures.kept, data.mixtures.change, strict=True):
+        if inside[row]:
+            all_changes.append(change**2)
+            if kept.mean() < 0.1:
+                few_changes.append(change**2)
+            others = [kept[unit] for unit in range(N_UNITS) if unit not in units]
+            if all(kept[unit] for unit in units) and others and np.mean(others) <= MAX_OTHERS_KEPT:
+                lost.append(change**2)
+    if len(units) == N_UNITS:
+        return 1.0
+    least = min(max(len(data.mixtures.row) / 10, MIN_TESTS[0]), MIN_TESTS[1])
+    if len(lost) < least:
+        return float("nan")
+    usual = few_changes if len(few_changes) >= least else all_changes
+    return 1 - max(float(np.mean(lost)) - data.noise, 0.0) / (float(np.mean(usual)) - data.noise)
+
+
+@pytest.mark.parametrize("units", [[], [0], [0, 1, 2, 3], [4, 5], list(range(6))])
+def test_sufficiency_equals_its_slow_twin(units: list[int]) -> None:
+    data = planted(switch)
+    root = data.grow()
+    for node in root.walk():
+        inside = data.rows_in(node)
+        found = data.sufficiency(node, np.isin(np.arange(N_UNITS), units))
+        assert found == pytest.approx(slow_sufficiency(data, inside.tolist(), units), nan_ok=True)
+    assert data.sufficiency(root, np.isin(np.arange(N_UNITS), [0, 1, 2, 3])) > 0.99
+    assert data.sufficiency(root, np.isin(np.arange(N_UNITS), [4, 5])) < 0.9
+
+
+def test_rows_near_a_threshold_are_in_no_child() -> None:
+    data = planted(switch)
+    root = data.grow()
+    assert root.children is not None
+    inside = [data.rows_in(child) for child in root.children]
+    at = data.conditions[:, root.condition]
+    assert not (inside[0] & inside[1]).any()
+    assert data.rows_in(root).all()
+    np.testing.assert_array_equal(inside[0] | inside[1], np.abs(at - root.threshold) >= root.band)
+    assert 0.9 < (inside[0] | inside[1]).mean() < 1
+
+
+# --- ranking in a leaf ---------------------------------------------------------------------------------------
+
+
+def node(score: list[float], active: list[bool], sufficiency: float, parent: Node | None = None) -> Node:
+    made = Node(np.arange(3), np.array(score), parent)
+    made.score, made.active, made.sufficiency = np.array(score), np.array(active), sufficiency
+    return made
+
+
+def test_the_nearest_complete_node_is_the_first_whose_units_suffice() -> None:
+    root = node([3, 2, 1, 0], [True, True, True, False], 1.0)
+    middle = node([3, 2, 0, 0], [True, True, False, False], 0.97, root)
+    leaf = node([3, 0, 0, 0], [True, False, False, False], 0.5, middle)
+    assert complete_node(leaf, 0.98) is root
+    assert complete_node(leaf, 0.95) is middle
+    assert complete_node(leaf, 0.4) is leaf
+    assert complete_node(leaf, 1.1) is None
+    leaf.sufficiency = float("nan")
+    assert complete_node(leaf, 0.0) is middle, "what is not known does not suffice"
+    leaf.sufficiency, leaf.active[:] = 1.0, False
+    assert complete_node(leaf, 0.4) is middle, "nothing suffices for nothing"
+
+
+def test_units_of_the_leaf_come_before_those_of_its_parents() -> None:
+    root = node([9, 5, 1, 0.5], [True, True, True, False], 1.0)
+    leaf = node([0, 2, 0, 3], [False, True, False, False], 0.99, root)
+    order = leaf_order(leaf, 0.98)
+    assert order.needed.tolist() == [False, True, False, False]
+    assert order.key.argmax() == 1
+    assert order.key[0] > order.key[2], "then those that matter around it, by their score"
+    order = leaf_order(leaf, 0.995)  # the leaf does not suffice, its parent does
+    assert order.needed.tolist() == [True, True, True, False]
+    assert order.key.argmax() == 1, "what matters in the leaf comes first"
+    assert order.key[3] == min(order.key)
+    order = leaf_order(leaf, 1.1)  # none suffices
+    assert order.needed.tolist() == leaf.active.tolist()
+
+
+def test_only_what_clearly_matters_is_ordered_by_each_sample() -> None:
+    of_three = node([9, 3, 1, 5], [True, True, True, False], 1.0)
+    order = leaf_order(of_three, 0.98)
+    of_three.noise_rate = 0.1
+    assert not leaf_order(of_three, 0.98).open.any(), "where the model is noisy, needed units may be too many"
+    assert order.open.tolist() == [True, True, False, False]
+    lowest_open = order.key[order.open].min() - OPEN
+    assert lowest_open > order.key[2] > order.key[3]
+    assert np.floor(order.key[order.open].max() + OPEN) == np.floor(order.key[0]), "no unit leaves its level"
+    lowest, highest = order.score[order.open], (order.score + 2 * order.span)[order.open]
+    assert lowest.tolist() == [3, 3]
+    assert highest.tolist() == [9, 9]
+    assert lowest.min() > order.score[2] > order.score[3]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000))
+def test_scores_of_what_is_not_needed_lie_below(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    score, needed = rng.random(6), rng.random(6) < 0.5
+    found = below_needed(score, needed)
+    np.testing.assert_array_equal(found[needed], score[needed])
+    if needed.any():
+        assert (found[~needed] < found[needed].min()).all()
+    else:
+        np.testing.assert_array_equal(found, score)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.05, 1.0))
+def test_the_strongest_units_that_hold_a_share_of_the_evidence(seed: int, share: float) -> None:
+    evidence = torch.randn(5, 6, generator=torch.Generator().manual_seed(seed))
+    found = suffices(evidence, share)
+    for row, kept in zip(evidence.tolist(), found.tolist(), strict=True):
+        order = sorted((unit for unit in range(6) if row[unit] > 0), key=lambda unit: -row[unit])
+        total, held, expected = sum(row[unit] for unit in order), 0.0, set()
+        for unit in order:
+            if held >= share * total - 1e-6:
+                break
+            expected.add(unit)
+            held += row[unit]
+        assert {unit for unit in range(6) if kept[unit]} == expected
+
+
+# --- as tables -----------------------------------------------------------------------------------------------
+
+
+def slow_find(root: Node, conditions: np.ndarray) -> Node:
+    if root.children is None:
+        return root
+    left, right = root.children
+    return slow_find(left if conditions[root.condition] <= root.threshold else right, conditions)
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[int, Node]:
+    return {0: planted(switch).grow(), 2: planted(lambda rows: (rows[:, 5] > 0).astype(float), seed=1).grow()}
+
+
+@pytest.fixture
+def table(trees: dict[int, Node]) -> LocalityTable:
+    return LocalityTable.of(trees, 3, dict.fromkeys(trees, 0.98), {0: True, 2: False})
+
+
+def test_every_row_is_found_in_its_leaf(trees: dict[int, Node], table: LocalityTable) -> None:
+    nodes = [node for root in trees.values() for node in root.walk()]
+    assert len(table.condition) == len(nodes) > 3
+    conditions = np.random.default_rng(5).normal(size=(200, N_UNITS))
+    targets = np.random.default_rng(6).choice([0, 2], size=200)
+    found = table.find(targets, conditions)
+    for row, target, place in zip(conditions, targets, found, strict=True):
+        leaf = slow_find(trees[target], row)
+        assert nodes[place] is leaf
+        order = leaf_order(leaf, 0.98)
+        np.testing.assert_allclose(table.key[place], order.key, rtol=1e-5)
+        assert (table.open[place] > 0).tolist() == order.open.tolist()
+        assert table.needed[place].tolist() == order.needed.tolist()
+        assert table.share[place].item() == pytest.approx(len(leaf.pool) / 600)
+    on_threshold = np.zeros((1, N_UNITS))
+    on_threshold[0, 0] = trees[0].threshold
+    assert nodes[table.find(np.array([0]), on_threshold)[0]] is slow_find(trees[0], on_threshold[0])
+    assert table.is_sparse.tolist() == [True, False, False]
+    assert table.root.tolist()[1] == -1
+    assert table.looks_at(np.array([2])).tolist() == []
+    assert 0 in table.looks_at(np.array([0, 2])).tolist()
+
+
+def test_tables_are_checked(table: LocalityTable) -> None:
+    table.check(N_UNITS, [0, 2])
+    with pytest.raises(ValueError, match="not there"):
+        table.check(N_UNITS, [1])  # a target without a tree
+    with pytest.raises(ValueError, match="not there"):
+        table.check(0, [0])
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("left", 0, 0),  # a node below itself
+        ("right", 0, 0),
+        ("left", 0, -1),  # a split without a side
+        ("right", 0, 10**6),
+        ("left", -1, 0),  # a leaf with something below
+        ("condition", 0, 10**6),
+        ("condition", -1, 0),  # a leaf that splits
+        ("root", 0, 10**6),
+        ("root", 0, -1),
+    ],
+)
+def test_what_is_no_tree_is_refused(table: LocalityTable, name: str, place: int, value: int) -> None:
+    getattr(table, name)[place] = value
+    with pytest.raises(ValueError, match="localities"):
+        table.check(N_UNITS, [0, 2])
+
+
+def test_conditions_are_inputs_and_then_outputs() -> None:
+    columns, encoded = np.ones((2, 3)), np.zeros((2, 4))
+    assert conditions_of(columns, encoded).tolist() == [[1, 1, 1, 0, 0, 0, 0]] * 2
+    assert own_columns([0, 1, 1, 2], 1, 3).tolist() == [4, 5]
+
+
+# --- splits taken back, checks shared ------------------------------------------------------------------------
+
+
+def described(active: list[int], score: list[float], sufficiency: float, parent: Node | None = None) -> Node:
+    node = Node(np.arange(10), np.array(score), parent)
+    node.active, node.score, node.sufficiency = np.isin(np.arange(4), active), np.array(score), sufficiency
+    return node
+
+
+def split(left: tuple[list[int], float], right: tuple[list[int], float]) -> Node:
+    """A root that suffices, and two leaves: units that matter in each, all by as much, and whether they suffice."""
+    root = described([0, 1, 2, 3], [1.0, 1.0, 1.0, 1.0], 1.0)
+    root.condition = 0
+    root.children = tuple(  # type: ignore[assignment]
+        described(active, [float(unit in active) for unit in range(4)], sufficiency, root)
+        for active, sufficiency in (left, right)
+    )
+    return root
+
+
+def test_a_split_that_switches_units_off_on_both_sides_stays() -> None:
+    root = split(([0, 1], 1.0), ([2, 3], 1.0))
+    prune_unconfirmed(root, 0.98, least_off=0.4)
+    assert root.children is not None
+    assert root.condition == 0
+
+
+@pytest.mark.parametrize("sufficiency", [0.6, float("nan")])
+def test_a_split_into_leaves_that_do_not_suffice_is_taken_back(sufficiency: float) -> None:
+    root = split(([0, 1], sufficiency), ([2, 3], sufficiency))
+    prune_unconfirmed(root, 0.98, least_off=0.4)
+    assert root.children is None
+    assert root.condition == -1
+
+
+@pytest.mark.parametrize(("least_off", "stays"), [(0.2, True), (0.4, False)])
+def test_a_unit_lost_on_one_side_only_must_hold_enough_of_the_other(least_off: float, stays: bool) -> None:
+    root = split(([0, 1, 2], 1.0), ([0, 1], 1.0))  # the third unit has a third of the effects
+    prune_unconfirmed(root, 0.98, least_off=least_off)
+    assert (root.children is not None) == stays
+
+
+def test_whole_spaces_are_checked_together_and_regions_alone() -> None:
+    few, others, many = (
+        described([0], [1.0] * 4, 1.0),
+        described([1], [1.0] * 4, 1.0),
+        described([0, 1, 2], [1.0] * 4, 1),
+    )
+    leaf = described([3], [1.0] * 4, 1.0, parent=many)
+    found = share_checks([(0, few), (1, others), (2, many), (2, leaf)], 2)
+    assert sorted(np.flatnonzero(units).tolist() for _, _, units in found) == [[0, 1], [0, 1, 2], [3]]
+    assert all(units[node.active].all() for _, node, units in found)
+    assert [target for target, node, _ in found if node is leaf] == [2]
+    together = share_checks([(0, few), (1, others), (2, many)], 3)
+    assert [np.flatnonzero(units).tolist() for _, _, units in together] == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_mostly_goes_with_the_switch_leaks(seed: int) -> None:
+    data = planted(soft_switch, seed=seed, n_redraws=3000)
+    beside = data.conditions.copy()
+    beside[:, 5] = beside[:, 0] + 0.3 * np.random.default_rng(seed).normal(size=len(beside))
+    data.conditions, data.pool_conditions = beside, beside
+    root, inside = data.grow(), np.ones(len(data.redraws.row), dtype=bool)
+    switch, blurred = (data._split(root, inside, condition, 0.0, 0.02) for condition in (0, 5))
+    assert switch.leak < 1e-3 < 0.01 < blurred.leak
+    as_much = replace(switch, leak=blurred.leak)
+    assert as_much.saved < switch.saved
+
+
+# --- few queries -----------------------------------------------------------------------------------------
+
+
+def xor(rows: np.ndarray) -> np.ndarray:
+    return ((rows[:, 0] > 0) ^ (rows[:, 1] > 0)).astype(float)
+
+
+def every_feature(rows: np.ndarray) -> np.ndarray:
+    return (rows @ np.linspace(1.0, 0.5, N_UNITS) > 0).astype(float)
+
+
+def units_of(*chosen: int) -> np.ndarray:
+    return np.isin(np.arange(N_UNITS), chosen)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_few_queries_tell_that_two_units_decide(seed: int) -> None:
+    data = planted(xor, n_redraws=60, n_mixtures=60, seed=seed)
+    root = data.grow()
+    assert data.seem_to_suffice(root, units_of(0, 1), 0.9)
+    assert not data.seem_to_suffice(root, units_of(0), 0.9)
+    assert not data.seem_to_suffice(root, units_of(0, 1, 2), 0.9)  # one that does not stand out
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_few_units_do_not_seem_to_suffice_where_all_matter(n: int, seed: int) -> None:
+    data = planted(every_feature, n_redraws=60, n_mixtures=60, seed=seed)
+    root = data.grow()
+    best = units_of(*np.argsort(-root.score)[:n])
+    assert not data.seem_to_suffice(root, best, 0.85)
+
+
+def test_nothing_seems_to_suffice_without_queries_that_could_tell() -> None:
+    data = planted(xor, n_redraws=60, n_mixtures=3)
+    assert not data.seem_to_suffice(data.grow(), units_of(0, 1), 0.9)

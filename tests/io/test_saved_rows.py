@@ -1,0 +1,151 @@
+"""What saved explainers hold of the training data: what is kept, nothing that was left out, for their owner alone."""
+
+from __future__ import annotations
+
+import json
+import stat
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from safetensors.numpy import load_file
+
+import sointer
+from sointer import SOInter, TrainingConfig
+from sointer.errors import InputError, SointerWarning
+
+RNG = np.random.default_rng(0)
+TABLE = RNG.normal(size=(400, 4))
+TABLE[:, 3] = np.arange(400) + 1_000_000  # whose is it?
+WORDS = sp.csr_array(np.where(RNG.random((400, 300)) < 0.05, RNG.random((400, 300)), 0.0))
+FRAME = pd.DataFrame({"a": TABLE[:, 0], "colour": np.where(TABLE[:, 1] > 0, "red", "blue"), "b": TABLE[:, 2]})
+
+
+def table_model(X):
+    return np.column_stack([X[:, 0] > 0, X[:, 0] * X[:, 1] > 0]).astype(int)
+
+
+def words_model(X):
+    dense = np.asarray(X[:, :3].todense() if hasattr(X[:, :3], "todense") else X[:, :3])
+    return (dense[:, :2] > 0).astype(int)
+
+
+def frame_model(X):
+    return np.column_stack([X["colour"] == "red", X["a"] > 0]).astype(int)
+
+
+KINDS = {
+    "marginal": (TABLE, table_model, {"removal": "marginal"}),
+    "conditional": (TABLE, table_model, {"removal": "conditional"}),
+    "frame": (FRAME, frame_model, {}),
+    "words": (WORDS, words_model, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def explainers():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        settings = {"k": 2, "random_state": 0, "query_budget": 600, "training": TrainingConfig(n_epochs=10)}
+        return {name: SOInter(model, **settings, **more).fit(X) for name, (X, model, more) in KINDS.items()}
+
+
+def rows_in(folder):
+    """Every row of numbers in the weights that is as wide as the data, dense."""
+    (path,) = folder.glob("weights-*")
+    tensors = load_file(path)
+    n_columns = len(tensors["shift"])
+    shapes = {name: json.loads((folder / "explainer.json").read_text())[name]["shape"] for name in ("background",)}
+    found = [tensor for tensor in tensors.values() if tensor.ndim == 2 and tensor.shape[1] == n_columns]
+    if shapes["background"] is not None:
+        parts = [tensors[f"background.{part}"] for part in ("data", "indices", "indptr")]
+        found.append(sp.csr_array(tuple(parts), shape=shapes["background"]).toarray())
+    return np.concatenate([np.asarray(part, dtype=np.float64) for part in found])
+
+
+def n_training_rows(folder, explainer, data):
+    encoded = explainer.input_format_.encode(data, caller="test")
+    dense = encoded.toarray() if sp.issparse(encoded) else encoded
+    known = {row.tobytes() for row in np.ascontiguousarray(dense) if row.any()}
+    return len({row.tobytes() for row in np.ascontiguousarray(rows_in(folder))} & known)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_rows_are_there_only_if_kept(kind, explainers, tmp_path):
+    explainer, data = explainers[kind], KINDS[kind][0]
+    for rows in ("keep", "synthetic", "none"):
+        explainer.save(tmp_path / rows, rows=rows)
+    assert n_training_rows(tmp_path / "keep", explainer, data) > 100
+    assert n_training_rows(tmp_path / "synthetic", explainer, data) == 0
+    assert n_training_rows(tmp_path / "none", explainer, data) == 0
+
+
+def test_rows_cannot_be_told_by_their_projections(explainers, tmp_path):
+    """The first layer has more units than the data have columns, so that a projection determines its row."""
+    explainer = explainers["marginal"]
+    explainer.save(tmp_path / "keep")
+    explainer.save(tmp_path / "synthetic", rows="synthetic")
+    (kept,), (drawn,) = ((tmp_path / rows).glob("weights-*") for rows in ("keep", "synthetic"))
+    name = "interpreter.effects.projections"
+    of_data = explainer.energy_.project(
+        sointer.io.explainers.as_tensor((TABLE - explainer.shift_).astype(np.float32))
+    ).numpy()
+    apart = [np.abs(load_file(path)[name][:, None] - of_data[None]).max(axis=2).min(axis=1) for path in (kept, drawn)]
+    assert (apart[0] < 1e-4).all()  # so it is tested
+    assert (apart[1] > 1e-4).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", ["synthetic", "none"])
+def test_explanations_stay_what_they_are(kind, rows, explainers, tmp_path):
+    explainer, (data, model, _) = explainers[kind], KINDS[kind]
+    explainer.save(tmp_path, rows=rows)
+    loaded = sointer.load(tmp_path, black_box=model)
+    some = data.iloc[:50] if kind == "frame" else data[:50]
+    before, after = explainer.explain(some, 1), loaded.explain(some, 1)
+    assert np.array_equal(before.selected, after.selected)
+    assert np.array_equal(before.scores, after.scores)
+    loaded.save(tmp_path / "again")
+    assert np.array_equal(sointer.load(tmp_path / "again", model).explain(some, 1).scores, after.scores)
+
+
+def test_with_synthetic_rows_all_works(explainers, tmp_path):
+    explainer = explainers["marginal"]
+    explainer.save(tmp_path, rows="synthetic")
+    loaded = sointer.load(tmp_path, black_box=table_model)
+    known = explainer.explain(TABLE[:80], 1).verify().agreement.mean()
+    assert abs(loaded.explain(TABLE[:80], 1).verify().agreement.mean() - known) < 0.1
+    assert loaded.explain(TABLE[:5], 1).paths() is not None
+    assert (loaded.distance(TABLE[:, [0, 1, 2, 3]] * 100) > 1).all()
+
+
+@pytest.mark.parametrize("kind", ["marginal", "conditional"])
+def test_without_rows_what_needs_them_says_so(kind, explainers, tmp_path):
+    explainers[kind].save(tmp_path, rows="none")
+    loaded = sointer.load(tmp_path, black_box=table_model)
+    explanation = loaded.explain(TABLE[:5] * 100, 1)
+    assert not explanation.far.any()
+    for need in (explanation.verify, explanation.paths, lambda: loaded.explain(TABLE[:5], 1, refine=20)):
+        with pytest.raises(InputError, match=r"rows='none'.*rows='synthetic'"):
+            need()
+
+
+def test_categories_stay_categories(explainers, tmp_path):
+    explainers["frame"].save(tmp_path, rows="synthetic")
+    background = sointer.load(tmp_path).background_.rows
+    one_hot = background[:, 1:3]
+    assert set(np.unique(one_hot)) == {0.0, 1.0}
+    assert (one_hot.sum(axis=1) == 1).all()
+
+
+def test_only_the_owner_can_read_the_files(explainers, tmp_path):
+    explainers["marginal"].save(tmp_path / "why")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "why").iterdir()} == {0o600}
+
+
+def test_wrong_ways_are_refused_before_anything_is_written(explainers, tmp_path):
+    with pytest.raises(InputError, match="rows must be one of 'keep', 'synthetic', 'none', got 'all'"):
+        explainers["marginal"].save(tmp_path / "why", rows="all")
+    assert not (tmp_path / "why").exists()

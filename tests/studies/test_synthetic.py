@@ -1,0 +1,84 @@
+"""Every study of studies/synthetic runs from a clean clone: the smoke setting, its page and its figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from repo_scripts import PICTURES, ROOT, run_smoke, run_studies
+
+SYNTHETIC = "synthetic"
+STUDIES = (
+    "accuracy",
+    "problems",
+    "mediated",
+    "paths",
+    "leakage",
+    "removal",
+    "sensitivity",
+    "explaining_time",
+)
+
+for package in ("matplotlib", "lime", "shap"):
+    pytest.importorskip(package)
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory) -> Path:
+    """All studies in their smoke setting, run once, as `make reproduce-synthetic` runs them in full."""
+    folder = tmp_path_factory.mktemp("studies")
+    return run_smoke(SYNTHETIC, folder, folder / "cache")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_smoke_setting_makes_results_page_and_figures(name, smoke):
+    rows = [json.loads(line) for line in (smoke / "results" / SYNTHETIC / f"{name}.jsonl").read_text().splitlines()]
+    assert rows
+    page = (smoke / "pages" / f"{name.replace('_', '-')}.md").read_text()
+    assert page.startswith("# ")
+    shown = set(PICTURES.findall(page))
+    made = {path.name for path in (smoke / "images").glob("*.png")}
+    assert shown <= made, "a page shows a picture that was not made"
+
+
+def test_cases_that_have_a_result_are_not_run_again(smoke):
+    again = run_studies("run", "synthetic/problems", "synthetic/sensitivity", "--smoke", "--out", str(smoke))
+    assert again.returncode == 0
+    assert again.stdout == ""
+
+
+def test_a_failing_case_is_shown_and_makes_the_command_fail(tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "from pathlib import Path\n"
+        "from studies.frame.study import Selection, Study, work\n"
+        "def run(number):\n    assert number != 1, 'number one is broken'\n    return {'square': number**2}\n"
+        "STUDY = Study('broken', lambda smoke: ({'number': n} for n in range(3)), run, lambda rows, images: '# page')\n"
+        f"raise SystemExit(work(STUDY, Path({str(tmp_path)!r}), Selection()))\n"
+    )
+    command = [sys.executable, str(tmp_path / "broken.py")]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert "number one is broken" in done.stdout
+    rows = [json.loads(line) for line in (tmp_path / "broken.jsonl").read_text().splitlines()]
+    assert [row["square"] for row in rows] == [0, 4], "the other cases are kept"
+
+
+def test_wrong_arguments_are_refused():
+    assert "no family is called 'colour'" in run_studies("run", "colour").stderr
+    assert "no study of synthetic is called 'colour'" in run_studies("pages", "synthetic/colour").stderr
+    assert "--smoke needs --out" in run_studies("run", "synthetic/accuracy", "--smoke").stderr
+    assert "such as 0/2 and 1/2; got '2/2'" in run_studies("list", "synthetic", "--shard", "2/2").stderr
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_kept_page_shows_pictures_that_exist(name):
+    page = ROOT / "docs" / "results" / f"{name.replace('_', '-')}.md"
+    for image in re.findall(r"\]\(\.\./images/([^)]+)\)", page.read_text()):
+        assert (ROOT / "docs" / "images" / image).exists(), image

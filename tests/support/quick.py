@@ -1,0 +1,92 @@
+"""Explainers that are fitted in a moment: for what must hold however little was learned."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.pipeline import make_pipeline
+
+from sointer import EnergyConfig, SOInter, TrainingConfig
+from sointer.errors import SointerWarning
+
+QUICK: dict[str, Any] = {
+    "k": 2,
+    "query_budget": 200,
+    "random_state": 0,
+    "energy": EnergyConfig(hidden=(16,)),
+    "training": TrainingConfig(n_epochs=1),
+}
+"""Too little to learn anything."""
+TAUGHT: dict[str, Any] = {
+    **QUICK,
+    "query_budget": 1000,
+    "energy": EnergyConfig(hidden=(32,)),
+    "training": TrainingConfig(n_epochs=15),
+}
+"""Enough for a simple rule of few features, in a second; what the default settings find is tested in tests/quality."""
+
+RNG = np.random.default_rng(0)
+TABLE = RNG.normal(size=(120, 5))
+FRAME = pd.DataFrame(
+    {"colour": np.where(TABLE[:, 0] > 0, "red", "blue"), "size": TABLE[:, 1], "n": np.arange(120) % 7, 4: TABLE[:, 2]}
+)
+SPARSE = sp.csr_array(np.where(RNG.random((120, 40)) < 0.1, 1.0, 0.0))
+IMAGES = RNG.random((60, 1, 6, 6))
+WORDS = ["rain", "sun", "wind", "snow", "warm", "cold", "dry", "wet"]
+TEXTS = [" ".join(RNG.choice(WORDS, size=6)) for _ in range(120)]
+WIDE = RNG.normal(size=(80, 300))
+
+
+def labels(X: Any) -> Any:
+    """Three labels of a table: of one feature, of two, of another."""
+    dense = X.toarray() if sp.issparse(X) else np.asarray(X)
+    return np.column_stack([dense[:, 0] > 0, dense[:, 0] * dense[:, 1] > 0, dense[:, 2] > 0.3]).astype(int)
+
+
+def frame_labels(X: pd.DataFrame) -> Any:
+    return pd.DataFrame(
+        {"warm": np.where(X["colour"] == "red", "yes", "no"), "big": np.where(X["size"] > 0, "yes", "no")}
+    )
+
+
+def first_words(X: Any) -> Any:
+    return (X.toarray()[:, :3] > 0).astype(int)
+
+
+def masks(X: Any) -> Any:
+    return (np.asarray(X)[:, 0] > 0.5).astype(int)
+
+
+def text_pipeline() -> Any:
+    said = np.array([["rain" in text, "sun" in text] for text in TEXTS]).astype(int)
+    return make_pipeline(CountVectorizer(), MultiOutputClassifier(LogisticRegression())).fit(TEXTS, said)
+
+
+def quick_fit(model: Any, X: Any, *, targets: Any = None, **changes: Any) -> SOInter:
+    """SOInter fitted with the settings QUICK, but for `changes`, without our warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        return SOInter(model, **{**QUICK, **changes}).fit(X, targets=targets)
+
+
+@cache
+def quick_explainer(kind: str) -> SOInter:
+    """An explainer of that kind of input, fitted once in each process; tests must not change it."""
+    model, X = {
+        "table": (labels, TABLE),
+        "groups": (labels, TABLE),
+        "wide": (labels, WIDE),
+        "frame": (frame_labels, FRAME),
+        "sparse": (first_words, SPARSE),
+        "images": (masks, IMAGES),
+        "texts": (None, TEXTS),
+    }[kind]
+    return quick_fit(model or text_pipeline(), X, **({"groups": {"both": [0, 1]}} if kind == "groups" else {}))
