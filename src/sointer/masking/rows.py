@@ -144,11 +144,11 @@ class ExplainedRows(MaskableRows):
         found = self.data.documents if isinstance(self.data, Documents) else None
         return None if found is None else found.tolist()
 
-    def spans(self, sample: int) -> list[tuple[int, int, int]]:
-        """Where the units of a text stand: (start, end, unit), in characters, in their order."""
+    def spans(self, row: int) -> list[tuple[int, int, int]]:
+        """Where the units of a row's text stand: (start, end, unit), in characters, in their order."""
         if self.documents is None:
             return []
-        document = self.data.documents[sample]
+        document = self.documents[self.sample_of_row[row]]
         units = self.groups.unit_of_column[document.columns].tolist()
         return [(start, end, unit) for (start, end), unit in zip(document.spans, units, strict=True)]
 
