@@ -139,21 +139,20 @@ def draw_demo() -> None:
 def draw_texts() -> None:
     made = run("texts.md")
     made["why"].to_html("words.html")
-    rng, topics = np.random.default_rng(0), made["topics"][:4]
+    rng = np.random.default_rng(0)
     chosen = [rng.choice(4, size=rng.integers(1, 4), replace=False) for _ in range(300)]
     stories = [", ".join(made["texts"][i] for i in some) for some in chosen]
-    pipeline = made["pipeline"].fit(stories, [np.max([topics[i] for i in some], axis=0) for some in chosen])
-    reader = made["SOInter"](pipeline, query_budget=3000, output_names=["music", "sport", "money"], random_state=0)
+    reader = made["SOInter"](made["predict"], query_budget=3000, random_state=0)
     page_of_stories = reader.fit(stories).report(stories[:60], "stories.html", title="Why this topic?")
-    row = next(i for i, some in enumerate(chosen) if len(some) == 3 and 2 in some and 0 in some)
-    reader.explain(stories[:60], target="money").plot(row=row).figure.savefig(IMAGES / "plot-words.png")
+    row = next(i for i, some in enumerate(chosen) if len(some) == 3 and 1 in some and 0 in some)
+    reader.explain(stories[:60], target="praise").plot(row=row).figure.savefig(IMAGES / "plot-words.png")
     with browser(780, 560) as page:
         page.get(Path("words.html").resolve().as_uri())
         page.save_screenshot(str(IMAGES / "words.png"))
     with browser(1280, 800) as page:
         dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
-        page.get(page_of_stories.resolve().as_uri() + f"#target=money&sample={row}")
+        page.get(page_of_stories.resolve().as_uri() + f"#target=praise&sample={row}")
         time.sleep(1)
         page.save_screenshot(str(IMAGES / "report-text.png"))
 

@@ -15,8 +15,8 @@ PRESETS: tuple[Preset, ...] = ("default", "paper")
 Rows = Literal["keep", "synthetic", "none"]
 """What becomes of the training rows that an explainer holds when it is saved."""
 ROWS: tuple[Rows, ...] = ("keep", "synthetic", "none")
-DataKind = Literal["table", "sparse rows", "images"]
-"""Tables; wide ones that are mostly zero, such as words; images."""
+DataKind = Literal["table", "sparse rows", "texts", "images"]
+"""Tables; wide ones that are mostly zero, such as counts of words; texts; images."""
 
 Config = TypeVar("Config", bound="StageConfig")
 OPEN: Any = None  # left to the preset
@@ -64,7 +64,7 @@ class StageConfig:
 
     def check_for(self, preset: str) -> None:
         """Raise InputError for a value that is wrong, or that the preset does not use, whatever the data are."""
-        kinds: tuple[DataKind, ...] = ("table", "sparse rows", "images")
+        kinds: tuple[DataKind, ...] = ("table", "sparse rows", "texts", "images")
         problems = []
         for data in kinds if preset == "default" else kinds[:1]:
             try:
@@ -160,6 +160,14 @@ class EnergyConfig(StageConfig):
             "weight_decay": 0.0,
             "batch_size": 512,
         },
+        "texts": {
+            "hidden": (128,),
+            "input_sparsity": 0.3,
+            "learning_rate": 3e-3,
+            "coupling_speed": 1.0,
+            "weight_decay": 0.0,
+            "batch_size": 256,
+        },
         "images": {
             "hidden": (32, 48, 64, 64),
             "coupling_units": None,
@@ -200,6 +208,7 @@ class InterpreterConfig(StageConfig):
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "sparse rows": {"n_path_steps": 4},
+        "texts": {"n_path_steps": 4},
     }
     at_most: ClassVar[Mapping[str, int]] = {"n_path_steps": 256}
 
@@ -234,6 +243,7 @@ class TrainingConfig(StageConfig):
     }
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "sparse rows": {"n_rounds": 3, "n_epochs": 6, "on_policy_share": 0.5},
+        "texts": {"n_rounds": 3, "n_epochs": 6, "on_policy_share": 0.5},
         "images": {"n_epochs": 3},
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})

@@ -183,10 +183,10 @@ def test_frames_sparse_rows_texts_and_groups():
     words = ExtraTreesClassifier(10, random_state=0).fit(bags, (bags[:, :2].toarray() > 0).astype(int))
     assert explained(words, bags[:5], data=bags).scores.shape == (5, 6)
     texts = ["good film", "bad film", "good actors", "bad bad actors"] * 10
-    pipeline = make_pipeline(CountVectorizer(), RandomForestClassifier(10, random_state=0)).fit(
-        texts, [1, 0, 1, 0] * 10
-    )
-    found = TreeShap(pipeline, k=1, random_state=0).fit(texts).explain(texts[:4])
+    vectoriser = CountVectorizer().fit(texts)
+    forest = RandomForestClassifier(10, random_state=0).fit(vectoriser.transform(texts), [1, 0, 1, 0] * 10)
+    counts, names = vectoriser.transform(texts).astype(float), vectoriser.get_feature_names_out().tolist()
+    found = TreeShap(forest, k=1, feature_names=names, random_state=0).fit(counts).explain(counts[:4])
     assert {found.feature_names[unit] for unit in found.selected.ravel()} <= {"good", "bad"}
 
 

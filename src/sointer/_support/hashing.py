@@ -30,6 +30,8 @@ def row_keys(X: Any) -> list[bytes]:
         indices, data, cut = matrix.indices.astype(np.int64), matrix.data, matrix.indptr
         spans = [slice(cut[i], cut[i + 1]) for i in range(matrix.shape[0])]
         return [_key(header, indices[span].tobytes() + data[span].tobytes()) for span in spans]
+    if isinstance(X, list) and all(isinstance(text, str) for text in X):
+        return [_key(b"text", text.encode("utf-8", "surrogatepass")) for text in X]
     if containers.is_tensor(X):
         table = containers.tensor_to_numpy(X)
         header = f"torch {X.dtype} {tuple(X.shape[1:])}".encode()

@@ -20,6 +20,7 @@ from sointer._support.validation import is_integer
 from sointer._version import __version__
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.journal import Journal
+from sointer.data.texts import Documents
 from sointer.errors import CheckpointError, CheckpointWarning
 
 JOURNAL, FINISHED = "journal.bin", "explainer"
@@ -152,6 +153,8 @@ def fingerprint(subject: Subject, settings: Mapping[str, Any]) -> dict[str, Any]
 
 def _arrays_of(data: Any) -> list[Any]:
     shape = _json(list(data.shape))
+    if isinstance(data, Documents):
+        return [shape, _json(data.texts())]
     if is_sparse(data):
         return [shape, data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data]
     return [shape, np.ascontiguousarray(data)]

@@ -45,7 +45,7 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
     """
     names: list[str] | None = None
     _refuse_parts(outputs, n_rows)
-    outputs = as_pandas(outputs)
+    outputs = as_pandas(from_records(outputs))
     if isinstance(outputs, NamedTable):
         outputs, names = outputs
     elif containers.is_frame(outputs):
@@ -74,6 +74,37 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
         )
     _check_values(table, got)
     return ModelOutputs(table, shape, names)
+
+
+def from_records(outputs: Any) -> Any:
+    """Records as a table with names; anything else as it is.
+
+    A record is {name: number}; or a list with {"label": name, "score": number} for every label, as text-classification
+    pipelines return it. Of the best label alone, {"label": name, "score": number}, the label is the output.
+    """
+    if not isinstance(outputs, (list, tuple)) or not outputs:
+        return outputs
+    if all(isinstance(row, (list, tuple)) and row and all(map(_is_scored, row)) for row in outputs):
+        outputs = [{str(one["label"]): one["score"] for one in row} for row in outputs]
+    elif all(map(_is_scored, outputs)):
+        return NamedTable([[str(row["label"])] for row in outputs], ["label"])
+    if not all(isinstance(row, dict) for row in outputs):
+        return outputs
+    names = sorted(map(str, outputs[0]))  # by score, or in any order, they may come otherwise with other texts
+    for number, row in enumerate(outputs):
+        if sorted(map(str, row)) != names:
+            raise BlackBoxError(
+                f"{WRONG}records with other names, {', '.join(names)[:60]} in the first and "
+                f"{', '.join(sorted(map(str, row)))[:60]} in number {number}; expected all outputs in every record. "
+                "Give a pipeline top_k=None."
+            )
+    return NamedTable(
+        [[{str(key): value for key, value in row.items()}[name] for name in names] for row in outputs], names
+    )
+
+
+def _is_scored(record: Any) -> bool:
+    return isinstance(record, dict) and set(record) == {"label", "score"}
 
 
 def _refuse_parts(outputs: Any, n_rows: int) -> None:

@@ -17,7 +17,7 @@ from sointer.data.columns import FrameColumn, means_of, plain_label, restore_dty
 from sointer.data.images import ImageShape, PixelRange, check_range, find_range, refuse_mixed_ranges
 from sointer.errors import InputError, LoadError
 
-Kind = Literal["numpy", "pandas", "csr", "torch", "polars", "pyarrow"]
+Kind = Literal["numpy", "pandas", "csr", "torch", "polars", "pyarrow", "text"]
 MAX_COLUMNS = 2**28  # of saved formats of images
 MAX_NUMBER = 1e37
 """Networks compute in single precision, which ends at 3.4e38; a little is needed above."""

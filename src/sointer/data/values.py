@@ -108,8 +108,10 @@ def effects_from(removal: str, *, is_text: bool, is_image: bool = False) -> str:
         return "where nothing is known of either"
     if removal in ("marginal", "conditional"):
         return "on average"
+    if is_text:
+        return "without any words"
     if removal == "zero":
-        return "without any words" if is_text else "where all is zero"
+        return "where all is zero"
     if removal == "nan":
         return "where all is missing"
     return "where all is at its mean" if removal == "mean" else "with everything removed"

@@ -34,6 +34,7 @@ from sointer.training.images import train_images
 from sointer.training.paper import train_paper
 from sointer.training.sparse_rows import train_sparse_rows
 from sointer.training.tables import train_tables
+from sointer.training.texts import train_texts
 
 if TYPE_CHECKING:
     from sointer.explainers.sointer import SOInter
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 N_AUTO_QUERIES = (5_000, 50_000)
 N_IMAGE_QUERIES = 16_000
 MAX_SPARSE_QUERIES = 500_000
+N_TEXT_QUERIES = 100_000
 AUTO_QUERIES_PER_FEATURE = 250
 
 
@@ -84,6 +86,10 @@ def kind_of_data(explainer: SOInter, subject: Subject) -> tuple[DataKind, Any]:
                 "own, whichever way it takes through others. Leave it out."
             )
         return "images", subject.rows.data
+    if subject.rows.input_format.kind == "text":
+        if explainer.preset == "paper":
+            raise InputError("preset='paper' is not for texts; leave it out, or give counts of words as a CSR matrix.")
+        return "texts", subject.rows.data
     data = compact(subject.rows.data, subject.rows.removal)
     return ("sparse rows" if is_sparse(data) and subject.rows.removal.keeps_zeros else "table"), data
 
@@ -111,6 +117,8 @@ def n_planned(explainer: SOInter, n_units: int, data: DataKind) -> int:
     fewest, most = N_AUTO_QUERIES
     most = MAX_SPARSE_QUERIES if data == "sparse rows" and explainer.preset == "default" else most
     planned = int(np.clip(AUTO_QUERIES_PER_FEATURE * n_units, fewest, most))
+    if data == "texts":
+        planned = N_TEXT_QUERIES
     if data == "images" and explainer.preset == "default":
         planned = N_IMAGE_QUERIES
     if explainer.query_budget is None:
@@ -160,7 +168,12 @@ def warn_about_fit(explainer: SOInter, context: FitContext, trained: Trained, pl
 
 def recipe_for(explainer: SOInter, subject: Subject) -> Callable[[FitContext], Trained]:
     """How to train."""
-    recipes = {"images": train_images, "sparse rows": train_sparse_rows, "table": train_tables}
+    recipes = {
+        "images": train_images,
+        "sparse rows": train_sparse_rows,
+        "texts": train_texts,
+        "table": train_tables,
+    }
     return train_paper if explainer.preset == "paper" else recipes[kind_of_data(explainer, subject)[0]]
 
 

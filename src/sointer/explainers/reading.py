@@ -14,13 +14,13 @@ from sointer._support.frames import as_pandas
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, check_random_state, resolve_targets
 from sointer.blackbox.adapters import as_black_box
-from sointer.blackbox.adapters.text import TextPipeline, is_text
 from sointer.blackbox.box import N_COMPARED, BlackBox
 from sointer.blackbox.replies import WRONG, read_outputs
 from sointer.data.checks import refuse_one_dimension
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
+from sointer.data.texts import TextFormat, is_text
 from sointer.errors import BlackBoxError, InputError
 from sointer.explainers.data_checks import (
     check_columns,
@@ -54,10 +54,13 @@ class ReadsModelAndData:
     random_state: Any
     method_: str | None = None
     """Of an estimator, the method that is explained, "predict" or "predict_proba"."""
-    text_: TextPipeline | None = None
-    """The way from raw texts to words, where fit was given texts."""
     n_explain_queries_: int = 0
     """Rows sent to the black box by all calls of explain since fit."""
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether it was fitted on texts."""
+        return self.input_format_.kind == "text"
 
     def _read(self, X: Any, removal: Any, *, seed: int | None = None) -> Subject:
         """Check and encode what the user gave; called by fit itself, so that warnings point to its caller.
@@ -71,17 +74,24 @@ class ReadsModelAndData:
                 "X[:10_000].compute() of an array; sointer.integrations.dask.explain() takes the whole collection."
             )
         refuse_one_dimension(X, "fit")
-        self.text_ = TextPipeline.of(self.model) if is_text(X) else None
-        names = self.feature_names
-        if self.text_ is not None:
-            X, names = self.text_.count(X), self.text_.words if names is None else names
-        may_miss = isinstance(removal, str) and removal == "nan"
-        input_format, data = InputFormat.read(X, feature_names=names, may_miss=may_miss)
-        groups = Groups.build(self.groups, input_format.feature_names, input_format.column_feature, input_format)
+        groups = self.groups
+        if is_text(X):
+            if self.feature_names is not None:
+                raise InputError("feature_names has no effect on texts, whose words are their names; leave it out.")
+            input_format: InputFormat = TextFormat.of(list(X), groups)
+            data = input_format.encode(X, caller="fit")
+            groups = None if callable(groups) or isinstance(groups, str) else groups
+        else:
+            may_miss = isinstance(removal, str) and removal == "nan"
+            input_format, data = InputFormat.read(X, feature_names=self.feature_names, may_miss=may_miss)
+        groups = Groups.build(groups, input_format.feature_names, input_format.column_feature, input_format)
         k = check_k(self.k, groups.n_units)
         rng = check_random_state(self.random_state if seed is None else seed)
         made = make_removal(removal, data, input_format, rng=rng)
-        check_columns(data, input_format)
+        if input_format.kind == "text":
+            data.token = getattr(made, "token", None)
+        else:
+            check_columns(data, input_format)
         trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
         black_box = self._black_box(self.method or self._method_for_kind())
         compared = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
@@ -102,8 +112,7 @@ class ReadsModelAndData:
                 f"batch_size={self.batch_size!r} was given together with a BlackBox, which has its own "
                 f"({self.model.batch_size}); set it there."
             )
-        model = self.model if self.text_ is None else self.text_.rest
-        return as_black_box(model, method=method, batch_size=self.batch_size)
+        return as_black_box(self.model, method=method, batch_size=self.batch_size)
 
     def _black_box_again(self) -> BlackBox:
         """The model of a fitted explainer as a black box, asked for what fit asked for: labels or probabilities."""
@@ -152,15 +161,14 @@ class ReadsModelAndData:
 
     def _source(self, X: Any, predicted: Any) -> ExplainedRows:
         refuse_one_dimension(X, "explain")
-        labels, texts = row_labels(X), None
-        if is_text(X):
-            if self.text_ is None:
-                raise InputError(
-                    "explain: X holds strings, but the explainer was not fitted on strings (or was loaded without its "
-                    "pipeline); give what fit was given, or load it with sointer.load(path, black_box=pipeline)."
-                )
-            X, texts = self.text_.count(X), list(X)
+        labels = row_labels(X)
+        if is_text(X) and not self.reads_text:
+            raise InputError(
+                "explain: X holds strings, but the explainer was not fitted on strings; give what fit was given."
+            )
         data = self.input_format_.encode(X, caller="explain")
+        if self.reads_text:
+            data.token = getattr(self.removal_, "token", None)
         if predicted is not None:
             predicted = self._read_predicted(predicted, data.shape[0])
         return ExplainedRows(
@@ -173,7 +181,6 @@ class ReadsModelAndData:
             self.background_,
             predicted,
             index=labels,
-            texts=texts,
         )
 
     def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:

@@ -33,8 +33,9 @@ from sointer.explanation.paths import Localities, NoPaths, Trace
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
-from sointer.interpreter.scoring import RowScorer, Scorer, SparseRowScorer, TableScorer, describe_localities
+from sointer.interpreter.scoring import RowScorer, Scorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
+from sointer.interpreter.text_scoring import SCORERS
 from sointer.masking.rows import ExplainedRows, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 
@@ -47,11 +48,11 @@ class SOInter(Explainer):
 
     Parameters
     ----------
-    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox.
+    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox; X may be a list of strings.
     k : how many features to select, or "auto": those that matter for each row, without any query.
     removal : what "absent" means: "zero", "mean", "marginal" (another row's values), "conditional" (those of a row
         that is alike in what is kept), an array, a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero
-        data, else marginal).
+        data, else marginal). Of texts, "delete", or a token such as "[MASK]" in place of each word.
     structured : let features act through other outputs; False explains each output alone (SOInter-1).
     preset : "default" (what works best) or "paper" (SOInter as published).
     feature_names, output_names : names, where the data or the model bring none.
@@ -61,7 +62,7 @@ class SOInter(Explainer):
         most probable labels are those that predict returns, else predict. Of more than two classes the label that
         predict returns is explained, and probabilities only teach.
     tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
-    groups : features that stand or fall together, as {name: features}.
+    groups : features that stand or fall together, as {name: features}; of texts see docs/texts.md.
     query_budget : most rows sent to the black box during fit.
     batch_size : most rows sent to the black box in one call (default 1024).
     random_state : a number gives the same explainer every time.
@@ -249,8 +250,9 @@ class SOInter(Explainer):
     def known_columns(self) -> tuple[str, ...]:
         if isinstance(self.interpreter_, (TableInterpreter, ImageInterpreter)):
             return ("needed", "effect", "locality")[: 3 if isinstance(self.interpreter_, TableInterpreter) else 2]
-        is_text = isinstance(self.interpreter_, EliminationInterpreter)
-        return ("effect",) if is_text and "continuous" not in self.outputs_.kinds else ()
+        needed = ("needed",) if self.reads_text else ()
+        has_effects = isinstance(self.interpreter_, EliminationInterpreter) and "continuous" not in self.outputs_.kinds
+        return (*needed, "effect") if has_effects else needed
 
     @property
     def _scorer(self) -> Scorer:
@@ -261,8 +263,7 @@ class SOInter(Explainer):
                     folded = self._folded = self.interpreter_, self.interpreter_.folded()
             return ImageScorer(folded[1])
         likelihood = Likelihood.of(self.config_.energy)
-        kinds = {TableInterpreter: TableScorer, EliminationInterpreter: SparseRowScorer}
-        kind = kinds.get(type(self.interpreter_), RowScorer)
+        kind = SCORERS.get(type(self.interpreter_), RowScorer)
         return kind(self.energy_, self.interpreter_, likelihood, self.shift_)
 
     def _refine(
@@ -290,6 +291,11 @@ class SOInter(Explainer):
     def _trace(self, source: ExplainedRows, values: NDArray[Any]) -> Trace:
         if self.input_format_.image is not None:
             return NoPaths("paths between the pixels of a mask are not distinguished")
+        if self.reads_text:
+            return NoPaths(
+                "paths between the words of texts are not distinguished",
+                "give the counts of words as a scipy CSR matrix, with a model that takes them",
+            )
         if not isinstance(self.energy_, VectorEnergy):
             return NoPaths("SOInter(structured=False) explains every output on its own")
         tracer = self._tracer

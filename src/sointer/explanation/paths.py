@@ -52,12 +52,10 @@ class NoPaths:
     """Stands in for a `Trace` where the outputs' relations are not known; says so when it is called."""
 
     why: str
+    instead: str = "explain with SOInter(model, structured=True), whose energy relates the outputs to each other"
 
     def __call__(self, *_: Any, **__: Any) -> Paths:
-        raise InputError(
-            f"paths: {self.why}, so it cannot say what goes through which output; explain with SOInter(model, "
-            "structured=True), whose energy relates the outputs to each other."
-        )
+        raise InputError(f"paths: {self.why}, so it cannot say what goes through which output; {self.instead}.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Literal, TypeVar
 
@@ -23,8 +22,6 @@ def without_model(explainer: AnyExplainer) -> AnyExplainer:
     """A shallow copy with everything that explaining needs and nothing of the black box."""
     alone = copy.copy(explainer)
     alone.model, alone.black_box_ = None, None
-    if alone.text_ is not None:
-        alone.text_ = replace(alone.text_, rest=None)
     return alone
 
 

@@ -123,11 +123,6 @@ def _check(explainer: Any) -> None:
     if not isinstance(explainer, SOInter):
         raise InputError(f"explainer is a {type(explainer).__name__}, expected a fitted SOInter.")
     check_is_fitted(explainer, "interpreter_")
-    if explainer.text_ is not None:
-        raise InputError(
-            "explainers of raw texts need their pipeline to count words, which is not stored, so MLflow cannot serve "
-            "them; fit on the counts instead: SOInter(pipeline[1:]).fit(pipeline[0].transform(texts))."
-        )
 
 
 def _signature(explainer: SOInter) -> Any:

@@ -184,17 +184,23 @@ class Evidence:
     def of_whole_rows(self, differences: SparseRows) -> UnmaskedRows:
         """Of all units, nothing removed, from how rows differ from the reference."""
         energy, unit_of_column = self._interpreter.energy, self._interpreter.unit_of_column
-        push = self.push(differences)
-        slope = energy.pull_back(self._slope(push), self._targets)
+        behind, secant, low = self.along(differences)
+        slope = energy.pull_back(behind, self._targets)
         row, column, value = self._scaled(differences).entries()
         scores = torch.zeros(len(differences), self._interpreter.n_units)
         scores.index_put_((row, unit_of_column[column]), slope[row, column] * value, accumulate=True)
+        return UnmaskedRows(scores, secant, low)
+
+    def along(self, differences: SparseRows) -> tuple[Tensor, Tensor, Tensor]:
+        """On the way from the reference to rows: slopes behind the first layer (rows, width), and what `UnmaskedRows`
+        calls slope and base."""
+        push = self.push(differences)
         before, after = self._log_odds(self._start.expand_as(push)), self._log_odds(self._start + push)
         low, high = before.sigmoid(), after.sigmoid()
         moved = after - before
         # Where the log-odds hardly move, the secant's slope is the curve's own.
         secant = torch.where(moved.abs() > 1e-3, (high - low) / moved, low * (1 - low))
-        return UnmaskedRows(scores, secant, low)
+        return self._slope(push), secant, low
 
     def _log_odds(self, points: Tensor) -> Tensor:
         """Of the values, at points behind the first layer: (rows,)."""

@@ -19,7 +19,7 @@ from sointer.data.times import UNITS
 from sointer.io.storage import need
 from sointer.masking.removal import MAX_BACKGROUND_ROWS
 
-KINDS_OF_INPUT = ("numpy", "csr", "torch")
+KINDS_OF_INPUT = ("numpy", "csr", "torch", "text")
 KINDS_OF_FRAME = ("pandas", "polars", "pyarrow")
 KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
 DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
@@ -63,7 +63,7 @@ def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
     need(isinstance(data["device"], str) and bool(DEVICE.fullmatch(data["device"])), "the device is not known")
     need(isinstance(data["is_matrix"], bool), "is_matrix is not a truth value")
     need(isinstance(data["dtype"], str), "dtype is not text")
-    need(is_frame or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
+    need(is_frame or data["kind"] == "text" or bool(DTYPE.fullmatch(data["dtype"])), "dtype is not known")
     need(data.get("pixel_range", "any") in ("bytes", "unit", "any"), "the range of pixels is not known")
     image = data.get("image")
     if image is not None:
@@ -152,11 +152,15 @@ def check_outputs(data: Mapping[str, Any], n_bytes: int) -> None:
 
 def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any) -> None:
     kind = meta["type"]
-    need(kind in ("fixed", "blur", "marginal", "conditional", "function"), "the removal is not known")
+    known = ("fixed", "blur", "marginal", "conditional", "function", "text")
+    need(kind in known, "the removal is not known")
     need(isinstance(meta["name"], str), "the removal has no name")
     need(meta.get("image") is None or meta["image"] == image, "the removal is for other images")
     if kind == "fixed":
         need(tuple(tensors["reference"].shape) == (n_columns,), "the reference is of another size")
+    elif kind == "text":
+        need(meta["n_columns"] == n_columns, "the removal is for other words")
+        need(meta["token"] is None or isinstance(meta["token"], str), "the token is not text")
     elif kind == "blur":
         need(image is not None and meta["image"] == image, "the removal is for images")
         height, side = image[1], max(image[1:])

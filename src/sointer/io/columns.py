@@ -113,7 +113,7 @@ def columns_needed(explainer: Explainer, names: Sequence[str] | None, text_colum
     """
     if names is None or explainer.input_format_.image is not None:
         return None
-    if explainer.text_ is not None:
+    if explainer.reads_text:
         return _text_column(names, text_column, what)
     wanted = _names_in_fit(explainer)
     missing = [name for name in wanted if name not in set(names)]
@@ -149,7 +149,7 @@ def with_id(columns: Columns, id_column: str, source: RowSource) -> list[str]:
 def csv_dtypes(explainer: Explainer) -> Dtypes:
     """How to read the columns of a CSV file, which does not say it, so that they are as in fit."""
     columns = explainer.input_format_.columns
-    if explainer.text_ is not None:
+    if explainer.reads_text:
         return {}
     if not columns:
         return {name: "float64" for name in explainer.input_format_.feature_names}

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import is_integer
-from sointer.blackbox.adapters.text import TextPipeline
 from sointer.blackbox.box import BlackBox
 from sointer.config import (
     PRESETS,
@@ -28,7 +27,8 @@ from sointer.config import (
 )
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
-from sointer.errors import InputError, LoadError
+from sointer.data.texts import TextFormat
+from sointer.errors import LoadError
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.tables import TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix
@@ -54,7 +54,7 @@ def save(explainer: SOInter, path: str | os.PathLike[str], rows: Rows = "keep") 
     STORAGE.write(path, *_describe(explainer, rows))
 
 
-def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None) -> SOInter:
+def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None, splitter: Any = None) -> SOInter:
     """Read a saved explainer.
 
     Nothing in the files is executed, and loading takes at most four times their size and 256 MB of memory, so also
@@ -69,6 +69,8 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
         it, what it is expected to predict.
     removal : function, optional
         Needed only if a function of yours was used in fit.
+    splitter : function, optional
+        Needed only if texts were split by a function of yours in fit.
 
     Returns
     -------
@@ -79,8 +81,6 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     ------
     LoadError
         If files are missing, damaged, or of another format.
-    InputError
-        If the pipeline given as black_box is not the one that was explained.
 
     Examples
     --------
@@ -89,22 +89,13 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     if (Path(path) / "sequences.json").exists():
         raise LoadError(f"{path} holds an explainer of sequences. Read it by SequenceExplainer.load(path, model).")
     metadata, tensors = STORAGE.read(path)
-    takes_text = metadata.get("takes_text") is True and black_box is not None and not isinstance(black_box, BlackBox)
-    text = TextPipeline.of(black_box) if takes_text else None
     try:
         with one_thread():  # torch's threads would wait for ever in a forked process
-            explainer = _restore(metadata, tensors, black_box, removal, text)
+            return _restore(metadata, tensors, black_box, removal, splitter)
     except LoadError:
         raise
     except DAMAGE as error:
         raise STORAGE.damaged(Path(path), error) from error
-    if text is not None and text.words != explainer.input_format_.feature_names:
-        raise InputError(
-            f"the pipeline given as black_box knows {len(text.words)} words, which are not the "
-            f"{len(explainer.input_format_.feature_names)} that the explainer was fitted with; give the pipeline that "
-            "was explained."
-        )
-    return explainer
 
 
 def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -130,7 +121,6 @@ def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str,
         "groups": explainer.groups_.to_json(),
         "outputs": explainer.outputs_.to_json(),
         "removal": removal_metadata,
-        "takes_text": explainer.text_ is not None,
         "targets": explainer.targets_,
         "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
         "held_out_agreement": explainer.held_out_agreement_,
@@ -165,7 +155,7 @@ def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dic
 
 
 def _restore(
-    metadata: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any, text: TextPipeline | None
+    metadata: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, removal: Any, splitter: Any
 ) -> SOInter:
     check_metadata(metadata, tensors)
     parameters = {name: metadata["parameters"][name] for name in SAVED_PARAMETERS}
@@ -176,10 +166,11 @@ def _restore(
         parameters["batch_size"] = None  # it has its own
     explainer = SOInter(black_box, **parameters, random_state=metadata["random_state"])
     energy_metadata, interpreter_metadata, training_metadata = (_without_lists(config) for config in metadata["config"])
-    explainer.input_format_ = InputFormat.from_json(metadata["input_format"])
+    explainer.input_format_ = _input_format(metadata["input_format"], splitter)
     is_sparse = "interpreter.unit_of_column" in tensors
     data: DataKind = "sparse rows" if is_sparse else "table"
     data = data if explainer.input_format_.image is None else "images"
+    data = "texts" if explainer.reads_text else data
     explainer.config_ = Configs(
         EnergyConfig(**energy_metadata).resolve(parameters["preset"], data),
         InterpreterConfig(**interpreter_metadata).resolve(parameters["preset"], data),
@@ -191,7 +182,6 @@ def _restore(
     explainer.background_ = Background.from_state(metadata["background"], _arrays(tensors, "background."))
     explainer.shift_ = tensors["shift"].numpy()
     explainer.training_codes_ = tensors["training_codes"].numpy()
-    explainer.text_ = text
     explainer.method_ = metadata["method"]
     explainer.black_box_ = None if black_box is None else explainer._black_box_again()
     explainer.targets_ = [int(t) for t in metadata["targets"]]
@@ -214,6 +204,11 @@ def _restore(
     return explainer
 
 
+def _input_format(metadata: dict[str, Any], splitter: Any) -> InputFormat:
+    is_text = metadata["kind"] == "text"
+    return TextFormat.restored(metadata, splitter) if is_text else InputFormat.from_json(metadata)
+
+
 def _set_parameters(explainer: SOInter) -> None:
     """Give the constructor's parameters the values that were fitted with, so that a clone fits the same."""
     explainer.energy, explainer.interpreter, explainer.training = explainer.config_
@@ -221,6 +216,11 @@ def _set_parameters(explainer: SOInter) -> None:
     explainer.feature_names = list(explainer.input_format_.feature_names)
     explainer.output_names = explainer.output_names_
     explainer.groups = explainer.groups_.spec
+    form = explainer.input_format_
+    if isinstance(form, TextFormat):
+        explainer.feature_names = None
+        explainer.removal = getattr(explainer.removal_, "token", None) or "delete"
+        explainer.groups = form.split or (explainer.groups if form.by in ("words", "function") else form.by)
     if explainer.black_box_ is None or not isinstance(explainer.model, BlackBox):
         explainer.method = None if explainer.black_box_ is None else explainer.black_box_.method
 

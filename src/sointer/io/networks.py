@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,19 @@ from torch import Tensor, nn
 from sointer._support.torch_state import seeded
 from sointer._support.unet import channels_last
 from sointer.data.labels import N_KNOTS
+from sointer.data.texts import TextFormat
 from sointer.energy.build import PaperEnergy, build_energy, build_paper_energy
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
 from sointer.energy.space import OutputSpace, PiecewiseLinear
+from sointer.energy.texts import TextFeatures
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
 from sointer.interpreter.image import build_networks
 from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
 from sointer.interpreter.paper_image import PaperImageInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter
+from sointer.interpreter.texts import TextInterpreter
 from sointer.io.storage import check_shapes, need
 
 MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
@@ -47,7 +51,8 @@ def restore_networks(
         return of_images.energy, of_images
 
     is_table = "encoding.column" in energy_state
-    n_columns = explainer.input_format_.n_columns
+    form = explainer.input_format_
+    n_columns = form.n_columns if not isinstance(form, TextFormat) else _text_features(form, state["rank"]).n_columns
 
     def alike() -> TrainableEnergy:
         encoding = PiecewiseLinear(len(energy_state["encoding.column"])) if is_table else n_columns
@@ -59,7 +64,8 @@ def restore_networks(
     energy = alike()
     energy.load_state_dict(energy_state)
     energy.requires_grad_(False)
-    make = _table_interpreter if is_table else _elimination_interpreter
+    make: Callable[..., nn.Module] = _table_interpreter if is_table else _elimination_interpreter
+    make = _text_interpreter if isinstance(form, TextFormat) else make
     return energy, make(explainer, energy, state).requires_grad_(False).eval()
 
 
@@ -107,6 +113,30 @@ def _elimination_interpreter(
         references,
         of_units,
         n_units,
+        n_path_steps=explainer.config_.interpreter.n_path_steps,
+    )
+    _load(interpreter, state)
+    return interpreter
+
+
+def _text_features(form: TextFormat, rank: Tensor) -> TextFeatures:
+    need(rank.dtype == torch.int64 and rank.shape in ((0,), (form.n_words,)), "there are other words")
+    features = TextFeatures(form.n_words, rank.numpy() if len(rank) else None)
+    need(bool(((rank >= -1) & (rank < features.n_ordered)).all()), "words are ordered that are none")
+    return features
+
+
+def _text_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]) -> TextInterpreter:
+    form, of_units = explainer.input_format_, _units_of_columns(explainer)
+    assert isinstance(form, TextFormat)
+    need(torch.equal(state["unit_of_column"], of_units), "words belong to other units")
+    interpreter = TextInterpreter(
+        energy,
+        Likelihood.of(explainer.config_.energy),
+        of_units,
+        explainer.groups_.n_units,
+        form.n_words,
+        state["rank"],
         n_path_steps=explainer.config_.interpreter.n_path_steps,
     )
     _load(interpreter, state)

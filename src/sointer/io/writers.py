@@ -223,7 +223,8 @@ def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: An
 def _feature_values(pyarrow: Any, explanation: Explanation, row: Any, unit: Any, schema: Any) -> list[Any]:
     if "feature_value" not in schema.names:
         return []
-    values, kind = UnitValues(explanation.source).own(row, unit), schema.field("feature_value").type
+    source = explanation.source
+    values, kind = UnitValues(source).own(source.sample_of_row[row], unit), schema.field("feature_value").type
     if pyarrow.types.is_string(kind):
         values = [None if value is None else str(value) for value in values]
     return [pyarrow.array(values, kind)]

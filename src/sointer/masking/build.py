@@ -24,6 +24,7 @@ from sointer.masking.removal import (
     MarginalRemoval,
     Removal,
     RemovalFunction,
+    TextRemoval,
 )
 from sointer.masking.superpixels import SuperpixelGroups, Superpixels
 
@@ -40,11 +41,13 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
 
     For images "auto" is "marginal", the pixels of another image; "blur" is a blurred copy of the image; an array is an
     image (channels, height, width) or one value per channel, and a function is given images. Means are rounded where
-    images hold integers.
+    images hold integers. Of texts, words are deleted, or replaced by a token.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     if isinstance(spec, Removal):
         return spec
+    if input_format.kind == "text":
+        return _of_texts(spec, input_format)
     if callable(spec):
         name = getattr(spec, "__name__", type(spec).__name__)
         return FunctionRemoval(spec, Background.of(data, rng), name, input_format.image)
@@ -68,6 +71,16 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
     )
 
 
+def _of_texts(spec: Any, input_format: InputFormat) -> TextRemoval:
+    """Words are deleted, or a token of the user's stands in their place."""
+    if not isinstance(spec, str) or spec in ("mean", "marginal", "conditional", "nan", "blur"):
+        raise InputError(
+            f"removal={spec!r:.60}: of texts, expected 'delete' (the default) or the token to put in place of a word, "
+            "such as '[MASK]'."
+        )
+    return TextRemoval(input_format.n_columns, None if spec in ("auto", "delete", "zero") else spec)
+
+
 def restore_removal(
     meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], function: RemovalFunction | None = None
 ) -> Removal:
@@ -75,6 +88,8 @@ def restore_removal(
     try:
         if meta["type"] == "fixed":
             return FixedRemoval(meta["name"], np.asarray(arrays["reference"], dtype=np.float64))
+        if meta["type"] == "text":
+            return TextRemoval(int(meta["n_columns"]), None if meta["token"] is None else str(meta["token"]))
         image = None if meta.get("image") is None else ImageShape(*(int(side) for side in meta["image"]))
         if meta["type"] == "blur" and image is not None:
             return BlurRemoval(image, np.asarray(arrays["usual"], dtype=np.float64), whole=bool(meta["whole"]))

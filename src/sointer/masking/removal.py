@@ -14,6 +14,7 @@ from scipy.ndimage import gaussian_filter1d
 from sointer._support import containers
 from sointer._support.containers import describe
 from sointer.data.images import ImageShape
+from sointer.data.texts import Documents
 from sointer.errors import InputError, LoadError
 
 FloatArray = npt.NDArray[np.float64]
@@ -113,6 +114,20 @@ class FixedRemoval(Removal):
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         return {"type": "fixed", "name": self.name}, {"reference": self.reference}
+
+
+class TextRemoval(FixedRemoval):
+    """Words are deleted from texts, or replaced by a token."""
+
+    def __init__(self, n_columns: int, token: str | None = None) -> None:
+        super().__init__("delete" if token is None else "token", np.zeros(n_columns))
+        self.token = token
+
+    def reduce(self, rows: Any, keep: BoolArray, rng: np.random.Generator) -> Any:
+        return rows.masked(keep, self.token) if isinstance(rows, Documents) else super().reduce(rows, keep, rng)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        return {"type": "text", "name": self.name, "token": self.token, "n_columns": len(self.reference)}, {}
 
 
 MAX_BACKGROUND_ROWS = 1000

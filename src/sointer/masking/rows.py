@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from sointer._support.containers import is_sparse
 from sointer._support.hashing import distinct_rows
@@ -18,6 +17,7 @@ from sointer.blackbox.replies import stack
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Regions, at_targets
+from sointer.data.texts import Document, Documents, distinct_texts, stacked
 from sointer.data.values import ValueSource, with_values
 from sointer.errors import InputError, QueryBudgetExceeded
 from sointer.masking.groups import Groups
@@ -70,7 +70,13 @@ class MaskableRows:
 
     def ask(self, points: Any) -> NDArray[Any]:
         """What the black box says about encoded points, dense or CSR."""
-        return self.model(self.input_format.decode(points))
+        return self.query_points(points)
+
+    def query_points(self, points: Any, on_answer: Any = None) -> NDArray[Any]:
+        """What the black box says about encoded points; equal texts are sent once."""
+        X, which = distinct_texts(self.input_format.decode(points))
+        replies = self.model(X, on_answer=on_answer)
+        return replies if which is None else replies[which]
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,6 @@ class ExplainedRows(MaskableRows):
     region_names: list[str] = field(default_factory=list)
     index: Any = None
     """The samples' own labels: the index of a DataFrame, if it is not just 0, 1, 2 ..."""
-    texts: Sequence[str] | None = field(default=None, repr=False)
-    """The documents, where texts were explained."""
     sent: SentRows = field(default_factory=SentRows, repr=False, compare=False)
     from_model: bool = False
     """Whether `predicted` comes from the model itself, not from the caller."""
@@ -116,7 +120,7 @@ class ExplainedRows(MaskableRows):
 
     def query(self) -> NDArray[Any]:
         """The model's outputs for the unmasked samples, from the model itself; identical samples are sent once."""
-        first, which = distinct_rows(self.data)
+        first, which = distinct_rows(self.data if self.texts is None else self.texts)
         has_budget = self.black_box is not None and self.black_box.remaining is not None
         # Within a budget all are sent by one call, which is refused as a whole if the budget is too small.
         chunks = [slice(None)] if has_budget else self._chunks(len(first))
@@ -128,6 +132,25 @@ class ExplainedRows(MaskableRows):
                 f"samples its budget is too small, and nothing was lost. {error} Or pass what the model predicts as "
                 "predicted=, or explain what is expected of it, without queries, with query=False."
             ) from error
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The texts, where texts are explained."""
+        return None if self.documents is None else [document.text for document in self.documents]
+
+    @property
+    def documents(self) -> Sequence[Document] | None:
+        """The texts with their words and where these stand."""
+        found = self.data.documents if isinstance(self.data, Documents) else None
+        return None if found is None else found.tolist()
+
+    def spans(self, row: int) -> list[tuple[int, int, int]]:
+        """Where the units of a row's text stand: (start, end, unit), in characters, in their order."""
+        if self.documents is None:
+            return []
+        document = self.documents[self.sample_of_row[row]]
+        units = self.groups.unit_of_column[document.columns].tolist()
+        return [(start, end, unit) for (start, end), unit in zip(document.spans, units, strict=True)]
 
     def queried(self) -> ExplainedRows:
         """The same with what the model predicts, queried now, as the values to explain."""
@@ -159,7 +182,6 @@ class ExplainedRows(MaskableRows):
             sample=None,
             expected=None if self.expected is None else self.expected[index],
             index=None if self.index is None else self.index[sample],
-            texts=None if self.texts is None else [self.texts[one] for one in sample],
         )
 
     @classmethod
@@ -168,8 +190,8 @@ class ExplainedRows(MaskableRows):
         if len(parts) == 1:
             return parts[0]
         tables = [part.data for part in parts]
-        data = sparse.vstack(tables, format="csr") if is_sparse(tables[0]) else np.concatenate(tables)
-        return replace(parts[0], data=data, index=None, texts=None, sent=SentRows())
+        data = stacked(tables) if is_sparse(tables[0]) else np.concatenate(tables)
+        return replace(parts[0], data=data, index=None, sent=SentRows())
 
     def for_each(self, targets: Sequence[int] | NDArray[np.int64]) -> tuple[ExplainedRows, NDArray[np.int64]]:
         """Rows about all of these targets of every sample, sample by sample, and the target of each."""
@@ -186,7 +208,7 @@ class ExplainedRows(MaskableRows):
 
     def ask(self, points: Any) -> NDArray[Any]:
         """What the black box says about encoded points, dense or CSR."""
-        replies = self.model(self.input_format.decode(points), on_answer=self.sent.add)
+        replies = self.query_points(points, on_answer=self.sent.add)
         if replies.shape[1] != self.outputs.n_outputs:
             raise InputError(
                 f"the black box returned {replies.shape[1]} outputs, but the explainer was fitted on "

@@ -58,7 +58,8 @@ class UnitValues:
         self._names = source.input_format.feature_names
         self._groups = source.groups
         self._n_samples = source.data.shape[0]
-        shown = as_pandas(source.input_format.decode(source.data))
+        # Of texts, how often each word is there.
+        shown = source.data if source.documents is not None else as_pandas(source.input_format.decode(source.data))
         if is_tensor(shown):
             shown = tensor_to_numpy(shown)
         self._shown = shown.tocsr() if is_sparse(shown) else shown

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 from torch import Tensor, nn
 
 from sointer._support.containers import csr_array, is_sparse
@@ -21,6 +20,7 @@ from sointer.blackbox.query_worker import QueryWorker
 from sointer.blackbox.replies import Soft, stack
 from sointer.config import Configs
 from sointer.data.outputs import Outputs
+from sointer.data.texts import Documents, distinct_texts, stacked
 from sointer.energy.networks import AnyEnergy
 from sointer.energy.sparse import Inputs, SparseRows
 from sointer.errors import InputError, UnstableBlackBoxWarning
@@ -33,12 +33,16 @@ class InputBuffer:
     """Rows as the networks see them, in single precision."""
 
     def __init__(self, rows: Any) -> None:
-        self._rows = rows  # float32: an array, or a csr_array
+        self._rows = rows  # float32: an array or a csr_array; or texts
         self._room = rows  # an array whose beginning the rows are
+        self.features: Callable[[Documents], SparseRows] | None = None
+        """What an energy sees of texts."""
 
     @classmethod
     def of(cls, rows: Any, shift: NDArray[np.float64]) -> InputBuffer:
         """Encoded rows, less the shift (sparse rows have none)."""
+        if isinstance(rows, Documents):
+            return cls(rows)
         if is_sparse(rows):
             return cls(rows.astype(np.float32))
         made = np.empty(rows.shape, dtype=np.float32)
@@ -51,6 +55,8 @@ class InputBuffer:
     def take(self, index: Tensor | slice) -> Inputs:
         """Some rows, as an energy takes them."""
         batch = self._rows[index.numpy() if isinstance(index, Tensor) else index]
+        if self.features is not None:
+            return self.features(batch)
         return SparseRows.of(batch) if is_sparse(batch) else torch.from_numpy(batch)
 
     def where(self, chosen: NDArray[np.bool_]) -> InputBuffer:
@@ -63,7 +69,7 @@ class InputBuffer:
     def add(self, more: InputBuffer) -> None:
         """More rows below these. Dense ones are given room for twice as many, so that few of them are ever copied."""
         if is_sparse(self._rows):
-            self._rows = sparse.vstack([self._rows, more._rows], format="csr")
+            self._rows = stacked([self._rows, more._rows])
             return
         n_before, n_rows = len(self), len(self) + len(more)
         if n_rows > len(self._room):
@@ -78,7 +84,7 @@ class InputBuffer:
         if len(parts) == 1:
             return parts[0]
         rows = [part._rows for part in parts]
-        return InputBuffer(sparse.vstack(rows, format="csr") if is_sparse(rows[0]) else np.concatenate(rows))
+        return InputBuffer(stacked(rows) if is_sparse(rows[0]) else np.concatenate(rows))
 
 
 N_ASKED_TWICE = 32
@@ -128,6 +134,8 @@ class FitContext:
     history: History = field(default_factory=History)
     asker: QueryWorker = field(default_factory=QueryWorker)
     budget_ran_out: bool = False
+    n_extra: int = 0
+    """Queries that a recipe makes besides those to learn from."""
 
     @cached_property
     def shift(self) -> NDArray[np.float64]:
@@ -200,8 +208,10 @@ class FitContext:
                 points = self.rows.removal.reduce(points, columns, rng)
             else:
                 points = np.where(columns, points, self.rows.samples(other[where]))
-        decoded = self.rows.input_format.decode(points)
-        raw, soft = self.rows.model.query(decoded, on_answer=self.asker.between_batches)
+        X, which = distinct_texts(self.rows.input_format.decode(points))
+        raw, soft = self.rows.model.query(X, on_answer=self.asker.between_batches)
+        if which is not None:
+            raw, soft = raw[which], None if soft is None else Soft(soft.classes, soft.table[which])
         return QueryBatch(InputBuffer.of(points, self.shift), raw, soft)
 
     def random_keeps(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:

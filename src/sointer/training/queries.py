@@ -86,7 +86,10 @@ def ask_first(context: FitContext) -> tuple[QueryBatch, Tensor, Callable[[], Pen
     The rest, a fifth of the first questions unless they are few, is asked while training on the others has begun.
     """
     n_first = max(
-        2, int(context.n_queries * (1.0 - (context.configs.training.on_policy_share))) - n_asked_twice(context)
+        2,
+        int(context.n_queries * (1.0 - context.configs.training.on_policy_share))
+        - n_asked_twice(context)
+        - context.n_extra,
     )
     n_whole = min(context.rows.n_samples, max(1, (2 * n_first) // 5))
     context.history.stage("asking the model", n_first, unit="rows")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 import torch
@@ -58,7 +59,9 @@ def train_sparse_rows(context: FitContext) -> Trained:
     )
     interrupted = False
     try:
-        alternate(context, interpreter, trainer, whole, torch.tensor(targets), rest)
+        context.history.stage("learning", trainer.n_steps)
+        select = partial(ask_selected, context, interpreter, whole, torch.tensor(targets))
+        alternate(context, trainer, rest, select)
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
             raise
@@ -89,27 +92,25 @@ def fresh_interpreter(context: FitContext, outputs: Outputs) -> EliminationInter
 
 def alternate(
     context: FitContext,
-    interpreter: EliminationInterpreter,
     trainer: EnergyTrainer,
-    whole: UnmaskedRows,
-    targets: Tensor,
     queried: PendingQuery,
+    select: Callable[[int], list[PendingQuery]],
 ) -> None:
-    """Learn the energy, in rounds of select, query, learn.
+    """Learn the energy, in rounds of select, query, learn; `select` asks so many questions.
 
     Every round selects and asks before it takes in the answers to what was queried a round before, so that a slow
     black box always has something to answer. All that does not need the last answers is done before them. Where
     questions are few, the answers to one selection are learned from before the next, and the black box waits.
     """
     waits = are_few(context)
-    n_on_policy = max(0, context.n_queries - len(trainer.pairs) - len(queried) - n_asked_twice(context))
+    n_spent = len(trainer.pairs) + len(queried) + n_asked_twice(context) + context.n_extra
+    n_on_policy = max(0, context.n_queries - n_spent)
     n_rounds = context.configs.training.n_rounds if n_on_policy else 0
     round_share = (1.0 - FIRST_SELECTED_ANSWERS) / max(n_rounds, 1)
-    context.history.stage("learning", trainer.n_steps)
     trainer.run_until(FIRST_SELECTED_ANSWERS if waits and n_rounds else FIRST_SELECTION, "pre-training")
     questions = [queried]
     for number in range(n_rounds):
-        selected = ask_selected(context, interpreter, whole, targets, n_on_policy // n_rounds)
+        selected = select(n_on_policy // n_rounds)
         take_in(trainer.pairs, [*questions, *selected] if waits else questions)
         questions = [] if waits else selected
         n_learned = number + waits

@@ -22,6 +22,7 @@ from sointer.zoo.planted_segmenters import (
     OffsetSegmenter,
     WindowSegmenter,
 )
+from sointer.zoo.planted_texts import PlantedTexts
 from sointer.zoo.problem import Problem, correlated, shuffled, with_decoys
 from sointer.zoo.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
 from sointer.zoo.records import (
@@ -92,6 +93,7 @@ __all__ = [
     "OffsetSegmenter",
     "PlantedChain",
     "PlantedSegmenter",
+    "PlantedTexts",
     "Problem",
     "SegmentationData",
     "SevenSegmentDigits",

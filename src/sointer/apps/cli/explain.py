@@ -74,7 +74,7 @@ def explain(
 
     The file may be of any size. Writes one record for each row and selected feature: sample, target, value,
     value_source, rank, feature, feature_value, score. With --model the value is what the model predicts, and each row
-    is sent to it once; without, it is what the explainer expects. --refine, --verify and raw texts need the model.
+    is sent to it once; without, it is what the explainer expects. --refine and --verify need the model.
 
     Where they are known, records also have: needed (false for a feature that is selected only because of a large --k),
     effect (which way it pushes the output, and how far, in its unit) and locality (see sointer info). The score is

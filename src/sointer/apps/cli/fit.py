@@ -121,9 +121,7 @@ def fit(
 
         check_rows(rows)
         names = read_names(output_names, "--output-names")
-        # A pipeline of texts is cut behind its vectoriser first, and so must stay an estimator until fit.
-        of_box = method if text is None else None
-        black_box = load_model(model, headers=header, method=of_box, batch_size=batch_size)
+        black_box = load_model(model, headers=header, method=method, batch_size=batch_size)
         X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text)
         console.say(f"{describe(X)} in {data}{_left_out(left_out)}")
         explainer = SOInter(
@@ -134,7 +132,6 @@ def fit(
             feature_names=read_names(feature_names, "--feature-names"),
             output_names=names,
             output_kind=read_kinds(output_kind),  # type: ignore[arg-type]
-            method=method if text is not None else None,
             query_budget=query_budget,
             batch_size=None if isinstance(black_box, BlackBox) else batch_size,
             random_state=seed,

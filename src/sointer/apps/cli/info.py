@@ -41,7 +41,7 @@ def describe_table(saved: dict[str, Any], path: Path) -> dict[str, Any] | None:
         return None
     names, kinds, targets = outputs["names"], outputs["kinds"], saved["targets"]
     units = saved["groups"]["unit_names"]
-    takes = "texts" if saved["takes_text"] else "sparse rows" if form["kind"] == "csr" else "rows"
+    takes = "texts" if form["kind"] == "text" else "sparse rows" if form["kind"] == "csr" else "rows"
     quality = zip(saved["output_agreement"], saved["output_skill"], strict=True)
     known = dict(enumerate(quality))
     return {
@@ -75,8 +75,8 @@ def describe(explainer: Any, path: Path) -> dict[str, Any]:
     from sointer.apps.cli.inputs import saved_metadata
 
     saved, image, outputs = saved_metadata(path), explainer.input_format_.image, explainer.outputs_
-    kind = "texts" if saved.get("takes_text") else explainer.input_format_.kind
-    takes = "images" if image is not None else {"csr": "sparse rows", "texts": "texts"}.get(kind, "rows")
+    kind = explainer.input_format_.kind
+    takes = "images" if image is not None else {"csr": "sparse rows", "text": "texts"}.get(kind, "rows")
     return {
         "explainer": str(path),
         "sointer": saved.get("sointer"),

@@ -222,10 +222,10 @@ def open_explainer(
         raise InputError(f"--{'header' if headers else 'method'} is about the model, but no --model was given.")
     black_box = None if model is None else load_model(model, headers=headers, method=method)
     explainer = load(path, black_box)
-    if text is not None and explainer.text_ is None:
+    if text is not None and not explainer.reads_text:
         raise InputError(
-            f"--text {text}: to read texts the explainer needs the pipeline that was explained; give it as --model "
-            "module:name. (Explainers that were not fitted on texts take no --text.)"
+            f"--text {text}: the explainer was not fitted on texts; leave out --text, and give a file with the columns "
+            "that it was fitted on."
         )
     explainer.verbose = console.progress
     return explainer

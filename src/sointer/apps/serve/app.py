@@ -49,7 +49,7 @@ def with_body(schema: dict[str, Any]) -> dict[str, Any]:
 def info(explainer: Explainer, name: str, limits: Limits) -> dict[str, Any]:
     """What the server explains, and its limits."""
     image, outputs = explainer.input_format_.image, explainer.outputs_
-    takes = "images" if image is not None else "texts" if explainer.text_ is not None else "rows"
+    takes = "images" if image is not None else "texts" if explainer.reads_text else "rows"
     metadata = {
         "name": name,
         "sointer": __version__,

@@ -63,7 +63,7 @@ def model_metadata(explainer: Explainer, name: str) -> dict[str, Any]:
 def input_tensors(explainer: Explainer) -> list[dict[str, Any]]:
     """One tensor for all features, or one for each column where some are categories."""
     input_format = explainer.input_format_
-    if explainer.text_ is not None:
+    if explainer.reads_text:
         return [_described("rows", WORDS, [-1])]
     if input_format.image is not None:
         image = input_format.image
@@ -163,7 +163,7 @@ def _rows(explainer: Explainer, tensors: dict[str, NDArray[Any]]) -> Any:
             f"{some(names)}."
         )
     array = next(iter(tensors.values()))
-    if explainer.text_ is not None and array.dtype.kind == "O":
+    if explainer.reads_text and array.dtype.kind == "O":
         return array.ravel().tolist()
     if array.dtype.kind == "O":
         raise InputError("inputs: the tensor holds strings, expected numbers.")

@@ -67,7 +67,7 @@ def _examples(explainer: Explainer, examples: Any) -> tuple[list[dict[str, Any]]
 
 def _typical(explainer: Explainer, names: list[str]) -> Any:
     """The mean of the training rows: rows themselves may be private. Of mostly-zero rows, its largest entries."""
-    if explainer.text_ is not None:
+    if explainer.reads_text:
         return ""
     mean = np.asarray(explainer.background_.rows.mean(axis=0), dtype=np.float64).reshape(1, -1)
     if explainer.input_format_.kind == "csr":

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sointer._support.strict_json import as_finite
 from sointer.apps.serve.request import ExplainRequest, check_size
 from sointer.apps.serve.rows import cells_of, names_in_fit, plain
+from sointer.data.texts import Documents
 from sointer.data.values import effects_from, effects_on
 from sointer.explainers.base import Explainer
 from sointer.explanation import Explanation
@@ -139,7 +140,7 @@ class Writer:
         self._outputs, self._explainer = explainer.outputs_, explainer
         self._start = effects_from(
             explainer.removal_.name,
-            is_text=explainer.text_ is not None,
+            is_text=explainer.reads_text,
             is_image=explainer.input_format_.image is not None,
         )
         self._places: dict[str, dict[int, str]] = {}
@@ -161,9 +162,8 @@ class Writer:
             yield line
 
     def _rows(self, request: ExplainRequest, response: ExplainResponse) -> Iterator[dict[str, Any]]:
-        source, X = request.source, request.X
-        if source.texts is not None:
-            X = source.input_format.decode(source.data)
+        source = request.source
+        X = request.X if source.documents is None else source.data
         for sample in range(request.n_rows):
             cells = {} if source.input_format.image is not None else cells_of(X, sample)
             units = [int(unit) for unit in response.selected[sample] if unit >= 0]
@@ -178,6 +178,7 @@ class Writer:
                         "name": self.unit_names[unit],
                         "value": self._value(cells, unit),
                         **_unit_fields(response, sample, rank),
+                        **self._spans(X, sample, unit),
                     }
                     for rank, unit in enumerate(units)
                 ],
@@ -204,6 +205,14 @@ class Writer:
             found = self._explainer.localities(target)
             self._places[target] = {leaf.number: leaf.where for leaf in found}
         return self._places[target]
+
+    def _spans(self, X: Any, sample: int, unit: int) -> dict[str, Any]:
+        """Where a unit of a text stands, in characters; nothing for other rows."""
+        if not isinstance(X, Documents) or X.documents is None:
+            return {}
+        document = X.documents[sample]
+        own = self._groups.unit_of_column[document.columns] == unit
+        return {"spans": [list(span) for span, is_own in zip(document.spans, own, strict=True) if is_own]}
 
     def _value(self, cells: dict[int, Any], unit: int) -> Any:
         """What the row has in a feature, or in each feature of a group; of pixels, nothing."""

@@ -38,7 +38,7 @@ def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
         raise InputError(f"rows is {_describe(rows)}, expected {FORMS}.")
     if not 1 <= len(rows) <= max_rows:
         raise InputError(f"rows holds {len(rows):,} rows, expected 1 to {max_rows:,}. Send them in several requests.")
-    if explainer.text_ is not None and all(isinstance(row, str) for row in rows):
+    if explainer.reads_text and all(isinstance(row, str) for row in rows):
         if (longest := max(map(len, rows))) > MAX_TEXT_LENGTH:
             raise InputError(f"rows holds a text of {longest:,} characters, expected at most {MAX_TEXT_LENGTH:,}.")
         return rows
@@ -64,7 +64,7 @@ def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
                 )
         cells = rows
     else:
-        wanted = FORMS if explainer.text_ is None else "a list of texts"
+        wanted = FORMS if not explainer.reads_text else "a list of texts"
         odd = next(row for row in rows if not isinstance(row, list | dict) or type(row) is not type(rows[0]))
         raise InputError(f"rows holds {_describe(odd)}, expected {wanted}.")
     if input_format.columns:

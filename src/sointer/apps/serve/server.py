@@ -173,8 +173,9 @@ def _many(n: int, noun: str) -> str:
 def warm_up(explainer: Explainer) -> None:
     """Explain a row that is at hand, so that the first client need not wait for what is loaded when needed."""
     with unwarned():
-        row = as_pandas(explainer.input_format_.decode(explainer.background_.rows[:1]))
-        explainer.explain(row, explainer.targets_[0], k=1, query=explainer.asks_to_explain)
+        form = explainer.input_format_
+        rows = form.feature_names[:1] if explainer.reads_text else form.decode(explainer.background_.rows[:1])
+        explainer.explain(as_pandas(rows), explainer.targets_[0], k=1, query=explainer.asks_to_explain)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from sointer._support.containers import describe
 from sointer.blackbox.adapters.boosting import BoosterPredict, is_booster
+from sointer.blackbox.adapters.transformers import TextClassification, is_text_classification
 from sointer.blackbox.box import BlackBox
 from sointer.errors import InputError
 
@@ -36,8 +37,9 @@ def as_black_box(
     Parameters
     ----------
     model : estimator, nn.Module, callable, BlackBox, str or Path
-        A fitted estimator, an xgboost Booster, a torch module or a function X -> Y. A `BlackBox` is returned as it is.
-        A string is the address of a model ("http://host:8000/v2/models/name") or the path of one ("model.onnx").
+        A fitted estimator, an xgboost Booster, a torch module, a text-classification pipeline of transformers or a
+        function X -> Y; X may be a list of strings. A `BlackBox` is returned as it is. A string is the address of a
+        model ("http://host:8000/v2/models/name") or the path of one ("model.onnx").
     method : {"predict", "predict_proba"} or None, default None
         For estimators only; None chooses predict_proba where its most probable labels are those that predict returns,
         else predict.
@@ -123,6 +125,9 @@ def _predictor(model: Any, method: str | None) -> Callable[[Any], Any]:
 
         _refuse_method(method, model)
         return TorchPredict(model)
+    if is_text_classification(model):
+        _refuse_method(method, model)
+        return TextClassification(model)
     if is_booster(model):
         _refuse_method(method, model)
         return BoosterPredict(model)

@@ -17,6 +17,7 @@ from sointer._support.hashing import row_keys
 from sointer._support.progress import History
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.data.targets import target_columns
+from sointer.data.texts import Documents
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Answers, Baseline, row_generator
 from sointer.masking.groups import Groups
@@ -41,8 +42,10 @@ class Row:
     units: NDArray[np.int64]
     """The units that differ from their reference."""
     rng: np.random.Generator
+    document: Documents | None = None
+    """The row, where it is a text."""
 
-    def values(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def values(self, points: Any) -> NDArray[np.float64]:
         """Asks about encoded points: how far each target says what it says of the whole row, (points, targets).
 
         Labels: 1 where they are the same, else 0. Probabilities: that of the row's own label. Numbers: themselves.
@@ -50,13 +53,13 @@ class Row:
         """
         return self._support(self.source.ask(points))
 
-    def stays(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def stays(self, points: Any) -> NDArray[np.float64]:
         """Queries encoded points: whether each target has the row's own value, of regions the share that has.
 
         Probabilities by their side of 0.5, numbers within the tolerance: (points, targets).
         """
         outputs = self.source.outputs
-        same = outputs.agree(np.repeat(self.answer, len(points), axis=0), self.source.ask(points))
+        same = outputs.agree(np.repeat(self.answer, points.shape[0], axis=0), self.source.ask(points))
         return target_columns(same.astype(np.float64), self.targets, self.source.regions)
 
     @property
@@ -81,17 +84,19 @@ class Row:
         """How often copies are drawn when at most n_samples may be asked about."""
         return max(1, min(N_DRAWS, n_samples // 20)) if self.source.removal.is_random else 1
 
-    def copies(self, keep: NDArray[np.bool_], n_draws: int = 1) -> Iterator[NDArray[np.float64]]:
+    def copies(self, keep: NDArray[np.bool_], n_draws: int = 1) -> Iterator[Any]:
         """Copies of the row that keep some of its `units`, n_draws times if removal is random, else once.
 
         The copies of one draw share what stands in for removed units, so that what a unit changes is not lost
         in what the draws change.
         """
-        whole = np.tile(self.columns, (len(keep), 1))
         kept = np.zeros((len(keep), self.groups.n_units), dtype=bool)
         kept[:, self.units] = keep
         columns = self.groups.take(np.zeros(len(keep), dtype=np.int64)).to_columns(kept)
-        return self.source.removal.draws(whole, columns, n_draws, self.rng)
+        if self.document is not None:
+            copies = self.document[np.zeros(len(keep), dtype=np.int64)]
+            return iter((self.source.removal.reduce(copies, columns, self.rng),))
+        return self.source.removal.draws(np.tile(self.columns, (len(keep), 1)), columns, n_draws, self.rng)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -129,7 +134,7 @@ class RowByRow(Baseline):
         pass
 
     def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        keys = row_keys(source.data)
+        keys = row_keys(source.data if source.texts is None else source.texts)
         rows_of: dict[bytes, list[int]] = {}
         for row, sample in enumerate(source.sample_of_row):
             rows_of.setdefault(keys[sample], []).append(row)
@@ -200,9 +205,9 @@ class RowByRow(Baseline):
         for i, key in enumerate(keys):
             columns, groups = source.rows(np.array([i])), source.groups.take(np.array([i]))
             units = np.flatnonzero(allowed_units(source.removal, groups, columns)[0])
-            yield Row(
-                source, columns, source.predictions[[i]], groups, targets[i], units, row_generator(self.seed_, key)
-            )
+            document = source.data[i : i + 1] if source.documents is not None else None
+            rng = row_generator(self.seed_, key)
+            yield Row(source, columns, source.predictions[[i]], groups, targets[i], units, rng, document)
 
 
 def _explain_share(

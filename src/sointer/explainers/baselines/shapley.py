@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
+from sointer.data.texts import Documents
 from sointer.errors import require_extra
 from sointer.explainers.baselines.l2x import FeatureTable
 from sointer.explainers.baselines.row_by_row import N_DRAWS, N_SAMPLES, Row, RowByRow
@@ -186,7 +187,8 @@ def walk_weights(row: Row, n_samples: int, *, signed: bool) -> NDArray[np.float6
     walks = [joins[row.rng.permutation(n_units)] for _ in range(n_walks)]
     stops = np.arange(n_steps)[:, None]
     points = [next(row.copies(step_of_unit < stops)) for step_of_unit in walks]
-    values = row.values(np.concatenate(points)).reshape(n_walks, n_steps, -1)
+    joined = np.concatenate(points) if row.document is None else Documents.stack(points)
+    values = row.values(joined).reshape(n_walks, n_steps, -1)
     for step_of_unit, walked in zip(walks, values, strict=True):
         changes = np.diff(np.vstack([walked, row.value]), axis=0) / np.bincount(step_of_unit)[:, None]
         weights[:, row.units] += (changes if signed else np.abs(changes))[step_of_unit].T / n_walks

@@ -222,8 +222,7 @@ class TreeShap(Baseline):
 
     def _check_settings(self) -> None:
         require_extra("shap", "baselines")
-        if self.text_ is None and not hasattr(self.model, "named_steps"):  # a pipeline may begin with a vectoriser
-            tree_model(self.model)
+        tree_model(self.model)
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
         form = subject.rows.input_format

@@ -25,6 +25,8 @@ REMOVED = {
     "conditional": "what it is in a row that is alike",
     "blur": "blurred",
     "array": "a fixed value",
+    "delete": "nothing: it is deleted from the text",
+    "token": "a token in the text",
     "nan": "missing",
 }
 # Colours are those of the page around it, so that cards suit light and dark notebooks.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sointer.errors import InputError, require_extra
@@ -23,22 +22,17 @@ READABLE_FONT = 9.0
 GAP = "…"
 
 
-def spans(text: str, words: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Where words stand in a text: (start, end, number of the word), in order and not overlapping.
+Mark = tuple[int, int, int]
+"""Where a selected unit stands in a text: its start, its end, and its place among those selected."""
+Line = list[tuple[int, int, int]]
+"""The words of a line: the column, and where each begins and ends in the text."""
 
-    Case does not count, and a term of several words may be written with any space between them. A longer term goes
-    before its parts.
-    """
-    found: list[tuple[int, int, int]] = []
-    for number in sorted(range(len(words)), key=lambda i: -len(words[i])):
-        parts = [re.escape(part) for part in words[number].split()]
-        if not parts:
-            continue
-        pattern = re.compile(r"(?<!\w)" + r"\s+".join(parts) + r"(?!\w)", re.IGNORECASE)
-        for match in pattern.finditer(text):
-            if all(match.end() <= start or match.start() >= end for start, end, _ in found):
-                found.append((match.start(), match.end(), number))
-    return sorted(found)
+
+def marks(explanation: Explanation, row: int) -> list[Mark]:
+    """Where the selected units of a text stand, in their order."""
+    place_of = {int(unit): place for place, unit in enumerate(explanation.selected[row]) if unit >= 0}
+    spans = explanation.source.spans(row)
+    return [(start, end, place_of[unit]) for start, end, unit in spans if unit in place_of]
 
 
 def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
@@ -66,12 +60,11 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
         If the explained rows are not texts.
     """
     row = check_row(explanation, row)
-    names, strength_of, colours = _selected(explanation, row)
-    text = " ".join(document(explanation, row).split())
+    text, found = document(explanation, row), marks(explanation, row)
+    strength_of, colours = _selected(explanation, row)
     letters = LETTERS_PER_LINE if ax is None else _letters_across(ax)
-    lines, n_left_out = _wrapped(text, names, letters)
+    lines, n_left_out = _wrapped(text, found, letters)
     strength = _strengths(strength_of)
-    found = {number for line in lines for _, _, number in spans(line, names)}
     ax = _page(ax, len(lines))
     box, dpi = ax.get_window_extent(), ax.figure.dpi
     width, height = (side / dpi * POINTS_PER_INCH for side in (box.width, box.height))
@@ -82,19 +75,20 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
     from matplotlib.patches import Rectangle
 
     for number, line in enumerate(lines):
-        for start, end, word in spans(line, names):
-            mark = Rectangle(
-                (start, number + 0.05), end - start, 0.9, color=colours[word], alpha=strength[word], linewidth=0
-            )
-            mark.set_gid(names[word])
-            ax.add_patch(mark)
         # Word by word, since letters that are rounded to whole dots would drift away from their marks.
-        for word_match in re.finditer(r"\S+", line):
-            at = (word_match.start(), number + 0.5)
-            ax.text(*at, word_match.group(), family="monospace", fontsize=font, va="center", parse_math=False)
-    absent = [names[i] for i in range(len(names)) if i not in found]
+        for column, start, end in line:
+            for first, last, place in found:
+                low, high = max(start, first), min(end, last)
+                if low < high:
+                    at = (column + low - start, number + 0.05)
+                    mark = Rectangle(at, high - low, 0.9, color=colours[place], alpha=strength[place], linewidth=0)
+                    mark.set_gid(explanation.feature_names[explanation.selected[row, place]])
+                    ax.add_patch(mark)
+            word = text[start:end]
+            ax.text(column, number + 0.5, word, family="monospace", fontsize=font, va="center", parse_math=False)
+    if not text.strip():
+        ax.text(0, 0.5, "(an empty text)", family="monospace", fontsize=font, va="center")
     notes = [f"{n_left_out} lines without selected words are left out"] if n_left_out else []
-    notes += [f"selected, but not found as written: {', '.join(absent)}"] if absent else []
     notes += ["blue pushes up, orange pushes down"] if explanation.effects is not None else []
     if notes:
         note = textwrap.shorten("; ".join(notes), 110, placeholder=" ...")
@@ -106,12 +100,14 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
 
 def html_words(explanation: Explanation, row: int) -> str:
     """A document with its selected words marked, as HTML."""
-    names, strength_of, colours = _selected(explanation, row)
+    strength_of, colours = _selected(explanation, row)
     text, strength = document(explanation, row), _strengths(strength_of)
     shown = text[:MAX_HTML_LENGTH]
     parts, last = [], 0
-    for start, end, word in spans(shown, names):
-        style = f"background:{rgba(colours[word], strength[word])};color:inherit;border-radius:.25em;padding:0 .15em"
+    for start, end, place in marks(explanation, row):
+        if end > len(shown):
+            break
+        style = f"background:{rgba(colours[place], strength[place])};color:inherit;border-radius:.25em;padding:0 .15em"
         parts += [html.escape(shown[last:start]), f'<mark style="{style}">{html.escape(shown[start:end])}</mark>']
         last = end
     more = f" {GAP}" if len(text) > len(shown) else ""
@@ -124,7 +120,7 @@ def document(explanation: Explanation, row: int) -> str:
     if texts is None:
         raise InputError(
             "words: the explained rows are not texts, so there is nothing to mark; expected an explainer that was "
-            "fitted on raw strings, with a pipeline that begins with a vectoriser, and strings to explain."
+            "fitted on strings."
         )
     return str(texts[explanation.sample[row]])
 
@@ -135,14 +131,13 @@ def rgba(colour: str, alpha: float) -> str:
     return f"rgba({red},{green},{blue},{alpha:.2f})"
 
 
-def _selected(explanation: Explanation, row: int) -> tuple[list[str], list[float], list[str]]:
-    """The words selected for a row, how strong each is, and its colour: by sign, where that is known."""
+def _selected(explanation: Explanation, row: int) -> tuple[list[float], list[str]]:
+    """How strong each selected unit of a row is, and its colour: by sign, where that is known."""
     units = [int(unit) for unit in explanation.selected[row] if unit >= 0]
-    names = [explanation.feature_names[unit] for unit in units]
     if explanation.effects is None:
-        return names, [float(explanation.scores[row, unit]) for unit in units], [NEUTRAL] * len(units)
+        return [float(explanation.scores[row, unit]) for unit in units], [NEUTRAL] * len(units)
     effects = [float(explanation.effects[row, unit]) for unit in units]
-    return names, effects, [UP if effect >= 0 else DOWN for effect in effects]
+    return effects, [UP if effect >= 0 else DOWN for effect in effects]
 
 
 def _strengths(sizes: list[float]) -> list[float]:
@@ -156,11 +151,23 @@ def _letters_across(ax: Axes) -> int:
     return int(min(max(points / READABLE_FONT / MONOSPACED_WIDTH, 20), LETTERS_PER_LINE))
 
 
-def _wrapped(text: str, names: list[str], letters: int) -> tuple[list[str], int]:
-    lines = textwrap.wrap(text, letters, break_on_hyphens=False) or ["(an empty text)"]
+def _wrapped(text: str, found: list[Mark], letters: int) -> tuple[list[Line], int]:
+    """The lines of a text, and how many without a mark are left out where there are too many."""
+    lines: list[Line] = [[]]
+    column = 0
+    for match in re.finditer(rf"\S{{1,{letters}}}", text):
+        if column and column + len(match.group()) > letters:
+            lines.append([])
+            column = 0
+        lines[-1].append((column, match.start(), match.end()))
+        column += len(match.group()) + 1
     if len(lines) <= MAX_LINES:
         return lines, 0
-    wanted = [number for number, line in enumerate(lines) if spans(line, names)][:MAX_LINES]
+
+    def has_mark(line: Line) -> bool:
+        return any(start < line[-1][2] and end > line[0][1] for start, end, _ in found)
+
+    wanted = [number for number, line in enumerate(lines) if has_mark(line)][:MAX_LINES]
     kept = sorted({*wanted, *range(max(0, MAX_LINES - len(wanted)))})[:MAX_LINES]
     return [lines[number] for number in kept], len(lines) - len(kept)
 

@@ -42,6 +42,7 @@ from sointer.viz.report.samples import (
     sample_names_of,
     samples_that_fit,
     samples_to_verify,
+    spans_of,
     verification_budget,
 )
 from sointer.viz.report.text import ReportStats, cards_of, lead_of, notes_of, warnings_of
@@ -194,6 +195,7 @@ def table_page(
         ],
         present=present(source),
         texts=None if source.texts is None else cut_texts(source.texts),
+        spans=None if source.texts is None else [spans_of(source, i, u) for i, u in enumerate(shown_of_sample)],
         outputs=explainer.output_names_,
         interactions=getattr(explainer, "output_interactions_", None),
         paths=found.paths,
@@ -322,7 +324,7 @@ def _explain_all(
         partial,
         followed_paths,
         needed if "needed" in known else None,
-        EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.text_ is not None))
+        EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.reads_text))
         if "effects" in known
         else None,
         n_more,

@@ -126,6 +126,8 @@ class ReportContent:
     present: Sequence[npt.NDArray[np.integer[Any]]] | None = None
     """For each sample of a mostly-zero table, the units that it has."""
     texts: Sequence[str] | None = None
+    spans: Sequence[Mapping[int, Sequence[tuple[int, int]]]] | None = None
+    """For each text, where its selected units stand, in characters."""
     outputs: Sequence[str] = ()
     """All outputs, also those that are no target here."""
     interactions: npt.NDArray[np.floating[Any]] | None = None

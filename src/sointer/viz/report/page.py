@@ -176,6 +176,9 @@ def report_data(content: ReportContent) -> dict[str, Any]:
         "outputs": [str(name) for name in content.outputs],
         "values": [str(value) for value in content.values],
         "texts": None if content.texts is None else list(content.texts),
+        "spans": None
+        if content.spans is None
+        else [{str(number[unit]): spans for unit, spans in own.items() if unit in number} for own in content.spans],
         "valueSource": "expected" if content.is_expected else "model",
         "far": [int(sample) for sample in content.far],
         "summaries": summaries,

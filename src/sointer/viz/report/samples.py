@@ -105,7 +105,7 @@ BYTES_PER_TARGET, BYTES_PER_NUMBER, BYTES_PER_VALUE, BYTES_PER_COUNT, BYTES_PER_
     20,
     1_500,
 )
-BYTES_PER_LETTER = 1.1
+BYTES_PER_LETTER, BYTES_PER_SPAN = 1.1, 24
 MAX_TEXT_LENGTH = 4_000
 MIN_SAMPLES = 10
 
@@ -137,6 +137,7 @@ def samples_that_fit(
         + 200
     )
     if texts:
+        each += float(n_shown_units.mean()) * BYTES_PER_SPAN
         each += BYTES_PER_LETTER * sum(map(_escaped, texts)) / len(texts)
     page_budget = MAX_BYTES - OVERHEAD_BYTES - BYTES_PER_SUMMARY * n_targets - BYTES_PER_NAME * min(n_units, 50_000)
     if effects:
@@ -147,6 +148,16 @@ def samples_that_fit(
 def cut_texts(texts: Sequence[str]) -> list[str]:
     """Long documents without their ends."""
     return [text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]} …" for text in texts]
+
+
+def spans_of(source: ExplainedRows, sample: int, units: NDArray[np.int64]) -> dict[int, list[tuple[int, int]]]:
+    """Where some units of a text stand, in characters."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    wanted = set(units.tolist())
+    for start, end, unit in source.spans(sample):
+        if unit in wanted and end <= MAX_TEXT_LENGTH:
+            found.setdefault(unit, []).append((start, end))
+    return found
 
 
 def _escaped(text: str) -> int:

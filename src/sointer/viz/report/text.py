@@ -24,6 +24,8 @@ REMOVED = {
     "marginal": "takes the value of another sample of the training data, drawn at random",
     "conditional": "takes the value of a sample that is alike in what is kept",
     "array": "takes the value of a reference row that was given",
+    "delete": "is deleted from the text",
+    "token": "is replaced by a token in the text",
     "nan": "is made missing",
 }
 
@@ -69,7 +71,7 @@ def lead_of(explainer: Explainer, stats: ReportStats) -> str:
     name = "the model" if explainer.black_box_ is None else f"the model “{explainer.black_box_.name}”"
     n_targets, n_samples = len(stats.targets), stats.n_samples
     of_all = f" of {stats.n_given:,}" if stats.n_given > n_samples else ""
-    unit = "words" if explainer.text_ is not None else "features"
+    unit = "words" if explainer.reads_text else "features"
     few = "those few of" if stats.k == "auto" else f"the top {stats.k} of"
     is_expected = "" if stats.has_predictions else ", as expected without querying it"
     return (
@@ -131,9 +133,7 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
     how = REMOVED.get(name, f"is replaced by the function {name!r} of the explainer's owner")
     if name in ("zero", "mean") and explainer.input_format_.is_categorical.any():
         how += " (a category: to its most frequent value)"
-    if explainer.text_ is not None and name == "zero":
-        how = "is deleted from the text"
-    unit = "word" if explainer.text_ is not None else "feature"
+    unit = "word" if explainer.reads_text else "feature"
     notes = [
         f"The {unit}s shown are those that suffice: keep them, remove the others, and the model should still predict "
         f"the same. A removed {unit} {how}.",
@@ -142,7 +142,7 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
         f"Relevance (grey bars) shows how much the output depends on a {unit} here. It has no sign.",
     ]
     if stats.has_effects:
-        start = effects_from(explainer.removal_.name, is_text=explainer.text_ is not None)
+        start = effects_from(explainer.removal_.name, is_text=explainer.reads_text)
         notes.append(
             f"Effects (blue and orange bars) show which way a {unit} pushes the output, and how far: a number in its "
             f"own unit, a probability as such, a label as the probability of the label explained. Together they lead "

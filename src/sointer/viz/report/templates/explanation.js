@@ -1,6 +1,6 @@
 "use strict";
 // One explanation, drawn into any element. It needs nothing but a record:
-// { sample, target, value, valueSource, features: [{ name, value, score, needed?, effect?, href? }],
+// { sample, target, value, valueSource, features: [{ name, value, score, needed?, effect?, href?, spans?: [[start, end]] in the text }],
 //   confirmed: true | false | null, unsure?: true where more draws would tell, agreement?: share of draws, number?: probability or number,
 //   difference?: of a number, how far the prediction moved, in standard deviations, and tolerance?,
 //   effects?: { on: what they are effects on, base, others: the sum of those not shown, start? }, more?: selected but not shown,
@@ -116,21 +116,18 @@ const sointerExplanation = (() => {
     return node;
   };
 
-  // The selected words where they stand in a text; "new york" is also found across a comma or a line's end.
+  // The selected words where they stand in a text; places count characters, not the halves that strings are made of.
   const highlighted = (record) => {
     const box = make("p", { kind: "document", tabindex: "0", role: "group", "aria-label": "The text, selected words marked" });
-    const scores = new Map(record.features.map((feature) => [feature.name.toLowerCase(), sizeOf(record, feature)]));
-    const largest = Math.max(...[...scores.values()].map(Math.abs), 1e-12);
-    const plain = (word) => word.replace(/[.*+?^$()|[\]\\\x7b\x7d\/-]/g, "\\$&").replace(/\s+/g, "[^\\p{L}\\p{N}_]+");
-    const words = [...scores.keys()].filter(Boolean).sort((a, b) => b.length - a.length).map(plain);
-    const pattern = words.length ? new RegExp(`(?<![\\p{L}\\p{N}_])(?:${words.join("|")})(?![\\p{L}\\p{N}_])`, "giu") : null;
-    let end = 0;
-    for (const found of pattern ? record.text.matchAll(pattern) : []) {
-      const word = found[0].toLowerCase(), score = scores.get(word) ?? scores.get(word.split(/[^\p{L}\p{N}_]+/u).join(" ")) ?? largest / 2;
-      box.append(record.text.slice(end, found.index), tint(make("mark", { text: found[0], title: record.effects ? `effect ${signed(score)}` : `relevance ${number(score)}` }), record, score, largest));
-      end = found.index + found[0].length;
+    const letters = Array.from(record.text), largest = Math.max(...record.features.map((feature) => Math.abs(sizeOf(record, feature))), 1e-12);
+    const marks = record.features.flatMap((feature) => (feature.spans ?? []).map(([start, end]) => [start, end, sizeOf(record, feature)]));
+    let last = 0;
+    for (const [start, end, size] of marks.sort((a, b) => a[0] - b[0])) {
+      const title = record.effects ? `effect ${signed(size)}` : `relevance ${number(size)}`;
+      box.append(letters.slice(last, start).join(""), tint(make("mark", { text: letters.slice(start, end).join(""), title }), record, size, largest));
+      last = end;
     }
-    box.append(record.text.slice(end));
+    box.append(letters.slice(last).join(""));
     return box;
   };
 

@@ -54,7 +54,8 @@
       sample: data.samples[sample], target: data.targets[target], value: saidOf(sample, target), valueSource: data.valueSource,
       number: ["probability", "continuous"].includes(data.kinds[target]) ? packed.numberOf(sample, target) : null,
       features: packed.chosen(sample, target).map(({ feature, value, score, needed, effect }) => ({
-        name: data.features[feature], value, score, needed, effect, href: featureLink(feature) })),
+        name: data.features[feature], value, score, needed, effect, href: featureLink(feature),
+        spans: data.spans ? data.spans[sample][feature] : null })),
       effects: effectsOf(sample, target), more: more ? more[target] : 0, place: localityOf(sample, target),
       confirmed: agreement === null ? null : agreement === 1, unsure: mark(sample, target)[1] === "unsure", agreement, difference: packed.differenceOf(sample, target), tolerance: data.tolerance, far: farSamples.has(sample),
       text: data.texts ? data.texts[sample] : null,

@@ -1,0 +1,360 @@
+"""Texts as their words: where each word stands, and what is left of a text when some are deleted."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from sointer._support import containers, frames
+from sointer.data.inputs import InputFormat
+from sointer.errors import InputError, LoadError
+
+By = Literal["words", "occurrences", "sentences", "function"]
+Splitter = Callable[[str], Iterable[Any]]
+UNSEEN = "(words not seen in fit)"
+SENTENCE = re.compile(r"[^.!?…。！？।\n]*(?:[.!?…。！？।]+[\"'”’»)\]]*|\n+|$)")
+WITHOUT_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+"""Thai, Lao, Burmese, Khmer, Japanese and Chinese are written without blanks: there every letter is a word."""
+MAX_LETTER = 0x1FFFF
+
+
+@cache
+def word_pattern() -> re.Pattern[str]:
+    """Runs of letters, digits and the marks on them, with apostrophes inside; in scripts without blanks one letter."""
+    codes = [code for code in range(0x300, MAX_LETTER) if unicodedata.category(chr(code)) in ("Mn", "Mc", "Me")]
+    breaks = np.flatnonzero(np.diff(codes) != 1)
+    first, last = np.array(codes)[np.r_[0, breaks + 1]], np.array(codes)[np.r_[breaks, -1]]
+    marks = "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(first.tolist(), last.tolist(), strict=True))
+    letter = rf"(?:(?![{WITHOUT_BLANKS}])[\w{marks}])"
+    return re.compile(rf"(?![{marks}])[{WITHOUT_BLANKS}][{marks}]*|{letter}+(?:['’]{letter}+)*")
+
+
+def is_text(X: Any) -> bool:
+    """Whether X is a list, an array or a column of strings, one document each."""
+    if isinstance(X, str):
+        raise InputError("X is one string, expected a list of them, one for each document. Give [text].")
+    if containers.is_frame(X) or frames.backend_of(X) is not None or containers.is_sparse(X) or containers.is_tensor(X):
+        return False
+    if getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__") or len(X) == 0:
+        return False
+    wrong = [i for i, document in enumerate(X) if not isinstance(document, str)]
+    if wrong and len(wrong) < len(X):
+        document = list(X)[wrong[0]]
+        raise InputError(
+            f"X holds strings, but {len(wrong)} of {len(X)} documents are not strings: the first is {document!r:.40}, "
+            f"at {wrong[0]}. Drop them, or give '' for an empty text."
+        )
+    return not wrong
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """A text, its pieces that can be deleted, and its words."""
+
+    text: str
+    spans: list[tuple[int, int]]
+    """Where each piece begins and ends."""
+    columns: npt.NDArray[np.int64]
+    """The column of each piece."""
+    words: npt.NDArray[np.int64]
+    """The number of each word, in the order of the text."""
+    word_columns: npt.NDArray[np.int64]
+    """The column of the piece that each word belongs to."""
+
+    def reduced(self, kept: Sequence[bool], token: str | None) -> str:
+        """The text with all other pieces deleted, or replaced by `token`; order and punctuation stay."""
+        if all(kept):
+            return self.text
+        if token is None and not any(kept):
+            return ""
+        parts: list[str] = []
+        last, cut = 0, False
+        for (start, end), stays in zip(self.spans, kept, strict=True):
+            if stays:
+                continue
+            parts.append(_joined(parts, self.text[last:start], cut))
+            if token is not None:
+                parts.append(token)
+            last, cut = end, token is None
+        parts.append(_joined(parts, self.text[last:], cut))
+        return "".join(parts) if token is not None else "".join(parts).strip()
+
+
+def _joined(before: list[str], part: str, cut: bool) -> str:
+    """A part that follows a deleted one: of the blanks around that, one side is enough."""
+    if cut and part[:1].isspace():
+        tail = next((one for one in reversed(before) if one), " ")
+        return part.lstrip() if tail[-1].isspace() else part
+    return part
+
+
+class Documents(sparse.csr_array):
+    """Texts as counts of their pieces, CSR (texts, columns); a piece without an entry is deleted."""
+
+    documents: npt.NDArray[np.object_] | None = None
+    """The whole texts, one `Document` for each row."""
+    token: str | None = None
+    """What stands in place of a deleted piece."""
+
+    def __getitem__(self, rows: Any) -> Any:
+        found = super().__getitem__(rows)
+        if self.documents is not None and isinstance(found, Documents) and not isinstance(rows, tuple):
+            found.documents, found.token = self.documents[rows], self.token
+        return found
+
+    @classmethod
+    def of(cls, documents: Sequence[Document], n_columns: int) -> Documents:
+        """Whole texts."""
+        lengths = [len(document.columns) for document in documents]
+        row = np.repeat(np.arange(len(documents)), lengths)
+        columns = np.concatenate([d.columns for d in documents]) if len(documents) else np.zeros(0, dtype=np.int64)
+        made = cls((np.ones(len(row)), (row, columns)), shape=(len(documents), n_columns))
+        made.sum_duplicates()
+        made.documents = np.empty(len(documents), dtype=object)
+        made.documents[:] = documents
+        return made
+
+    def masked(self, keep: npt.NDArray[np.bool_], token: str | None) -> Documents:
+        """The same texts with only those pieces whose column is kept: keep (texts, columns)."""
+        row = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+        kept = keep[row, self.indices]
+        starts = np.concatenate([[0], np.cumsum(kept)])[self.indptr]
+        made = Documents((self.data[kept], self.indices[kept], starts), shape=self.shape)
+        made.documents, made.token = self.documents, token
+        return made
+
+    @classmethod
+    def stack(cls, parts: Sequence[Documents]) -> Documents:
+        """Some texts below others."""
+        made = cls(sparse.vstack([containers.csr_array(part) for part in parts], format="csr"))
+        made.documents = np.concatenate([part.documents for part in parts if part.documents is not None])
+        made.token = parts[0].token
+        return made
+
+    def has_entries(self, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether rows have an entry in columns, pairwise."""
+        own = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)) * self.shape[1] + self.indices
+        wanted = rows * self.shape[1] + columns
+        place = np.searchsorted(own, wanted)
+        found = place < len(own)
+        found[found] = own[place[found]] == wanted[found]
+        return np.asarray(found)
+
+    def tokens(self) -> tuple[npt.NDArray[np.int64], ...]:
+        """Row, place in the text, number and column of every word that is left."""
+        assert self.documents is not None
+        documents = list(self.documents)
+        lengths = np.array([len(document.words) for document in documents], dtype=np.int64)
+        row = np.repeat(np.arange(len(documents)), lengths)
+        nothing = np.zeros(0, dtype=np.int64)
+        words = np.concatenate([nothing, *(document.words for document in documents)])
+        columns = np.concatenate([nothing, *(document.word_columns for document in documents)])
+        place = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        kept = self.has_entries(row, columns)
+        return row[kept], place[kept], words[kept], columns[kept]
+
+    def texts(self) -> list[str]:
+        """What is left of each text."""
+        assert self.documents is not None
+        documents = list(self.documents)
+        lengths = [len(document.columns) for document in documents]
+        row = np.repeat(np.arange(len(documents)), lengths)
+        columns = np.concatenate([np.zeros(0, dtype=np.int64), *(document.columns for document in documents)])
+        kept, ends = self.has_entries(row, columns).tolist(), np.cumsum(lengths).tolist()
+        return [
+            document.reduced(kept[end - length : end], self.token)
+            for document, length, end in zip(documents, lengths, ends, strict=True)
+        ]
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Sparse rows, or texts, some below others."""
+    return Documents.stack(parts) if isinstance(parts[0], Documents) else sparse.vstack(parts, format="csr")
+
+
+@dataclass(frozen=True, eq=False)
+class TextFormat(InputFormat):
+    """Texts: what their pieces are, and which were there in fit; all others together are one more.
+
+    Examples
+    --------
+    >>> form = TextFormat.of(["The band played.", "the song"])
+    >>> form.feature_names
+    ['the', 'band', 'played', 'song', '(words not seen in fit)']
+    >>> form.decode(form.encode(["Play the song!"], caller="explain"))
+    ['Play the song!']
+    """
+
+    by: By = "words"
+    split: Splitter | None = None
+    """The owner's function from a text to its pieces, as strings or as (start, end)."""
+    words: list[str] = field(default_factory=list)
+    """Words by number, where pieces are not words."""
+
+    @classmethod
+    def of(cls, texts: Sequence[str], groups: Any = None) -> TextFormat:
+        """What texts consist of; `groups` is "sentences", "occurrences" or a function that splits a text."""
+        by, split = read_by(groups)
+        made = cls("text", [UNSEEN], "str", by=by, split=split, words=[])
+        pieces: dict[str, None] = {}
+        words: dict[str, None] = {}
+        for text in texts:
+            _, names, own, _ = made.parse(text)
+            pieces.update(dict.fromkeys(names))
+            words.update(dict.fromkeys(own))
+        if not pieces:
+            raise InputError(
+                f"fit: X holds {len(texts)} texts without any word, expected some to explain. Check how X was "
+                "selected, or give groups= a function that splits a text of yours."
+            )
+        pieces.pop(UNSEEN, None)
+        own_words = [] if by in ("words", "function") else list(words)
+        return cls("text", [*pieces, UNSEEN], "str", by=by, split=split, words=own_words)
+
+    @property
+    def n_words(self) -> int:
+        """How many different words there are; the last stands for all that were not seen."""
+        return len(self.words) + 1 if self.words else len(self.feature_names)
+
+    @cached_property
+    def _column_of(self) -> dict[str, int]:
+        return {name: column for column, name in enumerate(self.feature_names)}
+
+    @cached_property
+    def _word_of(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)} if self.words else self._column_of
+
+    def encode(self, X: Any, caller: str = "encode") -> Any:
+        """Texts, or a DataFrame with one column of them, as `Documents`."""
+        X = frames.as_pandas(X)
+        if containers.is_frame(X) and X.shape[1] == 1:
+            X = X.iloc[:, 0].tolist()
+        if not is_text(X):
+            raise InputError(
+                f"{caller}: X is {containers.describe(X)}, but texts were fitted; give a list of strings, one for each "
+                "text."
+            )
+        return Documents.of([self.document(text) for text in X], self.n_columns)
+
+    def decode(self, Z: Any) -> Any:
+        """What is left of texts, as a list of strings."""
+        if not isinstance(Z, Documents) or Z.documents is None:
+            raise InputError(
+                f"decode got {containers.describe(Z)}, expected texts: which words there are does not say in which "
+                "order. This method cannot be used with texts; SOInter can."
+            )
+        return Z.texts()
+
+    def document(self, text: str) -> Document:
+        """A text with the columns and numbers of its pieces and words."""
+        spans, names, words, piece_of = self.parse(text)
+        columns = np.array([self._column_of.get(name, self.n_columns - 1) for name in names], dtype=np.int64)
+        numbers = np.array([self._word_of.get(word, self.n_words - 1) for word in words], dtype=np.int64)
+        return Document(text, spans, columns, numbers, columns[piece_of])
+
+    def parse(self, text: str) -> tuple[list[tuple[int, int]], list[str], list[str], npt.NDArray[np.int64]]:
+        """The spans and names of all pieces, all words, and which piece each word is in."""
+        spans = [match.span() for match in word_pattern().finditer(text)]
+        if self.by == "sentences":
+            starts = np.array([start for start, _ in spans], dtype=np.int64)
+            found = [(match.start(), match.end()) for match in SENTENCE.finditer(text)]
+            pieces = [(a, b) for a, b in found if ((starts >= a) & (starts < b)).any()]
+            names = [f"sentence {number}" for number, _ in zip(count(1), pieces, strict=False)]
+            piece_of = np.searchsorted([b for _, b in pieces], starts, side="right")
+            return pieces, names, [normal(text[a:b]) for a, b in spans], piece_of
+        if self.split is not None:
+            spans = read_pieces(self.split(text), text)
+        elif self.by == "function":
+            raise LoadError(
+                "This explainer splits texts with its owner's function, which is not saved; expected it to be given "
+                "again on loading. Load it with sointer.load(path, model, splitter=function)."
+            )
+        words = [normal(text[a:b]) for a, b in spans]
+        return spans, numbered(words) if self.by == "occurrences" else words, words, np.arange(len(words))
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"by": self.by, "words": list(self.words)}
+
+    @classmethod
+    def restored(cls, data: dict[str, Any], split: Splitter | None = None) -> TextFormat:
+        """The inverse of `to_json`."""
+        by, names, words = data["by"], list(data["feature_names"]), list(data["words"])
+        good = by in ("words", "occurrences", "sentences", "function") and names[-1:] == [UNSEEN]
+        if (
+            not good
+            or not all(isinstance(name, str) for name in (*names, *words))
+            or (bool(words) != (by in ("occurrences", "sentences")))
+        ):
+            raise LoadError("The saved format of texts is damaged: it is not what TextFormat.to_json writes.")
+        return cls("text", names, "str", by=by, split=split, words=words)
+
+
+def normal(word: str) -> str:
+    """A word without case, in one of the ways to write it; as one object, however often it occurs."""
+    return sys.intern(unicodedata.normalize("NFC", word).casefold())
+
+
+def numbered(words: Sequence[str]) -> list[str]:
+    """Each occurrence with a name of its own: good, good [2], good [3]."""
+    seen: dict[str, int] = {}
+    names = []
+    for word in words:
+        seen[word] = seen.get(word, 0) + 1
+        names.append(word if seen[word] == 1 else f"{word} [{seen[word]}]")
+    return names
+
+
+def distinct_texts(X: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
+    """Texts, each once, and which of them every text is; anything else as it is.
+
+    What is left of different texts is often the same, and slow models should not read it twice.
+    """
+    if not isinstance(X, list):
+        return X, None
+    place_of: dict[str, int] = {}
+    which = np.array([place_of.setdefault(text, len(place_of)) for text in X], dtype=np.int64)
+    return list(place_of), which
+
+
+def read_by(groups: Any) -> tuple[By, Splitter | None]:
+    """What the pieces of texts are, as the user says it."""
+    if callable(groups):
+        return "function", groups
+    if isinstance(groups, str) and groups not in ("sentences", "occurrences"):
+        raise InputError(
+            f"groups={groups!r}: of texts, expected 'sentences', 'occurrences' (each occurrence of a word alone), a "
+            "function that splits a text, or a dictionary of words that belong together."
+        )
+    return (groups if isinstance(groups, str) else "words"), None  # type: ignore[return-value]
+
+
+def read_pieces(pieces: Iterable[Any], text: str) -> list[tuple[int, int]]:
+    """Where the pieces stand that the owner's function made of a text."""
+    spans: list[tuple[int, int]] = []
+    last = 0
+    for piece in pieces:
+        if isinstance(piece, str):
+            start = text.find(piece, last)
+            span = (start, start + len(piece))
+        else:
+            span = (int(piece[0]), int(piece[1]))
+        if not last <= span[0] <= span[1] <= len(text):
+            raise InputError(
+                f"the function given as groups= splits a text into {piece!r:.60}, which does not stand in the text "
+                f"{text!r:.60} after the piece before it. Return parts of the text as they are written, in their "
+                "order, or (start, end) for each."
+            )
+        if span[0] < span[1]:
+            spans.append(span)
+            last = span[1]
+    return spans

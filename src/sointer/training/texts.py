@@ -1,0 +1,184 @@
+"""The recipe for texts: an energy of reduced texts, which reads the order of words only if the model does."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sointer.data.outputs import Outputs
+from sointer.data.texts import Document, Documents, TextFormat
+from sointer.energy.build import build_energy
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.space import OutputSpace
+from sointer.energy.texts import TextFeatures, ranks
+from sointer.errors import BlackBoxError, InputError
+from sointer.interpreter.networks import hard_top_k
+from sointer.interpreter.texts import TextInterpreter, units_there
+from sointer.training.context import FitContext, PendingQuery, QueryBatch, QueryPool, Trained, repeatability
+from sointer.training.energy import EnergyTrainer, some_held_out
+from sointer.training.queries import UnmaskedRows, ask_first, draw_pairs
+from sointer.training.sparse_rows import (
+    FIRST_SELECTION,
+    ON_POLICY_CHUNK,
+    alternate,
+    selection_sizes,
+)
+
+N_SHUFFLED, SHARE_SHUFFLED = 400, 0.05
+"""Texts whose words are shuffled to see whether their order counts: so many, but no larger share of the queries."""
+
+N_STEPS = 1_500, 10_000
+N_LOOKED_AT, MAX_LOOKED_AT = 256, 4096
+"""Texts for each target, and in all, by which words are chosen whose order is read."""
+
+
+def train_texts(context: FitContext) -> Trained:
+    """See docs/method.md."""
+    n_shuffled = min(N_SHUFFLED, int(SHARE_SHUFFLED * context.n_queries), context.rows.n_samples)
+    context.n_extra = n_shuffled + 2
+    check_empty_text(context)
+    replies, whole_index, ask_rest = ask_first(context)
+    outputs, targets = context.describe(replies.raw)
+    repeatability(context, outputs, whole_index.numpy(), replies)
+    reads_order = order_counts(context, outputs, whole_index[:n_shuffled], replies)
+    rest = ask_rest()
+    pairs = QueryPool.of(outputs, replies, some_held_out(context, len(replies), len(rest)))
+    whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
+    interpreter = fresh_interpreter(context, outputs, reads_order)
+    pairs.points.features = lambda documents: interpreter.features(documents).rows
+    trainer = EnergyTrainer(
+        interpreter.energy,
+        interpreter.likelihood,
+        pairs,
+        context.configs.energy,
+        number_of_steps(context),
+        context.generator,
+        context.history,
+    )
+    interrupted = False
+    try:
+        context.history.stage("learning", trainer.n_steps)
+        trainer.run_until(FIRST_SELECTION, "pre-training")
+        if reads_order:
+            strength = strengths(context, interpreter, whole, torch.tensor(targets))
+            interpreter.rank.copy_(torch.from_numpy(ranks(strength)))
+        alternate(context, trainer, rest, partial(ask_selected, context, interpreter, whole, torch.tensor(targets)))
+    except KeyboardInterrupt:
+        if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
+            raise
+        interrupted = True
+        context.asker.stop()
+    quality = trainer.finish()
+    context.history.close()
+    asked = whole_index.numpy(), whole.codes.numpy()
+    return Trained(outputs, targets, interpreter.energy, interpreter, quality, asked, interrupted)
+
+
+def number_of_steps(context: FitContext) -> int:
+    """n_epochs passes over all queries, within bounds that suit two cores."""
+    n_batches = context.n_queries / context.configs.energy.batch_size
+    return int(np.clip(context.configs.training.n_epochs * n_batches, *N_STEPS))
+
+
+def check_empty_text(context: FitContext) -> None:
+    """Refuse a model that takes texts, but not the empty one, before the budget is spent."""
+    if getattr(context.rows.removal, "token", None) is not None:
+        return  # a text whose words are all replaced is not empty
+    row = np.zeros(1, dtype=np.int64)
+    context.query(row)
+    try:
+        context.query(row, np.zeros((1, context.rows.groups.n_units), dtype=bool))
+    except BlackBoxError as error:
+        raise InputError(
+            "the model fails on the empty text, which is what is left when all words are deleted: "
+            f"{str(error).split('. ')[0]}. Give a function that returns outputs for '' too, or a token to put "
+            "in place of a deleted word, such as removal='[MASK]'."
+        ) from error
+
+
+def order_counts(context: FitContext, outputs: Outputs, whole: Tensor, replies: QueryBatch) -> bool:
+    """Whether the model predicts anything else when the words of a text are shuffled."""
+    n = len(whole)
+    documents = context.rows.data[whole.numpy()].documents
+    remaining = context.rows.model.remaining
+    if n == 0 or (remaining is not None and remaining < n):
+        return True
+    shuffled, _ = context.rows.model.query([shuffle(document, context.rng) for document in documents])
+    same = outputs.agree(replies.raw[:n], shuffled)
+    context.history.record(stage="shuffled words", n_rows=n, same_answers=float(same.mean()))
+    return not same.all()
+
+
+def shuffle(document: Document, rng: np.random.Generator) -> str:
+    """A text with its pieces in another order; punctuation stays where it is."""
+    spans, text = document.spans, document.text
+    ends = [0, *(end for _, end in spans)]
+    starts = [*(start for start, _ in spans), len(text)]
+    between = [text[a:b] for a, b in zip(ends, starts, strict=True)]
+    pieces = [text[slice(*spans[place])] for place in rng.permutation(len(spans))]
+    return "".join(part for both in zip(between, [*pieces, ""], strict=True) for part in both)
+
+
+def fresh_interpreter(context: FitContext, outputs: Outputs, reads_order: bool) -> TextInterpreter:
+    """An untrained energy and the interpreter that reads it."""
+    form, config = context.rows.input_format, context.configs.energy
+    assert isinstance(form, TextFormat)
+    rank = torch.full((form.n_words if reads_order else 0,), -1, dtype=torch.long)
+    features = TextFeatures(form.n_words, rank.numpy() if reads_order else None)
+    seed = int(context.rng.integers(2**31))
+    energy = build_energy(features.n_columns, OutputSpace.of(outputs), config, structured=context.structured, seed=seed)
+    for weight in energy.input_weights:  # columns of words that are not ordered yet say nothing
+        weight.data[..., features.n_word_columns :] = 0.0
+    return TextInterpreter(
+        energy,
+        Likelihood.of(config),
+        torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64)),
+        context.rows.groups.n_units,
+        form.n_words,
+        rank,
+        n_path_steps=context.configs.interpreter.n_path_steps,
+    )
+
+
+@torch.no_grad()
+def strengths(context: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, targets: Tensor) -> Tensor:
+    """The largest share of any target's evidence that each word has in texts: (words,)."""
+    features = interpreter.features
+    total = torch.zeros(interpreter.energy.space.n_outputs, features.n_columns)
+    n = min(MAX_LOOKED_AT, N_LOOKED_AT * len(targets))
+    rows, chosen = draw_pairs(whole, targets, n, context.generator)
+    labels = labels_of(interpreter, whole.codes[rows], chosen)
+    for some, inputs, of_entry, _, _ in interpreter.evidence(
+        context.rows.data[whole.index[rows].numpy()], chosen, labels
+    ):
+        owner = chosen[some][torch.from_numpy(inputs.row)]
+        total.index_put_((owner, inputs.rows.columns), of_entry.abs(), accumulate=True)
+    share = (total / total.sum(dim=1, keepdim=True).clamp_min(1e-9)).amax(dim=0)
+    return share[torch.from_numpy(features.of_words(np.arange(features.n_words)))]
+
+
+def labels_of(interpreter: TextInterpreter, codes: Tensor, targets: Tensor) -> Tensor:
+    """The labels of the targets of texts with these codes."""
+    return interpreter.energy.space.labels(codes).gather(1, targets.unsqueeze(1)).squeeze(1)
+
+
+@torch.no_grad()
+def ask_selected(
+    context: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, targets: Tensor, n: int
+) -> list[PendingQuery]:
+    """Ask about texts reduced to what the interpreter selects now, for targets that matter."""
+    rows, row_targets = draw_pairs(whole, targets, n, context.generator)
+    sizes = selection_sizes(context, n)
+    questions = []
+    for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
+        index, chosen = whole.index[rows[chunk]].numpy(), row_targets[chunk]
+        documents: Documents = context.rows.data[index]
+        labels = labels_of(interpreter, whole.codes[rows[chunk]], chosen)
+        scores = interpreter.whole(documents, chosen, labels).evidence
+        there = units_there(documents, interpreter.unit_of_column, interpreter.n_units)
+        keep = hard_top_k(scores, context.k, there, sizes[chunk])
+        questions.append(context.ask(index, keep.numpy()))
+    return questions

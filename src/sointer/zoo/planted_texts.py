@@ -1,0 +1,133 @@
+"""Texts and a function of strings whose smallest sufficient sets of words are known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+WORD = re.compile(r"\w+")
+CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiouöä"
+CYRILLIC = str.maketrans("bdfgklmnprstvzaeiouöä", "бдфгклмнпрствзаеиоуыя")
+SEPARATORS = (" ", ", ", " ", ". ", " ")
+NEGATION = 3
+"""The place of the word that negates the next one: a frequent word."""
+OUTPUTS = ("any", "count", "negation", "bigram", "order", "second order")
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedTexts:
+    """A function of strings with six outputs, each decided by known words.
+
+    - any: one of two words occurs;
+    - count: at least two of five words occur;
+    - negation: a word occurs that does not follow the negating word;
+    - bigram: a word directly follows the negating word;
+    - order, second order: one word occurs before another.
+
+    Case and punctuation do not count. Calling the problem calls the function.
+
+    Parameters
+    ----------
+    n_words : int
+        Size of the vocabulary, at least 60.
+    script : {"latin", "cyrillic"}
+    random_state : int
+        Which words there are, and which of them decide.
+
+    Examples
+    --------
+    >>> problem = PlantedTexts(100)
+    >>> texts = problem.sample(2, random_state=0)
+    >>> problem(texts).shape
+    (2, 6)
+    """
+
+    n_words: int = 2000
+    script: Literal["latin", "cyrillic"] = "latin"
+    random_state: int = 0
+    words: tuple[str, ...] = field(init=False, repr=False)
+    triggers: tuple[str, ...] = field(init=False, repr=False)
+    """Words that decide: five of the first two outputs, one each of the next two, and two pairs."""
+    output_names: tuple[str, ...] = field(default=OUTPUTS, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.random_state)
+        words: dict[str, None] = {}
+        while len(words) < self.n_words:
+            n = 2 + len(words) % 3
+            letters = ((rng.choice(list(CONSONANTS)), rng.choice(list(VOWELS))) for _ in range(n))
+            words["".join(a + b for a, b in letters)] = None
+        made = [word.translate(CYRILLIC) if self.script == "cyrillic" else word for word in words]
+        places = rng.choice(np.arange(max(self.n_words // 20, NEGATION + 1), self.n_words // 2), 11, replace=False)
+        object.__setattr__(self, "words", tuple(made))
+        object.__setattr__(self, "triggers", tuple(made[place] for place in places))
+
+    @property
+    def negation(self) -> str:
+        """The word that negates the next one."""
+        return self.words[NEGATION]
+
+    def sample(self, n_texts: int, random_state: int | np.random.Generator | None = None) -> list[str]:
+        """Draw texts of 8 to 34 words; the same seed gives the same texts."""
+        rng = np.random.default_rng(random_state)
+        weight = 1 / np.arange(5, self.n_words + 5)
+        return [self._text(rng, weight / weight.sum()) for _ in range(n_texts)]
+
+    def _text(self, rng: np.random.Generator, weight: npt.NDArray[np.float64]) -> str:
+        text = [self.words[place] for place in rng.choice(self.n_words, rng.integers(6, 25), p=weight)]
+        deciding = self.triggers
+        for _ in range(rng.integers(2, 6)):
+            place, kind = int(rng.integers(len(text) + 1)), rng.integers(6)
+            if kind < 2:
+                text.insert(place, deciding[rng.integers(5)])
+            elif kind < 4:
+                negated = [self.negation] if rng.random() < 0.5 else []
+                text[place:place] = [*negated, deciding[5 + rng.integers(2)]]
+            else:
+                pair = deciding[7:9] if rng.random() < 0.5 else deciding[9:11]
+                first, second = pair if rng.random() < 0.5 else pair[::-1]
+                text.insert(place, first)
+                text.insert(int(rng.integers(place + 1, len(text) + 1)), second)
+        joined = "".join(word + SEPARATORS[rng.integers(len(SEPARATORS))] for word in text).rstrip(" ,.")
+        return joined[:1].upper() + joined[1:] + "."
+
+    def predict(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The function: (texts, outputs), 0 and 1."""
+        return np.array([self._outputs(WORD.findall(text.lower())) for text in texts]).reshape(len(texts), -1)
+
+    __call__ = predict
+
+    def _outputs(self, words: Sequence[str]) -> list[int]:
+        t, there = self.triggers, set(words)
+        negated = [word for before, word in pairwise(words) if before == self.negation]
+        found = [
+            t[0] in there or t[1] in there,
+            len(there & set(t[:5])) >= 2,
+            words.count(t[5]) > negated.count(t[5]),
+            t[6] in negated,
+            *(before(words, *pair) for pair in (t[7:9], t[9:11])),
+        ]
+        return [int(one) for one in found]
+
+    def smallest(self, text: str, output: int) -> list[frozenset[str]]:
+        """All smallest sets of words of a text that keep its output when every other word is deleted."""
+        words = WORD.findall(text.lower())
+        value = self._outputs(words)[output]
+        distinct = list(dict.fromkeys(words))
+        for size in range(len(distinct) + 1):
+            sets = [frozenset(chosen) for chosen in combinations(distinct, size)]
+            good = [s for s in sets if self._outputs([w for w in words if w in s])[output] == value]
+            if good:
+                return good
+        raise AssertionError("all words together keep the output")
+
+
+def before(words: Sequence[str], first: str, second: str) -> bool:
+    """Whether one word occurs anywhere before another."""
+    return first in words and second in words[words.index(first) + 1 :]
