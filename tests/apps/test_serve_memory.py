@@ -132,7 +132,7 @@ def test_responses_are_bounded():
 def test_a_query_budget_bounds_what_requests_cost(tmp_path):
     fitted("table").save(tmp_path / "why")
     body = {"rows": TABLE[:3].tolist(), "target": 1}
-    with command(tmp_path / "why", "--model", "serving:model", "--query-budget", 4) as (url, _):
+    with command(tmp_path / "why", "--model", "quick:labels", "--query-budget", 4) as (url, _):
         replies = [httpx.post(f"{url}/explain", json=body, timeout=60).status_code for _ in range(2)]
     assert replies == [200, 503]
 

@@ -184,7 +184,7 @@ WRONG = [
     (lambda X: np.where(X > 3, np.inf, X), "NaN or infinite"),
     (lambda X: [[1, 2]] + [[1]] * 9, "different lengths"),
     (lambda X: None, "None"),
-    (lambda X: {"a": 1}, "type dict"),
+    (lambda X: {"a": 1}, "a dict with the keys 'a'"),
     (lambda X: 3.0, "type float"),
     (lambda X: np.array([[object()]] * 10), "type object"),
     (lambda X: np.array([[None]] * 10), "None"),

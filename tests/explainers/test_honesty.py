@@ -242,5 +242,5 @@ def test_streams_and_reports_say_it_once(explainer, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", FarInputWarning)
         page = explainer.report(rows, tmp_path / "why.html", paths=False).read_text()
-    assert "10 samples of 40 lie far from the" in page
+    assert "10 of 40 samples lie far from the" in page
     assert '"far": [0, 4, 8' in page.replace('"far":[', '"far": [').replace("0,4,8", "0, 4, 8")

@@ -103,5 +103,5 @@ def test_baselines_take_missing_values(data: pd.DataFrame) -> None:
     shap = KernelShap(model, k=1, random_state=0, n_samples=200).fit(data)
     found = shap.explain(data[:10], target="absent")
     assert (found.selected[:, 0] == COLUMNS.index("gone")).all()
-    with pytest.raises(InputError, match="setting='well'"):
-        KernelShap(model, k=1, random_state=0, setting="paper").fit(data).explain(data[:1], target="absent")
+    with pytest.raises(InputError, match="protocol='tuned'"):
+        KernelShap(model, k=1, random_state=0, protocol="package").fit(data).explain(data[:1], target="absent")

@@ -28,16 +28,20 @@ def segment(images):
 
 @contextmanager
 def encodings(monkeypatch):
-    """How many samples each call of `encode` was given, in the block."""
-    found, encode = [], InputFormat.encode
+    """How many samples were encoded by each call, in the block."""
+    found = []
 
-    def counted(self, X, caller="explain"):
-        Z = encode(self, X, caller)
-        found.append(Z.shape[0])
-        return Z
+    def counted(encode):
+        def encode_and_count(self, X, *rest):
+            Z = encode(self, X, *rest)
+            found.append(Z.shape[0])
+            return Z
+
+        return encode_and_count
 
     with monkeypatch.context() as patch:
-        patch.setattr(InputFormat, "encode", counted)
+        for name in ("_numbers", "_encode_images"):
+            patch.setattr(InputFormat, name, counted(getattr(InputFormat, name)))
         yield found
 
 

@@ -389,7 +389,7 @@ def test_every_row_is_found_in_its_leaf(trees: dict[int, Node], table: LocalityT
     assert len(table.condition) == len(nodes) > 3
     conditions = np.random.default_rng(5).normal(size=(200, N_UNITS))
     targets = np.random.default_rng(6).choice([0, 2], size=200)
-    found = table.find(targets, conditions)
+    found = table.find(targets, conditions, np.arange(len(targets)))
     for row, target, place in zip(conditions, targets, found, strict=True):
         leaf = slow_find(trees[target], row)
         assert nodes[place] is leaf
@@ -400,7 +400,7 @@ def test_every_row_is_found_in_its_leaf(trees: dict[int, Node], table: LocalityT
         assert table.share[place].item() == pytest.approx(len(leaf.pool) / 600)
     on_threshold = np.zeros((1, N_UNITS))
     on_threshold[0, 0] = trees[0].threshold
-    assert nodes[table.find(np.array([0]), on_threshold)[0]] is slow_find(trees[0], on_threshold[0])
+    assert nodes[table.find(np.array([0]), on_threshold, np.array([0]))[0]] is slow_find(trees[0], on_threshold[0])
     assert table.is_sparse.tolist() == [True, False, False]
     assert table.root.tolist()[1] == -1
     assert table.looks_at(np.array([2])).tolist() == []

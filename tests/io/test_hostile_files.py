@@ -226,7 +226,6 @@ def test_tensors_of_other_sizes_or_types(explainers, tmp_path, little_memory):
             ("shift", torch.zeros(2, 2)),
             ("shift", torch.zeros(4, dtype=torch.complex64)),
             ("removal.rows", torch.zeros(3, 9)),
-            ("removal.rows", torch.zeros(0, 4)),
             ("training_codes", torch.zeros(3)),
             ("training_codes", torch.zeros(3, 9, dtype=torch.int16)),
             ("energy.b", torch.zeros(3, dtype=torch.bfloat16)),

@@ -359,7 +359,7 @@ def test_bad_input() -> None:
         removal.apply(data[:, :3], np.ones((50, 3), bool), rng)
     with pytest.raises(InputError, match="booleans"):
         list(removal.draws(data, np.ones(data.shape), 2, rng))
-    with pytest.raises(InputError, match="'marginal', 'conditional', 'blur'"):
+    with pytest.raises(InputError, match="'marginal', 'conditional', 'nan', 'blur'"):
         make_removal("neighbours", data, InputFormat.infer(data))
     meta, arrays = removal.state()
     back = Removal.from_state(json.loads(json.dumps(meta)), arrays)

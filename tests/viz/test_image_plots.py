@@ -256,7 +256,7 @@ def test_a_table_is_still_drawn_as_bars_and_cannot_be_drawn_as_an_image() -> Non
         np.zeros(4, int),
         source,
     )
-    assert [label.get_text() for label in explanation.plot(row=0).get_yticklabels()] == ["x3"]
+    assert [label.get_text() for label in explanation.plot(row=0).get_yticklabels()] == ["x3 = 3"]
     for draw in (lambda: plot.image(explanation, 0), lambda: plot.image_grid(explanation)):
         with pytest.raises(InputError, match=r"a table, expected images.*plot\.bar"):
             draw()

@@ -128,8 +128,8 @@ class TableScorer(RowScorer):
         base = np.empty(n_rows, dtype=np.float32)
         values, known = self._known_values(source, targets)
         looks_at_outputs = bool((self.interpreter.localities.looks_at(targets) >= source.data.shape[1]).any())
-        x = torch.zeros(CHUNK_ROWS, source.data.shape[1])
         with one_thread(), torch.no_grad():
+            x = torch.zeros(CHUNK_ROWS, source.data.shape[1])
             for samples, rows, place in by_sample(source, CHUNK_ROWS):
                 columns = source.samples(samples)
                 n = len(columns)

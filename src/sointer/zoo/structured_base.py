@@ -240,4 +240,9 @@ def _unary_blocks(network: FrozenNetwork, rows: Any) -> Iterator[tuple[slice, Te
 
 def sparse_format(X: Any) -> InputFormat:
     """The format of X, changed to give sparse rows whatever X comes in."""
-    return replace(InputFormat.infer(X), kind="csr")
+    form = InputFormat.infer(X)
+    if len(form.missing_columns):
+        features = np.unique(form.column_feature[form.missing_columns])
+        names = ", ".join(form.feature_names[feature] for feature in features[:5])
+        raise InputError(f"fit: X has NaN or missing values in {names}, which this model cannot take; impute them.")
+    return replace(form, kind="csr")

@@ -245,7 +245,7 @@ class FeatureTable:
         if len(input_format.absence):
             raise InputError(
                 "X has missing values, for which this package has no place; the baseline takes them with "
-                "setting='well'."
+                "protocol='tuned'."
             )
         self.input_format = input_format
         self.categorical = np.flatnonzero(input_format.is_categorical)
