@@ -6,7 +6,7 @@ current folder. Needs: pip install "sointer[demo]"
 
 # %% [markdown]
 # ## Texts and model
-# Replace this cell with your own texts and a fitted pipeline that begins with a vectoriser.
+# Replace this cell with your own texts and any function from a list of strings to outputs.
 
 # %%
 import numpy as np

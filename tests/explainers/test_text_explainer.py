@@ -14,8 +14,9 @@ import pytest
 import sointer
 from sointer import EnergyConfig, SOInter
 from sointer.blackbox.box import BlackBox
-from sointer.errors import FarInputWarning, InputError
+from sointer.errors import CheckpointError, FarInputWarning, InputError
 from sointer.explainers.baselines import KernelShap, Lime, ShapleySampling
+from sointer.metrics import evaluate
 from sointer.zoo import PlantedTexts
 
 PROBLEM = PlantedTexts(60, random_state=5)
@@ -205,3 +206,50 @@ def test_baselines_delete_words_too(baseline) -> None:
     explanation = baseline(PROBLEM, k=2, random_state=0).fit(TEXTS[:50]).explain(yes, 3)
     for row, text in enumerate(yes):
         assert words_of(explanation, row) in PROBLEM.smallest(text, 3)
+
+
+def test_all_targets_of_texts_are_explained_as_one_after_the_other(explainer) -> None:
+    found = explainer.explain(NEW[:6], target="all")
+    names = [explainer.output_names_[target] for target in explainer.targets_]
+    for place, name in enumerate(names):
+        alone = explainer.explain(NEW[:6], target=name)
+        rows = slice(place, None, len(names))
+        np.testing.assert_array_equal(found.scores[rows], alone.scores)
+        np.testing.assert_array_equal(found.selected[rows][:, : alone.selected.shape[1]], alone.selected)
+        for sample in range(6):
+            row = sample * len(names) + place
+            assert found.source.spans(row) == alone.source.spans(sample)
+
+
+def test_paths_of_words_are_refused_with_what_helps(explainer) -> None:
+    with pytest.raises(InputError, match="counts of words as a scipy CSR matrix") as caught:
+        explainer.explain(NEW[:2], target="any").paths()
+    assert "structured=True" not in str(caught.value)
+
+
+def test_evaluation_compares_with_what_can_delete_words(explainer) -> None:
+    found = evaluate(explainer, NEW, targets=["any"], n_rows=10, n_samples=50)
+    names = [method.name for method in found.methods]
+    assert names[0] == "SOInter"
+    assert {"Random", "GlobalList"} <= set(names)
+    assert not {"TreeShap", "HideAndSeek", "Invase"} & set(names)
+    assert found.methods[0].fidelity.mean >= 0.9
+    with pytest.raises(InputError, match="for tables only"):
+        evaluate(explainer, NEW, against=["HideAndSeek"])
+
+
+def test_texts_in_another_order_are_another_fit(tmp_path) -> None:
+    texts = ["sun and rain", "rain", "wind and sun", "dew"] * 10
+
+    def predict(X):
+        return [[text.startswith("sun"), "rain" in text] for text in X]
+
+    def fit(texts: list[str]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            SOInter(predict, k=1, **QUICK).fit(texts, checkpoint=tmp_path / "fit")
+
+    fit(texts)
+    fit(texts)
+    with pytest.raises(CheckpointError, match=r"another fit: data differ\."):
+        fit([*texts[:-4], "sun rain and", *texts[-3:]])

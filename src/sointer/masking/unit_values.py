@@ -45,6 +45,8 @@ def value_kind(form: InputFormat, groups: Groups) -> str | None:
         return None
     if not isinstance(groups, FixedGroups) or any(len(members) != 1 for members in groups.members):
         return "string"
+    if form.kind == "text":
+        return "int64"
     dtype = form.dtype.lower()
     known = {"int": "int64", "uint": "int64", "float": "float64", "bfloat": "float64", "double": "float64"}
     name = dtype.removesuffix("[pyarrow]").rstrip("0123456789")
@@ -58,8 +60,10 @@ class UnitValues:
         self._names = source.input_format.feature_names
         self._groups = source.groups
         self._n_samples = source.data.shape[0]
-        # Of texts, how often each word is there.
-        shown = source.data if source.documents is not None else as_pandas(source.input_format.decode(source.data))
+        if source.input_format.kind == "text":
+            shown: Any = source.data.astype(np.int64)  # how often each word is there
+        else:
+            shown = as_pandas(source.input_format.decode(source.data))
         if is_tensor(shown):
             shown = tensor_to_numpy(shown)
         self._shown = shown.tocsr() if is_sparse(shown) else shown

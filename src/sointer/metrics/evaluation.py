@@ -17,6 +17,7 @@ from sointer.explainers.reading import fitted_targets
 from sointer.explainers.sointer import SOInter
 from sointer.explanation import Explanation
 from sointer.masking.build import make_removal
+from sointer.masking.removal import Removal, TextRemoval
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import first_units, smallest_confirmed
 from sointer.metrics.evaluation_baselines import (
@@ -195,7 +196,7 @@ def evaluate(
     size = check_k(explainer.k if k is None else k, n_units)
     sizes = sizes_to_report(explainer, ks, size)
     pool = Pool.of(rows, sizes, rng) if explainer.input_format_.image is not None and sizes else None
-    other = "mean" if questions.source.removal.is_random else "marginal"
+    other = other_removal(questions.source.removal)
     baselines = [make_baseline(name, explainer, targets_to_explain, n_samples, random_state, say) for name in names]
     own_queries = queries_of_fit(explainer) if isinstance(explainer, SOInter) else 0
     say(f"judging {type(explainer).__name__}")
@@ -220,6 +221,13 @@ def evaluate(
         other_removal=other,
         n_queries=explainer.black_box_.n_queries - before,
     )
+
+
+def other_removal(removal: Removal) -> str:
+    """Another way to remove features; a list that suffices should suffice with that, too."""
+    if isinstance(removal, TextRemoval):
+        return "…" if removal.token is None else "delete"
+    return "mean" if removal.is_random else "marginal"
 
 
 def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int | Literal["auto"]) -> tuple[int, ...]:

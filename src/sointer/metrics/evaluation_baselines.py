@@ -61,6 +61,8 @@ BASELINES = (
 ALL = "all"
 PACKAGES = {"Lime": "lime", "KernelShap": "shap", "TreeShap": "shap", "Invase": "invase"}
 TABLES_ONLY = ("GlobalList", "TreeShap", "HideAndSeek", "Invase")
+NUMBERS_ONLY = ("TreeShap", "HideAndSeek", "Invase")
+"""Those that cannot delete words from texts."""
 IMAGES_ONLY = ("NearestPixels", "Rise", "Occlusion")
 AT_ONCE: dict[str, type[Any]] = {
     "Random": Random,
@@ -130,6 +132,8 @@ def choose_baselines(
 
 def suits(name: str, explainer: Explainer) -> bool:
     """Whether a method is for this kind of data."""
+    if explainer.reads_text and name in NUMBERS_ONLY:
+        return False
     if explainer.input_format_.image is None:
         return name not in IMAGES_ONLY
     return name not in TABLES_ONLY and (name not in IMAGES_ONLY or explainer.outputs_.shape is not None)
