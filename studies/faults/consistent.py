@@ -17,6 +17,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 import sointer.io.explainers as saved_explainers
+import sointer.io.networks as networks
 from sointer.errors import SointerError
 from sointer.io.explainers import STORAGE
 from studies.faults.mutations import reseal_weights
@@ -48,13 +49,11 @@ def make_consistent(saved: Path, rng: np.random.Generator) -> str:
 
 def complete(metadata: Metadata, tensors: Tensors) -> None:
     """Make tensors of the sizes that the library wants, one network after the other."""
-    real = saved_explainers.check_shapes
+    real = networks.check_shapes
     prefix = {"n": 0}
 
     def completing(network: nn.Module, state: Any) -> None:
-        wanted = {
-            name: tensor for name, tensor in network.state_dict().items() if not saved_explainers._of_energy(name)
-        }
+        wanted = {name: tensor for name, tensor in network.state_dict().items() if not networks.of_energy(name)}
         is_energy = prefix["n"] == 0
         prefix["n"] += 1
         for name, tensor in wanted.items():
@@ -71,7 +70,7 @@ def complete(metadata: Metadata, tensors: Tensors) -> None:
                 state[name] = tensors[whole]
         real(network, state)
 
-    saved_explainers.check_shapes = completing
+    networks.check_shapes = completing
     try:
         for _ in range(2):
             prefix["n"] = 0
@@ -81,7 +80,7 @@ def complete(metadata: Metadata, tensors: Tensors) -> None:
                 continue
             return
     finally:
-        saved_explainers.check_shapes = real
+        networks.check_shapes = real
 
 
 # --- what can grow -----------------------------------------------------------------------------------------
