@@ -308,7 +308,7 @@ def test_nothing_is_overwritten_unless_forced(here: Path) -> None:
         ),
         (["explain", "why", "--data", "X.csv", "-t", "odd", "--out", "x.csv", "--refine", "5"], "--model"),
         (["explain", "why", "--data", "X.csv", "-t", "odd", "--out", "x.csv", "--method", "predict"], "no --model"),
-        (["explain", "why", "--data", "X.csv", "-t", "odd", "--out", "x.csv", "--text", "truth"], "take no --text"),
+        (["explain", "why", "--data", "X.csv", "-t", "odd", "--out", "x.csv", "--text", "truth"], "leave out --text"),
         (["fit", "--model", "newcomers_model:tree", "--data", "few.csv", "--out", "x"], "lacks 4 of the columns"),
         (["fit", "--model", "newcomers_model:predict", "--data", "X.csv", "--drop", "idd", "--out", "x"], "mean 'id'?"),
         (
