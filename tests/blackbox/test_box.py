@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,6 +16,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.tree import DecisionTreeClassifier
 
+from sointer._support.torch_state import ForkSafeLock
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import BlackBox
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
@@ -324,7 +324,7 @@ def test_clone_and_copy_keep_the_fitted_model() -> None:
     np.testing.assert_array_equal(inner(X), X > 9)
     unpickled = pickle.loads(pickle.dumps(box))
     np.testing.assert_array_equal(unpickled(X), X > 9)
-    assert isinstance(unpickled._lock, type(threading.RLock()))
+    assert isinstance(unpickled._lock, ForkSafeLock)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,21 @@ def flushes_denormals() -> bool:
     return float(smallest / 2) == 0.0
 
 
+class ForkSafeLock:
+    """A lock that may be taken again by its owner, and is free in forked processes, whoever held it at the fork."""
+
+    def __init__(self) -> None:
+        self._lock, self._process = threading.RLock(), os.getpid()
+
+    def __enter__(self) -> None:
+        if self._process != os.getpid():
+            self._lock, self._process = threading.RLock(), os.getpid()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 _seed_lock = threading.RLock()
 
 

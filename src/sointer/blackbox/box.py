@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
+from sointer._support.torch_state import ForkSafeLock
 from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.blackbox.budget import Budget
 from sointer.blackbox.cache import OutputCache
@@ -130,7 +130,7 @@ class BlackBox:
         self._cache, self._probability_cache = OutputCache(), OutputCache()
         self._budget = Budget()
         self._budget.reset(query_budget)
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
 
     def __call__(self, X: Any, *, on_answer: OnAnswer | None = None) -> Table:
         """Query the model.
@@ -356,7 +356,7 @@ class BlackBox:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
 
     def __repr__(self) -> str:
         outputs = "unknown" if self.n_outputs is None else self.n_outputs

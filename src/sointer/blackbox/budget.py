@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sointer._support.torch_state import ForkSafeLock
 from sointer._support.validation import check_positive_int
 from sointer.errors import QueryBudgetExceeded
 
@@ -21,7 +21,7 @@ class Budget:
         # A limit is (n_sent when it was set, rows it allows): the standing one, and those of open blocks.
         self._standing: tuple[int, int] | None = None
         self._inner: list[tuple[int, int]] = []
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
 
     @property
     def remaining(self) -> int | None:
@@ -85,7 +85,7 @@ class Budget:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
 
 
 class Reservation:

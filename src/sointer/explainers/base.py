@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.containers import is_dask
+from sointer._support.torch_state import ForkSafeLock
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_k
 from sointer.errors import InputError
@@ -94,7 +94,7 @@ class ExplainerMixin(TransformerMixin):
         return tags
 
 
-_counting = threading.Lock()
+_counting = ForkSafeLock()
 
 
 class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):

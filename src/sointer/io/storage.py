@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,7 +194,10 @@ class Storage:
 
 def _max_metadata_bytes(source: Path) -> int:
     """How large the JSON file may be, by what lies beside it."""
-    n_weights = max((checked_size(path, within=source) for path in source.glob("weights-*")), default=0)
+    n_weights = 0
+    for path in source.glob("weights-*"):
+        with suppress(FileNotFoundError):  # replaced while we look
+            n_weights = max(n_weights, checked_size(path, within=source))
     return min(MAX_METADATA_BYTES, max(MIN_METADATA_BYTES, int(METADATA_SHARE * n_weights)))
 
 
