@@ -28,6 +28,7 @@ import torch
 from sointer.errors import SointerWarning
 from studies.families import FAMILIES, load_page, load_study
 from studies.frame.method import KINDS, freshness, record, with_freshness
+from studies.frame.numbers import refreshed
 from studies.frame.study import Row, Selection, forget, read, work
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,6 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             n_failed += work(study, folder, selection, FAMILIES[family].method)
     if selection.n_shards == 1:
         write_pages(chosen, place)
+        if place == Place():
+            for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
+                page.write_text(refreshed(page.read_text("utf-8")), "utf-8")
     return 1 if n_failed else 0
 
 

@@ -140,16 +140,12 @@ def freshness(study: str, rows: Iterable[dict[str, Any]], kind: str | None) -> s
     for own in sorted({own for own, _ in made}, key=KINDS.index):
         counts = {version: n for (kind, version), n in sorted(made.items()) if kind == own}
         name = 'preset="paper"' if own == "paper" else f"the method for {own}"
-        if set(counts) == {versions[own]}:
-            parts.append(f"version {versions[own]} of {name}, the current one")
-            continue
+        which = " and ".join(f"version {version}" if version else "an early version" for version in counts)
         old = sum(n for version, n in counts.items() if version < versions[own])
-        share = f"{old} of {sum(counts.values())} rows" if len(counts) > 1 else "all rows"
-        which = " and ".join(str(version) if version else "a version before 1" for version in counts)
-        parts.append(
-            f"version {which} of {name}; **{share} are of an earlier version than the current one, {versions[own]}**"
-        )
-    return f"*SOInter's rows: {'; '.join(parts)}.*".replace("version a version", "a version") if parts else ""
+        share = f" ({old} of {sum(counts.values())} rows are older)" if len(counts) > 1 else ""
+        now = "the current one" if not old else f"**the current one is {versions[own]}**{share}"
+        parts.append(f"{which} of {name}, {now}")
+    return f"*Measured with {'; '.join(parts)}.*" if parts else ""
 
 
 def with_freshness(page: str, note: str) -> str:

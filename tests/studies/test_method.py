@@ -60,14 +60,14 @@ def test_rows_of_our_methods_are_marked_and_those_of_others_are_not(tmp_path):
 def test_pages_say_when_rows_are_of_an_earlier_version(monkeypatch):
     monkeypatch.setattr(method, "recorded", lambda: {"versions": {"tables": 3, "paper": 1}})
     rival, old, new = {"method": "Lime"}, {"method": "SOInter", "made_by": "tables 2"}, {"made_by": "tables 3"}
-    assert method.freshness("a/b", [rival, new], "tables").endswith(
-        "version 3 of the method for tables, the current one.*"
+    assert method.freshness("a/b", [rival, new], "tables") == (
+        "*Measured with version 3 of the method for tables, the current one.*"
     )
-    assert "1 of 2 rows are of an earlier version than the current one, 3" in method.freshness(
-        "a/b", [old, new], "tables"
-    )
-    assert "all rows are of an earlier" in method.freshness("tables/tables", [{"method": "SOInter"}], "tables")
-    assert "a version before 1" in method.freshness("a/b", [{"method": "SOInter"}], "tables")
+    mixed = method.freshness("a/b", [old, new], "tables")
+    assert "version 2 and version 3 of the method for tables, **the current one is 3** (1 of 2 rows are older)" in mixed
+    assert "version 2 of the method for tables, **the current one is 3**.*" in method.freshness("a/b", [old], "tables")
+    assert "with version 2" in method.freshness("tables/tables", [{"method": "SOInter"}], "tables")
+    assert "an early version" in method.freshness("a/b", [{"method": "SOInter"}], "tables")
     assert method.freshness("a/b", [rival], "tables") == method.freshness("a/b", [old], None) == ""
 
 
