@@ -128,9 +128,11 @@ def draw_report() -> None:
 def draw_demo() -> None:
     from sointer.apps.demo import run_demo
 
-    page_of_digits = run_demo(".").page
-    with browser(1300, 900) as page:
-        page.get(page_of_digits.resolve().as_uri() + "#target=a%20(top)")
+    first = run_demo(".").page.resolve()
+    with browser(1300, 990) as page:
+        page.get(first.as_uri())
+        page.save_screenshot(str(IMAGES / "demo.png"))
+        page.get(first.with_name("digits.html").as_uri() + "#target=a%20(top)")
         time.sleep(1)
         page.execute_script("window.scrollTo(0, 0)")
         page.save_screenshot(str(IMAGES / "demo-page.png"))
@@ -159,7 +161,7 @@ def draw_texts() -> None:
 
 @contextmanager
 def browser(width: int, height: int) -> Iterator[Any]:
-    sys.path.insert(0, str(DOCS.parent / "tests"))
+    sys.path.insert(0, str(DOCS.parent / "tests" / "support"))
     from browsing import browser as of_tests
 
     with of_tests(width, height) as made:

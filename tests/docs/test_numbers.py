@@ -17,8 +17,12 @@ MARKED = [page for page in PAGES if MARK.search(page.read_text(encoding="utf-8")
 
 @pytest.mark.parametrize("page", MARKED, ids=lambda page: page.name)
 def test_marked_numbers_are_what_the_results_say(page):
-    wrong = [f"{text} should be {now}: {source}" for text, now, source in traced(page.read_text("utf-8")) if text != now]
-    assert not wrong, "\n".join([*wrong, "python -m studies pages writes them anew; read the sentences around them, too"])
+    wrong = [
+        f"{text} should be {now}: {source}" for text, now, source in traced(page.read_text("utf-8")) if text != now
+    ]
+    assert not wrong, "\n".join(
+        [*wrong, "python -m studies pages writes them anew; read the sentences around them, too"]
+    )
 
 
 def test_no_number_of_the_readme_goes_without_a_source():
@@ -30,7 +34,11 @@ def test_no_number_of_the_readme_goes_without_a_source():
 
 def test_marks_are_read_and_written(tmp_path):
     (tmp_path / "f").mkdir()
-    rows = [{"m": "a", "x": 0.5, "t": {"y": [0, 0.25]}}, {"m": "a", "x": 0.7, "t": {"y": [0, 0.35]}}, {"m": "b", "x": 9}]
+    rows = [
+        {"m": "a", "x": 0.5, "t": {"y": [0, 0.25]}},
+        {"m": "a", "x": 0.7, "t": {"y": [0, 0.35]}},
+        {"m": "b", "x": 9},
+    ]
     (tmp_path / "f" / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert value_of("f/s; x; m=a", tmp_path) == pytest.approx(0.6)
     assert value_of("f/s; t.y[1]; m=a; max", tmp_path) == pytest.approx(0.35)

@@ -39,6 +39,8 @@ OUTPUTS = ("high risk", "weak collateral", "second look", "gold account")
 TARGET = "second look"
 NOISE = 0.02
 KS = (1, 3, 5)
+N_PEOPLE = 1000
+"""Applicants to explain, for whom costs are shown."""
 N_PATHS = 40
 """Applicants over whom paths are averaged."""
 
@@ -145,8 +147,9 @@ def run_desk(folder: Path, size: DeskSize, seed: int, say: Callable[[str], None]
         content = {
             "maps": locality_map(explainer),
             "one": one_explanation(shown, unseen),
-            "methods": [costs(method, found, fit_seconds) for method in found.methods],
+            "methods": [costs(method, fit_seconds) for method in found.methods],
             "n": found.n_rows,
+            "n_people": f"{N_PEOPLE:,}",
             "n_kept": f"{found.n_kept:.1f}",
             "ks": found.ks,
             "n_samples": f"{size.n_samples:,}",
@@ -181,9 +184,9 @@ def one_explanation(explanation: Explanation, X: NDArray[np.float64]) -> dict[st
         {
             "feature": FEATURES[paths.selected[row, place]],
             "value": f"{X[row, paths.selected[row, place]]:g}",
-            "total": total[place],
+            "total": _rounded(total[place]),
             "share": max(total[place], 0.0) / max(total.max(), 1e-9),
-            "parts": [paths.direct[row, place], *through[row, place]],
+            "parts": [_rounded(part) for part in (paths.direct[row, place], *through[row, place])],
         }
         for place in np.argsort(-total, kind="stable")
         if paths.selected[row, place] >= 0
@@ -196,6 +199,10 @@ def one_explanation(explanation: Explanation, X: NDArray[np.float64]) -> dict[st
     }
 
 
+def _rounded(effect: float) -> float:
+    return round(float(effect), 2) + 0.0  # never -0.0
+
+
 NAMES = {
     "SOInter": "SOInter",
     "KernelShap": "KernelSHAP (shap)",
@@ -204,19 +211,17 @@ NAMES = {
 }
 
 
-def costs(method: MethodScore, found: Evaluation, fit_seconds: float) -> dict[str, Any]:
-    """A line of the table: how faithful, and what all explanations took, training included."""
-    own = method.name == "SOInter"
-    free = method.name == "GlobalList"
-    seconds = (fit_seconds if own else method.fit_seconds) + method.ms_per_row * found.n_rows / 1000
+def costs(method: MethodScore, fit_seconds: float) -> dict[str, Any]:
+    """A line of the table: how faithful, and what explaining N_PEOPLE takes, training included."""
+    own, free = method.name == "SOInter", method.name == "GlobalList"
+    seconds = (fit_seconds if own else method.fit_seconds) + method.ms_per_row * N_PEOPLE / 1000
     return {
         "name": NAMES[method.name],
         "own": own,
         "fidelity": method.fidelity.mean,
         "sufficient": method.sufficient,
         "pairs": [f"{keep:.2f} / {delete:.2f}" for keep, delete in zip(method.keep, method.delete, strict=True)],
-        "queries": "–" if free else f"{method.n_fit_queries + method.queries_per_row * found.n_rows:,.0f}",
-        "more": "–" if free else f"{method.queries_per_row:,.0f}",
+        "queries": "–" if free else f"{method.n_fit_queries + (1 + method.queries_per_row) * N_PEOPLE:,.0f}",
         "seconds": "–" if free else f"{seconds:,.0f}",
         "ms": "–" if free else f"{method.ms_per_row:,.1f}",
     }
