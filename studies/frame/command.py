@@ -26,6 +26,7 @@ from pathlib import Path
 import torch
 
 from sointer.errors import SointerWarning
+from studies import paper_page
 from studies.families import FAMILIES, load_page, load_study
 from studies.frame.method import KINDS, freshness, record, with_freshness
 from studies.frame.numbers import refreshed
@@ -85,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if selection.n_shards == 1:
         write_pages(chosen, place)
         if place == Place():
+            (place.pages / "paper.md").write_text(paper_page.page(place.results), "utf-8")
             for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
                 page.write_text(refreshed(page.read_text("utf-8")), "utf-8")
     return 1 if n_failed else 0

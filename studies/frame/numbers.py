@@ -4,9 +4,9 @@ A comment behind a number, which readers do not see, says where it comes from:
 
     0.97<!-- horses/planted; r_precision; segmenter=flood; method=SOInter -->
 
-The study, a field of its rows (`targets.syn4.given.exact`, `keep[1]`), values that rows must have, and, if wanted, `min`,
-`max` or `sum` in place of the mean. A number with a percent sign is a hundred times the field. `python -m studies pages`
-writes such numbers anew; a test fails where one is not what the results say.
+The study, a field of its rows (`targets.syn4.given.exact`, `keep[1]`), values that rows must have, and, if wanted,
+`min`, `max` or `sum` in place of the mean. A number with a percent sign is a hundred times the field. `python -m
+studies pages` writes such numbers anew; a test fails where one is not what the results say.
 """
 
 from __future__ import annotations

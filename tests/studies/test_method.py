@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from studies import paper_page
 from studies.families import FAMILIES
 from studies.frame import method
 from studies.frame.command import Place
@@ -77,3 +78,12 @@ def test_a_change_is_recorded(tmp_path, monkeypatch):
     method.record(["images"])
     assert method.recorded()["versions"] == {"tables": 3, "images": 3}
     assert method.recorded()["modules"] == method.digests()
+
+
+def test_the_paper_is_set_beside_what_was_measured():
+    made = paper_page.page(Place().results)
+    assert (Place().pages / "paper.md").read_text(encoding="utf-8") == made, "python -m studies pages"
+    for part in ("Figure 1", "Appendix D", "Table 1", "Table 2", "horses", "time", "noise", "K and τ"):
+        assert part in made
+    for name in ("| Lime |", "| Kernel-Shap |", "| L2X |", "| SOInter-1 |", '(`preset="paper"`) |'):
+        assert name in made
