@@ -28,6 +28,7 @@ import torch
 from sointer.errors import SointerWarning
 from studies import paper_page
 from studies.families import FAMILIES, load_page, load_study
+from studies.frame.condense import condensed
 from studies.frame.method import KINDS, freshness, record, with_freshness
 from studies.frame.numbers import refreshed
 from studies.frame.study import Row, Selection, forget, read, work
@@ -170,12 +171,17 @@ def write_pages(chosen: Sequence[tuple[str, str]], place: Place) -> None:
         if page is None:
             for name, rows in results_of(family, [name for own, name in chosen if own == family], place):
                 text = page_of_study(family, name, rows, place.images)
-                (place.pages / f"{name.replace('_', '-')}.md").write_text(text)
+                write_page(place.pages, name.replace("_", "-"), text)
         elif found := dict(results_of(family, FAMILIES[family].studies, place)):
-            (place.pages / f"{page}.md").write_text(page_of_family(family, found, place.images))
+            write_page(place.pages, page, page_of_family(family, found, place.images))
             if place == Place():
                 for file, mark, content in getattr(load_page(family), "inserts", lambda found: ())(found):
                     insert(DOCS / file, mark, content)
+
+
+def write_page(folder: Path, name: str, text: str) -> None:
+    """A page, and its long tables beside it."""
+    (folder / f"{name}.md").write_text(condensed(text, name, folder), "utf-8")
 
 
 def results_of(family: str, names: Sequence[str], place: Place) -> Iterator[tuple[str, list[Row]]]:
