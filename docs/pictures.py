@@ -138,6 +138,14 @@ def draw_demo() -> None:
         page.save_screenshot(str(IMAGES / "demo-page.png"))
 
 
+def draw_gallery() -> None:
+    names: dict[str, Any] = {"__name__": "example"}
+    for number, (_, code) in enumerate(BLOCK.findall((DOCS / "gallery.md").read_text(encoding="utf-8")), start=1):
+        exec(compile(code, "gallery.md", "exec"), names)
+        pyplot.gcf().savefig(IMAGES / f"gallery-{number}.png", dpi=80, bbox_inches="tight")
+        pyplot.close("all")
+
+
 def draw_texts() -> None:
     made = run("texts.md")
     made["why"].to_html("words.html")
@@ -170,6 +178,7 @@ def browser(width: int, height: int) -> Iterator[Any]:
 
 DRAWN: dict[str, Callable[[], None]] = {
     "demo": draw_demo,
+    "gallery": draw_gallery,
     "plots": draw_plots,
     "paths": draw_paths,
     "tutorial": draw_tutorial,
