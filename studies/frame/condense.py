@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-N_HEADLINES = 4
-"""The first tables of a page, which are its headlines."""
-MAX_ROWS = {True: 10, False: 5}
-"""Tables of at most so many rows stay as they are: headlines, and others."""
+MAX_ROWS = (10, 10, 10, 10, 5, 5, 2)
+"""Tables of at most so many rows stay: the first of a page, which are its headlines, the second ... and all others."""
 N_FIRST = 6
 """Rows that stay of a page's first long table, where none is marked as missed."""
 MISSED = ("**no**", "**not reached**", "**missed**")
@@ -89,7 +87,7 @@ def condensed(page: str, name: str, folder: Path) -> str:
     for block in blocks(page):
         body = block[2:]
         n_tables += bool(body)
-        if len(body) <= MAX_ROWS[n_tables <= N_HEADLINES]:
+        if len(body) <= MAX_ROWS[min(max(n_tables - 1, 0), len(MAX_ROWS) - 1)]:
             lines += block
             continue
         n_files += 1
