@@ -39,7 +39,7 @@ FAMILIES = {
     ),
     "horses": Family(
         "Single pixels of segmented horses. An hour and a half; the horses from SOINTER_DATA.",
-        ("planted", "segmenters", "large", "speed"),
+        ("planted", "unseen", "segmenters", "large", "speed"),
         page="horses",
     ),
     "text_detector": Family(
