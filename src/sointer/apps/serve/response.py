@@ -46,7 +46,9 @@ class ExplainResponse:
     value: list[Any]
     targets: list[str]
     agreement: NDArray[np.float64] | None
-    """(rows,) how often the model said the same on the selection alone, if it was queried."""
+    """(rows,) how often the model predicts the same from the selection alone, if it was queried."""
+    verdict: NDArray[np.object_] | None
+    """(rows,) "confirmed", "unsure" or "refuted", likewise."""
     far: NDArray[np.bool_]
     """(rows,) whether a row is unlike the training data, so that less can be said of it."""
     value_source: str
@@ -136,6 +138,7 @@ def _to_response(explanation: Explanation, verification: Verification | None) ->
         value=[plain(value) for value in explanation.value],
         targets=[explanation.output_names[target] for target in explanation.target],
         agreement=None if verification is None else verification.agreement,
+        verdict=None if verification is None else verification.verdict,
         far=explanation.far,
         value_source=explanation.value_source,
         needed=None if explanation.needed is None else of_selected(explanation.needed),
@@ -212,9 +215,12 @@ class Writer:
         for sample in range(request.n_rows):
             cells = {} if source.input_format.image is not None else cells_of(X, sample)
             units = [int(unit) for unit in response.selected[sample] if unit >= 0]
+            # A region has no number of its own.
+            number = self._outputs.names.index(response.targets[sample]) if self._outputs.shape is None else 0
             row: dict[str, Any] = {
                 "sample": sample,
                 "target": response.targets[sample],
+                "kind": self._outputs.kinds[number],
                 "value": response.value[sample],
                 "value_source": response.value_source,
                 "far": bool(response.far[sample]),
@@ -229,8 +235,6 @@ class Writer:
                 ],
             }
             if response.effects is not None and response.base_value is not None and response.others is not None:
-                # A region has no number of its own.
-                number = self._outputs.names.index(row["target"]) if self._outputs.shape is None else 0
                 row["effects"] = {
                     "on": effects_on(self._outputs, number, row["value"]),
                     "from": self._start,
@@ -240,8 +244,9 @@ class Writer:
             if response.locality is not None:
                 row["locality"] = int(response.locality[sample])
                 row["where"] = self._where(row["target"])[row["locality"]]
-            if response.agreement is not None:
+            if response.agreement is not None and response.verdict is not None:
                 row["agreement"] = float(response.agreement[sample])
+                row["verdict"] = response.verdict[sample]
             yield row
 
     def _where(self, target: str) -> dict[int, str]:
