@@ -367,8 +367,8 @@ def repeatability(
     context.history.record(stage="asked twice", n_rows=len(again), same_answers=float(same.mean()))
     if not same.all():
         warnings.warn(
-            f"the black box gave different answers to the same question: {1 - same.mean():.1%} of outputs changed "
-            f"when {len(again)} rows were asked twice. Explanations cannot be more faithful than that; "
+            f"the model predicted something else for the same samples: {1 - same.mean():.1%} of outputs changed "
+            f"when {len(again)} samples were queried twice. Explanations cannot be more faithful than that; "
             "if it is random (dropout, sampling), fix its seed or put it in evaluation mode.",
             UnstableBlackBoxWarning,
             stacklevel=4,
