@@ -183,7 +183,7 @@ def evaluate(
     """
     say = tell or (lambda _: None)
     if explainer.black_box_ is None:
-        raise InputError("evaluate: there is no model to query; load the explainer with its black box.")
+        raise InputError("evaluate: there is no model to query; load the explainer with its model.")
     before = explainer.black_box_.n_queries
     rng = np.random.default_rng(check_positive_int(random_state, "random_state", minimum=0))
     check_positive_int(n_samples, "n_samples", minimum=10)
