@@ -55,10 +55,12 @@ class ConditionalRemoval(RemovalByRows):
         return cls(background, np.where(variance > 0, 1.0 / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0))
 
     def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
+        """Each row is completed from one training row that resembles what is kept."""
         check_mask(Z, keep, self.background.n_columns)
         return self._fill(Z, keep, self._donors(Z, keep, rng.random((1, len(Z))))[0])
 
     def draws(self, Z: FloatArray, keep: BoolArray, n: int, rng: np.random.Generator) -> Iterator[FloatArray]:
+        """As `apply`, n times, with the same random numbers for all rows."""
         check_mask(Z, keep, self.background.n_columns)
         for donors in self._donors(Z, keep, rng.random((n, 1))):
             yield self._fill(Z, keep, donors)

@@ -34,6 +34,7 @@ class SentRows:
         self.n = 0
 
     def add(self, rows: NDArray[np.int64], answers: NDArray[Any]) -> None:
+        """Count these rows."""
         self.n += len(rows)
 
 
@@ -61,6 +62,7 @@ class MaskableRows:
 
     @property
     def n_samples(self) -> int:
+        """How many samples there are."""
         return int(self.data.shape[0])
 
     def samples(self, index: NDArray[np.int64] | slice) -> NDArray[np.float64]:
@@ -102,6 +104,7 @@ class ExplainedRows(MaskableRows):
 
     @property
     def n_rows(self) -> int:
+        """How many rows of the explanation; several may be about one sample."""
         return self.n_samples if self.sample is None else len(self.sample)
 
     @cached_property

@@ -55,7 +55,8 @@ class Confirms(Protocol):
 
     def agreement(
         self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
-    ) -> NDArray[np.float64]: ...
+    ) -> NDArray[np.float64]:
+        """The share of draws in which the prediction stays, for each row: (rows,)."""
 
 
 def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -118,6 +119,7 @@ class EnergyConfirms:
     def agreement(
         self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
     ) -> NDArray[np.float64]:
+        """1 where the energy finds the prediction likely enough, else 0: (rows,)."""
         return np.asarray(self.likely(rows, keep_units) >= np.log(self.least), dtype=np.float64)
 
 

@@ -42,6 +42,7 @@ class Replacement:
 
     @classmethod
     def of(cls, sequences: Sequence[Tokens], function: Any = None) -> Replacement:
+        """The replacement learned from sequences, or the function given for it."""
         if function is not None and not callable(function):
             raise InputError(
                 f"replacement must be a function (tokens, position, rng) -> token, or None for other tokens of the "

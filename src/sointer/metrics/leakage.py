@@ -1,4 +1,4 @@
-"""Does a selection carry what decides the target, or does the shape of the mask leak the output?"""
+"""Whether a selection carries what decides the target, or the shape of the mask leaks the output."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ class Leakage:
 
 
 def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, random_state: int = 0) -> Leakage:
-    """Can the target be predicted from the selected values, or only from which features were selected?
+    """Whether the target can be predicted from the selected values, or only from which features were selected.
 
     An explainer that selects feature 0 for yes and feature 1 for no gives the output away though neither matters.
     After EVAL-X (Jethani et al. 2021) an *evaluator* learns to predict the model's outputs for unmasked rows from
     parts of them, under masks that were drawn without regard to the row: at random, or selected for another row.
-    To it the shape of a mask means nothing, so what it tells right, the selected values carry. A twin with the same
-    training then learns from the same rows with their own masks (*joint*), another from the masks alone (*shape*).
+    To it the shape of a mask means nothing, so what it predicts correctly, the selected values carry. A twin with the
+    same training then learns from the same rows with their own masks (*joint*), another from the masks alone (*shape*).
     What these tell beyond the evaluator, they know from the explainer's habits: it was smuggled. All three are
     tested on rows that they have not learnt from.
 

@@ -121,6 +121,7 @@ class Baseline(Explainer):
 
 
 def row_generator(seed: int, key: bytes) -> np.random.Generator:
+    """A generator of its own for each row, so that what a row gets does not depend on the others."""
     return np.random.default_rng([seed, int.from_bytes(key, "little")])
 
 

@@ -56,6 +56,7 @@ class Networks(nn.Module):
 
     @classmethod
     def build(cls, subject: Subject, outputs: Outputs, hidden: int, seed: int) -> Networks:
+        """Networks for these inputs and outputs, with weights drawn by the seed."""
         with seeded(seed):
             networks = cls(
                 subject.rows.input_format.n_columns,
@@ -74,6 +75,7 @@ class Networks(nn.Module):
         return ((torch.from_numpy(rows) - self.center) / self.spread).float()
 
     def select(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Scores of the units for each row's target: (rows, units)."""
         scores: Tensor = self.selector_rest(self.selector_first(x) + self.target_seen(targets))
         return scores
 
@@ -225,7 +227,7 @@ class Pairs:
             self._unusual[t] = np.flatnonzero(labels[:, t] != np.bincount(labels[:, t]).argmax())
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """n rows and targets; every other row, where there are such, has not its target's usual label."""
+        """Draw n rows and targets; every other row, where there are such, has not its target's usual label."""
         chosen = self.targets[rng.integers(len(self.targets), size=n)]
         rows = rng.integers(len(self.truth), size=n)
         for i in range(0, n, 2):
@@ -253,6 +255,7 @@ class FeatureTable:
 
     @property
     def is_sparse(self) -> bool:
+        """Whether the package gets CSR matrices."""
         return self.input_format.kind == "csr"
 
     def from_columns(self, columns: Any) -> Any:
