@@ -122,7 +122,7 @@ def page(rows: list[Row], images: Path) -> str:
     of = {name: [row for row in rows if row["problem"] == name] for name in problems}
     _draw_shares(of, images / "paths-shares.png")
     choices = (("mediated_xor", "mediated_and"), ("mixed_sum",))
-    flows = [next(name for name in some if name in of) for some in choices if set(some) & set(of)]
+    flows = [next(name for name in choice if name in of) for choice in choices if set(choice) & set(of)]
     for name in flows:
         _draw_flow(of[name][0], images / f"paths-{name.replace('_', '-')}.png")
     right = [row["main_way"] for row in rows]
@@ -213,7 +213,7 @@ def _about_copies(of: dict[str, list[Row]]) -> list[str]:
     if not rows:
         return []
     noticed = np.mean([["y0", "y1"] in row["indistinguishable"] for row in rows])
-    false = sum(len(row["indistinguishable"]) for name, some in of.items() if name != "copied_outputs" for row in some)
+    false = sum(len(row["indistinguishable"]) for name, runs in of.items() if name != "copied_outputs" for row in runs)
     return [
         f"The copy in `copied_outputs` was noticed and reported in {_share(noticed)} of the runs; both copies are "
         "then held together, carry the same number and are judged as one here. In all other problems together "

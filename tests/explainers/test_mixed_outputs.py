@@ -169,9 +169,9 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     settings = ["--query-budget=400", "--output-kind=chance=probability", "--json"]
     made = run(app, ["fit", *the_model, "--out=why", *settings])
     assert made.exit_code == 0, made.output
-    facts = json.loads(made.stdout)
-    assert facts["outputs"] == OUTPUTS
-    assert facts["k"] == "auto"
+    metadata = json.loads(made.stdout)
+    assert metadata["outputs"] == OUTPUTS
+    assert metadata["k"] == "auto"
     told = run(app, ["explain", "why", *the_model, "--target=all", "--out=why.csv", "--quiet"])
     assert told.exit_code == 0, told.output
     table = pd.read_csv("why.csv")

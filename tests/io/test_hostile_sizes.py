@@ -138,7 +138,7 @@ def test_a_long_header_is_not_parsed(explainer, tmp_path, memory):
         (["input_format", "feature_names"], ["a", "b", "c", "\udfff"]),
     ],
 )
-def test_facts_that_nothing_was_made_from_are_checked_too(place, value, explainer, tmp_path):
+def test_metadata_that_nothing_was_made_from_are_checked_too(place, value, explainer, tmp_path):
     explainer.save(tmp_path)
     metadata, tensors = STORAGE.read(tmp_path)
     *parents, last = place

@@ -616,8 +616,8 @@ def test_targets_that_fit_was_not_asked_for_are_refused(X: np.ndarray, tmp_path:
 
 
 def test_content_that_does_not_fit_together_is_refused() -> None:
-    some = large(3, 10, 2, 8, words=False)
+    small = large(3, 10, 2, 8, words=False)
     with pytest.raises(InputError, match=r"codes has shape \(2, 10\), expected \(3, 10\)"):
-        ReportContent(**{**some.__dict__, "codes": some.codes[:2]})
+        ReportContent(**{**small.__dict__, "codes": small.codes[:2]})
     with pytest.raises(InputError, match="selected has shape"):
-        ReportContent(**{**some.__dict__, "scores": some.scores[:, :, :1]})
+        ReportContent(**{**small.__dict__, "scores": small.scores[:, :, :1]})

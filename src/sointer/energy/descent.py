@@ -48,7 +48,7 @@ def target_log_likelihood(energy: AnyForm, x: Tensor, targets: Tensor, values: T
         for code in range(n_classes):
             codes = others.scatter(1, targets.unsqueeze(1), code)
             parts = zip(x.split(CHUNK_ROWS), codes.split(CHUNK_ROWS), strict=True)
-            of_class.append(torch.cat([energy(some, encode(part, n_classes)) for some, part in parts]))
+            of_class.append(torch.cat([energy(rows, encode(part, n_classes)) for rows, part in parts]))
     log_p = torch.log_softmax(-torch.stack(of_class, dim=1), dim=1)
     return log_p.gather(1, values.unsqueeze(1)).squeeze(1)
 

@@ -84,9 +84,9 @@ def _sides(unary: Tensor, couplings: Tensor, space: OutputSpace, label: Tensor) 
     counted = torch.cat([torch.ones(len(y), 1), y], dim=1)
     away = space.configuration_labels.T * LOG_OF_NOTHING
     n_rows = rows_at_once(space)
-    for some, own in zip(unary.split(n_rows), label.split(n_rows), strict=True):
+    for chunk, own in zip(unary.split(n_rows), label.split(n_rows), strict=True):
         without = away[own]
-        log_weight = product_and(couplings, some, y.T).neg_()
+        log_weight = product_and(couplings, chunk, y.T).neg_()
         yield _summed(log_weight + (LOG_OF_NOTHING - without), counted), _summed(log_weight.add_(without), counted)
 
 

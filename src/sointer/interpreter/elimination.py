@@ -123,10 +123,10 @@ def eliminate(
     start = interpreter.energy.project(interpreter.references[:1])
     decided = torch.nonzero(is_decided_by_features(interpreter, targets, values)).squeeze(1)
     present = PresentUnits.of(differences_of(interpreter, x).take(decided), interpreter.unit_of_column)
-    for some, room in blocks(present.n_of_row):
-        rows, n_rows = decided[some], rows_at_once(room)
+    for block, room in blocks(present.n_of_row):
+        rows, n_rows = decided[block], rows_at_once(room)
         evidence = Evidence(interpreter, start, *lengthened(n_rows, targets[rows], values[rows]))
-        scores[rows] = by_halves(evidence, scores[rows], present, some, n_rows, room)
+        scores[rows] = by_halves(evidence, scores[rows], present, block, n_rows, room)
     return scores
 
 
@@ -137,8 +137,8 @@ def whole_rows(interpreter: EliminationInterpreter, x: Inputs, targets: Tensor, 
     start = interpreter.energy.project(interpreter.references[:1])
     for rows in torch.arange(len(x)).split(BLOCK_ROWS):
         evidence = Evidence(interpreter, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
-        some = evidence.of_whole_rows(differences.take(lengthened(BLOCK_ROWS, rows, by=-1)[0]))
-        for whole, part in zip(found, some, strict=True):
+        found_here = evidence.of_whole_rows(differences.take(lengthened(BLOCK_ROWS, rows, by=-1)[0]))
+        for whole, part in zip(found, found_here, strict=True):
             whole[rows] = part[: len(rows)]
     return found
 

@@ -78,11 +78,11 @@ class ConditionalRemoval(RemovalByRows):
         donors = np.empty(uniforms.shape, dtype=np.int64)
         step = max(1, CHUNK_ENTRIES // max(self._terms.shape))
         for start in range(0, len(Z), step):
-            some = slice(start, start + step)
-            near = self._near(Z[some], keep[some])
+            chunk = slice(start, start + step)
+            near = self._near(Z[chunk], keep[chunk])
             count = near.sum(axis=1)
             first = np.cumsum(count) - count
-            donors[:, some] = np.nonzero(near)[1][first + (uniforms[:, some] * count).astype(np.int64)]
+            donors[:, chunk] = np.nonzero(near)[1][first + (uniforms[:, chunk] * count).astype(np.int64)]
         return donors
 
     def _near(self, Z: FloatArray, keep: BoolArray) -> BoolArray:

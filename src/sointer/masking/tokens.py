@@ -14,7 +14,7 @@ from sointer.errors import InputError
 
 ReplacementFunction = Callable[[Tokens, int, np.random.Generator], str]
 N_NEAR_END = 2
-"""Places are told apart up to this distance from either end."""
+"""Places are distinguished up to this distance from either end."""
 
 
 def place_of(position: int, length: int) -> int:

@@ -169,18 +169,18 @@ class L2X(Baseline):
 
     def _train(self, networks: Networks, subject: Subject, answers: Answers, history: History) -> None:
         generator = torch.Generator().manual_seed(int(subject.rng.integers(2**62)))
-        pairs = Pairs(answers)
+        pool = QueryPool(answers)
         optimiser = torch.optim.Adam(networks.parameters(), lr=self.learning_rate)
         history.stage("training L2X", self.n_steps)
         losses = []
         for step in range(self.n_steps):
-            rows, chosen = pairs.draw(PAIRS_PER_STEP, subject.rng)
+            rows, chosen = pool.draw(PAIRS_PER_STEP, subject.rng)
             raw = subject.rows.samples(answers.index[rows])
             x, targets = networks.scale(raw), torch.from_numpy(chosen)
             allowed = torch.from_numpy(allowed_units(subject.rows.removal, subject.rows.groups, raw))
             scores = networks.select(x, targets).masked_fill(~allowed, NEVER)
             mask = gumbel_k_hot(scores, subject.k, self.temperature, generator)
-            loss = answer_loss(networks.predict(x, mask, targets), torch.from_numpy(pairs.truth[rows, chosen]))
+            loss = answer_loss(networks.predict(x, mask, targets), torch.from_numpy(pool.truth[rows, chosen]))
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -214,7 +214,7 @@ class L2X(Baseline):
         return scores, values
 
 
-class Pairs:
+class QueryPool:
     """What the networks learn from: rows, targets, and what the black box said."""
 
     def __init__(self, answers: Answers) -> None:

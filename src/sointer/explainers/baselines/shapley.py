@@ -53,8 +53,8 @@ class KernelShap(TwoProtocols):  # noqa: D101 - its __doc__ is an f-string
 
     def _background_weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
         table = FeatureTable(self.input_format_)
-        some = np.random.default_rng(self.seed_).permutation(self.background_.rows.shape[0])[:N_BACKGROUND]
-        background = table.from_columns(self.background_.rows[np.sort(some)])
+        chosen = np.random.default_rng(self.seed_).permutation(self.background_.rows.shape[0])[:N_BACKGROUND]
+        background = table.from_columns(self.background_.rows[np.sort(chosen)])
         for row in rows:
             features = background_weights(table, background, row, self.n_samples or "auto")
             yield table.sum_by_unit(np.abs(features), row.source.groups.unit_of_feature)
