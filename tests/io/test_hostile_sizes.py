@@ -168,6 +168,7 @@ def test_hashes_of_sparse_rows_are_those_of_dense_ones():
     assert np.array_equal(row_hashes(rows), row_hashes(sp.csr_array(rows)))
 
 
+@pytest.mark.slow
 def test_sizes_that_agree():
     """A small version of `make faults`."""
     found = run_apart("faults", "fuzz_sizes", part=3, n=40)

@@ -48,7 +48,7 @@ KINDS = {
 def explainers():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SointerWarning)
-        settings = {"k": 2, "random_state": 0, "query_budget": 600, "training": TrainingConfig(n_epochs=10)}
+        settings = {"k": 2, "random_state": 0, "query_budget": 600, "training": TrainingConfig(n_epochs=3)}
         return {name: SOInter(model, **settings, **more).fit(X) for name, (X, model, more) in KINDS.items()}
 
 
