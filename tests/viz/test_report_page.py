@@ -105,11 +105,11 @@ def driver() -> Iterator[Any]:
 class Page:
     """A report in the browser, with hands and eyes."""
 
-    def __init__(self, driver: Any, shown: ReportContent, path: Path, link: str = "") -> None:
-        self.driver, self.content, self.path = driver, shown, path
+    def __init__(self, driver: Any, some: ReportContent, path: Path, link: str = "") -> None:
+        self.driver, self.content, self.path = driver, some, path
         driver.get_log("browser")  # what earlier pages said is forgotten
         requested(driver)
-        path.write_text(render_report(shown), encoding="utf-8")
+        path.write_text(render_report(some), encoding="utf-8")
         driver.get(path.as_uri() + link)
         assert driver.find_element("tag name", "body").get_attribute("data-ready") == "yes"
 
@@ -297,8 +297,8 @@ def test_many_outputs_are_shown_some_at_a_time(driver: Any, tmp_path: Path) -> N
     names, base = [f"t{i}" for i in range(30)], content()
     many = {name: np.repeat(getattr(base, name)[:1], 30, axis=0) for name in ("codes", "selected", "scores")}
     many |= {name: np.repeat(getattr(base, name)[:1], 30, axis=0) for name in ("agreement", "difference")}
-    shown = content(targets=names, outputs=names, interactions=None, paths={}, **many)
-    page = Page(driver, shown, tmp_path / "report.html")
+    some = content(targets=names, outputs=names, interactions=None, paths={}, **many)
+    page = Page(driver, some, tmp_path / "report.html")
     assert len(page.all("#deciding > section")) == 12
     page.find("more-outputs").click()
     page.find("more-outputs").click()
@@ -438,10 +438,10 @@ def test_words_are_marked_where_they_stand_in_the_text(driver: Any, tmp_path: Pa
     selected = np.tile([0, 1, 3, 10], (N_TARGETS, N_SAMPLES, 1))
     patterns = {0: "(?i)new\\syork", 1: "Äpfel", 3: r"c\+\+"}
     spans = {unit: [match.span() for match in re.finditer(pattern, text)] for unit, pattern in patterns.items()}
-    shown = content(
+    some = content(
         units=units, selected=selected, unit_noun="word", texts=[text] * N_SAMPLES, spans=[spans] * N_SAMPLES
     )
-    page = Page(driver, shown, tmp_path / "report.html", "#target=games")
+    page = Page(driver, some, tmp_path / "report.html", "#target=games")
     colours = {mark.value_of_css_property("background-color").rsplit(",", 1)[0] for mark in page.all("#record mark")}
     assert len(colours) == 1, "no effect is known"
     marks = [mark.text for mark in page.all("#record mark")]
@@ -467,8 +467,8 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
         f"is 0 (probability {numbers[0, 9]:.3g})."
     )
     effects = known()
-    shown = content(kind="continuous", values=["low", "high"], numbers=numbers, **effects)
-    page = Page(driver, shown, tmp_path / "e.html", link)
+    some = content(kind="continuous", values=["low", "high"], numbers=numbers, **effects)
+    page = Page(driver, some, tmp_path / "e.html", link)
     total = effects["effects"].total[0, 9]
     shown_text = f"games is 0.25 on average; all effects lead to {total:.3g}; the model predicts {numbers[0, 9]:.3g}."
     assert shown_text in page.find("record").text
@@ -479,8 +479,8 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
 
 def test_without_couplings_there_is_no_map_and_one_output_is_enough(driver: Any, tmp_path: Path) -> None:
     few = {name: getattr(content(), name)[:1] for name in ("codes", "selected", "scores", "agreement", "difference")}
-    shown = content(targets=["only"], outputs=["only"], interactions=None, paths={}, **few)
-    page = Page(driver, shown, tmp_path / "report.html", "#target=only")
+    some = content(targets=["only"], outputs=["only"], interactions=None, paths={}, **few)
+    page = Page(driver, some, tmp_path / "report.html", "#target=only")
     assert page.all("#map-view") == []
     assert "every output on its own" in page.find("paths").text
     assert driver.get_log("browser") == []
