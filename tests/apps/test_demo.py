@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from browsing import browser, requested
+from quick import short_training
 
 pytest.importorskip("jinja2")
 
-from sointer.apps.demo import QUICK, TITLE, DemoResult, K, make_folder, run_demo
+from sointer.apps.demo import QUICK, TITLE, DemoResult, K, Size, make_folder, run_demo
 from sointer.errors import InputError
+
+TINY = Size(query_budget=500, n_trees=10, n_train=300, n_shown=30, n_evaluated=20, n_paths=1)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,10 @@ def stages() -> list[str]:
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory, stages: list[str]) -> DemoResult:
     n_threads = torch.get_num_threads()
-    done = run_demo(tmp_path_factory.mktemp("demo") / "new" / "folder", quick=True, tell=stages.append)
+    with pytest.MonkeyPatch.context() as patch, short_training():
+        patch.setattr("sointer.apps.demo.QUICK", TINY)
+        patch.setattr("sointer.training.energy.N_STEPS", 40)
+        done = run_demo(tmp_path_factory.mktemp("demo") / "new" / "folder", quick=True, tell=stages.append)
     assert torch.get_num_threads() == n_threads
     return done
 
@@ -36,7 +42,9 @@ def test_it_announces_every_stage(result: DemoResult, stages: list[str]) -> None
         assert stage in text
 
 
-def test_soi_is_clearly_better_than_the_baselines_under_both_removals(result: DemoResult) -> None:
+@pytest.mark.slow
+def test_soi_is_clearly_better_than_the_baselines_under_both_removals(tmp_path: Path) -> None:
+    result = run_demo(tmp_path, quick=True)
     ours, random, global_list = result.evaluation.methods
     assert [ours.name, random.name, global_list.name] == ["SOInter", "Random", "GlobalList"]
     assert result.evaluation.k == K
@@ -54,7 +62,8 @@ def test_soi_is_clearly_better_than_the_baselines_under_both_removals(result: De
 
 def test_all_segments_of_the_chosen_digits_are_evaluated(result: DemoResult) -> None:
     assert len(result.evaluation.targets) == 7
-    assert result.evaluation.n_questions == 7 * QUICK.n_evaluated
+    assert [method.name for method in result.evaluation.methods] == ["SOInter", "Random", "GlobalList"]
+    assert result.evaluation.n_questions == 7 * TINY.n_evaluated
 
 
 def test_the_result_is_also_plain_json(result: DemoResult) -> None:

@@ -388,6 +388,7 @@ def test_an_interrupt_leaves_no_finished_explainer(peace, tmp_path):
     assert len(rest.queried) == n_queried() - n_known
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork") or not Path("/proc/self/stat").exists(), reason="needs Linux")
 def test_killed_at_random_moments():
     """A small version of `make faults`."""

@@ -16,7 +16,7 @@ from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import SparseRows
 from sointer.interpreter.elimination import (
     BLOCK_ROWS,
-    LEAST_ROOM,
+    MIN_ROOM,
     PresentUnits,
     blocks,
     eliminate,
@@ -271,7 +271,7 @@ def test_every_row_is_in_one_block_with_room_for_all_its_units():
         n_units = n_of_row[rows]
         assert 0 < len(rows) <= rows_at_once(room)
         assert (n_units <= room).all()
-        assert room == LEAST_ROOM or (2 * n_units > room).all(), "most of its room is used"
+        assert room == MIN_ROOM or (2 * n_units > room).all(), "most of its room is used"
     assert sorted(seen) == list(range(len(n_of_row)))
 
 

@@ -91,7 +91,7 @@ def slopes_along(evidence: Callable[[Tensor], Tensor], start: Tensor, end: Tenso
     return gradient.view_as(path)
 
 
-LEAST_ROOM, BLOCK_ROWS, BLOCK_UNITS = 16, 32, 4096
+MIN_ROOM, BLOCK_ROWS, BLOCK_UNITS = 16, 32, 4096
 """Rows are looked at in blocks with room for as many units in each row. The shape of its block depends on a row alone,
 so its scores cannot depend on the rows around it."""
 
@@ -157,7 +157,7 @@ def is_decided_by_features(interpreter: EliminationInterpreter, targets: Tensor,
 def blocks(n_of_row: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Rows that are looked at together, which have about as many units, and the room that these are given."""
     # The number of halvings is what counts, not the room, so few kinds of blocks are best.
-    room = 2 ** torch.log2(n_of_row.clamp(min=LEAST_ROOM)).ceil().long()
+    room = 2 ** torch.log2(n_of_row.clamp(min=MIN_ROOM)).ceil().long()
     order = room.argsort(stable=True)
     rooms, counts = room[order].unique_consecutive(return_counts=True)
     for size, alike in zip(rooms.tolist(), order.split(counts.tolist()), strict=True):

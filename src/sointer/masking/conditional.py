@@ -16,7 +16,7 @@ from sointer.masking.removal import Background, BoolArray, FloatArray, RemovalBy
 N_NEAREST = 10
 MAX_SHARE = 0.1  # of few background rows, at most this share counts as near
 TOLERANCE = 1e-9  # squared distances that differ by less are equal
-SMALLEST_VARIANCE = 1e-24  # as a share of the squared mean
+MIN_VARIANCE = 1e-24  # as a share of the squared mean
 CHUNK_ENTRIES = 2**21
 HASH_ROWS = 256
 
@@ -104,7 +104,7 @@ def _variances(rows: Any) -> FloatArray:
         mean, variance = mean_variance_axis(rows, axis=0)
     else:
         mean, variance = rows.mean(axis=0), rows.var(axis=0)
-    return np.where(variance > SMALLEST_VARIANCE * np.square(mean), variance, 0.0)
+    return np.where(variance > MIN_VARIANCE * np.square(mean), variance, 0.0)
 
 
 def row_hashes(rows: Any) -> npt.NDArray[np.uint64]:

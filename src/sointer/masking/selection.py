@@ -170,7 +170,7 @@ def smallest_confirmed(
 N_PROPOSALS = 64
 N_SWAPPED = 8
 N_DRAWS = 5  # where removal is random
-LEAST_NOISE, MAX_NOISE = 0.1, 1.0
+MIN_NOISE, MAX_NOISE = 0.1, 1.0
 
 Likely = Callable[[NDArray[np.int64], NDArray[np.bool_]], NDArray[np.float64]]
 """For rows and selections of them, how likely it is that the target keeps its value."""
@@ -234,7 +234,7 @@ def _propose(
         return np.empty((0, k), dtype=np.int64)  # all of them are selected already
     own = scores[allowed].astype(np.float64)
     spread = np.std(own[: max(2, 3 * k)]) or 1.0
-    noise = np.linspace(LEAST_NOISE, MAX_NOISE, N_PROPOSALS)[:, None] * spread
+    noise = np.linspace(MIN_NOISE, MAX_NOISE, N_PROPOSALS)[:, None] * spread
     varied = np.argsort(-(own + noise * rng.gumbel(size=(N_PROPOSALS, len(own)))), axis=1)[:, :k]
     varied = np.unique(np.sort(np.vstack([varied, _swaps(k, len(own))]), axis=1), axis=0)
     varied = varied[(varied != np.arange(k)).any(axis=1)]  # sorted positions: the best unit stands first

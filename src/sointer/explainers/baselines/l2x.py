@@ -143,7 +143,7 @@ class L2X(Baseline):
     ([3, 3, 3], 3)
     """
 
-    most_rows_asked = None
+    max_rows_queried = None
 
     n_steps: int = 2000
     learning_rate: float = 1e-3
