@@ -27,6 +27,7 @@ from sointer.errors import InputError, UnstableBlackBoxWarning
 from sointer.masking.removal import Removal
 from sointer.masking.rows import MaskableRows
 from sointer.training.quality import Quality
+from sointer.training.snapshots import Snapshots
 
 
 class InputBuffer:
@@ -133,6 +134,7 @@ class FitContext:
     generator: torch.Generator
     history: History = field(default_factory=History)
     asker: QueryWorker = field(default_factory=QueryWorker)
+    snapshots: Snapshots = field(default_factory=Snapshots)
     budget_ran_out: bool = False
     n_extra: int = 0
     """Queries that a recipe makes besides those to learn from."""
