@@ -66,6 +66,7 @@ def killed(*args):
     """Run the fit in a process of its own, which must end by SIGKILL."""
     pid = os.fork()
     if pid == 0:
+        signal.alarm(60)
         try:
             fit(*args)
         finally:

@@ -173,7 +173,7 @@ class SOInter(Explainer):
             recipe = fitting.recipe_for(self, subject)
             queries_before = subject.rows.model.n_queries
             try:
-                with black_box.budget(self.query_budget), one_thread():
+                with black_box.budget(self.query_budget), one_thread(lasts=True):
                     trained = recipe(context)
             finally:
                 context.history.close()
