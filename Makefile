@@ -28,7 +28,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 setup: $(INSTALLED) ## create .venv and install sointer with everything needed to develop it
 
-demo: $(INSTALLED) ## explain a model that reads digits, and write a report
+demo: $(INSTALLED) ## explain a loan desk and a reader of digits, and write pages to open in a browser
 	$(VENV)/bin/sointer demo
 
 test: $(INSTALLED) ## run the tests that take seconds (about seven minutes on two cores)

@@ -228,13 +228,23 @@ def test_json_of_info_is_json_and_nothing_else(here: Path) -> None:
 def test_with_the_model_at_hand_its_answers_are_explained_and_checked(here: Path) -> None:
     result = run(
         *("explain", "why", "--data", "X.csv", "-t", "odd", "--model", "newcomers_model:predict"),
-        *("--refine", "10", "--verify", "50", "--out", "asked.parquet", "--json"),
+        *("--refine", "10", "--verify", "50", "--out", "asked.parquet", "--records", "asked.jsonl", "--json"),
     )
     assert result.exit_code == 0, result.stderr
     metadata = json.loads(result.stdout)
     assert metadata["n_queries"] > 400
     assert metadata["fidelity"] > 0.95
     assert "expected" not in result.stderr
+    records = [json.loads(line) for line in Path("asked.jsonl").read_text().splitlines()]
+    assert len(records) == 400
+    assert sum(one["verification"] is not None for one in records) == 50
+    loaded = sointer.load("why", black_box=importlib.import_module("newcomers_model").predict)
+    check = sointer.verify_record(records[3], loaded, pd.read_csv("X.csv")[FEATURES])
+    assert check.holds, check
+    assert check.same_model
+    again = ["explain", "why", "--data", "X.csv", "-t", "odd", "--out", "new.parquet", "--records"]
+    assert "--force" in run(*again, "asked.jsonl").stderr
+    assert "ends in .jsonl" in run(*again, "asked.txt").stderr
 
 
 def test_the_value_is_what_the_model_predicts(here: Path) -> None:

@@ -579,7 +579,7 @@ def test_saved_and_loaded_it_explains_the_same(case, tmp_path, colour_explainer)
         assert np.array_equal(before.scores, after.scores)
         assert np.array_equal(before.selected, after.selected)
         assert np.array_equal(before.value, after.value)
-    with pytest.raises(InputError, match="no black box"):
+    with pytest.raises(InputError, match="no model to query"):
         after.verify()
     assert np.array_equal(explainer.output_interactions_, loaded.output_interactions_)
     if case != "function":

@@ -147,7 +147,7 @@ def test_global_random_state_is_left_alone(small_explainer, small_data):
 
 def test_the_table_has_a_line_for_every_method_and_output(found):
     lines = found.table().splitlines()
-    assert lines[0] == "20 rows, 40 questions, 4 features kept, the others removed: marginal"
+    assert lines[0] == "20 rows, 40 explanations, 4 features kept, the others removed: marginal"
     assert [line.split()[0] for line in lines[3:9]] == METHODS
     assert {line.split()[0] for line in lines[-2:]} == {"y0", "y1"}
     assert max(map(len, lines)) <= 105

@@ -139,15 +139,15 @@ def warn_about_fit(explainer: SOInter, context: FitContext, trained: Trained, pl
     if trained.interrupted:
         warnings.warn(
             f"fit was interrupted after {n_answers} of {context.n_queries} planned queries; the explainer is usable "
-            f"and agrees with the black box on {agreement} of the outputs it was checked on. Fit again, without "
+            f"and agrees with the model on {agreement} of the outputs it was checked on. Fit again, without "
             "interrupting, for better explanations.",
             InterruptedFitWarning,
             stacklevel=3,
         )
     if context.budget_ran_out or context.n_queries < plan:
         warnings.warn(
-            f"the black box's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
-            f"usable and agrees with the black box on {agreement} of the outputs it was checked on. "
+            f"the model's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
+            f"usable and agrees with the model on {agreement} of the outputs it was checked on. "
             "Raise the budget for better explanations.",
             BudgetWarning,
             stacklevel=3,
@@ -156,14 +156,14 @@ def warn_about_fit(explainer: SOInter, context: FitContext, trained: Trained, pl
     skill = explainer.held_out_skill_
     if explainer.preset == "default" and (skill < POOR_SKILL or poor):
         learned = (
-            f"the energy has learned little of this black box: on held-out answers it avoids only "
-            f"{max(skill, 0):.0%} of the errors of always guessing the usual value (below {POOR_SKILL:.0%})"
+            f"the energy has learned little of this model: on held-out queries it avoids only "
+            f"{max(skill, 0):.0%} of the errors of always predicting the most common value (below {POOR_SKILL:.0%})"
         )
         if skill >= POOR_SKILL:
             learned = (
                 f"the energy has learned little of {len(poor)} of {len(trained.targets)} outputs: {some(poor)}; on "
-                f"held-out answers it avoids less than {POOR_SKILL:.0%} of the errors of always guessing their "
-                "usual value"
+                f"held-out queries it avoids less than {POOR_SKILL:.0%} of the errors of always predicting their "
+                "most common value"
             )
         warnings.warn(
             f"{learned}, so explanations may be wrong. Check them with explanation.verify(); raise "

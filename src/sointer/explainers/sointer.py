@@ -27,6 +27,7 @@ from sointer.errors import (
 )
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
+from sointer.explainers.records import Probe
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.explanation.paths import Localities, NoPaths, Trace
@@ -87,6 +88,7 @@ class SOInter(Explainer):
     _folded: tuple[ImageInterpreter, ImageInterpreter] | None = None
     """The interpreter, and the same made quicker, which takes longer than an explanation."""
     _interactions: NDArray[np.float32] | None = None
+    _known_digest: tuple[Any, str] | None = None
 
     def __init__(
         self,
@@ -216,6 +218,7 @@ class SOInter(Explainer):
         self.output_agreement_, self.output_skill_ = trained.quality.agreement, trained.quality.skill
         self.history_: list[dict[str, Any]] = context.history.rows
         self._interactions = None
+        self.probe_ = None if context.probe is None else Probe.of(*context.probe)
 
     @property
     def output_interactions_(self) -> NDArray[np.float32]:
@@ -380,3 +383,11 @@ class SOInter(Explainer):
 
         check_is_fitted(self, "interpreter_")
         save(self, path, rows)
+
+    def _digest(self) -> str:
+        from sointer.io.explainers import digest
+
+        known = self._known_digest
+        if known is None or known[0] is not self.interpreter_:
+            known = self._known_digest = self.interpreter_, digest(self)
+        return known[1]

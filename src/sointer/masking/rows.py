@@ -58,7 +58,7 @@ class MaskableRows:
         """The black box; an error where there is none."""
         if self.black_box is None:
             raise InputError(
-                "this explanation has no black box to ask; load the explainer with "
+                "this explanation has no model to query; load the explainer with "
                 "sointer.load(path, black_box=model), then explain again."
             )
         return self.black_box
@@ -215,7 +215,7 @@ class ExplainedRows(MaskableRows):
         replies = self.query_points(points, on_answer=self.sent.add)
         if replies.shape[1] != self.outputs.n_outputs:
             raise InputError(
-                f"the black box returned {replies.shape[1]} outputs, but the explainer was fitted on "
+                f"the model returned {replies.shape[1]} outputs, but the explainer was fitted on "
                 f"{self.outputs.n_outputs}; give the model that was explained."
             )
         return replies

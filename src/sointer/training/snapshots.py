@@ -93,7 +93,7 @@ class Stage:
             return
         rows = self._history.rows[self._first_row :]
         text = json.dumps({"stage": self._name, "n_done": n_done, "history": rows})
-        tensors = {name: tensor.detach().contiguous().clone() for name, tensor in self._tensors.items()}
+        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self._tensors.items()}
         content = save(tensors, {"snapshot": text, "blake2b": digest(text, tensors)})
         if self._snapshots.n_bytes + len(content) > MAX_BYTES:
             self._snapshots.warn(
@@ -144,7 +144,7 @@ def digest(text: str, tensors: Mapping[str, Tensor]) -> str:
     """Of all that a file holds."""
     found = hashlib.blake2b(text.encode(), digest_size=16)
     for name in sorted(tensors):
-        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy())
+        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 

@@ -56,6 +56,12 @@ def serve(
     query_budget: Annotated[
         int | None, typer.Option("--query-budget", min=0, help="Samples that the model may be sent in all.")
     ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records", metavar="FILE.jsonl", help="Add a record of every explanation to this file, to check it later."
+        ),
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -85,7 +91,8 @@ def serve(
         examples = None if data is None else first_rows(data, opened, N_ROWS_SHOWN, text)
         name = explainer.resolve().name
         token = os.environ.get("SOINTER_TOKEN") if token_file is None else _read_token(token_file)
-        serving.run(opened, host=host, port=port, name=name, examples=examples, limits=limits, token=token, quiet=quiet)
+        settings = {"limits": limits, "token": token, "records": records, "quiet": quiet}
+        serving.run(opened, host=host, port=port, name=name, examples=examples, **settings)
 
 
 def _read_token(path: Path) -> str:
