@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -31,11 +31,16 @@ class SentRows:
     """How many rows were sent to the black box for one explanation, whoever else is asking it at the same time."""
 
     def __init__(self) -> None:
-        self.n = 0
+        self._parts: list[int] = []  # threads may append at the same time
 
-    def add(self, rows: NDArray[np.int64], answers: NDArray[Any]) -> None:
+    @property
+    def n(self) -> int:
+        """How many so far."""
+        return sum(self._parts)
+
+    def add(self, rows: Sized, answers: Any = None) -> None:
         """Count these rows."""
-        self.n += len(rows)
+        self._parts.append(len(rows))
 
 
 @dataclass(frozen=True)

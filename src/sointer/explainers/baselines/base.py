@@ -61,8 +61,16 @@ class Baseline(Explainer):
     random_state: Any = None
     verbose: bool | None = None
 
-    def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Any = None) -> AnyBaseline:
-        """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used."""
+    def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Any = None, checkpoint: None = None) -> AnyBaseline:
+        """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used.
+
+        A checkpoint is for SOInter alone and is refused.
+        """
+        if checkpoint is not None:
+            raise InputError(
+                f"checkpoint={checkpoint!r} was given to {type(self).__name__}, whose fit keeps none: once stopped, it "
+                "begins anew. Leave it out. BlackBox(model, cache=True) keeps outputs as long as the program runs."
+            )
         self._check_settings()
         subject = self._read(X, self._wanted_removal())
         queries_before = subject.rows.model.n_queries
