@@ -57,6 +57,10 @@ def place(tmp_path_factory):
         ("explain why --data rows.csv --targett old --out x.csv", 2, "No such option"),
         ("fit --model nomodule:f --data rows.csv --out new", 1, "no module nomodule"),
         ("report why --data rows.csv --target poorr --out x.html", 1, "Did you mean 'poor'"),
+        ("serve nowhere", 1, "is not a saved explainer"),
+        ("serve why --model nomodule:f", 1, "no module nomodule"),
+        ("serve why --records nowhere/r.jsonl", 1, "nowhere"),
+        ("explain why --data rows.csv --target old --out x.csv --records x.txt", 1, "ends in .jsonl"),
         ("evaluate why --data rowz.csv --model nomodule:f", 1, "rowz.csv does not exist"),
     ],
 )

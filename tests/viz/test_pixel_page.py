@@ -357,7 +357,7 @@ def test_the_slider_shows_the_best_first_and_its_arrow_keys_leave_the_target_alo
     assert "(checked with all 4)" in page.find("check").text
     slider.send_keys(Keys.HOME)
     assert page.lit == best[:1]
-    assert page.find("because").text == "Because of the 1 pixel in green."
+    assert page.find("because").text == "Decided mostly by the 1 pixel in green."
     assert page.find("shown").text == "1 of 4"
 
 
@@ -417,7 +417,7 @@ def test_selected_groups_light_all_their_pixels(driver: Any, tmp_path: Path) -> 
     shown = content(units=units, selected=selected, confirmed=None)
     page = Page(driver, shown, tmp_path / "page.html")
     assert page.lit == [*range(3 * WIDTH, 4 * WIDTH), *range(WIDTH)]
-    assert page.find("because").text == "Because of the 2 groups in green."
+    assert page.find("because").text == "Decided mostly by the 2 groups in green."
     assert driver.get_log("browser") == []
 
 
