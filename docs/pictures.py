@@ -129,7 +129,7 @@ def draw_demo() -> None:
     from sointer.apps.demo import run_demo
 
     first = run_demo(".").page.resolve()
-    with browser(1300, 990) as page:
+    with browser(1300, 1130) as page:
         page.get(first.as_uri())
         page.save_screenshot(str(IMAGES / "demo.png"))
         page.get(first.with_name("digits.html").as_uri() + "#target=a%20(top)")
