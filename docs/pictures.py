@@ -151,10 +151,10 @@ def draw_texts() -> None:
     made["why"].to_html("words.html")
     rng = np.random.default_rng(0)
     chosen = [rng.choice(4, size=rng.integers(1, 4), replace=False) for _ in range(300)]
-    stories = [", ".join(made["texts"][i] for i in some) for some in chosen]
+    stories = [", ".join(made["texts"][i] for i in subset) for subset in chosen]
     reader = made["SOInter"](made["predict"], query_budget=3000, random_state=0)
     page_of_stories = reader.fit(stories).report(stories[:60], "stories.html", title="Why this topic?")
-    row = next(i for i, some in enumerate(chosen) if len(some) == 3 and 1 in some and 0 in some)
+    row = next(i for i, subset in enumerate(chosen) if len(subset) == 3 and 1 in subset and 0 in subset)
     reader.explain(stories[:60], target="praise").plot(row=row).figure.savefig(IMAGES / "plot-words.png")
     with browser(780, 560) as page:
         page.get(Path("words.html").resolve().as_uri())
