@@ -317,8 +317,8 @@ def _secret_headers(headers: Mapping[str, str | Secret] | None, parts: SplitResu
     host = parts.hostname or ""
     if secrets and parts.scheme == "http" and not (host in ("localhost", "::1") or host.startswith("127.")):
         warnings.warn(
-            f"{', '.join(secrets)} will be sent to {host} unencrypted, where others on the way can read it, as the address "
-            "begins with http://. Use https:// if the server has it.",
+            f"{', '.join(secrets)} will be sent to {host} unencrypted, where others on the way can read it, as "
+            "the address begins with http://. Use https:// if the server has it.",
             SointerWarning,
             stacklevel=4,
         )
