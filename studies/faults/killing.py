@@ -168,9 +168,9 @@ def journaled(checkpoint: Path) -> int:
 
 def content(saved: Path) -> dict[str, Any]:
     """All files of a saved explainer byte by byte, without how long its training took."""
-    facts = json.loads((saved / "explainer.json").read_text())
-    del facts["content_sha256"]
-    for row in facts["history"]:
+    metadata = json.loads((saved / "explainer.json").read_text())
+    del metadata["content_sha256"]
+    for row in metadata["history"]:
         del row["seconds"]
     weights = {path.name: path.read_bytes() for path in saved.glob("weights-*")}
-    return {"facts": facts, **weights}
+    return {"metadata": metadata, **weights}

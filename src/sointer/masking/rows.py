@@ -35,9 +35,11 @@ class SentRows:
 
     @property
     def n(self) -> int:
+        """How many so far."""
         return sum(self._parts)
 
     def add(self, rows: Sized, answers: Any = None) -> None:
+        """Count these rows."""
         self._parts.append(len(rows))
 
 
@@ -65,6 +67,7 @@ class MaskableRows:
 
     @property
     def n_samples(self) -> int:
+        """How many samples there are."""
         return int(self.data.shape[0])
 
     def samples(self, index: NDArray[np.int64] | slice) -> NDArray[np.float64]:
@@ -106,6 +109,7 @@ class ExplainedRows(MaskableRows):
 
     @property
     def n_rows(self) -> int:
+        """How many rows of the explanation; several may be about one sample."""
         return self.n_samples if self.sample is None else len(self.sample)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a training recipe works on: the data, the door to the model, and what "absent" means."""
+"""What a training recipe works on: the data, the model, and what "removed" means."""
 
 from __future__ import annotations
 

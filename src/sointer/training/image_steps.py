@@ -124,7 +124,7 @@ MIN_PAIRS, MAX_PAIRS = 24, 160
 MIN_GAIN = 0.01
 """By how much smoothing must raise insert and delete, on average, to be used: it blurs what is fine."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-LEAST_INSERTED, MIN_CASES = 0.9, 12
+MIN_INSERTED, MIN_CASES = 0.9, 12
 USUAL_SHARE = 0.8
 """Of the decision, where too few queries are left to learn what suffices."""
 
@@ -225,7 +225,7 @@ class Swapped:
     def share_that_suffices(self) -> float:
         for share in SHARES:
             near = np.abs(self.held - share) <= 0.1
-            if near.sum() >= MIN_CASES and self.inserted[near].mean() >= LEAST_INSERTED:
+            if near.sum() >= MIN_CASES and self.inserted[near].mean() >= MIN_INSERTED:
                 return share
         return SHARES[-1]
 

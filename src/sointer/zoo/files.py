@@ -192,6 +192,7 @@ class ArffSource:
 
     @property
     def files(self) -> tuple[RemoteFile, ...]:
+        """All files, the list of labels first."""
         return self.rows if self.labels is None else (self.labels, *self.rows)
 
 

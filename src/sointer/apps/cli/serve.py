@@ -17,6 +17,7 @@ from sointer.apps.cli.console import (
     Quiet,
     TextColumn,
     Verbose,
+    check_parent,
     running,
 )
 
@@ -73,8 +74,17 @@ def serve(
       sointer serve why/ --port 9000 --data X.csv --model model:predict
     """
     with running(quiet=quiet, verbose=verbose) as console:
-        from sointer.apps.cli.inputs import first_rows, open_explainer
+        from sointer.apps.cli import early
         from sointer.errors import InputError, require_extra
+
+        early.check_explainer(explainer)
+        if data is not None:
+            early.check_data(data)
+        early.check_model(model)
+        if records is not None:
+            check_parent(records)
+
+        from sointer.apps.cli.inputs import first_rows, open_explainer
 
         for module in ("fastapi", "uvicorn", "jinja2"):
             require_extra(module, "serve")

@@ -45,7 +45,7 @@ class Baseline(Explainer):
     tolerance, groups, batch_size, random_state and verbose mean the same here.
     """
 
-    most_rows_asked: ClassVar[int | None] = 1000
+    max_rows_queried: ClassVar[int | None] = 1000
     """Rows that fit asks about, to learn what the outputs are; None for all."""
 
     model: Any = field(kw_only=False)
@@ -102,7 +102,7 @@ class Baseline(Explainer):
         return None
 
     def _ask_whole_rows(self, subject: Subject, targets: Any) -> Answers:
-        order = subject.rng.permutation(subject.rows.n_samples)[: self.most_rows_asked]
+        order = subject.rng.permutation(subject.rows.n_samples)[: self.max_rows_queried]
         # Wrong names or targets must come to light before the black box is asked much.
         first = subject.rows.ask(subject.rows.data[order[:N_FIRST]])
         self._check_first(first, subject.rows.model, targets)
@@ -129,6 +129,7 @@ class Baseline(Explainer):
 
 
 def row_generator(seed: int, key: bytes) -> np.random.Generator:
+    """A generator of its own for each row, so that what a row gets does not depend on the others."""
     return np.random.default_rng([seed, int.from_bytes(key, "little")])
 
 
