@@ -129,7 +129,7 @@ def draw_demo() -> None:
     from sointer.apps.demo import run_demo
 
     first = run_demo(".").page.resolve()
-    with browser(1300, 990) as page:
+    with browser(1300, 1130) as page:
         page.get(first.as_uri())
         page.save_screenshot(str(IMAGES / "demo.png"))
         page.get(first.with_name("digits.html").as_uri() + "#target=a%20(top)")
@@ -151,10 +151,10 @@ def draw_texts() -> None:
     made["why"].to_html("words.html")
     rng = np.random.default_rng(0)
     chosen = [rng.choice(4, size=rng.integers(1, 4), replace=False) for _ in range(300)]
-    stories = [", ".join(made["texts"][i] for i in some) for some in chosen]
+    stories = [", ".join(made["texts"][i] for i in subset) for subset in chosen]
     reader = made["SOInter"](made["predict"], query_budget=3000, random_state=0)
     page_of_stories = reader.fit(stories).report(stories[:60], "stories.html", title="Why this topic?")
-    row = next(i for i, some in enumerate(chosen) if len(some) == 3 and 1 in some and 0 in some)
+    row = next(i for i, subset in enumerate(chosen) if len(subset) == 3 and 1 in subset and 0 in subset)
     reader.explain(stories[:60], target="praise").plot(row=row).figure.savefig(IMAGES / "plot-words.png")
     with browser(780, 560) as page:
         page.get(Path("words.html").resolve().as_uri())

@@ -45,11 +45,11 @@ def requirements(extras: set[str]) -> dict[str, importlib.metadata.Distribution]
 
 def licence_of(package: importlib.metadata.Distribution) -> str:
     """What a package says its licence is: an expression, else its classifiers, else the first line of its text."""
-    facts = package.metadata
-    if facts.get("License-Expression"):
-        return str(facts["License-Expression"])
-    classified = [line.split("::")[-1].strip() for line in facts.get_all("Classifier") or [] if "License ::" in line]
-    return " AND ".join(classified) or str(facts.get("License") or "").strip().split("\n")[0]
+    metadata = package.metadata
+    if metadata.get("License-Expression"):
+        return str(metadata["License-Expression"])
+    classified = [line.split("::")[-1].strip() for line in metadata.get_all("Classifier") or [] if "License ::" in line]
+    return " AND ".join(classified) or str(metadata.get("License") or "").strip().split("\n")[0]
 
 
 def is_allowed(licence: str) -> bool:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import sointer
-from sointer import SOInter
+from quick import quick_fit
 from sointer.apps.cli.info import describe, describe_table
 from sointer.io.storage import EXPLAINER
 
@@ -36,8 +36,7 @@ def place(tmp_path_factory):
     """A saved explainer and data."""
     where = tmp_path_factory.mktemp("quick")
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=["age", "debt", "job"])
-    model = SOInter(lambda X: X[["age", "debt"]].to_numpy() > 0, output_names=["old", "poor"], random_state=0)
-    model.set_params(query_budget=300).fit(X).save(where / "why")
+    quick_fit(lambda X: X[["age", "debt"]].to_numpy() > 0, X, output_names=["old", "poor"]).save(where / "why")
     X.to_csv(where / "rows.csv", index=False)
     return where
 

@@ -17,6 +17,7 @@ from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
+from sointer.blackbox.checkpoint import Checkpoint
 from sointer.blackbox.query_worker import QueryWorker
 from sointer.config import POOR_SKILL, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
@@ -32,6 +33,7 @@ from sointer.masking.rows import Subject
 from sointer.training.context import FitContext, Trained, compact
 from sointer.training.images import train_images
 from sointer.training.paper import train_paper
+from sointer.training.snapshots import Snapshots
 from sointer.training.sparse_rows import train_sparse_rows
 from sointer.training.tables import train_tables
 from sointer.training.texts import train_texts
@@ -75,6 +77,11 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
         history=History(explainer.verbose, n_queried=lambda: subject.rows.model.n_queries - before, n_planned=plan),
     )
     return context, plan
+
+
+def snapshots_in(kept: Checkpoint | None) -> Snapshots:
+    """Where states of training are kept, if anywhere."""
+    return Snapshots() if kept is None else Snapshots(kept.training, kept.fit_digest)
 
 
 def kind_of_data(explainer: SOInter, subject: Subject) -> tuple[DataKind, Any]:

@@ -144,8 +144,9 @@ class SOInter(Explainer):
         """Learn to explain the model on data X, for all outputs or for some; y is not used.
 
         `targets` limits which outputs will be explained (by name or number); the others still help. `checkpoint` is a
-        directory that keeps every answer of the model as it arrives: if fit is stopped, by whatever, the same call goes
-        on from there, asks nothing again, and gives the same explainer. See docs/reliability.md.
+        directory that keeps every answer of the model as it arrives, and the state of training: if fit is stopped, by
+        whatever, the same call goes on from there, asks and learns nothing again, and gives the same explainer. See
+        docs/reliability.md.
         """
         from sointer.explainers import fitting  # saved explainers are loaded and used without what trains them
 
@@ -165,13 +166,16 @@ class SOInter(Explainer):
                 if kept is None
                 else kept.replaying(subject.rows, fitting.settings_of(self, subject, targets))
             )
+            snapshots = fitting.snapshots_in(kept)
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
+                snapshots.clear()
                 return self
             context, plan = fitting.make_context(self, subject, black_box, targets)
+            context.snapshots = snapshots
             recipe = fitting.recipe_for(self, subject)
             queries_before = subject.rows.model.n_queries
             try:
-                with black_box.budget(self.query_budget), one_thread():
+                with black_box.budget(self.query_budget), one_thread(lasts=True):
                     trained = recipe(context)
             finally:
                 context.history.close()
@@ -184,6 +188,7 @@ class SOInter(Explainer):
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None and not trained.interrupted:
                 kept.keep(self.save)
+                snapshots.clear()
             fitting.warn_about_fit(self, context, trained, plan)
             return self
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.files import put
 from sointer._support.frames import BACKENDS, to_backend
 from sointer._support.validation import check_positive_int
 from sointer.data.values import ValueSource, is_value, target_values
@@ -357,7 +358,7 @@ class Explanation:
 
         page = html_page(self, max_rows)
         if path is not None:
-            Path(path).write_text(page, encoding="utf-8")
+            put(Path(path), page.encode())
         return page
 
     def _repr_html_(self) -> str:

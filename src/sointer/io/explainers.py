@@ -193,7 +193,7 @@ def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dic
     if isinstance(removal, RemovalByRows):
         drawn = synthetic_background(removal.background, owners, seed=1)
         interpreter = explainer.interpreter_
-        if isinstance(interpreter, TableInterpreter) and drawn.rows.shape[0]:  # a row can be told by its projection
+        if isinstance(interpreter, TableInterpreter) and drawn.rows.shape[0]:  # a projection identifies its row
             n = len(state[PROJECTIONS])
             chosen = drawn.take(np.arange(n) % drawn.rows.shape[0]) - explainer.shift_
             with one_thread(), torch.no_grad():

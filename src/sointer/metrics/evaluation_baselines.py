@@ -192,7 +192,7 @@ def make_baseline(
             queried = baseline._ask_whole_rows(subject, targets)
             baseline._learn(subject, replace(queried, outputs=explainer.outputs_.with_new_labels(queried.raw)))
         elif isinstance(baseline, BySwaps):
-            tell(f"querying {min(baseline.most_rows_asked, data.shape[0]):,} training images for {name}")
+            tell(f"querying {min(baseline.max_rows_queried, data.shape[0]):,} training images for {name}")
             baseline._learn(subject, baseline._ask_whole_rows(subject, targets))
         else:
             nothing = np.zeros((0, explainer.n_outputs_))

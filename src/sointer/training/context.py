@@ -1,4 +1,4 @@
-"""What a training recipe works on: the data, the door to the model, and what "absent" means."""
+"""What a training recipe works on: the data, the model, and what "removed" means."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from sointer.errors import InputError, UnstableBlackBoxWarning
 from sointer.masking.removal import Removal
 from sointer.masking.rows import MaskableRows
 from sointer.training.quality import Quality
+from sointer.training.snapshots import Snapshots
 
 
 class InputBuffer:
@@ -134,6 +135,7 @@ class FitContext:
     generator: torch.Generator
     history: History = field(default_factory=History)
     asker: QueryWorker = field(default_factory=QueryWorker)
+    snapshots: Snapshots = field(default_factory=Snapshots)
     budget_ran_out: bool = False
     probe: tuple[Any, NDArray[Any]] | None = None
     """The first samples that were queried unmasked, encoded, and their outputs."""

@@ -41,7 +41,7 @@ LEAKY, MIN_RATE = 0.8, 0.05
 """Share of all units that must change the target in a locality at all, in so many redraws, for that to be no reason to
 need them."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
-LEAST_FIDELITY = 0.9
+MIN_FIDELITY = 0.9
 N_SIZED, MIN_CHECKED = 128, 10
 
 
@@ -310,11 +310,11 @@ class Interpretation:
         place = 0
         while place < len(SHARES) - 1:
             keep = suffices(evidence, SHARES[place]).numpy()
-            if self._fidelity_of_energy(x, keep, target) >= LEAST_FIDELITY:
+            if self._fidelity_of_energy(x, keep, target) >= MIN_FIDELITY:
                 n = min(N_CHECKED, n_queries)
                 added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
                 n_queries -= added
-                if not added or self._fidelity(target, added) >= LEAST_FIDELITY:
+                if not added or self._fidelity(target, added) >= MIN_FIDELITY:
                     break
             place += 1
         return SHARES[place]
