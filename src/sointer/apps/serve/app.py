@@ -17,11 +17,12 @@ from sointer._version import __version__
 from sointer.apps.serve import open_inference
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.page import render_page
-from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_error, one_line, read_request
+from sointer.apps.serve.request import ExplainBody, as_http_error, one_line, read_request
 from sointer.apps.serve.response import Writer, as_json
 from sointer.apps.serve.rows import names_in_fit
 from sointer.apps.serve.security import SecurityMiddleware, digest_of
-from sointer.apps.serve.worker import Read, RequestQueue, Write
+from sointer.apps.serve.sequences import SequenceBody, read_sequence_request, sequence_info, write_sequences
+from sointer.apps.serve.worker import AnyRequest, Read, RequestQueue, Write
 from sointer.explainers.base import Explainer
 
 ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
@@ -48,6 +49,9 @@ def with_body(schema: dict[str, Any]) -> dict[str, Any]:
 
 def info(explainer: Explainer, name: str, limits: Limits) -> dict[str, Any]:
     """What the server explains, and its limits."""
+    if explainer.sequences_ is not None:
+        known: dict[str, Any] = as_finite(sequence_info(explainer.sequences_, name) | {"limits": asdict(limits)})
+        return known
     image, outputs = explainer.input_format_.image, explainer.outputs_
     takes = "images" if image is not None else "texts" if explainer.reads_text else "rows"
     metadata = {
@@ -97,7 +101,8 @@ def build_app(
     token: str | None,
 ) -> FastAPI:
     """Put it together; `app.state.queue` is where requests wait, `app.state.replies` counts them."""
-    queue, writer, replies = RequestQueue(explainer, limits), Writer(explainer), Counter[int]()
+    queue, replies, sequences = RequestQueue(explainer, limits), Counter[int](), explainer.sequences_
+    writer = None if sequences is not None else Writer(explainer)
     metadata = info(explainer, name, limits) | {"needs_token": token is not None}
     digest = None if token is None else digest_of(token)
     page, policy = render_page(explainer, metadata, examples)
@@ -115,15 +120,24 @@ def build_app(
     for kind in (HTTPException, Exception):
         app.add_exception_handler(kind, handle_error)
 
-    def read_explain(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
-        return read_request(explainer, content, limits), writer.write
+    def read_explain(content: dict[str, Any]) -> tuple[AnyRequest, Write]:
+        if sequences is not None:
+            return read_sequence_request(sequences, content, limits), write_sequences
+        return read_request(explainer, content, limits), tensors().write
 
-    def read_infer(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
+    def tensors() -> Writer:
+        """What writes responses about rows."""
+        if writer is None:
+            raise HTTPException(422, "Sequences are no tensors: send token lists to POST /explain.")
+        return writer
+
+    def read_infer(content: dict[str, Any]) -> tuple[AnyRequest, Write]:
+        rows_writer = tensors()
         outputs, reply = open_inference.wanted_outputs(content), {"model_name": name}
         if content.get("id") is not None:
             reply["id"] = content["id"]
         request = open_inference.read_infer(explainer, content, limits)
-        return request, partial(open_inference.write_infer, explainer, writer, outputs, reply)
+        return request, partial(open_inference.write_infer, explainer, rows_writer, outputs, reply)
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
@@ -133,7 +147,9 @@ def build_app(
     async def icon() -> Response:
         return Response(status_code=204)
 
-    @app.post("/explain", openapi_extra=with_body(ExplainBody.model_json_schema()), responses=ERRORS)
+    body = ExplainBody if sequences is None else SequenceBody
+
+    @app.post("/explain", openapi_extra=with_body(body.model_json_schema()), responses=ERRORS)
     async def explain(request: Request) -> Response:
         """Which features decided an output, for each row."""
         return await answer(queue, request, read_explain)
@@ -170,6 +186,7 @@ def build_app(
     async def described(model: str) -> Response:
         """Open Inference Protocol: what the explainer takes and gives."""
         check_name(model)
+        tensors()
         return as_json(open_inference.model_metadata(explainer, name))
 
     @app.get("/v2/models/{model}/ready")
