@@ -181,6 +181,7 @@ def test_the_server_explains_token_lists(fitted: SOInter) -> None:
         ({"rows": [["sun"] * 10_001]}, "10,001 tokens, expected at most"),
         ({"rows": [["sun"] * 600] * 2}, "1,200 labels, expected at most 1,000"),
         ({"rows": [["x" * 1001]]}, "1,001 letters"),
+        ({"rows": [["sun"] * 201], "target": 0, "paths": True}, "201 tokens, expected at most 200"),
         ({"rows": [["sun"]], "target": 1}, "target 1 is not in sequence 0"),
         ({"rows": [["sun"]], "target": "rain"}, "target must be"),
         ({"rows": [["sun"]], "target": [0, 0]}, "target is a list of 2"),
@@ -259,6 +260,19 @@ def test_a_click_or_the_keys_on_a_label_show_what_decided_it(driver: Any, fitted
     assert driver.find_element("css selector", "h1").text == HOSTILE
     assert driver.get_log("browser") == []
     assert requested(driver) == [path.as_uri()]
+
+
+def test_what_does_not_fit_on_a_page_is_said(fitted: SOInter, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="first sequence has 5,001 tokens, expected at most 5,000 on a page"):
+        fitted.report([["sun"] * 5001], tmp_path / "page.html")
+    with pytest.raises(InputError, match="targets is for tables"):
+        fitted.report([["sun"]], tmp_path / "page.html", targets=[0])
+    page = fitted.report([["sun", "rain"]] * 3, tmp_path / "page.html", n_samples=2, verify=3, paths=False).read_text()
+    assert "The first 2 of 3 sequences are shown" in page
+    assert "The model was not queried to confirm" in page  # three queries are less than one label takes
+    assert "directly or through other labels is not shown" in page
+    page = fitted.report([["sun", "rain"]] * 3, tmp_path / "page.html", verify=20).read_text()
+    assert "Of 2 labels checked (of 6 labels in all)" in page
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

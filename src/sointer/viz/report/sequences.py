@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 5000
 """On one page, with a few hundred bytes for each."""
+MAX_LENGTH_FOR_PATHS = 200
+"""Tokens of a sequence; paths of longer ones take seconds for each label."""
 N_COMMON = 6
 DIGITS = 4
 
@@ -89,8 +91,13 @@ def write_sequences(
     if sample_names is not None:
         names = check_unique_names(sample_names, len(sequences), "sample_names")
     ends = np.cumsum([len(tokens) for tokens in sequences])
-    n_shown = min(n_samples, max(1, int((ends <= MAX_TOKENS).sum())))
+    if ends[0] > MAX_TOKENS:
+        raise InputError(
+            f"report: the first sequence has {ends[0]:,} tokens, expected at most {MAX_TOKENS:,} on a page; cut it."
+        )
+    n_shown = min(n_samples, int((ends <= MAX_TOKENS).sum()))
     shown = sequences[:n_shown]
+    paths = paths and max(map(len, shown)) <= MAX_LENGTH_FOR_PATHS
     query = predicted is not None or can_query(explainer, n_shown)
     given = None if predicted is None else list(predicted)[:n_shown]
     explanation = explainer.explain(shown, k=k, predicted=given, query=query)
@@ -107,7 +114,7 @@ def write_sequences(
     page = render_template(
         "sequences.html",
         title=title or "What decides this label?",
-        notes=_notes(explainer, explanation, verification, len(sequences)),
+        notes=_notes(explainer, explanation, verification, len(sequences), paths),
         summary=summary[:MAX_TOKENS],
         data=records,
     )
@@ -116,7 +123,11 @@ def write_sequences(
 
 
 def _notes(
-    explainer: SequenceExplainer, explanation: SequenceExplanation, verification: Verification | None, n_given: int
+    explainer: SequenceExplainer,
+    explanation: SequenceExplanation,
+    verification: Verification | None,
+    n_given: int,
+    paths: bool,
 ) -> list[str]:
     """How far the page can be trusted, and what is not on it."""
     notes = [
@@ -134,6 +145,11 @@ def _notes(
         )
     if explanation.value_source == "expected":
         notes.append("Labels are what the explainer expects of the model, which was not queried.")
+    if not paths:
+        notes.append(
+            "Whether tokens act directly or through other labels is not shown; it is for sequences of at most "
+            f"{MAX_LENGTH_FOR_PATHS} tokens, unless paths=False is given."
+        )
     if len(explanation.sequences) < n_given:
         notes.append(f"The first {len(explanation.sequences):,} of {n_given:,} sequences are shown.")
     return notes

@@ -72,7 +72,7 @@
     fail("");
     try {
       const row = rowFrom(byId("row").value), k = byId("k").value;
-      const question = isSequence ? { rows: [row], paths: row.length <= 100 } : { rows: [row], target: byId("target").value };
+      const question = isSequence ? { rows: [row], paths: row.length <= 200 } : { rows: [row], target: byId("target").value };
       if (k) question.k = Number(k);
       if (byId("verify")?.checked) question.verify = true;
       button.disabled = true;
