@@ -29,8 +29,12 @@ def holds_token_lists(X: Any) -> bool:
     return is_nested and any(isinstance(token, str) for one in each for token in one[:1])
 
 
-def fit_sequences(explainer: SOInter, X: Any, targets: Any, checkpoint: str | PathLike[str] | None) -> None:
-    """Fit a SequenceExplainer with the parameters of `explainer`, and put it behind it."""
+def fit_sequences(explainer: SOInter, X: Any, targets: Any, checkpoint: str | PathLike[str] | None) -> bool:
+    """Where X holds token lists, fit a SequenceExplainer with the parameters of `explainer`, and put it behind it."""
+    if not holds_token_lists(X):
+        if explainer.sequences_ is not None:
+            del explainer.sequences_
+        return False
     defaults = type(explainer)(None).get_params(deep=False)
     others = [name for name in defaults if name not in ("model", "removal", "tolerance", *SHARED)]
     given = [name for name in others if not _is_same(getattr(explainer, name), defaults[name])]
@@ -48,6 +52,7 @@ def fit_sequences(explainer: SOInter, X: Any, targets: Any, checkpoint: str | Pa
     replacement = explainer.removal if callable(explainer.removal) else None
     behind = SequenceExplainer(explainer.model, **settings, replacement=replacement)
     put_behind(explainer, behind.fit(X, checkpoint=checkpoint))
+    return True
 
 
 def put_behind(explainer: SOInter, behind: SequenceExplainer) -> SOInter:
@@ -80,6 +85,16 @@ def explain_sequences(explainer: Any, X: Any, target: Any, refine: Any, **option
         return explainer.sequences_.explain(X, "all" if target is None else target, **options)
     finally:
         explainer.n_explain_queries_ = explainer.sequences_.n_explain_queries_
+
+
+def save_sequences(explainer: SOInter, path: str | PathLike[str], rows: str) -> bool:
+    """Save the explainer behind this one, if there is one."""
+    if explainer.sequences_ is None:
+        return False
+    if rows != "keep":
+        raise InputError(f"save: rows={rows!r} is not for sequences, whose tokens are kept; leave it out.")
+    explainer.sequences_.save(path)
+    return True
 
 
 def refuse_for_sequences(explainer: Any, what: str) -> None:

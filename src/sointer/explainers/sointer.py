@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int, is_integer
-from sointer.blackbox.checkpoint import Checkpoint, fingerprint
+from sointer.blackbox.checkpoint import Checkpoint
 from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
@@ -27,7 +27,8 @@ from sointer.errors import (
 )
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
-from sointer.explainers.sequence_dispatch import fit_sequences, holds_token_lists, refuse_for_sequences
+from sointer.explainers.records import Probe
+from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_sequences, save_sequences
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.explanation.paths import Localities, NoPaths, Trace
@@ -89,6 +90,7 @@ class SOInter(Explainer):
     _folded: tuple[ImageInterpreter, ImageInterpreter] | None = None
     """The interpreter, and the same made quicker, which takes longer than an explanation."""
     _interactions: NDArray[np.float32] | None = None
+    _known_digest: tuple[Any, str] | None = None
 
     def __init__(
         self,
@@ -144,16 +146,14 @@ class SOInter(Explainer):
         """Learn to explain the model on data X, for all outputs or for some; y is not used.
 
         `targets` limits which outputs will be explained (by name or number); the others still help. `checkpoint` is a
-        directory that keeps every answer of the model as it arrives: if fit is stopped, by whatever, the same call goes
-        on from there, asks nothing again, and gives the same explainer. See docs/reliability.md.
+        directory that keeps every answer of the model as it arrives, and the state of training: if fit is stopped, by
+        whatever, the same call goes on from there, asks and learns nothing again, and gives the same explainer. See
+        docs/reliability.md.
         """
         from sointer.explainers import fitting  # saved explainers are loaded and used without what trains them
 
-        if holds_token_lists(X):
-            fit_sequences(self, X, targets, checkpoint)
+        if fit_sequences(self, X, targets, checkpoint):
             return self
-        if self.sequences_ is not None:
-            del self.sequences_
         if self.preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
         if not isinstance(self.structured, bool):
@@ -165,20 +165,17 @@ class SOInter(Explainer):
         removal = "zero" if wants_auto and self.preset == "paper" else self.removal
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
             subject = self._read(X, removal, seed=None if kept is None else kept.seed)
-            black_box = (
-                subject.rows.model
-                if kept is None
-                else kept.replaying(
-                    subject.rows.model, fingerprint(subject.rows, fitting.settings_of(self, subject, targets))
-                )
-            )
+            black_box = fitting.replayed(self, kept, subject, targets)
+            snapshots = fitting.snapshots_in(kept)
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
+                snapshots.clear()
                 return self
             context, plan = fitting.make_context(self, subject, black_box, targets)
+            context.snapshots = snapshots
             recipe = fitting.recipe_for(self, subject)
             queries_before = subject.rows.model.n_queries
             try:
-                with black_box.budget(self.query_budget), one_thread():
+                with black_box.budget(self.query_budget), one_thread(lasts=True):
                     trained = recipe(context)
             finally:
                 context.history.close()
@@ -191,6 +188,7 @@ class SOInter(Explainer):
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None and not trained.interrupted:
                 kept.keep(self.save)
+                snapshots.clear()
             fitting.warn_about_fit(self, context, trained, plan)
             return self
 
@@ -220,6 +218,7 @@ class SOInter(Explainer):
         self.output_agreement_, self.output_skill_ = trained.quality.agreement, trained.quality.skill
         self.history_: list[dict[str, Any]] = context.history.rows
         self._interactions = None
+        self.probe_ = None if context.probe is None else Probe.of(*context.probe)
 
     @property
     def output_interactions_(self) -> NDArray[np.float32]:
@@ -345,7 +344,6 @@ class SOInter(Explainer):
         """
         from sointer.viz.plots.maps import interactions, neighbours
 
-        refuse_for_sequences(self, "plot_interactions")
         check_is_fitted(self, "output_interactions_")
         check_positive_int(n, "n")
         matrix = np.asarray(self.output_interactions_)
@@ -388,9 +386,15 @@ class SOInter(Explainer):
         """
         from sointer.io.explainers import save
 
-        if self.sequences_ is not None:
-            if rows != "keep":
-                raise InputError(f"save: rows={rows!r} is not for sequences, whose tokens are kept; leave it out.")
-            return self.sequences_.save(path)
+        if save_sequences(self, path, rows):
+            return
         check_is_fitted(self, "interpreter_")
         save(self, path, rows)
+
+    def _digest(self) -> str:
+        from sointer.io.explainers import digest
+
+        known = self._known_digest
+        if known is None or known[0] is not self.interpreter_:
+            known = self._known_digest = self.interpreter_, digest(self)
+        return known[1]

@@ -115,7 +115,7 @@ def quality_line(metadata: dict[str, Any], noun: str) -> str:
     """How well it was learned."""
     return (
         f"{metadata['held_out_agreement']:.1%} of held-out {noun} predicted correctly; "
-        f"{max(0.0, metadata['held_out_skill']):.0%} of the errors of always guessing the usual value are avoided"
+        f"{max(0.0, metadata['held_out_skill']):.0%} of the errors of predicting the most common value are avoided"
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from os import PathLike
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -17,13 +18,14 @@ from sointer._version import __version__
 from sointer.apps.serve import open_inference
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.page import render_page
-from sointer.apps.serve.request import ExplainBody, as_http_error, one_line, read_request
-from sointer.apps.serve.response import Writer, as_json
+from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_error, one_line, read_request
+from sointer.apps.serve.response import RecordLog, Writer, as_json
 from sointer.apps.serve.rows import names_in_fit
 from sointer.apps.serve.security import SecurityMiddleware, digest_of
 from sointer.apps.serve.sequences import SequenceBody, read_sequence_request, sequence_info, write_sequences
 from sointer.apps.serve.worker import AnyRequest, Read, RequestQueue, Write
 from sointer.explainers.base import Explainer
+from sointer.explainers.sequence_dispatch import refuse_for_sequences
 
 ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -99,9 +101,14 @@ def build_app(
     examples: Any,
     hosts: tuple[str, ...] | None,
     token: str | None,
+    records: str | PathLike[str] | None = None,
 ) -> FastAPI:
     """Put it together; `app.state.queue` is where requests wait, `app.state.replies` counts them."""
-    queue, replies, sequences = RequestQueue(explainer, limits), Counter[int](), explainer.sequences_
+    sequences = explainer.sequences_
+    if records is not None:
+        refuse_for_sequences(explainer, "records")
+    log = None if records is None else RecordLog(records)
+    queue, replies = RequestQueue(explainer, limits, log), Counter[int]()
     writer = None if sequences is not None else Writer(explainer)
     metadata = info(explainer, name, limits) | {"needs_token": token is not None}
     digest = None if token is None else digest_of(token)
@@ -120,10 +127,13 @@ def build_app(
     for kind in (HTTPException, Exception):
         app.add_exception_handler(kind, handle_error)
 
+    def recorded(request: ExplainRequest) -> ExplainRequest:
+        return request if log is None else replace(request, recorded=True)
+
     def read_explain(content: dict[str, Any]) -> tuple[AnyRequest, Write]:
         if sequences is not None:
             return read_sequence_request(sequences, content, limits), write_sequences
-        return read_request(explainer, content, limits), tensors().write
+        return recorded(read_request(explainer, content, limits)), tensors().write
 
     def tensors() -> Writer:
         """What writes responses about rows."""
@@ -137,7 +147,7 @@ def build_app(
         if content.get("id") is not None:
             reply["id"] = content["id"]
         request = open_inference.read_infer(explainer, content, limits)
-        return request, partial(open_inference.write_infer, explainer, rows_writer, outputs, reply)
+        return recorded(request), partial(open_inference.write_infer, explainer, rows_writer, outputs, reply)
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from sointer.apps.serve.body import Bodies, parse_json
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import ExplainRequest
-from sointer.apps.serve.response import MAX_BATCH_ROWS, explain_batch
+from sointer.apps.serve.response import MAX_BATCH_ROWS, RecordLog, explain_batch
 from sointer.apps.serve.sequences import SequenceRequest, explain_sequence_batch
 from sointer.explainers.base import Explainer
 
@@ -137,12 +137,12 @@ class RequestQueue:
     it hangs, the others go on.
     """
 
-    def __init__(self, explainer: Explainer, limits: Limits) -> None:
+    def __init__(self, explainer: Explainer, limits: Limits, log: RecordLog | None = None) -> None:
         self.limits = limits
         self.bodies = Bodies(limits)
         behind = explainer.sequences_
         explain: Explain = (
-            partial(explain_batch, explainer) if behind is None else partial(explain_sequence_batch, behind)
+            partial(explain_batch, explainer, log=log) if behind is None else partial(explain_sequence_batch, behind)
         )
         self.plain = Batches(explain, "sointer-explain", limits.concurrency)
         self.querying = Batches(explain, "sointer-query", 1)
