@@ -18,7 +18,7 @@ from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
-from sointer.blackbox.checkpoint import Checkpoint
+from sointer.blackbox.checkpoint import Checkpoint, fingerprint
 from sointer.blackbox.query_worker import QueryWorker
 from sointer.config import POOR_SKILL, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
@@ -113,6 +113,14 @@ def settings_of(explainer: SOInter, subject: Subject, targets: Any) -> dict[str,
     for config in resolve_configs(explainer, kind_of_data(explainer, subject)[0]):
         settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}
     return settings
+
+
+def replayed(explainer: SOInter, kept: Checkpoint | None, subject: Subject, targets: Any) -> BlackBox:
+    """The model, behind the outputs that a checkpoint has kept of it."""
+    model = subject.rows.model
+    if kept is None:
+        return model
+    return kept.replaying(model, fingerprint(subject.rows, settings_of(explainer, subject, targets)))
 
 
 def resolve_configs(explainer: SOInter, data: DataKind) -> Configs:

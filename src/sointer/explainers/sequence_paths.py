@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,11 +58,19 @@ class SequencePaths:
     def __len__(self) -> int:
         return len(self.sample)
 
-    @property
+    @cached_property
     def is_mediated(self) -> NDArray[np.bool_]:
         """(targets, k) whether more of the effect goes through other labels than directly; False where it is NaN."""
         with np.errstate(invalid="ignore"):
             return np.asarray(np.abs(self.mediated) > np.abs(self.direct))
+
+    def through(self, i: int, place: int) -> int | None:
+        """The position whose label a mediated effect reaches the target through last; None where it is direct."""
+        if not self.is_mediated[i, place]:
+            return None
+        toward = 1 if abs(self.right[i, place]) > abs(self.left[i, place]) else -1
+        n = len(self.sequences[self.sample[i]])
+        return min(max(int(self.position[i]) + toward, 0), n - 1)
 
     def to_frame(self) -> pd.DataFrame:
         """One line per target and selected token."""
@@ -90,9 +99,7 @@ class SequencePaths:
                 if at < 0:
                     continue
                 way = f"direct ({self.direct[i, place]:.2f})"
-                if self.is_mediated[i, place]:
-                    toward = 1 if abs(self.right[i, place]) > abs(self.left[i, place]) else -1
-                    beside = min(max(self.position[i] + toward, 0), len(tokens) - 1)
+                if (beside := self.through(i, place)) is not None:
                     way = (
                         f"through other labels ({self.mediated[i, place]:.2f}), last {labels[beside]} of token {beside}"
                     )

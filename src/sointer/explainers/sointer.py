@@ -29,6 +29,7 @@ from sointer.errors import (
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.records import Probe
+from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_sequences, save_sequences
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.explanation.paths import Localities, NoPaths, Trace
@@ -50,7 +51,8 @@ class SOInter(Explainer):
 
     Parameters
     ----------
-    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox; X may be a list of strings.
+    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox; X may be a list of strings, or of
+        token lists with an output for every token (then see SequenceExplainer, which stands behind it).
     k : how many features to select, or "auto": those that matter for each row, without any query.
     removal : what "absent" means: "zero", "mean", "marginal" (another row's values), "conditional" (those of a row
         that is alike in what is kept), an array, a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero
@@ -155,6 +157,8 @@ class SOInter(Explainer):
         """
         from sointer.explainers import fitting  # saved explainers are loaded and used without what trains them
 
+        if fit_sequences(self, X, targets, checkpoint):
+            return self
         if self.preset not in PRESETS:
             raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
         if not isinstance(self.structured, bool):
@@ -167,11 +171,7 @@ class SOInter(Explainer):
         removal = "zero" if wants_auto and self.preset == "paper" else self.removal
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
             subject = self._read(X, removal, seed=None if kept is None else kept.seed)
-            black_box = (
-                subject.rows.model
-                if kept is None
-                else kept.replaying(subject.rows, fitting.settings_of(self, subject, targets))
-            )
+            black_box = fitting.replayed(self, kept, subject, targets)
             snapshots = fitting.snapshots_in(kept)
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
                 snapshots.clear()
@@ -231,6 +231,7 @@ class SOInter(Explainer):
     def output_interactions_(self) -> NDArray[np.float32]:
         """(outputs, outputs) how strongly the energy couples each pair; computed when first asked for."""
         check_is_fitted(self, "energy_")
+        refuse_for_sequences(self, "output_interactions_")
         if self._interactions is None:
             with one_thread(device_of(self.energy_)):
                 self._interactions = output_interactions(self.energy_)
@@ -330,6 +331,7 @@ class SOInter(Explainer):
         ----------
         target : an output's name or number; it may be left out where there is one output.
         """
+        refuse_for_sequences(self, "localities")
         check_is_fitted(self, "interpreter_")
         number = int(self._resolve(target, 1).index[0])
         if not isinstance(self.interpreter_, TableInterpreter):
@@ -372,6 +374,8 @@ class SOInter(Explainer):
 
         from sointer.viz.plots.notebook import html_explainer
 
+        if self.sequences_ is not None:
+            return self.sequences_._repr_html_()
         return html_explainer(self) if hasattr(self, "interpreter_") else str(estimator_html_repr(self))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
@@ -386,10 +390,13 @@ class SOInter(Explainer):
         them (mode 0600). With rows="synthetic" they hold rows with features drawn independently of each other instead:
         `verify`, `paths` and `far` work, but judge by combinations that may not occur. With rows="none" they hold none:
         `explain` works, `far` is never true, and what fills in values of other rows (`verify`, `paths`, `refine`) is
-        refused. What stays in any case, and what each costs: docs/reliability.md.
+        refused. What stays in any case, and what each costs: docs/reliability.md. Of sequences the files hold every
+        token, by the kind of its place, but no sequence.
         """
         from sointer.io.explainers import save
 
+        if save_sequences(self, path, rows):
+            return
         check_is_fitted(self, "interpreter_")
         save(self, path, rows)
 

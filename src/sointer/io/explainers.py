@@ -34,11 +34,13 @@ from sointer.data.outputs import Outputs
 from sointer.data.texts import TextFormat
 from sointer.errors import LoadError
 from sointer.explainers.records import Probe, as_lists, texts_of
+from sointer.explainers.sequence_dispatch import as_sointer
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.tables import TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix
 from sointer.io.networks import move, of_energy, restore_networks
-from sointer.io.storage import DAMAGE, EXPLAINER, need
+from sointer.io.sequences import load as load_sequences
+from sointer.io.storage import DAMAGE, EXPLAINER, SEQUENCES, need, storage_of
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows
 from sointer.masking.synthetic import synthetic_background, with_background, without_rows
@@ -83,7 +85,7 @@ def load(
     removal : function, optional
         Needed only if a function of yours was used in fit.
     splitter : function, optional
-        Needed only if texts were split by a function of yours in fit.
+        Needed only if texts, or strings of tokens, were split by a function of yours in fit.
     device : str, default "cpu"
         Where its networks are computed, as in `SOInter`, whatever fit was computed on.
 
@@ -102,8 +104,8 @@ def load(
     >>> explainer = sointer.load("why", black_box=model)  # doctest: +SKIP
     """
     where = resolve_device(device)
-    if (Path(path) / "sequences.json").exists():
-        raise LoadError(f"{path} holds an explainer of sequences. Read it by SequenceExplainer.load(path, model).")
+    if storage_of(path) is SEQUENCES:
+        return as_sointer(load_sequences(path, black_box, replacement=removal, splitter=splitter, device=device))
     metadata, tensors = STORAGE.read(path)
     try:
         with one_thread():  # torch's threads would wait for ever in a forked process

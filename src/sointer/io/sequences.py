@@ -20,10 +20,9 @@ from sointer.energy.chain import ChainEnergy
 from sointer.errors import InputError
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.io.networks import NO_MEMORY
-from sointer.io.storage import DAMAGE, Storage, check_shapes, need
+from sointer.io.storage import DAMAGE, SEQUENCES, check_shapes, need
 from sointer.masking.tokens import N_PLACES, Replacement
 
-STORAGE = Storage("explainer of sequences", "sequences.json", 1, oldest=1)
 SAVED_PARAMETERS = ("k", "level", "window", "tolerance", "query_budget", "batch_size", "verbose")
 MAX_WINDOW = 64
 
@@ -39,7 +38,7 @@ def save(explainer: SequenceExplainer, path: str | os.PathLike[str]) -> None:
         "tokens": explainer.replacement_.tokens,
         "has_function": explainer.replacement_.function is not None,
         "has_splitter": explainer.splitter is not None,
-        "n_queries": explainer.n_queries_,
+        "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
         "held_out": [explainer.held_out_agreement_, explainer.held_out_skill_],
         "history": explainer.history_,
     }
@@ -47,7 +46,7 @@ def save(explainer: SequenceExplainer, path: str | os.PathLike[str]) -> None:
     tensors["vocabulary"] = torch.from_numpy(explainer.vocabulary_.known)
     for place, pool in enumerate(explainer.replacement_.pools):
         tensors[f"pool.{place}"] = torch.from_numpy(pool.astype(np.int32))
-    STORAGE.write(path, metadata, tensors)
+    SEQUENCES.write(path, metadata, tensors)
 
 
 def load(
@@ -60,7 +59,7 @@ def load(
 ) -> SequenceExplainer:
     """See `SequenceExplainer.load`."""
     where = resolve_device(device)
-    metadata, tensors = STORAGE.read(path)
+    metadata, tensors = SEQUENCES.read(path)
     for name, given, has in (("replacement", replacement, "has_function"), ("splitter", splitter, "has_splitter")):
         if metadata.get(has) and given is None:
             raise InputError(f"the explainer was fitted with a {name} of yours, which is not stored; give {name}=.")
@@ -69,7 +68,7 @@ def load(
     except InputError:
         raise
     except DAMAGE as error:
-        raise STORAGE.damaged(Path(path), error) from error
+        raise SEQUENCES.damaged(Path(path), error) from error
     explainer.device, explainer.energy_ = device, explainer.energy_.to(where)
     return explainer
 

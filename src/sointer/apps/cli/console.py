@@ -137,7 +137,8 @@ DataPath = Annotated[
         "--data",
         "-d",
         metavar="FILE",
-        help="Rows: CSV with a header, Parquet, .npy, or .npz (sparse rows too).",
+        help="Rows: CSV with a header, Parquet, .npy, or .npz (sparse rows too); of sequences .jsonl, with tokens or "
+        "a text on each line.",
         show_default=False,
     ),
 ]
