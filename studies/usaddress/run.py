@@ -47,7 +47,7 @@ def fit(args: argparse.Namespace) -> None:
 # --- sufficient sets ---------------------------------------------------------------------------------------------
 
 
-class Judge:
+class Tally:
     """Counts, for every method, exact sets and those within tolerance."""
 
     def __init__(self) -> None:
@@ -70,25 +70,25 @@ class Judge:
 
 
 def judge(args: argparse.Namespace) -> None:
-    crf, result, rng = AddressCRF(), Judge(), np.random.default_rng(7)
+    crf, result, rng = AddressCRF(), Tally(), np.random.default_rng(7)
     explainer = SequenceExplainer.load(args.explainer, crf)
     for truth in load_truth(args.truth):
         tokens, n = truth.tokens, len(truth.tokens)
         own, ranked = explainer.explain([tokens]), explainer.explain([tokens], k=n)
-        rivals = rival_scores(crf, explainer.replacement_, tokens, rng)
+        baselines = baseline_scores(crf, explainer.replacement_, tokens, rng)
         for i in range(n):
             kept = truth.kept.mean(0)[:, i]
             size = int(subsets(n).sum(1)[kept >= LEVEL].min())
             chosen = own.selected[i][own.selected[i] >= 0]
             result.add("SequenceExplainer, own size", kept, chosen, n)
             result.add("SequenceExplainer, size given", kept, ranked.selected[i][:size], n)
-            for method, scores in rivals.items():
+            for method, scores in baselines.items():
                 result.add(f"{method}, size given", kept, np.argsort(-scores[i], kind="stable")[:size], n)
             ceiling(result, truth, i)
     result.show()
 
 
-def ceiling(result: Judge, truth: Truth, i: int) -> None:
+def ceiling(result: Tally, truth: Truth, i: int) -> None:
     """Brute force with one half of the draws, judged by the other half."""
     n = len(truth.tokens)
     sizes = subsets(n).sum(1)
@@ -102,7 +102,7 @@ def ceiling(result: Judge, truth: Truth, i: int) -> None:
             result.add(f"ceiling: brute force by other draws, {method}", other, chosen, n)
 
 
-def rival_scores(
+def baseline_scores(
     crf: AddressCRF, replacement: Replacement, tokens: list[str], rng: np.random.Generator
 ) -> dict[str, NDArray[np.float64]]:
     """Scores (targets, tokens) of other methods; those that query do so 200 times for a sentence, for all targets."""
