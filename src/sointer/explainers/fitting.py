@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
+from sointer._support.devices import resolve_device
 from sointer._support.hashing import distinct_rows
 from sointer._support.progress import History
 from sointer._support.validation import _some as some
@@ -106,6 +107,8 @@ def settings_of(explainer: SOInter, subject: Subject, targets: Any) -> dict[str,
     names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
     settings = {name: getattr(explainer, name) for name in names} | {"targets": targets}
     settings["method"] = subject.rows.model.method
+    if (device := resolve_device(explainer.device).type) != "cpu":  # rounding may decide what is asked next
+        settings["device"] = device
     settings["probabilities of classes"] = subject.rows.model.class_probabilities is not None
     for config in resolve_configs(explainer, kind_of_data(explainer, subject)[0]):
         settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.devices import device_of
 from sointer._support.torch_state import one_thread
 from sointer.data.sequences import TokenIndex, Tokens, Vocabulary
 from sointer.data.token_outputs import TokenOutputs
@@ -115,7 +116,7 @@ def trace_paths(
     effects = np.full((5, *explanation.selected.shape), np.nan)
     target, place = np.nonzero(explanation.selected >= 0)
     lengths = np.array([len(explanation.sequences[s]) for s in explanation.sample])[target]
-    with one_thread(), torch.no_grad():
+    with one_thread(device_of(energy)), torch.no_grad():
         for n in np.unique(lengths).tolist():
             of_length = np.flatnonzero(lengths == n)
             step = max(1, MAX_NUMBERS // (n_draws * n * max(energy.n_labels**2, energy.width)))
@@ -130,8 +131,8 @@ def trace_paths(
                 own = torch.tensor([index.ids(s) for s in sequences for _ in range(n_draws)])
                 other = torch.tensor([index.ids(s) for s in redrawn])
                 reader = ChainReader(energy, vocabulary.rows(index.tokens))
-                at_target = torch.from_numpy(np.repeat(explanation.position[i], n_draws))
-                code = torch.from_numpy(np.repeat(explanation.codes[i], n_draws))
+                at_target = torch.as_tensor(np.repeat(explanation.position[i], n_draws))
+                code = torch.as_tensor(np.repeat(explanation.codes[i], n_draws))
                 found = _effects(reader, own, other, at_target, code)
                 effects[:, i, j] = found.reshape(5, len(chosen), n_draws).mean(axis=2)
     return SequencePaths(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.devices import computing_on, device_of, resolve_device
 from sointer._support.progress import History
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import _some as some
@@ -65,6 +66,8 @@ class SequenceExplainer(BaseEstimator):
     batch_size : most sequences sent in one call (default 1024).
     random_state : a number gives the same explainer every time.
     verbose : show progress; None shows it on a terminal only.
+    device : where networks are computed: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best that is there. The
+        model stays where it is, and so do inputs that are torch tensors.
 
     Examples
     --------
@@ -92,6 +95,7 @@ class SequenceExplainer(BaseEstimator):
         batch_size: int | None = None,
         random_state: Any = None,
         verbose: bool | None = None,
+        device: str = "cpu",
     ) -> None:
         self.model = model
         self.k = k
@@ -104,6 +108,7 @@ class SequenceExplainer(BaseEstimator):
         self.batch_size = batch_size
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
 
     # --- fitting -----------------------------------------------------------------------------------------
 
@@ -124,6 +129,7 @@ class SequenceExplainer(BaseEstimator):
         from sointer.training import sequences as training  # saved explainers are used without what trains them
 
         self._check_parameters()
+        device = resolve_device(self.device)
         sequences = read_sequences(X, self.splitter, "fit")
         rng = check_random_state(self.random_state)
         black_box = as_tagger(self.model, self.batch_size)
@@ -145,19 +151,19 @@ class SequenceExplainer(BaseEstimator):
                         "nothing decides it. Give data on which its output varies."
                     )
                 index, vocabulary = TokenIndex(sequences), Vocabulary.of(sequences)
-                queries = training.Queries.of(index, asked, keep, outputs, answers)
-                rows = torch.from_numpy(vocabulary.rows(index.tokens))
-                known, held_out = training.split(queries, VALIDATION_SHARE, rng)
-                energy, quality = training.learn_chain(
-                    vocabulary,
-                    rows,
-                    known,
-                    held_out,
-                    windows=WINDOWS if self.window == "auto" else (int(self.window),),
-                    n_steps=training.n_steps_for(len(known)),
-                    seed=int(rng.integers(2**31)),
-                    history=history,
-                )
+                with computing_on(device):
+                    queries = training.Queries.of(index, asked, keep, outputs, answers)
+                    known, held_out = training.split(queries, VALIDATION_SHARE, rng)
+                    energy, quality = training.learn_chain(
+                        vocabulary,
+                        torch.as_tensor(vocabulary.rows(index.tokens)),
+                        known,
+                        held_out,
+                        windows=WINDOWS if self.window == "auto" else (int(self.window),),
+                        n_steps=training.n_steps_for(len(known)),
+                        seed=int(rng.integers(2**31)),
+                        history=history,
+                    )
         finally:
             history.close()
         self.black_box_: BlackBox | None = black_box
@@ -296,7 +302,7 @@ class SequenceExplainer(BaseEstimator):
         by_length: dict[int, list[int]] = {}
         for number, tokens in enumerate(sequences):
             by_length.setdefault(len(tokens), []).append(number)
-        with one_thread():
+        with one_thread(device_of(self.energy_)):
             for n, numbers in by_length.items():
                 for start in range(0, len(numbers), CHUNK):
                     chunk = numbers[start : start + CHUNK]
@@ -354,6 +360,7 @@ class SequenceExplainer(BaseEstimator):
         *,
         replacement: ReplacementFunction | None = None,
         splitter: Splitter | None = None,
+        device: str = "cpu",
     ) -> SequenceExplainer:
         """Read a saved explainer; nothing in the files is executed.
 
@@ -362,6 +369,7 @@ class SequenceExplainer(BaseEstimator):
         path : the directory that `save` wrote.
         model : what is explained; without it expected values are explained, and nothing can be verified.
         replacement, splitter : functions of yours that fit was given: they are not stored.
+        device : where its networks are computed, as in the constructor, whatever fit was computed on.
 
         Raises
         ------
@@ -370,7 +378,7 @@ class SequenceExplainer(BaseEstimator):
         """
         from sointer.io.sequences import load
 
-        return load(path, model, replacement=replacement, splitter=splitter)
+        return load(path, model, replacement=replacement, splitter=splitter, device=device)
 
     def _repr_html_(self) -> str:
         """In notebooks: what is explained and how well, once fitted."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.devices import device_of, resolve_device
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.blackbox.checkpoint import Checkpoint
@@ -68,6 +69,8 @@ class SOInter(Explainer):
     batch_size : most rows sent to the black box in one call (default 1024).
     random_state : a number gives the same explainer every time.
     verbose : show progress; None shows it on a terminal only.
+    device : where networks are computed: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best that is there. The
+        model stays where it is, and so do inputs that are torch tensors.
     energy, interpreter, training : finer settings; print `explainer.config_` to see them all.
 
     Examples
@@ -108,6 +111,7 @@ class SOInter(Explainer):
         batch_size: int | None = None,
         random_state: Any = None,
         verbose: bool | None = None,
+        device: str = "cpu",
         energy: EnergyConfig | None = None,
         interpreter: InterpreterConfig | None = None,
         training: TrainingConfig | None = None,
@@ -127,6 +131,7 @@ class SOInter(Explainer):
         self.batch_size = batch_size
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
         self.energy = energy
         self.interpreter = interpreter
         self.training = training
@@ -157,6 +162,7 @@ class SOInter(Explainer):
         for config in (self.energy, self.interpreter, self.training):
             if config is not None:
                 config.check_for(self.preset)  # wrong settings must come to light before data are read
+        device = resolve_device(self.device)
         wants_auto = isinstance(self.removal, str) and self.removal == "auto"
         removal = "zero" if wants_auto and self.preset == "paper" else self.removal
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
@@ -175,7 +181,7 @@ class SOInter(Explainer):
             recipe = fitting.recipe_for(self, subject)
             queries_before = subject.rows.model.n_queries
             try:
-                with black_box.budget(self.query_budget), one_thread(lasts=True):
+                with black_box.budget(self.query_budget), one_thread(device, lasts=True):
                     trained = recipe(context)
             finally:
                 context.history.close()
@@ -197,7 +203,8 @@ class SOInter(Explainer):
         from sointer.io.explainers import load
 
         try:
-            saved = load(kept.finished, self.model, removal=self.removal if callable(self.removal) else None)
+            removal = self.removal if callable(self.removal) else None
+            saved = load(kept.finished, self.model, removal=removal, device=self.device)
         except LoadError as error:
             warnings.warn(f"{error} It is fitted again, from the answers kept.", CheckpointWarning, stacklevel=3)
             return False
@@ -225,7 +232,8 @@ class SOInter(Explainer):
         """(outputs, outputs) how strongly the energy couples each pair; computed when first asked for."""
         check_is_fitted(self, "energy_")
         if self._interactions is None:
-            self._interactions = output_interactions(self.energy_)
+            with one_thread(device_of(self.energy_)):
+                self._interactions = output_interactions(self.energy_)
         return self._interactions
 
     # --- explaining --------------------------------------------------------------------------------------
@@ -267,7 +275,7 @@ class SOInter(Explainer):
         if isinstance(self.interpreter_, ImageInterpreter):
             folded = self._folded
             if folded is None or folded[0] is not self.interpreter_:
-                with one_thread():
+                with one_thread(device_of(self.interpreter_)):
                     folded = self._folded = self.interpreter_, self.interpreter_.folded()
             return ImageScorer(folded[1])
         likelihood = Likelihood.of(self.config_.energy)
@@ -329,9 +337,10 @@ class SOInter(Explainer):
                 "localities are found in tables with preset='default' only; this explainer was fitted "
                 "on images, on texts, or as in the paper."
             )
-        return describe_localities(
-            self.interpreter_.localities, number, self.input_format_, self.groups_, self.outputs_
-        )
+        with one_thread(device_of(self.energy_)):
+            return describe_localities(
+                self.interpreter_.localities, number, self.input_format_, self.groups_, self.outputs_
+            )
 
     # --- pictures ----------------------------------------------------------------------------------------
 

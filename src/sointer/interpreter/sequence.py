@@ -70,7 +70,7 @@ class ChainReader:
     def __init__(self, energy: ChainEnergy, rows: NDArray[np.int64]) -> None:
         self.energy = energy
         with torch.no_grad():
-            self.vectors = energy.tokens(torch.from_numpy(rows))
+            self.vectors = energy.tokens(torch.as_tensor(rows))
             self.projected = energy.project(self.vectors)
 
     def log_marginals(self, ids: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class ChainReader:
     def expected(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The most probable label of every token: (sequences, n)."""
         with torch.no_grad():
-            return np.asarray(self.log_marginals(torch.from_numpy(ids)).argmax(2).numpy())
+            return np.asarray(self.log_marginals(torch.as_tensor(ids)).argmax(2).numpy())
 
     def eliminate(self, ids: NDArray[np.int64], codes: NDArray[np.int64]) -> Elimination:
         """Take tokens away from sequences of one length, for each of their labels: targets are (sequences x n)."""
@@ -108,7 +108,7 @@ class ChainReader:
         """
         n_sequences, n = ids.shape
         start, stop = (0, n) if free is None else free
-        local = self._local(torch.from_numpy(ids), start, stop)
+        local = self._local(torch.as_tensor(ids), start, stop)
         n_labels, n_subsets = self.energy.n_labels, 2 ** (stop - start)
         grown = []  # exp of unary and transitions, by subset of the window
         for i, states in enumerate(local):
@@ -136,7 +136,7 @@ class ChainReader:
         for i in range(1, n):
             alpha.append(with_unary(moved(alpha[-1], i), i))
         table, beta = torch.empty(n_sequences, n, n_subsets), nothing
-        wanted = torch.from_numpy(codes)
+        wanted = torch.as_tensor(codes)
         for i in range(n - 1, -1, -1):
             both = alpha[i] * beta
             own = both.gather(2, wanted[:, i, None, None].expand(-1, n_subsets, 1))[:, :, 0]
@@ -179,9 +179,9 @@ class ChainReader:
         step = max(1, MAX_NUMBERS // (n * max(self.energy.n_labels**2, self.energy.width)))
         parts = []
         for start in range(0, len(keep), step):
-            masked = torch.from_numpy(np.where(keep[start : start + step], ids, ABSENT))
+            masked = torch.as_tensor(np.where(keep[start : start + step], ids, ABSENT))
             log_p = self.log_marginals(masked)
-            parts.append(log_p[:, torch.arange(n), torch.from_numpy(codes)].exp().numpy())
+            parts.append(log_p[:, torch.arange(n), torch.as_tensor(codes)].exp().numpy())
         return np.concatenate(parts)
 
     def _eliminate_long(
@@ -189,8 +189,8 @@ class ChainReader:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """With every subset of a segment around the target; where that does not keep the label, of the best tokens."""
         (n_sequences, n), place = ids.shape, np.arange(ids.shape[1])
-        log_p = self.log_marginals(torch.from_numpy(ids))
-        whole = log_p.gather(2, torch.from_numpy(codes)[:, :, None])[:, :, 0].exp().numpy()
+        log_p = self.log_marginals(torch.as_tensor(ids))
+        whole = log_p.gather(2, torch.as_tensor(codes)[:, :, None])[:, :, 0].exp().numpy()
         starts = np.unique(np.minimum(np.arange(0, n, SEGMENT // 3), n - SEGMENT))
         segment = np.abs(starts + SEGMENT // 2 - place[:, None]).argmin(axis=1)
         ranking = np.empty((n_sequences, n, n), dtype=np.int64)

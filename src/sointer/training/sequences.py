@@ -88,7 +88,7 @@ class Queries:
         for i, tokens in enumerate(asked):
             ids[i, : len(tokens)], kept[i, : len(tokens)] = index.ids(tokens), keep[i]
             codes[i, : len(tokens)] = outputs.probabilities(answers[i]) if soft else outputs.codes(answers[i])
-        as_tensor = torch.from_numpy
+        as_tensor = torch.as_tensor
         return cls(as_tensor(ids), as_tensor(kept), as_tensor(lengths), as_tensor(codes), outputs.n_labels)
 
     def __len__(self) -> int:
@@ -258,7 +258,7 @@ def judge(energy: ChainEnergy, rows: Tensor, held_out: Queries) -> ChainQuality:
 
 def split(queries: Queries, share: float, rng: np.random.Generator) -> tuple[Queries, Queries]:
     """Queries to learn from, and some held out."""
-    order = torch.from_numpy(rng.permutation(len(queries)))
+    order = torch.as_tensor(rng.permutation(len(queries)))
     n = min(CHECK_SEQUENCES, max(1, int(share * len(queries))))
     return queries.take(order[n:]), queries.take(order[:n])
 

@@ -175,6 +175,12 @@ K = Annotated[
     str | None,
     typer.Option("--k", "-k", metavar="K", help="How many features to select, or auto: those that matter."),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device", metavar="DEVICE", help="Where networks are computed: cpu, cuda, cuda:1, mps, or auto for the best."
+    ),
+]
 TextColumn = Annotated[
     str | None, typer.Option("--text", metavar="COLUMN", help="The column of texts, for explainers of texts.")
 ]

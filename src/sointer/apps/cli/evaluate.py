@@ -9,6 +9,7 @@ import typer
 from sointer.apps.cli.console import (
     UNFAITHFUL,
     DataPath,
+    Device,
     ExplainerPath,
     Headers,
     Json,
@@ -64,6 +65,7 @@ def evaluate(
     seed: Seed = 0,
     text: TextColumn = None,
     method: Method = None,
+    device: Device = "cpu",
     header: Headers = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -94,7 +96,7 @@ def evaluate(
         from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
         from sointer.metrics.evaluation import evaluate as compare
 
-        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         found = compare(
             opened,
             read_to_explain(data, opened, text),

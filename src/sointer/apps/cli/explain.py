@@ -10,6 +10,7 @@ import typer
 from sointer.apps.cli.console import (
     Console,
     DataPath,
+    Device,
     ExplainerPath,
     Force,
     Headers,
@@ -71,6 +72,7 @@ def explain(
         ),
     ] = None,
     method: Method = None,
+    device: Device = "cpu",
     header: Headers = None,
     chunk_rows: Annotated[int | None, typer.Option("--chunk-rows", min=1, help="Rows read at a time.")] = None,
     force: Force = False,
@@ -119,7 +121,7 @@ def explain(
         from sointer.apps.cli.inputs import open_explainer, read_targets
         from sointer.io.stream import stream_explain
 
-        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         if not target and len(opened.targets_) > 1:
             names = [opened.output_names_[t] for t in opened.targets_[:5]]
             raise InputError(f"--target is missing; give one of {', '.join(names)} ..., or all.")

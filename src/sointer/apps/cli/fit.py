@@ -11,6 +11,7 @@ import typer
 from sointer.apps.cli.console import (
     Console,
     DataPath,
+    Device,
     Force,
     Headers,
     Json,
@@ -87,6 +88,7 @@ def fit(
         ),
     ] = None,
     method: Method = None,
+    device: Device = "cpu",
     header: Headers = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Most rows in one call.")] = None,
     force: Force = False,
@@ -116,10 +118,12 @@ def fit(
         early.check_data(data)
 
         from sointer import BlackBox, SOInter
+        from sointer._support.devices import resolve_device
         from sointer.apps.cli.inputs import describe, load_model, read_names, read_targets, read_to_fit
         from sointer.config import check_rows
 
         check_rows(rows)
+        resolve_device(device)
         names = read_names(output_names, "--output-names")
         black_box = load_model(model, headers=header, method=method, batch_size=batch_size)
         X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text)
@@ -136,6 +140,7 @@ def fit(
             batch_size=None if isinstance(black_box, BlackBox) else batch_size,
             random_state=seed,
             verbose=console.progress,
+            device=device,
         )
         started = time.perf_counter()
         targets = read_targets(target, names or getattr(black_box, "output_names", None) or [])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sointer._support import containers
+from sointer._support.devices import resolve_device
 from sointer._support.validation import did_you_mean
 from sointer.apps.cli.console import Console, one_line
 from sointer.blackbox.adapters import as_black_box
@@ -216,12 +217,14 @@ def open_explainer(
     headers: Sequence[str] | None = None,
     method: str | None = None,
     text: str | None = None,
+    device: str = "cpu",
 ) -> SOInter:
     """The explainer; with its model, if that was named."""
     if model is None and (headers or method):
         raise InputError(f"--{'header' if headers else 'method'} is about the model, but no --model was given.")
+    resolve_device(device)  # before a model is loaded
     black_box = None if model is None else load_model(model, headers=headers, method=method)
-    explainer = load(path, black_box)
+    explainer = load(path, black_box, device=device)
     if text is not None and not explainer.reads_text:
         raise InputError(
             f"--text {text}: the explainer was not fitted on texts; leave out --text, and give a file with the columns "

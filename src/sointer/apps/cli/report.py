@@ -9,6 +9,7 @@ import typer
 
 from sointer.apps.cli.console import (
     DataPath,
+    Device,
     ExplainerPath,
     Force,
     Headers,
@@ -38,6 +39,7 @@ def report(
     text: TextColumn = None,
     model: OptionalModelSpec = None,
     method: Method = None,
+    device: Device = "cpu",
     header: Headers = None,
     force: Force = False,
     as_json: Json = False,
@@ -65,7 +67,7 @@ def report(
 
         from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
 
-        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         masks = opened.outputs_.shape is not None
         settings: dict[str, Any] = {
             "targets": read_targets(target, opened.output_names_, masks=masks),
