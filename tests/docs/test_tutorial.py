@@ -79,12 +79,6 @@ def test_the_commands_find_the_same(project, printed):
     assert float(fidelity["SOInter"]) > 0.95 > 0.85 > float(fidelity["Random"])
 
 
-def test_the_readme_promises_no_other_commands():
-    shown = commands((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert shown
-    assert set(shown) <= set(commands(TUTORIAL))
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("printed")
 def test_the_pages_open_in_a_browser(project):

@@ -152,7 +152,7 @@ def evaluate(
     against : sequence of str, optional
         Names of `BASELINES`: Random, GlobalList (one ranking for all rows, by the mean size of the explainer's own
         scores), NearestPixels, Rise and Occlusion (images only), Lime, KernelShap, ShapleySampling (which needs no
-        package; by default where shap is not installed), TreeShap (which looks inside models of trees), HideAndSeek
+        package and stands in where shap is not installed), TreeShap (which looks inside models of trees), HideAndSeek
         and Invase (both trained with as many queries as the explainer's fit took, on its training rows). ["all"] are
         those that are installed and can be used here; by default Invase is left out, which takes minutes, and
         HideAndSeek where outputs are many.

@@ -129,7 +129,8 @@ def choose_baselines(
             raise InputError(f"{unfit[0]} is for {data} only; leave it out.")
         return chosen
     found = []
-    for name in (name for name in BASELINES if suits(name, explainer)):
+    stands_in = importlib.util.find_spec("shap") is None
+    for name in (name for name in BASELINES if suits(name, explainer) and (name != "ShapleySampling" or stands_in)):
         why = why_not(name, explainer, targets, slow_ones=wants_all)
         if why is None:
             found.append(name)
@@ -154,8 +155,6 @@ def why_not(name: str, explainer: Explainer, targets: list[int], *, slow_ones: b
         return "it trains for minutes; name it to include it"
     if name == "HideAndSeek" and not slow_ones and len(targets) > MAX_TARGETS_TRAINED:
         return f"it would train {len(targets)} times, once per output; name it to include it"
-    if name == "ShapleySampling" and not slow_ones and importlib.util.find_spec("shap"):
-        return "KernelShap estimates the same values; name it to include it"
     try:
         if name in PACKAGES:
             invase_package() if name == "Invase" else require_extra(PACKAGES[name], "baselines")
