@@ -46,6 +46,12 @@ FAMILIES = {
         "A text detector on drawn words with known strokes. An hour; needs pip install 'sointer[ocr,plot]'.",
         ("text_detector",),
     ),
+    "usaddress": Family(
+        "Tokens behind the labels of a published tagger of addresses, and planted chains. Half an hour; needs pip "
+        "install 'sointer[addresses,baselines]' and usaddress.jsonl.gz in SOINTER_DATA.",
+        ("sets", "chains", "speed"),
+        page="usaddress",
+    ),
     "speed": Family(
         "Speed, queries and memory against other packages. An hour, on a machine that does nothing else.",
         ("peers", "scaling", "explain", "slow_black_box", "streaming", "fan_out", "imports"),
