@@ -128,12 +128,22 @@ def draw_report() -> None:
 def draw_demo() -> None:
     from sointer.apps.demo import run_demo
 
-    page_of_digits = run_demo(".").page
-    with browser(1300, 900) as page:
-        page.get(page_of_digits.resolve().as_uri() + "#target=a%20(top)")
+    first = run_demo(".").page.resolve()
+    with browser(1300, 1130) as page:
+        page.get(first.as_uri())
+        page.save_screenshot(str(IMAGES / "demo.png"))
+        page.get(first.with_name("digits.html").as_uri() + "#target=a%20(top)")
         time.sleep(1)
         page.execute_script("window.scrollTo(0, 0)")
         page.save_screenshot(str(IMAGES / "demo-page.png"))
+
+
+def draw_gallery() -> None:
+    names: dict[str, Any] = {"__name__": "example"}
+    for number, (_, code) in enumerate(BLOCK.findall((DOCS / "gallery.md").read_text(encoding="utf-8")), start=1):
+        exec(compile(code, "gallery.md", "exec"), names)
+        pyplot.gcf().savefig(IMAGES / f"gallery-{number}.png", dpi=80, bbox_inches="tight")
+        pyplot.close("all")
 
 
 def draw_texts() -> None:
@@ -141,10 +151,10 @@ def draw_texts() -> None:
     made["why"].to_html("words.html")
     rng = np.random.default_rng(0)
     chosen = [rng.choice(4, size=rng.integers(1, 4), replace=False) for _ in range(300)]
-    stories = [", ".join(made["texts"][i] for i in some) for some in chosen]
+    stories = [", ".join(made["texts"][i] for i in subset) for subset in chosen]
     reader = made["SOInter"](made["predict"], query_budget=3000, random_state=0)
     page_of_stories = reader.fit(stories).report(stories[:60], "stories.html", title="Why this topic?")
-    row = next(i for i, some in enumerate(chosen) if len(some) == 3 and 1 in some and 0 in some)
+    row = next(i for i, subset in enumerate(chosen) if len(subset) == 3 and 1 in subset and 0 in subset)
     reader.explain(stories[:60], target="praise").plot(row=row).figure.savefig(IMAGES / "plot-words.png")
     with browser(780, 560) as page:
         page.get(Path("words.html").resolve().as_uri())
@@ -159,7 +169,7 @@ def draw_texts() -> None:
 
 @contextmanager
 def browser(width: int, height: int) -> Iterator[Any]:
-    sys.path.insert(0, str(DOCS.parent / "tests"))
+    sys.path.insert(0, str(DOCS.parent / "tests" / "support"))
     from browsing import browser as of_tests
 
     with of_tests(width, height) as made:
@@ -168,6 +178,7 @@ def browser(width: int, height: int) -> Iterator[Any]:
 
 DRAWN: dict[str, Callable[[], None]] = {
     "demo": draw_demo,
+    "gallery": draw_gallery,
     "plots": draw_plots,
     "paths": draw_paths,
     "tutorial": draw_tutorial,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,6 +11,30 @@ import pytest
 from generators import numpy_state
 from quick import TAUGHT, quick_fit
 from sointer.zoo.synthetic import paper_e1
+
+SECONDS = "sointer/seconds_of_file"
+SECONDS_PER_TEST = 0.2
+"""In files whose time is not known yet."""
+_spent: Counter[str] = Counter()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """The files that take longest come first, so that no worker of `make test` begins one at the end."""
+    known = config.cache.get(SECONDS, {}) if hasattr(config, "cache") else {}
+    n_tests = Counter(item.location[0] for item in items)
+    items.sort(key=lambda item: -known.get(item.location[0], SECONDS_PER_TEST * n_tests[item.location[0]]))
+
+
+def pytest_runtest_logreport(report):
+    _spent[report.location[0]] += report.duration
+
+
+def pytest_sessionfinish(session):
+    """Remember how long each file took, where many were run by several workers."""
+    config = session.config
+    if getattr(config.option, "numprocesses", None) and hasattr(config, "cache"):
+        config.cache.set(SECONDS, config.cache.get(SECONDS, {}) | {name: round(s, 1) for name, s in _spent.items()})
 
 
 @pytest.fixture(scope="session")

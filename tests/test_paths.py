@@ -10,54 +10,54 @@ from quick import quick_fit
 from sointer import SOInter
 from sointer.config import TrainingConfig
 from sointer.energy.likelihood import outputs_given
-from sointer.zoo.structural import STRUCTURAL_PROBLEMS, copied_outputs, mixed_continuous, mixed_sum
+from sointer.zoo.structural import STRUCTURAL_PROBLEMS, structural
 
 
-def fitted(structural, *, n_queries=2000, n_epochs=20, seed=0):
-    problem = structural.problem
+def fitted(known, *, n_queries=2000, n_epochs=20, seed=0):
+    problem = known.problem
     explainer = SOInter(
         problem,
-        k=len(problem.relevant[structural.target]),
+        k=len(problem.relevant[known.target]),
         query_budget=n_queries,
         output_names=problem.output_names,
         random_state=seed,
         training=TrainingConfig(n_epochs=n_epochs),
     )
-    return explainer.fit(problem.sample(1500, random_state=seed), targets=[structural.target])
+    return explainer.fit(problem.sample(1500, random_state=seed), targets=[known.target])
 
 
 @pytest.fixture(scope="module")
 def mixed():
-    structural = mixed_sum(8).shuffled(3)
-    return structural, fitted(structural)
+    known = structural("mixed_sum", 8).shuffled(3)
+    return known, fitted(known)
 
 
-def explained(structural, explainer, n=60):
-    X = structural.problem.sample(n, random_state=77)
-    return X, explainer.explain(X, target=structural.target, predicted=structural.problem(X))
+def explained(known, explainer, n=60):
+    X = known.problem.sample(n, random_state=77)
+    return X, explainer.explain(X, target=known.target, predicted=known.problem(X))
 
 
-def truth(structural, explainer, X, paths, n_draws=16):
+def truth(known, explainer, X, paths, n_draws=16):
     references = explainer.removal_.references(n_draws, np.random.default_rng(0))
-    outputs, target = explainer.outputs_, structural.target
+    outputs, target = explainer.outputs_, known.target
     center, scale = (0.0, 1.0) if outputs.scale is None else (outputs.center[target], outputs.scale[target])
-    return [part / scale for part in structural.true_paths(X, paths.selected, references, center=center)]
+    return [part / scale for part in known.true_paths(X, paths.selected, references, center=center)]
 
 
 # --- planted truth -------------------------------------------------------------------------------------------
 
 
 def test_direct_and_mediated_features_are_told_apart(mixed):
-    structural, explainer = mixed
-    X, explanation = explained(structural, explainer)
+    known, explainer = mixed
+    X, explanation = explained(known, explainer)
     paths = explanation.paths()
-    total, direct, through = truth(structural, explainer, X, paths)
+    total, direct, through = truth(known, explainer, X, paths)
     assert np.abs(paths.total - total).mean() < 0.12
     assert np.abs(paths.direct - direct).mean() < 0.05
     y0 = paths.outputs[0].tolist().index(0)
     assert np.abs(paths.through[:, :, y0] - through[:, :, 0]).mean() < 0.1
-    place = np.argsort(structural.problem.order)
-    means = {j: paths.average(structural.target, int(place[j])) for j in range(4)}
+    place = np.argsort(known.problem.order)
+    means = {j: paths.average(known.target, int(place[j])) for j in range(4)}
     for j in (0, 1):  # by the equations, straight to the target
         assert means[j][1] > 0.8 * means[j][0] > 0
         assert abs(means[j][2][0]) < 0.2 * means[j][0]
@@ -67,11 +67,11 @@ def test_direct_and_mediated_features_are_told_apart(mixed):
 
 
 def test_numbers():
-    structural = mixed_continuous(6).shuffled(1)
-    explainer = fitted(structural)
-    X, explanation = explained(structural, explainer)
+    known = structural("mixed_continuous", 6).shuffled(1)
+    explainer = fitted(known)
+    X, explanation = explained(known, explainer)
     paths = explanation.paths()
-    total, direct, through = truth(structural, explainer, X, paths)
+    total, direct, through = truth(known, explainer, X, paths)
     assert paths.unit == "probability"  # of numbers, by how much their quantile rises
     assert np.abs(paths.total).max() <= 1
     y0 = paths.outputs[0].tolist().index(0)
@@ -81,9 +81,9 @@ def test_numbers():
 
 
 def test_copies_are_reported_and_share_their_number():
-    structural = copied_outputs(6)
-    explainer = fitted(structural)
-    _, explanation = explained(structural, explainer)
+    known = structural("copied_outputs", 6)
+    explainer = fitted(known)
+    _, explanation = explained(known, explainer)
     paths = explanation.paths()
     assert paths.indistinguishable == [["y0", "y1"]]
     assert "y0, y1" in repr(paths)
@@ -114,11 +114,11 @@ def test_a_copy_of_the_target_is_no_way_to_it(quick_paths):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURAL_PROBLEMS)
 def test_main_ways_of_all_problems(name):
-    structural = STRUCTURAL_PROBLEMS[name](20).shuffled(5)
-    explainer = fitted(structural, n_queries=4000, n_epochs=60, seed=5)
-    X, explanation = explained(structural, explainer, n=100)
+    known = STRUCTURAL_PROBLEMS[name](20).shuffled(5)
+    explainer = fitted(known, n_queries=4000, n_epochs=60, seed=5)
+    X, explanation = explained(known, explainer, n=100)
     paths = explanation.paths()
-    total, direct, through = truth(structural, explainer, X, paths)
+    total, direct, through = truth(known, explainer, X, paths)
     assert np.abs(paths.total - total).mean() < 0.15
     assert np.abs(paths.direct - direct).mean() < 0.06
     ways = np.concatenate([direct[:, :, None], through[:, :, paths.outputs[0]]], axis=2)
@@ -134,11 +134,11 @@ def test_main_ways_of_all_problems(name):
 
 def test_the_numbers_are_those_of_the_definition(mixed):
     """Point by point, from the definition: same draws, one row at a time, the best configuration by enumeration."""
-    structural, explainer = mixed
-    X, explanation = explained(structural, explainer, n=4)
+    known, explainer = mixed
+    X, explanation = explained(known, explainer, n=4)
     paths = explanation.paths(n_draws=3, random_state=5)
-    energy, net, target = explainer.energy_, explainer._tracer.learned[structural.target], structural.target
-    said = structural.problem(X)
+    energy, net, target = explainer.energy_, explainer._tracer.learned[known.target], known.target
+    said = known.problem(X)
     weight, offset, b = (part.detach().numpy().astype(np.float64) for part in energy.coupling)
 
     def outputs_following(x, row, held):

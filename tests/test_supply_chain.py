@@ -45,11 +45,11 @@ def requirements(extras: set[str]) -> dict[str, importlib.metadata.Distribution]
 
 def licence_of(package: importlib.metadata.Distribution) -> str:
     """What a package says its licence is: an expression, else its classifiers, else the first line of its text."""
-    facts = package.metadata
-    if facts.get("License-Expression"):
-        return str(facts["License-Expression"])
-    classified = [line.split("::")[-1].strip() for line in facts.get_all("Classifier") or [] if "License ::" in line]
-    return " AND ".join(classified) or str(facts.get("License") or "").strip().split("\n")[0]
+    metadata = package.metadata
+    if metadata.get("License-Expression"):
+        return str(metadata["License-Expression"])
+    classified = [line.split("::")[-1].strip() for line in metadata.get_all("Classifier") or [] if "License ::" in line]
+    return " AND ".join(classified) or str(metadata.get("License") or "").strip().split("\n")[0]
 
 
 def is_allowed(licence: str) -> bool:
@@ -190,3 +190,21 @@ def test_lower_bounds_are_found():
     }
     found = lowest_versions.lowest_versions(project, ["a", "b"])
     assert found == {"numpy": "1.26", "pandas": "2.10"}
+
+
+def test_one_version_everywhere():
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "src/sointer/_version.py").read_text()).group(1)
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f'version = "{version}"' in (ROOT / "recipe/meta.yaml").read_text()
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_conda_recipe_needs_what_the_package_needs():
+    wanted = set(
+        re.findall(
+            r'"([a-z-]+>=[\d.]+)"',
+            re.search(r"(?s)\ndependencies = \[(.*?)\]", (ROOT / "pyproject.toml").read_text())[1],
+        )
+    )
+    given = {line.strip("- ").replace(" ", "") for line in (ROOT / "recipe/meta.yaml").read_text().splitlines()}
+    assert {name.replace("torch>", "pytorch>") for name in wanted} <= given

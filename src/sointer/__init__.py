@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sointer.blackbox.adapters.onnx import ONNXBlackBox
     from sointer.blackbox.box import BlackBox
     from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
+    from sointer.explainers.records import verify_record
     from sointer.explainers.sequences import SequenceExplainer
     from sointer.explainers.sointer import SOInter
     from sointer.explanation import Explanation, Verification
@@ -36,6 +37,7 @@ __all__ = [
     "__version__",
     "errors",
     "load",
+    "verify_record",
 ]
 
 # Imported when they are first named: `sointer --help` must not wait for torch.
@@ -54,6 +56,7 @@ _HOMES = {
     "TrainingConfig": "sointer.config",
     "Verification": "sointer.explanation",
     "load": "sointer.io.explainers",
+    "verify_record": "sointer.explainers.records",
 }
 
 
@@ -65,4 +68,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

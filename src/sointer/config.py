@@ -46,7 +46,7 @@ class StageConfig:
     """What the default preset does otherwise with other data than tables; None for settings not used then."""
 
     def resolve(self: Config, preset: str, data: DataKind = "table") -> Config:
-        """This configuration with every open setting filled in from the preset."""
+        """The same configuration with every open setting filled in from the preset."""
         self.check()
         otherwise = self.other_data.get(data, {}) if preset == "default" else {}
         known = {name: value for name, value in {**self.presets[preset], **otherwise}.items() if value is not None}

@@ -15,11 +15,11 @@ class InputError(SointerError, ValueError):
 
 
 class BlackBoxError(SointerError, RuntimeError):
-    """The black box failed, or returned something that is not a table of outputs."""
+    """The model failed, or returned something that is not a table of outputs."""
 
 
 class QueryBudgetExceeded(SointerError, RuntimeError):
-    """More rows were asked of the black box than its budget allows."""
+    """More samples were sent to the model than its budget allows."""
 
 
 class LoadError(SointerError, ValueError):
@@ -51,7 +51,7 @@ class MethodWarning(SointerWarning):
 
 
 class UnstableBlackBoxWarning(SointerWarning):
-    """The black box answers the same row differently from call to call."""
+    """The model predicts something else for the same sample from call to call."""
 
 
 class BudgetWarning(SointerWarning):
@@ -63,7 +63,7 @@ class InterruptedFitWarning(SointerWarning):
 
 
 class PoorFitWarning(SointerWarning):
-    """The energy does not predict the black box well enough to be trusted."""
+    """The energy does not predict the model well enough to be trusted."""
 
 
 class FewImagesWarning(SointerWarning):

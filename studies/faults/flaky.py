@@ -139,9 +139,9 @@ def page(rows: list[Row], images: Path) -> str:
     lines = [["a call", "of calls", "fits that succeed", "identical to clean", "exact match", "clean", "all counted"]]
     for fault, name in FAULTS.items():
         for share in SHARES:
-            some = [row for row in rows if (row["fault"], row["share"]) == (fault, share)]
-            good = [row for row in some if row["succeeded"]]
-            if not some:
+            subset = [row for row in rows if (row["fault"], row["share"]) == (fault, share)]
+            good = [row for row in subset if row["succeeded"]]
+            if not subset:
                 continue
             mean = {
                 key: np.mean([row[key] for row in good] or [np.nan]) for key in ("exact_match", "exact_match_clean")
@@ -151,7 +151,7 @@ def page(rows: list[Row], images: Path) -> str:
                 [
                     name,
                     f"{share:.0%}",
-                    f"{len(good)} of {len(some)}",
+                    f"{len(good)} of {len(subset)}",
                     f"{sum(row['identical'] for row in good)}",
                     f"{mean['exact_match']:.3f}",
                     f"{mean['exact_match_clean']:.3f}",

@@ -64,8 +64,8 @@ def saved_explainers(folder: Path) -> dict[str, Path]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, (data, model, _, settings) in EXPLAINERS.items():
-            some = {} if "preset" in settings else quick
-            SOInter(model, **{**small, **some, **settings}).fit(data).save(folder / name)
+            faster = {} if "preset" in settings else quick
+            SOInter(model, **{**small, **faster, **settings}).fit(data).save(folder / name)
     return {name: folder / name for name in EXPLAINERS}
 
 

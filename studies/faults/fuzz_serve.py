@@ -21,7 +21,7 @@ from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
 PER_PART, N_LARGE, N_PARTS, N_CLIENTS = 1000, 300, 4, 16
-LONGEST, LONGEST_WAIT = 5.0, 60.0  # seconds of processor time; and of waiting, so that a busy machine is no hang
+MAX_SECONDS, MAX_WAIT = 5.0, 60.0  # seconds of processor time; and of waiting, so that a busy machine is no hang
 MARK = "large"
 PATIENCE = 0.5  # with requests that say they are longer than they are: the server waits for the rest
 KINDS = ("table", "frame", "sparse", "images")
@@ -274,12 +274,12 @@ async def outcome_of(server: Server, sent: bytes) -> tuple[str, str, float]:
         seconds = server.seconds() - started
     except OSError:
         return "crashes", "the server is gone", 0.0
-    return ("hangs", f"{seconds:.1f} s", seconds) if seconds > LONGEST else (outcome, why, seconds)
+    return ("hangs", f"{seconds:.1f} s", seconds) if seconds > MAX_SECONDS else (outcome, why, seconds)
 
 
 async def _outcome(client: Client, sent: bytes) -> tuple[str, str]:
     try:
-        status, body = await asyncio.wait_for(client.send(sent), LONGEST_WAIT if is_whole(sent) else PATIENCE)
+        status, body = await asyncio.wait_for(client.send(sent), MAX_WAIT if is_whole(sent) else PATIENCE)
     except asyncio.TimeoutError:
         return ("hangs", "") if is_whole(sent) else ("refused", "")
     except ConnectionRefusedError as error:
@@ -318,7 +318,7 @@ def n_tried(found: Counter[str]) -> int:
 def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows)
     return f"{n_tried(found):,} fuzzed requests to a server", (
-        f"{found['crashes']} crashes, {found['hangs']} hangs over {LONGEST:g} s, {found['executions']} code "
+        f"{found['crashes']} crashes, {found['hangs']} hangs over {MAX_SECONDS:g} s, {found['executions']} code "
         f"executions, {found['memory']} times more than {TIMES} bytes of memory for a byte (and "
         f"{SPARE // 2**20} MB), at most {max(row['ratio'] for row in rows):.1f}"
     )
@@ -336,7 +336,7 @@ def page(rows: list[Row], images: Path) -> str:
         ["answered", f"{found['answered']:,}"],
         ["refused with one line that says why, or closed where it was no HTTP", f"{found['refused']:,}"],
         ["crashes: any status of 500 and above, or no reply to a whole request", f"{found['crashes']:,}"],
-        [f"hangs: over {LONGEST:g} s of processor time", f"{found['hangs']:,}"],
+        [f"hangs: over {MAX_SECONDS:g} s of processor time", f"{found['hangs']:,}"],
         [f"code executions: any of {', '.join(FORBIDDEN)}", f"{found['executions']:,}"],
         ["slowest reply, s of processor time", f"{max(row['slowest'] for row in rows):.1f}"],
         [f"memory: more than {TIMES} times the body and {SPARE // 2**20} MB", f"{found['memory']:,}"],

@@ -25,7 +25,7 @@ import numpy as np
 from studies.frame.markdown import sections, table
 from studies.frame.study import Row
 
-LONGEST, LONGEST_WAIT = 5, 60  # seconds of processor time; and of waiting, so that a busy machine is no hang
+MAX_SECONDS, MAX_WAIT = 5, 60  # seconds of processor time; and of waiting, so that a busy machine is no hang
 MAX_MEMORY = 2**30  # bytes that one case may ask for
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "pickle.find_class", "socket.connect")
 OUTCOMES = ("refused", "accepted", "crashes", "hangs", "memory", "executions")
@@ -87,8 +87,8 @@ def _watched(attempt: Attempt, max_memory: int = MAX_MEMORY) -> tuple[str, str]:
         signal.signal(number, _too_long)
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_virtual_memory() + max_memory, limits[1]))
-    signal.setitimer(signal.ITIMER_PROF, LONGEST)
-    signal.alarm(LONGEST_WAIT)
+    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
+    signal.alarm(MAX_WAIT)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -131,8 +131,8 @@ def n_tried(rows: list[Row]) -> int:
 def what_held(rows: list[Row]) -> str:
     found = total(rows)
     return (
-        f"{found['crashes']} crashes, {found['hangs']} hangs over {LONGEST} s, {found['executions']} code executions, "
-        f"{found['memory']} times over {MAX_MEMORY // 2**20} MB"
+        f"{found['crashes']} crashes, {found['hangs']} hangs over {MAX_SECONDS} s, {found['executions']} code "
+        f"executions, {found['memory']} times over {MAX_MEMORY // 2**20} MB"
     )
 
 
@@ -144,7 +144,7 @@ def section(title: str, lead: str, rows: list[Row]) -> str:
         ["refused with one clear message", f"{found['refused']:,}"],
         ["accepted (nothing was wrong with it)", f"{found['accepted']:,}"],
         ["crashes: anything else", f"{found['crashes']:,}"],
-        [f"hangs: over {LONGEST} s of processor time", f"{found['hangs']:,}"],
+        [f"hangs: over {MAX_SECONDS} s of processor time", f"{found['hangs']:,}"],
         [f"memory: over {MAX_MEMORY // 2**20} MB", f"{found['memory']:,}"],
         [f"code executions: any of {', '.join(FORBIDDEN)}", f"{found['executions']:,}"],
         ["slowest, s of processor time", f"{max(row['slowest'] for row in rows):.1f}"],

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.faults.killing import PROBLEMS, Process, content, journaled, read_log
+from studies.faults.killing import PROBLEMS, Process, content, journaled, n_steps, read_log
 from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
@@ -33,17 +33,22 @@ def run(part: int, problem: str, n_kills: int) -> dict[str, Any]:
         status, whole_time = Process(problem, peace, log).wait()
         if status:
             raise RuntimeError((Path(folder) / "traceback.txt").read_text())
-        n_questions, expected = len(read_log(log)[0]), content(peace / "explainer")
+        n_questions, expected, n_learned = len(read_log(log)[0]), content(peace / "explainer"), n_steps(log)
         while found["kills"] < n_kills:
             n_before = found["kills"]
             folder_of_kill = Path(folder, str(found["kills"]), str(found["too_late"]))
             folder_of_kill.mkdir(parents=True)
             n_times = 2 if n_before % 3 == 2 and n_kills - n_before > 1 else 1
             found += killed_and_resumed(problem, folder_of_kill, rng, n_times, whole_time, n_questions, expected)
-    return {"n_questions": n_questions, "cpu_seconds": round(whole_time, 2), **{name: found[name] for name in COUNTED}}
+            found["steps_repeated"] += n_steps(folder_of_kill / "log") - n_learned
+    known = {"n_questions": n_questions, "n_steps": n_learned, "cpu_seconds": round(whole_time, 2)}
+    return known | {name: found[name] for name in COUNTED}
 
 
-COUNTED = ("kills", "too_late", "resumed", "identical", "paid_twice", "asked_in_vain", "answered_in_vain", "rows_asked")
+COUNTED = (
+    *("kills", "too_late", "resumed", "identical", "paid_twice", "asked_in_vain", "answered_in_vain", "rows_asked"),
+    *("steps_taken_by_killed", "steps_repeated"),
+)
 
 
 def killed_and_resumed(
@@ -67,6 +72,7 @@ def killed_and_resumed(
         found["asked_in_vain"] += len(asked) - n_asked - (now_known - n_known)
         found["answered_in_vain"] += len(answered) - n_answered - (now_known - n_known)
         n_asked, n_answered, n_known = len(asked), len(answered), now_known
+    found["steps_taken_by_killed"] = n_steps(log)
     status, _ = Process(problem, checkpoint, log).wait()
     if status:
         raise RuntimeError((folder / "traceback.txt").read_text())
@@ -82,7 +88,7 @@ def killed_and_resumed(
 
 
 def total(rows: list[Row]) -> Counter[str]:
-    return sum((Counter({name: row[name] for name in COUNTED}) for row in rows), Counter())
+    return sum((Counter({name: row.get(name, 0) for name in COUNTED}) for row in rows), Counter())
 
 
 def verdict(rows: list[Row]) -> tuple[str, str]:
@@ -91,8 +97,14 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     return f"{found['kills']} SIGKILLs at random moments of fit, then resume", (
         f"{found['identical']} of {found['kills']} identical to the uninterrupted explainer; {found['paid_twice']} "
         f"journaled queries paid twice; {found['answered_in_vain']} of {found['rows_asked']:,} queries were answered, "
-        "but not yet journaled, when the kill came"
+        f"but not yet journaled, when the kill came{_training(found)}"
     )
+
+
+def _training(found: Counter[str]) -> str:
+    if not found["steps_taken_by_killed"]:  # results of earlier versions
+        return ""
+    return f"; {found['steps_repeated']:,} of {found['steps_taken_by_killed']:,} steps of training repeated"
 
 
 def page(rows: list[Row], images: Path) -> str:
@@ -107,6 +119,11 @@ def page(rows: list[Row], images: Path) -> str:
         ["rows that were sent when the kill came and never reached the journal", f"{found['asked_in_vain']:,}"],
         ["of these, the black box had already answered", f"{found['answered_in_vain']:,}"],
     ]
+    if found["steps_taken_by_killed"]:
+        lines += [
+            ["steps of training that killed fits had taken", f"{found['steps_taken_by_killed']:,}"],
+            ["of these, taken again", f"{found['steps_repeated']:,}"],
+        ]
     return sections(
         "## Killed and called again",
         f"A fit of {n_questions} questions, 16 at a time ({seconds:.1f} s of processor time), in a process of its own, "

@@ -20,11 +20,12 @@ import pandas as pd
 
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.blackbox.journal import Journal
+from sointer.training.optim import Adam
 from sointer.zoo.synthetic import paper_e1
 
 Model = Callable[[Any], Any]
 PROBLEMS = ("numbers", "names", "numbers", "names", "long")
-"""Labels 0 and 1 about arrays; strings, with names, about DataFrames; and arrays with all stages of training."""
+"""Labels 0 and 1 about arrays; strings, with names, about DataFrames; and arrays with a training of some seconds."""
 MAX_SECONDS = 300
 DEVNULL = os.open(os.devnull, os.O_WRONLY)
 
@@ -71,8 +72,8 @@ def make_problem(name: str) -> tuple[Any, Model]:
     return pd.DataFrame(data, columns=columns), model
 
 
-def make_explainer(model: Any) -> SOInter:
-    """So small that its training takes no longer than its questions."""
+def make_explainer(model: Any, problem: str = "numbers") -> SOInter:
+    """So small that its training takes no longer than its questions; but for the long problem."""
     return SOInter(
         model,
         k=3,
@@ -80,7 +81,7 @@ def make_explainer(model: Any) -> SOInter:
         batch_size=16,
         random_state=0,
         verbose=False,
-        training=TrainingConfig(n_epochs=1),
+        training=TrainingConfig(n_epochs=60 if problem == "long" else 1),
         energy=EnergyConfig(hidden=(20, 20), coupling_units=8),
     )
 
@@ -88,7 +89,23 @@ def make_explainer(model: Any) -> SOInter:
 def fit(problem: str, checkpoint: Path | None, log: Path) -> None:
     """The fit that is killed."""
     data, model = make_problem(problem)
-    make_explainer(Logged(model, log)).fit(data, checkpoint=checkpoint)
+    take_step = Adam.step
+
+    def logged_step(*args: Any) -> float:
+        loss = take_step(*args)
+        with open(f"{log}.steps", "ab") as file:
+            file.write(b".")
+        return loss
+
+    if checkpoint is not None:
+        Adam.step = logged_step  # type: ignore[method-assign]  # this process is about nothing else
+    make_explainer(Logged(model, log), problem).fit(data, checkpoint=checkpoint)
+
+
+def n_steps(log: Path) -> int:
+    """Steps of training that were taken, by all processes with this log."""
+    steps = Path(f"{log}.steps")
+    return steps.stat().st_size if steps.exists() else 0
 
 
 @cache
@@ -151,9 +168,9 @@ def journaled(checkpoint: Path) -> int:
 
 def content(saved: Path) -> dict[str, Any]:
     """All files of a saved explainer byte by byte, without how long its training took."""
-    facts = json.loads((saved / "explainer.json").read_text())
-    del facts["content_sha256"]
-    for row in facts["history"]:
+    metadata = json.loads((saved / "explainer.json").read_text())
+    del metadata["content_sha256"]
+    for row in metadata["history"]:
         del row["seconds"]
     weights = {path.name: path.read_bytes() for path in saved.glob("weights-*")}
-    return {"facts": facts, **weights}
+    return {"metadata": metadata, **weights}

@@ -63,11 +63,11 @@ def lose_a_file(saved: Path, rng: np.random.Generator) -> None:
 # --- with intent -------------------------------------------------------------------------------------------
 
 
-def change_facts(saved: Path, rng: np.random.Generator) -> None:
+def change_metadata(saved: Path, rng: np.random.Generator) -> None:
     """Other values at some places of the JSON file."""
-    facts = json.loads((saved / "explainer.json").read_text())
+    metadata = json.loads((saved / "explainer.json").read_text())
     for _ in range(int(rng.integers(1, 4))):
-        holder, key = _some_place(facts, rng)
+        holder, key = _some_place(metadata, rng)
         action = int(rng.integers(4))
         if action == 0:
             del holder[key]
@@ -77,12 +77,12 @@ def change_facts(saved: Path, rng: np.random.Generator) -> None:
             holder[key] = holder[key] * int(rng.integers(-3, 1000))
         else:
             holder[key] = HOSTILE[int(rng.integers(len(HOSTILE)))]
-    seal(saved, facts)
+    seal(saved, metadata)
 
 
 def change_tensors(saved: Path, rng: np.random.Generator) -> None:
     """Other names, types, shapes or places in the header of the weights, or other numbers in them."""
-    facts = json.loads((saved / "explainer.json").read_text())
+    metadata = json.loads((saved / "explainer.json").read_text())
     (path,) = saved.glob("weights-*")
     content = path.read_bytes()
     n_header = int.from_bytes(content[:8], "little")
@@ -108,7 +108,7 @@ def change_tensors(saved: Path, rng: np.random.Generator) -> None:
         start, end = entry["data_offsets"]
         data[start:end] = (b"\xff" if rng.random() < 0.5 else b"\x7f") * (end - start)
     head = json.dumps(header).encode()
-    reseal_weights(saved, facts, len(head).to_bytes(8, "little") + head + bytes(data))
+    reseal_weights(saved, metadata, len(head).to_bytes(8, "little") + head + bytes(data))
 
 
 def change_file(saved: Path, rng: np.random.Generator) -> None:
@@ -144,13 +144,13 @@ def repeat_a_key(saved: Path, rng: np.random.Generator) -> None:
 
 
 def change_version(saved: Path, rng: np.random.Generator) -> None:
-    facts = json.loads((saved / "explainer.json").read_text())
-    facts["format"] = (0, 1, 2, 2, 2, 4, 99, -1, "3", 3.0, None)[int(rng.integers(11))]
+    metadata = json.loads((saved / "explainer.json").read_text())
+    metadata["format"] = (0, 1, 2, 2, 2, 4, 99, -1, "3", 3.0, None)[int(rng.integers(11))]
     if rng.random() < 0.7:  # as an old file, which has no checksum of its own
-        holder, key = _some_place(facts, rng)
-        if (holder, key) != (facts, "format"):
+        holder, key = _some_place(metadata, rng)
+        if (holder, key) != (metadata, "format"):
             holder[key] = HOSTILE[int(rng.integers(len(HOSTILE)))]
-    (saved / "explainer.json").write_text(json.dumps(facts))
+    (saved / "explainer.json").write_text(json.dumps(metadata))
 
 
 DAMAGES: dict[str, tuple[Damage, float]] = {
@@ -158,7 +158,7 @@ DAMAGES: dict[str, tuple[Damage, float]] = {
     "cut off": (cut_off, 0.05),
     "pieces shuffled": (shuffle_pieces, 0.05),
     "a file lost": (lose_a_file, 0.01),
-    "facts changed, checksums right": (change_facts, 0.35),
+    "metadata changed, checksums right": (change_metadata, 0.35),
     "tensors changed, checksums right": (change_tensors, 0.25),
     "something else in place of a file": (change_file, 0.05),
     "a key repeated": (repeat_a_key, 0.01),
@@ -166,24 +166,24 @@ DAMAGES: dict[str, tuple[Damage, float]] = {
 }
 
 
-def seal(saved: Path, facts: Any) -> None:
-    """Write facts with the checksum that belongs to them."""
-    facts.pop("content_sha256", None)
+def seal(saved: Path, metadata: Any) -> None:
+    """Write metadata with the checksum that belongs to them."""
+    metadata.pop("content_sha256", None)
     try:
-        facts["content_sha256"] = content_digest(facts)
-        (saved / "explainer.json").write_text(json.dumps(facts))
+        metadata["content_sha256"] = content_digest(metadata)
+        (saved / "explainer.json").write_text(json.dumps(metadata))
     except (UnicodeEncodeError, ValueError):
-        (saved / "explainer.json").write_text(json.dumps(facts, ensure_ascii=True))
+        (saved / "explainer.json").write_text(json.dumps(metadata, ensure_ascii=True))
 
 
-def reseal_weights(saved: Path, facts: dict[str, Any], content: bytes) -> None:
+def reseal_weights(saved: Path, metadata: dict[str, Any], content: bytes) -> None:
     for old in saved.glob("weights-*"):
         old.unlink()
     digest = hashlib.sha256(content).hexdigest()
     name = f"weights-{digest[:16]}.safetensors"
     (saved / name).write_bytes(content)
-    facts["weights"] = {"file": name, "sha256": digest, "bytes": len(content)}
-    seal(saved, facts)
+    metadata["weights"] = {"file": name, "sha256": digest, "bytes": len(content)}
+    seal(saved, metadata)
 
 
 def fresh_copy(saved: Path, place: Path) -> None:

@@ -73,7 +73,7 @@ async def _load(server: Server, explainer: SOInter, data: Any, seconds: int) -> 
     answered = int(re.search(r"stopped; ([\d,]+) request", log)[1].replace(",", ""))  # type: ignore[index]
     received = len(questions) + sum(phase.replies.total() for phase in phases.values())
     return {
-        "phases": {name: phase.facts() for name, phase in phases.items()},
+        "phases": {name: phase.summary() for name, phase in phases.items()},
         "megabytes": memory,
         "answered": answered,
         "received": received,
@@ -151,7 +151,7 @@ class Phase:
     def unexpected(self) -> int:
         return sum(n for status, n in self.replies.items() if status not in EXPECTED_STATUSES)
 
-    def facts(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         half, most = np.percentile(self.seconds, [50, 99]) if self.seconds else (0.0, 0.0)
         return {
             "replies": {str(status): n for status, n in sorted(self.replies.items())},

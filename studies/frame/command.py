@@ -6,6 +6,7 @@
     python -m studies run synthetic tables/structure            # a whole family, and one study of another
     python -m studies run horses --smoke --out DIR              # a handful of quick cases, to see that all of it works
     python -m studies pages                                     # only figures and pages, from the results there are
+    python -m studies method --unchanged                        # after a change to its code: see frame/method.py
 
 Every result is a line of studies/results/<family>/<study>.jsonl. Cases that have a result are not run again: delete the
 line to repeat one, or give --again. With --shard 0/2 and --shard 1/2 two processes share the work; `pages` then gathers
@@ -25,7 +26,11 @@ from pathlib import Path
 import torch
 
 from sointer.errors import SointerWarning
+from studies import paper_page
 from studies.families import FAMILIES, load_page, load_study
+from studies.frame.condense import condensed
+from studies.frame.method import KINDS, freshness, record, with_freshness
+from studies.frame.numbers import refreshed
 from studies.frame.study import Row, Selection, forget, read, work
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and do what it says; the exit code."""
     parser = command_line()
     given = parser.parse_args(arguments)
+    if given.command == "method":
+        record(given.changed or ())
+        return 0
     try:
         chosen = chosen_studies(given.names)
         selection = Selection(*shard_of(given.shard), smoke=given.smoke, only=tuple(given.case), seed=given.seed)
@@ -75,9 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             study, folder = load_study(family, name), place.results / family
             if given.again:
                 forget(study, folder, selection)
-            n_failed += work(study, folder, selection)
+            n_failed += work(study, folder, selection, FAMILIES[family].method)
     if selection.n_shards == 1:
         write_pages(chosen, place)
+        if place == Place():
+            (place.pages / "paper.md").write_text(paper_page.page(place.results), "utf-8")
+            for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
+                page.write_text(refreshed(page.read_text("utf-8")), "utf-8")
     return 1 if n_failed else 0
 
 
@@ -106,6 +118,10 @@ def command_line() -> argparse.ArgumentParser:
         one.add_argument("--smoke", action="store_true", help="a handful of quick cases of each")
         if command == "run":
             one.add_argument("--again", action="store_true", help="forget the results that the chosen cases have")
+    method = commands.add_parser("method", help="say what a change to the method's code means for the results")
+    said = method.add_mutually_exclusive_group(required=True)
+    said.add_argument("--changed", nargs="+", choices=KINDS, help="results of these kinds of data differ")
+    said.add_argument("--unchanged", action="store_true", help="results are the same, bit for bit")
     return parser
 
 
@@ -154,13 +170,18 @@ def write_pages(chosen: Sequence[tuple[str, str]], place: Place) -> None:
         page = FAMILIES[family].page
         if page is None:
             for name, rows in results_of(family, [name for own, name in chosen if own == family], place):
-                text = load_study(family, name).page(rows, place.images)
-                (place.pages / f"{name.replace('_', '-')}.md").write_text(text)
+                text = page_of_study(family, name, rows, place.images)
+                write_page(place.pages, name.replace("_", "-"), text)
         elif found := dict(results_of(family, FAMILIES[family].studies, place)):
-            (place.pages / f"{page}.md").write_text(page_of_family(family, found, place.images))
+            write_page(place.pages, page, page_of_family(family, found, place.images))
             if place == Place():
                 for file, mark, content in getattr(load_page(family), "inserts", lambda found: ())(found):
                     insert(DOCS / file, mark, content)
+
+
+def write_page(folder: Path, name: str, text: str) -> None:
+    """A page, and its long tables beside it."""
+    (folder / f"{name}.md").write_text(condensed(text, name, folder), "utf-8")
 
 
 def results_of(family: str, names: Sequence[str], place: Place) -> Iterator[tuple[str, list[Row]]]:
@@ -170,10 +191,16 @@ def results_of(family: str, names: Sequence[str], place: Place) -> Iterator[tupl
             yield name, rows
 
 
+def page_of_study(family: str, name: str, rows: list[Row], images: Path) -> str:
+    """Its page or section, with a line that says which version of the method was measured."""
+    page = load_study(family, name).page(rows, images)
+    return with_freshness(page, freshness(f"{family}/{name}", rows, FAMILIES[family].method))
+
+
 def page_of_family(family: str, found: dict[str, list[Row]], images: Path) -> str:
     """An opening, the section of every study that has results, a closing."""
     module = load_page(family)
-    sections = [load_study(family, name).page(rows, images) for name, rows in found.items()]
+    sections = [page_of_study(family, name, rows, images) for name, rows in found.items()]
     closing = getattr(module, "closing", lambda found: "")
     return "\n".join([module.opening(found), *filter(None, sections)]) + str(closing(found))
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 import sointer
+from studies.frame.method import mark
 
 Case = dict[str, Any]
 """What is varied, as plain JSON values; `run` takes them as keywords."""
@@ -73,8 +74,8 @@ class Study:
         done = {_key(_case_of(row)) for row in read(folder, self.name)}
         return (case for case in selection.cases(self) if _key(case) not in done)
 
-    def record(self, results: Path, case: Case) -> Row:
-        """Run a case and add its line to the results."""
+    def record(self, results: Path, case: Case, method: str | None = None) -> Row:
+        """Run a case and add its line to the results, with the version of the method for this kind of data."""
         started = time.perf_counter()
         found = self.run(**case)
         row = {
@@ -83,6 +84,7 @@ class Study:
             "case": list(case),
             "seconds": round(time.perf_counter() - started, 2),
             "sointer": sointer.__version__,
+            **mark({**case, **found}, method),
             "torch": torch.__version__.split("+")[0],
             "numpy": np.__version__,
         }
@@ -119,13 +121,16 @@ def _files_of(folder: Path, name: str) -> list[Path]:
     return sorted([*folder.glob(f"{name}.jsonl"), *folder.glob(f"{name}-shard*.jsonl")])
 
 
-def work(study: Study, folder: Path, selection: Selection) -> int:
-    """Run what is left to run; the number of cases that failed. A failure is shown and the next case is tried."""
+def work(study: Study, folder: Path, selection: Selection, method: str | None = None) -> int:
+    """Run what is left to run; the number of cases that failed. A failure is shown and the next case is tried.
+
+    Rows name the version of the method for `method`, a kind of data.
+    """
     shard = f"-shard{selection.shard}" if selection.n_shards > 1 else ""
     n_failed = 0
     for case in list(study.todo(folder, selection)):
         try:
-            row = study.record(folder / f"{study.name}{shard}.jsonl", case)
+            row = study.record(folder / f"{study.name}{shard}.jsonl", case, method)
         except LeftOut as reason:
             print(f"{study.name} {case} is left out: {reason}", flush=True)
         except Exception:

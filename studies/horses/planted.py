@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.metrics.ground_truth import r_precision, top_k, top_of_sizes
-from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS
+from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
 from studies.frame.study import Case, Study
 from studies.horses.black_boxes import CONVOLUTIONAL, Segmenter, load_segmenter
 from studies.horses.methods import (
@@ -59,6 +59,11 @@ def case_of(segmenter: str, method: str, seed: int, quick: bool = False) -> Case
 
 def run(segmenter: str, method: str, seed: int, quick: bool = False) -> dict[str, Any]:
     model = load_segmenter(segmenter, seed=seed if segmenter == CONVOLUTIONAL else 0, quick=quick)
+    return measure(model, method, seed, quick)
+
+
+def measure(model: Segmenter, method: str, seed: int, quick: bool) -> dict[str, Any]:
+    """What a method finds of the deciding pixels, or of the receptive field, and what that costs."""
     assert model.planted is not None
     n_pairs = N_QUICK if quick else N_FEW if method in PER_SAMPLE else N_PAIRS
     pairs = draw_pairs(n_pairs, len(model.test_images), model.size)
@@ -67,7 +72,7 @@ def run(segmenter: str, method: str, seed: int, quick: bool = False) -> dict[str
     parts, cost = explain_all(fitted, X, pairs.pixel)
     scores = joined_scores(parts)
     found: dict[str, Any] = {**fitted.cost(), **cost, "n_pairs": len(X)}
-    if segmenter == CONVOLUTIONAL:
+    if isinstance(model.planted, ConvolutionalSegmenter):
         return found | outside(scores, model.planted.relevant(X, pairs.pixel), seed)
     truth, cases = model.planted.relevant(X, pairs.pixel), model.planted.cases(X, pairs.pixel)
     found |= {

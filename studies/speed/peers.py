@@ -53,14 +53,14 @@ def measure(black_box: str, method: str, quick: bool) -> dict[str, Any]:
     """One method on one black box; runs in a process of its own."""
     subject = SUBJECTS[black_box](quick)
     box = Counted(subject.predict)
-    facts = {"title": subject.title, "n_features": subject.n_players, "n_outputs": subject.n_outputs}
+    subject_row = {"title": subject.title, "n_features": subject.n_players, "n_outputs": subject.n_outputs}
     if method == ALONE:
-        return {**facts, "calls": bare_calls(box, subject)}
+        return {**subject_row, "calls": bare_calls(box, subject)}
     peer = Ours(method, subject, box, quick) if method in OURS else PACKAGES[method](subject, box)
     fit = spent(box, peer.fit)
     is_trained = isinstance(peer, Ours) and peer.is_trained
     timed = explain_many(peer, subject, box) if is_trained else explain_few(peer, subject, box, quick)
-    return {**facts, "fit": fit, **timed, "all_outputs": all_outputs(peer, subject, box, timed["each"])}
+    return {**subject_row, "fit": fit, **timed, "all_outputs": all_outputs(peer, subject, box, timed["each"])}
 
 
 def bare_calls(box: Counted, subject: Subject) -> dict[str, Spent]:
@@ -74,20 +74,20 @@ def bare_calls(box: Counted, subject: Subject) -> dict[str, Spent]:
 def explain_many(peer: Ours, subject: Subject, box: Counted) -> dict[str, Any]:
     """1, 100 and 10,000 explanations, and the bare forward passes of the most."""
 
-    def some(n: int) -> Any:
+    def explained(n: int) -> Any:
         return peer.explain(range(n), subject.targets[:n])
 
     sizes = [n for n in SIZES if n <= len(subject.targets)]
-    some(sizes[0])
-    costs = {n: spent(box, lambda n=n: some(n)) for n in sizes}
+    explained(sizes[0])
+    costs = {n: spent(box, lambda n=n: explained(n)) for n in sizes}
     found = {"explained": costs, "each": each(costs[sizes[-1]], sizes[-1]), "n_timed": sizes[-1]}
     found["peak_gigabytes"] = peak_gigabytes()  # what follows is not part of explaining
     if hasattr(peer.explainer, "interpreter_"):
         n = min(N_BARE, sizes[-1])
-        calls = recorded(lambda: some(n))
+        calls = recorded(lambda: explained(n))
         replay(calls)
         found["bare"] = each(spent(box, lambda: replay(calls)), n)
-    return {**found, **right(some(sizes[1]), subject)}
+    return {**found, **right(explained(sizes[1]), subject)}
 
 
 def explain_few(peer: Ours | Package, subject: Subject, box: Counted, quick: bool) -> dict[str, Any]:
@@ -115,13 +115,13 @@ def all_outputs(peer: Ours | Package, subject: Subject, box: Counted, one: Spent
     trained = isinstance(peer, Ours) and peer.is_trained
     n = subject.n_outputs if trained else min(N_OUTPUTS, subject.n_outputs)
     outputs = np.linspace(0, subject.n_outputs - 1, n).astype(np.int64).tolist()
-    first, some = (spent(box, lambda part=part: peer.explain_outputs(1, part)) for part in (outputs[:1], outputs))
+    first, every = (spent(box, lambda part=part: peer.explain_outputs(1, part)) for part in (outputs[:1], outputs))
     if trained:
-        return some
+        return every
     # All of them are asked about at once, so only the method's own work grows with their number.
-    own, own_of_some = (cost["seconds"] - cost["inside"] for cost in (first, some))
-    grown = own + max(0.0, own_of_some - own) * (subject.n_outputs - 1) / (n - 1)
-    return {**some, "seconds": some["inside"] + grown}
+    own, own_of_all = (cost["seconds"] - cost["inside"] for cost in (first, every))
+    grown = own + max(0.0, own_of_all - own) * (subject.n_outputs - 1) / (n - 1)
+    return {**every, "seconds": every["inside"] + grown}
 
 
 def right(selected: Any, subject: Subject) -> dict[str, Any]:

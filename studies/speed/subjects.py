@@ -100,13 +100,13 @@ def bibtex(quick: bool = False) -> Subject:
         model = DeepValueNetwork(random_state=0)
     model = fit_or_load(model, train, tags, model_cache())
     document, tag = np.nonzero(model.predict(test))
-    some = np.random.default_rng(0).integers(len(tag), size=N_QUICK if quick else N_QUESTIONS)
+    chosen = np.random.default_rng(0).integers(len(tag), size=N_QUICK if quick else N_QUESTIONS)
     return Subject(
         title="Bibtex, deep value network",
         predict=model.predict,
         train=train,
-        rows=test[document[some]],
-        targets=tag[some],
+        rows=test[document[chosen]],
+        targets=tag[chosen],
         n_outputs=tags.shape[1],
         k=10,
         removal="zero",

@@ -1,4 +1,4 @@
-"""Do selections carry what decides the target, or does the shape of the masks smuggle the answer?"""
+"""Do selections carry what decides the target, or does the shape of the masks leak the answer?"""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def run(problem: str, n_features: int, k: int | str, method: str, seed: int, smo
         "n_rows": len(X_test),
         **{name: round(getattr(check, name).accuracy, 4) for name in ("evaluator", "joint", "shape", "whole")},
         "evaluator_bits": round(check.evaluator.log_loss, 4),
-        "smuggled": round(check.smuggled.mean, 4),
-        "smuggles": check.smuggles,
+        "leaked": round(check.leaked.mean, 4),
+        "leaks": check.leaks,
         "informative": check.informative,
         "conclusive": check.conclusive,
         "exact_match": exact_match(explanation.mask, truth),

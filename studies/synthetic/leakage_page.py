@@ -28,7 +28,7 @@ def page(rows: Rows, images: Path) -> str:
     problems = dict.fromkeys((row["problem"], row["n_features"]) for row in rows)
     return "\n".join(
         [
-            "# Do selections carry the answer, or smuggle it?",
+            "# Do selections carry the answer, or leak it?",
             "",
             "An explainer that learns to select together with a predictor can agree on a code with it: *this* feature",
             "selected means yes, *that* one no, though neither matters. Such an explanation looks accurate and says",
@@ -36,7 +36,7 @@ def page(rows: Rows, images: Path) -> str:
             "an *evaluator* learns to tell the black box's answer from parts of rows, under masks drawn without regard",
             "to the row, so that to it the shape of a mask means nothing. Its twin, *joint*, learns from the same rows",
             "with the explainer's own masks, and *shape* from the masks alone. What these two tell beyond the",
-            "evaluator is smuggled.",
+            "evaluator is leaked.",
             "",
             f"Measured on {len(problems)} planted problem{'s' * (len(problems) > 1)} "
             f"({', '.join(f'{name} with {n} features' for name, n in problems)}; the last planted target of each; "
@@ -54,11 +54,11 @@ def page(rows: Rows, images: Path) -> str:
             "",
             "*On the diagonal all that can be learned is in the selected values; in the shaded region, more than"
             f" {TOLERANCE:.2f}",
-            "above it, answers are smuggled. To the right is good. Means over seeds.*",
+            "above it, answers are leaked. To the right is good. Means over seeds.*",
             "",
             "## All figures",
             "",
-            "Smuggled is the better of joint and shape, less the evaluator; the last columns count runs. `exact match`",
+            "Leaked is the better of joint and shape, less the evaluator; the last columns count runs. `exact match`",
             "is the share of rows whose selection is the planted set. Mean and, with several seeds, 95 % interval.",
             "",
             *table(rows),
@@ -68,29 +68,29 @@ def page(rows: Rows, images: Path) -> str:
 
 
 def account(rows: Rows) -> list[str]:
-    """One line for each method: how often it was found to smuggle, and how much its selections carry."""
+    """One line for each method: how often it was found to leak, and how much its selections carry."""
     learners = [row for row in rows if row["method"] not in ("planted truth", "cheater", "Random")]
     enough = [row for row in learners if row["k"] == "true size"]
     too_few = [row for row in learners if row["k"] != "true size"]
     lines = [
-        f"With enough features, {sum(row['smuggles'] for row in enough)} of {len(enough)} selections smuggle, "
-        f"with too few {sum(row['smuggles'] for row in too_few)} of {len(too_few)} (controls not counted).",
+        f"With enough features, {sum(row['leaks'] for row in enough)} of {len(enough)} selections leak, "
+        f"with too few {sum(row['leaks'] for row in too_few)} of {len(too_few)} (controls not counted).",
         "Where the values carry nothing, such a selection is a mere code; where they carry something too, part of the",
         "answer is in the values and part in the choice. One run is one problem, k and seed.",
         "",
     ]
     for method in _methods(rows):
         same = [row for row in rows if row["method"] == method]
-        guilty = [row for row in same if row["smuggles"]]
-        text = f"- **{method}**: smuggles in {len(guilty)} of {len(same)} runs"
+        guilty = [row for row in same if row["leaks"]]
+        text = f"- **{method}**: leaks in {len(guilty)} of {len(same)} runs"
         if guilty:
             where = dict.fromkeys(f"{row['problem']} with {SIZES[row['k']]}" for row in guilty)
-            text += f" ({', '.join(where)}; by {max(row['smuggled'] for row in guilty):.2f} at most"
+            text += f" ({', '.join(where)}; by {max(row['leaked'] for row in guilty):.2f} at most"
             text += f"; in {sum(row['informative'] for row in guilty)} of these the values carry something too)"
         for name, wanted in (("enough", True), ("too few", False)):
-            some = [row for row in same if (row["k"] == "true size") == wanted]
-            if some:
-                ours, best = np.mean([r["evaluator"] for r in some]), np.mean([r["joint"] for r in some])
+            subset = [row for row in same if (row["k"] == "true size") == wanted]
+            if subset:
+                ours, best = np.mean([r["evaluator"] for r in subset]), np.mean([r["joint"] for r in subset])
                 text += (
                     f"; with {name} features the evaluator is right on {ours:.2f} of the rows and joint on {best:.2f}"
                 )
@@ -130,7 +130,7 @@ def draw(rows: Rows, path: Path) -> None:
     for line, size in enumerate(sizes):
         axes[line, 0].set_ylabel(f"{SIZES[size]}\nbest of joint, shape")
     figure.supxlabel("accuracy of the evaluator, from the selected values", fontsize=9)
-    axes[0, 0].text(0.42, 0.72, "smuggled", color="#b04a00", fontsize=8, va="center")
+    axes[0, 0].text(0.42, 0.72, "leaked", color="#b04a00", fontsize=8, va="center")
     for method in _methods(rows):
         axes[0, 0].plot([], [], linestyle="", label=method, **_marker(method))
     legend_below(figure, axes[0, 0], columns=min(8, max(3, 2 * len(problems))))
@@ -139,8 +139,8 @@ def draw(rows: Rows, path: Path) -> None:
 
 def table(rows: Rows) -> list[str]:
     lines = [
-        "| problem | features | k | method | evaluator | joint | shape | whole rows | smuggled | exact match "
-        "| smuggles | informative | seeds |",
+        "| problem | features | k | method | evaluator | joint | shape | whole rows | leaked | exact match "
+        "| leaks | informative | seeds |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     order = {method: number for number, method in enumerate(_methods(rows))}
@@ -150,8 +150,8 @@ def table(rows: Rows) -> list[str]:
         means = [interval([r[name] for r in same]) for name in ("evaluator", "joint", "shape", "whole")]
         lines.append(
             f"| {key[0]} | {key[1]} | {same[0]['n_selected']} | {key[3]} | {' | '.join(means)} "
-            f"| {interval([r['smuggled'] for r in same], low=-1)} | {np.mean([r['exact_match'] for r in same]):.2f} "
-            f"| {sum(r['smuggles'] for r in same)} | {sum(r['informative'] for r in same)} | {len(same)} |"
+            f"| {interval([r['leaked'] for r in same], low=-1)} | {np.mean([r['exact_match'] for r in same]):.2f} "
+            f"| {sum(r['leaks'] for r in same)} | {sum(r['informative'] for r in same)} | {len(same)} |"
         )
     return lines
 

@@ -19,7 +19,7 @@ from studies.frame.study import Case, Row, Study
 
 SEEDS = range(20, 25)
 N_EXPLAINED, N_DRAWS = 200, 16
-LEAST_TOTAL = 0.1  # of an effect whose main way is judged
+MIN_TOTAL = 0.1  # of an effect whose main way is judged
 ALMOST = 0.05  # ways this close to the true main way count as right
 BLUE, ORANGE = "#1f6fb2", "#d9600a"
 WHAT = {
@@ -93,7 +93,7 @@ def _main_way(found: NDArray[np.float64], true: NDArray[np.float64]) -> float:
     strongest = np.abs(found[:, :, 1:]).argmax(axis=2)
     of_it = np.take_along_axis(np.abs(true[:, :, 1:]), strongest[:, :, None], axis=2)[:, :, 0]
     right = of_it >= np.abs(true[:, :, 1:]).max(axis=2) - ALMOST
-    return float(right[np.abs(true[:, :, 0]) > LEAST_TOTAL].mean())
+    return float(right[np.abs(true[:, :, 0]) > MIN_TOTAL].mean())
 
 
 def _by_feature(
@@ -122,7 +122,7 @@ def page(rows: list[Row], images: Path) -> str:
     of = {name: [row for row in rows if row["problem"] == name] for name in problems}
     _draw_shares(of, images / "paths-shares.png")
     choices = (("mediated_xor", "mediated_and"), ("mixed_sum",))
-    flows = [next(name for name in some if name in of) for some in choices if set(some) & set(of)]
+    flows = [next(name for name in choice if name in of) for choice in choices if set(choice) & set(of)]
     for name in flows:
         _draw_flow(of[name][0], images / f"paths-{name.replace('_', '-')}.png")
     right = [row["main_way"] for row in rows]
@@ -141,7 +141,7 @@ def page(rows: list[Row], images: Path) -> str:
         f"in all, {N_EXPLAINED} explained rows and {_count(len({row['seed'] for row in rows}), 'seed')} (from "
         f"{min(SEEDS)}). Errors are mean absolute differences per row and feature, on the scale of probabilities "
         f"(standard deviations for continuous targets), with the same {N_DRAWS} draws of removed features for estimate "
-        f"and truth. *Main way*: rows and features with a true total beyond {LEAST_TOTAL} whose strongest way is the "
+        f"and truth. *Main way*: rows and features with a true total beyond {MIN_TOTAL} whose strongest way is the "
         f"truly strongest, or within {ALMOST} of it; of a chain, whose links all carry the whole effect, any link is "
         "right. *Shares*: what is direct, or goes through an output, divided by "
         "the total, both averaged over rows, one number per feature and way. Mean and 95 % interval over seeds.",
@@ -213,7 +213,7 @@ def _about_copies(of: dict[str, list[Row]]) -> list[str]:
     if not rows:
         return []
     noticed = np.mean([["y0", "y1"] in row["indistinguishable"] for row in rows])
-    false = sum(len(row["indistinguishable"]) for name, some in of.items() if name != "copied_outputs" for row in some)
+    false = sum(len(row["indistinguishable"]) for name, runs in of.items() if name != "copied_outputs" for row in runs)
     return [
         f"The copy in `copied_outputs` was noticed and reported in {_share(noticed)} of the runs; both copies are "
         "then held together, carry the same number and are judged as one here. In all other problems together "
@@ -225,7 +225,7 @@ def _about_copies(of: dict[str, list[Row]]) -> list[str]:
 def _shares(row: Row) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """True and reported shares of the total, direct first, of every feature with some effect."""
     for feature in row["features"]:
-        if feature["true"][0] > LEAST_TOTAL / 2 and feature["n_rows"] > N_EXPLAINED / 10:
+        if feature["true"][0] > MIN_TOTAL / 2 and feature["n_rows"] > N_EXPLAINED / 10:
             true, found = (np.array(feature[key][1:]) / feature[key][0] for key in ("true", "found"))
             yield true, found
 

@@ -187,10 +187,10 @@ def draw_inputs(path: Path) -> None:
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((1200, 1))
     real = 3.0 + np.sqrt(0.9) * shared + np.sqrt(0.1) * rng.standard_normal((1200, 2))
-    some, keep = real[:200], np.tile([True, False], (200, 1))
+    batch, keep = real[:200], np.tile([True, False], (200, 1))
     figure, axes = plt.subplots(1, 4, figsize=(10.5, 3.0), sharex=True, sharey=True)
     for ax, removal in zip(axes, REMOVALS, strict=True):
-        reduced = make_removal(removal, real, InputFormat.infer(real), rng).apply(some, keep, rng)
+        reduced = make_removal(removal, real, InputFormat.infer(real), rng).apply(batch, keep, rng)
         ax.scatter(*real[200:].T, s=6, color="#bbbbbb", label="real rows")
         ax.scatter(*reduced.T, s=9, color="#d55e00", label="rows whose second feature is removed")
         ax.set(title=removal, xlabel="first feature, kept")

@@ -44,7 +44,7 @@ def bibtex(as_counts: bool, n_queries: int) -> None:
     rows, targets = np.nonzero(model.predict([texts[i] for i in test]))
     fitted, explained = [texts[i] for i in train], [texts[test[i]] for i in rows]
     if as_counts:
-        fitted, explained = (model[0].transform(some).astype(float) for some in (fitted, explained))
+        fitted, explained = (model[0].transform(part).astype(float) for part in (fitted, explained))
     started = time.process_time()
     black_box = model[1:] if as_counts else model
     explainer = SOInter(black_box, k=10, query_budget=n_queries, method="predict", random_state=0).fit(fitted)

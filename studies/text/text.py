@@ -49,8 +49,8 @@ class Subject:
         self.parts = {}
         for split in ("train", "test"):
             X, Y = self.data.part(split)
-            some = np.random.default_rng(0).permutation(X.shape[0])[:MANY]
-            self.parts[split] = (X[some], Y[some], np.asarray(self.model.predict(X[some])))
+            chosen = np.random.default_rng(0).permutation(X.shape[0])[:MANY]
+            self.parts[split] = (X[chosen], Y[chosen], np.asarray(self.model.predict(X[chosen])))
 
     def options(self, seed: int) -> dict[str, Any]:
         return {
@@ -71,8 +71,8 @@ class Subject:
         queries, started = self.black_box.n_queries, time.perf_counter()
         selected = np.concatenate(
             [
-                explain(X[document[some]], target=tag[some], predicted=said[document[some]]).selected
-                for some in np.array_split(np.arange(n * d), max(1, n // 10))
+                explain(X[document[batch]], target=tag[batch], predicted=said[document[batch]]).selected
+                for batch in np.array_split(np.arange(n * d), max(1, n // 10))
             ]
         )
         seconds = time.perf_counter() - started
@@ -97,13 +97,13 @@ class Subject:
     ) -> NDArray[np.int64]:
         """What the model says of each pair's tag when only the selected words are left."""
         labels = np.empty(len(tag), dtype=np.int64)
-        for some in np.array_split(np.arange(len(tag)), max(1, len(tag) // 8192)):
-            row, place = np.nonzero(selected[some] >= 0)
+        for part in np.array_split(np.arange(len(tag)), max(1, len(tag) // 8192)):
+            row, place = np.nonzero(selected[part] >= 0)
             mask = sparse.csr_matrix(
-                (np.ones(len(row), dtype=np.float32), (row, selected[some][row, place])), shape=(len(some), X.shape[1])
+                (np.ones(len(row), dtype=np.float32), (row, selected[part][row, place])), shape=(len(part), X.shape[1])
             )
-            left = X[document[some]].multiply(mask).tocsr()
-            labels[some] = np.asarray(self.model.predict(left))[np.arange(len(some)), tag[some]]
+            left = X[document[part]].multiply(mask).tocsr()
+            labels[part] = np.asarray(self.model.predict(left))[np.arange(len(part)), tag[part]]
         return labels
 
 

@@ -36,7 +36,7 @@ def page(rows: list[Row], images: Path) -> str:
         headline(found),
         FIGURE.format(k=N_SHOWN) if is_drawn else "",
         "## How it was measured",
-        *(prose(paragraph) for paragraph in HOW.format(**facts(rows)).split("\n\n")),
+        *(prose(paragraph) for paragraph in HOW.format(**figures(rows)).split("\n\n")),
         strokes_section(found),
         swaps_section(found),
         differences_section(found),
@@ -72,7 +72,7 @@ strokes by themselves. *Occlusion* and *Rise* query the model about every sample
 place of removed ones; *Random* selects at random."""
 
 
-def facts(rows: Sequence[Row]) -> dict[str, object]:
+def figures(rows: Sequence[Row]) -> dict[str, object]:
     """What the page says about model and images."""
     by_seed = {row["seed"]: row for row in rows}
     return {

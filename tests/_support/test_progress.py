@@ -74,8 +74,8 @@ def test_a_fit_shows_stages_rate_time_left_queries_agreement_and_loss(terminal, 
     SOInter(small_problem, k=4, random_state=0, query_budget=500, training=TrainingConfig(n_epochs=12)).fit(small_data)
     text = shown.close()
     assert re.search(r"asking the model +\d+%\|", text)
-    facts = r"\| \d\d:\d\d left, +\S+ steps/s, agrees \d+\.\d%, queried \d+/500, loss \S+ *$"
-    assert [line for line in last_lines(text) if re.match(r"learning +\d+%\|", line) and re.search(facts, line)]
+    numbers = r"\| \d\d:\d\d left, +\S+ steps/s, agrees \d+\.\d%, queried \d+/500, loss \S+ *$"
+    assert [line for line in last_lines(text) if re.match(r"learning +\d+%\|", line) and re.search(numbers, line)]
     assert text.rstrip(" ").endswith("\r")  # nothing stays behind
 
 

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sointer
+from quick import short_training
 
 pytest.importorskip("typer")
 pytest.importorskip("pyarrow")
@@ -83,7 +84,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     old = Path.cwd()
     os.chdir(folder)
     try:
-        done = command(*FIT, "--output-names", "warm,wet,odd", "--out", "why")
+        before = "from sointer.config import TrainingConfig as T; T.presets['default']['n_epochs'] = 20"
+        done = command(*FIT, "--output-names", "warm,wet,odd", "--out", "why", before=before)
     finally:
         os.chdir(old)
     assert done.returncode == 0, done.stderr
@@ -213,7 +215,8 @@ def test_by_default_and_without_the_model_those_that_matter_are_selected(here: P
     frame = opened.explain(pd.read_csv("X.csv")[FEATURES], "wet", k="auto").to_frame()
     assert len(result.stdout.splitlines()) == len(frame) + 1
     model = [argument for argument in FIT if argument not in ("--k", "2")]
-    made = run(*model, "--query-budget", "100", "--out", "automatic", "--json")
+    with short_training():
+        made = run(*model, "--query-budget", "100", "--out", "automatic", "--json")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["k"] == "auto"
     assert "those that matter of 6 features" in run("info", "automatic").stdout
@@ -228,13 +231,23 @@ def test_json_of_info_is_json_and_nothing_else(here: Path) -> None:
 def test_with_the_model_at_hand_its_answers_are_explained_and_checked(here: Path) -> None:
     result = run(
         *("explain", "why", "--data", "X.csv", "-t", "odd", "--model", "newcomers_model:predict"),
-        *("--refine", "10", "--verify", "50", "--out", "asked.parquet", "--json"),
+        *("--refine", "10", "--verify", "50", "--out", "asked.parquet", "--records", "asked.jsonl", "--json"),
     )
     assert result.exit_code == 0, result.stderr
     metadata = json.loads(result.stdout)
     assert metadata["n_queries"] > 400
     assert metadata["fidelity"] > 0.95
     assert "expected" not in result.stderr
+    records = [json.loads(line) for line in Path("asked.jsonl").read_text().splitlines()]
+    assert len(records) == 400
+    assert sum(one["verification"] is not None for one in records) == 50
+    loaded = sointer.load("why", black_box=importlib.import_module("newcomers_model").predict)
+    check = sointer.verify_record(records[3], loaded, pd.read_csv("X.csv")[FEATURES])
+    assert check.holds, check
+    assert check.same_model
+    again = ["explain", "why", "--data", "X.csv", "-t", "odd", "--out", "new.parquet", "--records"]
+    assert "--force" in run(*again, "asked.jsonl").stderr
+    assert "ends in .jsonl" in run(*again, "asked.txt").stderr
 
 
 def test_the_value_is_what_the_model_predicts(here: Path) -> None:
@@ -261,7 +274,8 @@ def test_the_value_is_what_the_model_predicts(here: Path) -> None:
 
 
 def test_verbose_tells_the_stages_beside_json(here: Path) -> None:
-    loud = run(*FIT[:-1], "300", "--target", "2", "--out", "loud", "--json", "-v")
+    with short_training():
+        loud = run(*FIT[:-1], "300", "--target", "2", "--out", "loud", "--json", "-v")
     result = json.loads(loud.stdout)  # although the module prints when it is imported
     assert (result["explainer"], result["n_features"]) == ("loud", 6)
     assert 250 < result["n_queries"] <= 300

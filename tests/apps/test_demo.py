@@ -32,15 +32,27 @@ def result(tmp_path_factory: pytest.TempPathFactory, stages: list[str]) -> DemoR
 
 def test_it_announces_every_stage(result: DemoResult, stages: list[str]) -> None:
     text = "\n".join(stages)
-    for stage in ("Training the model", "Fitting SOInter", "Comparing it with", "Writing a report"):
+    for stage in ("a loan desk", "64 pixels", "Fitting SOInter", "Comparing it with", "Writing a report"):
         assert stage in text
 
 
-def test_soi_is_clearly_better_than_the_baselines_under_both_removals(result: DemoResult) -> None:
-    ours, random, global_list = result.evaluation.methods
+def test_the_desk_is_explained_more_faithfully_than_by_shapley_values_and_for_fewer_queries(result: DemoResult) -> None:
+    ours, shapley, one_list = result.desk.evaluation.methods
+    assert [ours.name, one_list.name] == ["SOInter", "GlobalList"]
+    assert shapley.name in ("KernelShap", "ShapleySampling")
+    assert ours.fidelity.mean > shapley.fidelity.mean
+    assert ours.keep[-1] > 0.9
+    n = result.desk.evaluation.n_rows
+    assert ours.n_fit_queries <= QUICK.desk.query_budget
+    assert ours.queries_per_row == 0, "predictions are given to all methods"
+    assert shapley.queries_per_row * n > ours.n_fit_queries
+
+
+def test_digits_are_explained_clearly_better_than_by_the_baselines_under_both_removals(result: DemoResult) -> None:
+    ours, random, global_list = result.digits.methods
     assert [ours.name, random.name, global_list.name] == ["SOInter", "Random", "GlobalList"]
-    assert result.evaluation.k == K
-    assert {result.evaluation.removal, result.evaluation.other_removal} == {"marginal", "mean"}
+    assert result.digits.k == K
+    assert {result.digits.removal, result.digits.other_removal} == {"marginal", "mean"}
     for own, other in (
         (ours.fidelity.mean, random.fidelity.mean),
         (ours.fidelity_otherwise, random.fidelity_otherwise),
@@ -48,18 +60,14 @@ def test_soi_is_clearly_better_than_the_baselines_under_both_removals(result: De
         assert 0.3 < other < 0.9
         assert other + 0.05 < own <= 1.0
     assert ours.fidelity.mean > global_list.fidelity.mean
-    assert 0 < ours.n_fit_queries <= QUICK.query_budget
-    assert random.n_fit_queries == 0
-
-
-def test_all_segments_of_the_chosen_digits_are_evaluated(result: DemoResult) -> None:
-    assert len(result.evaluation.targets) == 7
-    assert result.evaluation.n_questions == 7 * QUICK.n_evaluated
+    assert len(result.digits.targets) == 7
+    assert result.digits.n_questions == 7 * QUICK.n_evaluated
 
 
 def test_the_result_is_also_plain_json(result: DemoResult) -> None:
     read = json.loads(json.dumps(result.to_json(), allow_nan=False))
-    assert read["methods"][0]["fidelity"]["mean"] == result.evaluation.fidelity
+    assert read["loan_desk"]["methods"][0]["fidelity"]["mean"] == result.desk.evaluation.fidelity
+    assert read["digits"]["methods"][0]["fidelity"]["mean"] == result.digits.fidelity
     assert read["page"] == str(result.page)
     assert read["random_state"] == 0
     assert read["seconds"] > 0
@@ -82,27 +90,47 @@ def test_the_command_prints_the_table_and_where_the_report_is(
     monkeypatch.setattr("sointer.apps.demo.run_demo", lambda *_, **__: result)
     done = CliRunner().invoke(build_app(), ["demo", "--quick"])
     assert done.exit_code == 0, done.output
-    assert done.stdout == f"{result.evaluation.table()}\n"
+    assert done.stdout == f"{result.desk.evaluation.table()}\n"
     assert f"Open {result.page} in a browser." in done.stderr
 
 
-# --- the report ------------------------------------------------------------------------------------------
+# --- the pages -------------------------------------------------------------------------------------------
 
 
-def test_the_report_is_one_small_file_that_needs_nothing_from_outside(result: DemoResult) -> None:
-    assert result.page.stat().st_size < 1_000_000
-    page = result.page.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["index.html", "loan-desk.html", "digits.html"])
+def test_every_page_is_one_small_file_that_needs_nothing_from_outside(result: DemoResult, name: str) -> None:
+    page = (result.page.parent / name).read_text(encoding="utf-8")
+    assert len(page) < 1_000_000
     urls = set(re.findall(r"https?://[^\s\"'<>)]+", page))
     assert urls <= {"http://www.w3.org/2000/svg"}
     assert not re.search(r"<link|@import|url\(|<iframe|\bsrc=\"(?!data:)", page)
 
 
+def test_the_first_screen_shows_why_on_a_wide_screen_and_on_a_phone(result: DemoResult) -> None:
+    with browser(1400, 1000) as driver:
+        driver.get(result.page.as_uri())
+        assert driver.get_log("browser") == []
+        text = driver.find_element("css selector", "main").text
+        for words in ("through high risk", "Where which features matter", "Shapley values", "keep / delete, best 5"):
+            assert words in text
+        methods = driver.find_element("css selector", ".methods")
+        assert methods.rect["y"] + methods.rect["height"] < 1000, "all of it is on the first screen"
+        driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        )
+        driver.get(result.page.as_uri())
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
+        driver.find_element("css selector", "a[href='digits.html']").click()
+        assert driver.title == TITLE
+
+
 def test_a_browser_shows_every_segment_and_the_digits(result: DemoResult) -> None:
     with browser() as driver:
-        driver.get(result.page.as_uri())
+        page = (result.page.parent / "digits.html").as_uri()
+        driver.get(page)
         assert driver.title == TITLE
         assert driver.get_log("browser") == []
-        assert requested(driver) == [result.page.as_uri()]
+        assert requested(driver) == [page]
         names = [link.text for link in driver.find_elements("css selector", "#target-links li")]
         assert [name[0] for name in sorted(names)] == list("abcdefg")
         driver.find_element("css selector", "#target-links a").click()

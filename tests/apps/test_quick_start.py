@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import sointer
-from sointer import SOInter
+from quick import quick_fit
 from sointer.apps.cli.info import describe, describe_table
 from sointer.io.storage import EXPLAINER
 
@@ -36,8 +36,7 @@ def place(tmp_path_factory):
     """A saved explainer and data."""
     where = tmp_path_factory.mktemp("quick")
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=["age", "debt", "job"])
-    model = SOInter(lambda X: X[["age", "debt"]].to_numpy() > 0, output_names=["old", "poor"], random_state=0)
-    model.set_params(query_budget=300).fit(X).save(where / "why")
+    quick_fit(lambda X: X[["age", "debt"]].to_numpy() > 0, X, output_names=["old", "poor"]).save(where / "why")
     X.to_csv(where / "rows.csv", index=False)
     return where
 
@@ -58,6 +57,10 @@ def place(tmp_path_factory):
         ("explain why --data rows.csv --targett old --out x.csv", 2, "No such option"),
         ("fit --model nomodule:f --data rows.csv --out new", 1, "no module nomodule"),
         ("report why --data rows.csv --target poorr --out x.html", 1, "Did you mean 'poor'"),
+        ("serve nowhere", 1, "is not a saved explainer"),
+        ("serve why --model nomodule:f", 1, "no module nomodule"),
+        ("serve why --records nowhere/r.jsonl", 1, "nowhere"),
+        ("explain why --data rows.csv --target old --out x.csv --records x.txt", 1, "ends in .jsonl"),
         ("evaluate why --data rowz.csv --model nomodule:f", 1, "rowz.csv does not exist"),
     ],
 )

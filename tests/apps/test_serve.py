@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 import threading
@@ -103,8 +104,39 @@ def test_values_are_those_that_were_sent(table):
 def test_the_table_is_that_of_to_frame(table):
     reply = ask(table, TABLE[:4].tolist(), target=[0, 1, 2, 0], format="table").json()["table"]
     frame = fitted("table").explain(TABLE[:4], [0, 1, 2, 0]).to_frame()
-    expected = frame.drop(columns="feature_value").astype({"score": float})
-    assert reply == expected.to_dict("records")
+    assert reply == frame.astype({"score": float}).to_dict("records")
+
+
+def test_records_can_be_checked_later(table):
+    rows = TABLE[:3].tolist()
+    reply = ask(table, rows, target=[0, 1, 2], format="records", verify=True, ids=["a", 7, "c"]).json()["records"]
+    explanation = fitted("table").explain(TABLE[:3], [0, 1, 2])
+    when = reply[0]["created"]
+    assert reply == explanation.record(explanation.verify(), created=when, ids=["a", "7", "c"])
+    assert sointer.verify_record(reply[1], fitted("table"), TABLE).holds
+    for ids in ("abc", ["a"], [["a"], "b", "c"], ["a" * 1000, "b", "c"]):
+        assert "ids" in error_of(ask(table, rows, target=0, format="records", ids=ids), 422)
+
+
+def test_every_explanation_leaves_its_record(tmp_path):
+    path = tmp_path / "records.jsonl"
+    app = create_app(fitted("table"), records=path, limits=Limits(concurrency=2))
+    with serve(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+        with ThreadPoolExecutor(8) as pool:
+            replies = list(pool.map(lambda i: ask(client, [TABLE[i].tolist()], target=1, k=1 + i % 3), range(24)))
+        assert {reply.status_code for reply in replies} == {200}
+        tensor = {"name": "rows", "shape": [1, 5], "datatype": "FP64", "data": TABLE[30].tolist()}
+        infer = client.post("/v2/models/explainer/infer", json={"inputs": [tensor], "parameters": {"target": "y1"}})
+        assert infer.status_code == 200, infer.text
+        error_of(ask(client, [[1.0]], target=1), 422)
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(records) == 25, "one for each explanation, none for what was refused"
+    assert path.stat().st_mode & 0o777 == 0o600
+    said = {(one["sample"]["sha256"], len(one["selected"])) for one in records}
+    made = [fitted("table").explain(TABLE[i : i + 1], 1, k=1 + i % 3).record()[0] for i in range(24)]
+    assert {(one["sample"]["sha256"], len(one["selected"])) for one in made} <= said
+    with pytest.raises(InputError, match="cannot write records"):
+        create_app(fitted("table"), records=tmp_path / "nowhere" / "r.jsonl")
 
 
 KINDS = {

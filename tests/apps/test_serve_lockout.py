@@ -198,6 +198,7 @@ def test_an_app_made_before_a_fork_serves(tmp_path):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_gunicorn_preloads(tmp_path):
     pytest.importorskip("gunicorn")
     pytest.importorskip("uvicorn.workers", exc_type=ImportError)

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("jinja2")
 
+import numpy as np
 import pandas as pd
 
 from browsing import browser, requested
@@ -196,3 +197,55 @@ def test_sparse_rows_and_images(driver):
         page = Page(driver, url)
         assert "POST /explain" in page.find("main").text
         page.assert_clean()
+
+
+def test_probabilities_have_their_label_and_verdicts_are_three(driver):
+    def chances(X: Any) -> Any:
+        # The third depends on everything, so that two features confirm it in some draws only.
+        return np.column_stack([1 / (1 + np.exp(-3 * X[:, 0])), np.full(len(X), 0.9), X.sum(axis=1) > 1.5])
+
+    explainer = fit(chances, TABLE, output_names=["warm", "same", "odd"], k=1)
+    with serve(create_app(explainer, examples=TABLE)) as url:
+        page = Page(driver, url)
+        page.find("#verify").click()
+        page.explain()
+        assert page.texts("footer")[0].startswith("Explains 3 outputs by 5 features.")
+        chance = chances(TABLE[:1])[0, 0]
+        warm = f"the model predicts that warm is {int(chance > 0.5)} (probability {float(f'{chance:.3g}'):g})."
+        assert page.texts("#record .answer")[0].endswith(warm)
+        said = set()
+        for row in range(len(TABLE)):
+            explanation = explainer.explain(TABLE[row : row + 1], "odd")
+            verdict = explanation.verify().verdict[0]
+            if verdict in said:
+                continue
+            said.add(verdict)
+            page.choose("#example", str(row))
+            page.done()
+            page.choose("#target", "odd")
+            page.done()
+            page.explain()
+            shown = {"confirmed": "✓ Confirmed", "unsure": "≈ Unsure", "refuted": "✗ Refuted"}[verdict]
+            assert page.texts("#record .check")[0].startswith(shown)
+        assert said == {"confirmed", "unsure", "refuted"}
+        assert driver.get_log("browser") == []
+
+
+def test_on_a_telephone_the_heads_of_columns_do_not_overlap(driver, hostile):
+    size = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        with serve(create_app(hostile, examples=EXAMPLES)) as url:
+            page = Page(driver, url)
+            page.explain()
+            script = """return [...document.querySelectorAll('.bars .head span')].map((one) => {
+                const range = document.createRange();
+                range.selectNodeContents(one);
+                const { left, right } = range.getBoundingClientRect();
+                return [left, right];
+            })"""
+            relevance, push = driver.execute_script(script)
+            assert relevance[1] <= push[0]
+            assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from quick import TAUGHT, quick_fit
 from sointer import SOInter
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import BlackBoxError, InputError
@@ -55,7 +56,7 @@ def train(name: str, X: pd.DataFrame, Y: np.ndarray) -> object:
 @pytest.mark.parametrize("name", ["xgb estimator", "xgb Booster", "lgb estimator", "lgb Booster", "catboost"])
 def test_what_decides_is_found(name: str, X: pd.DataFrame, Y: np.ndarray) -> None:
     model = train(name, X, Y)
-    explainer = SOInter(model, random_state=0, query_budget=600).fit(X)
+    explainer = quick_fit(model, X, **TAUGHT)
     assert set(explainer.outputs_.kinds) == {"probability"}
     truth = {"y0": "a", "y1": "g", "y2": "b"}
     for target in range(explainer.n_outputs_):
@@ -66,7 +67,7 @@ def test_what_decides_is_found(name: str, X: pd.DataFrame, Y: np.ndarray) -> Non
 def test_one_tree_for_several_outputs(X: pd.DataFrame, Y: np.ndarray) -> None:
     numbers, two = X[["a", "c"]], np.column_stack([X["a"] * 2, X["c"] * 3])
     forest = xgb.XGBRegressor(n_estimators=15, n_jobs=1, multi_strategy="multi_output_tree").fit(numbers, two)
-    explainer = SOInter(forest, random_state=0, query_budget=500).fit(numbers)
+    explainer = quick_fit(forest, numbers, **TAUGHT)
     for target, name in enumerate(["a", "c"]):
         (found,) = explainer.explain(numbers[:30], target=target).summary(1).values()
         assert found[0][0] == name

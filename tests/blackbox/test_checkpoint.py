@@ -128,18 +128,18 @@ def test_a_finished_fit_is_not_done_again(peace, tmp_path):
 @pytest.mark.parametrize("damage", ["half saved", "damaged"])
 def test_a_finished_explainer_that_is_not_whole_is_made_again_from_the_outputs(damage, peace, tmp_path):
     fit(make(Model()), checkpoint=tmp_path / "fit")
-    facts = tmp_path / "fit" / "explainer" / "explainer.json"
+    metadata = tmp_path / "fit" / "explainer" / "explainer.json"
     if damage == "half saved":
-        facts.unlink()  # as a kill leaves it
+        metadata.unlink()  # as a kill leaves it
     else:
-        facts.write_text(facts.read_text().replace('"k": 2', '"k": 3'))
+        metadata.write_text(metadata.read_text().replace('"k": 2', '"k": 3'))
     model = Model(stops_after=0)
     again = make(model)
     with pytest.warns(CheckpointWarning, match="fitted again") if damage == "damaged" else contextlib.nullcontext():
         again.fit(X, checkpoint=tmp_path / "fit")
     assert same(peace[0], again)
     assert model.queried == []
-    assert sointer.load(facts.parent).n_queries_ == n_queried()
+    assert sointer.load(metadata.parent).n_queries_ == n_queried()
 
 
 def test_without_a_seed_the_first_one_is_kept(tmp_path):
@@ -388,6 +388,7 @@ def test_an_interrupt_leaves_no_finished_explainer(peace, tmp_path):
     assert len(rest.queried) == n_queried() - n_known
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork") or not Path("/proc/self/stat").exists(), reason="needs Linux")
 def test_killed_at_random_moments():
     """A small version of `make faults`."""

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sointer import BlackBox, HTTPBlackBox
-from sointer.blackbox.replies import holds_text, to_array
+from sointer.blackbox.replies import MAX_LABEL, holds_text, to_array
 from sointer.errors import BlackBoxError
 
 pytest.importorskip("httpcore")
@@ -252,22 +252,33 @@ def test_a_long_text_among_numbers_takes_no_room_for_each(content):
 
     with server(handle) as url:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        outputs = box_for(url, timeout=20, batch_size=10_000)(np.zeros((5001, 2)))
-        assert outputs.shape == (5001, 1)
-        assert outputs[1, 0] == 0
+        with pytest.raises(BlackBoxError, match="a label of more than 10,000 characters"):
+            box_for(url, timeout=20, batch_size=10_000)(np.zeros((5001, 2)))
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
-def test_one_long_label_takes_no_room_for_each():
+@pytest.mark.parametrize("long", [9_000, 200_000])
+def test_one_long_label_takes_no_room_for_each(long):
     def model(X):
         labels = [["b"] * 50 for _ in X]
-        labels[0][0] = "A" * 200_000
+        labels[0][0] = "A" * long
         return labels
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    outputs = BlackBox(model)(np.zeros((20, 2)))
-    assert (outputs.shape, outputs.dtype, outputs[3, 3]) == ((20, 50), object, "b")
+    if long > MAX_LABEL:
+        with pytest.raises(BlackBoxError, match="a label of more than 10,000 characters"):
+            BlackBox(model)(np.zeros((20, 2)))
+    else:
+        outputs = BlackBox(model)(np.zeros((20, 2)))
+        assert (outputs.shape, outputs.dtype, outputs[3, 3]) == ((20, 50), object, "b")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_an_array_with_room_for_long_labels_is_made_narrow():
+    table = np.array([["a", "bc"]], dtype="U20000")
+    assert to_array(table).dtype == np.dtype("U2")
+    with pytest.raises(BlackBoxError, match="a label of more than 10,000 characters"):
+        BlackBox(lambda X: np.array([["a" * 20_000]] * len(X)))(np.zeros((2, 2)))
 
 
 def test_short_labels_are_strings_as_ever():

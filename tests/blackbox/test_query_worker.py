@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 import warnings
 
+import joblib
 import numpy as np
 import pytest
 from sklearn import config_context, get_config
 
+from quick import TABLE, labels, quick_fit
 from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.errors import BlackBoxError, InterruptedFitWarning
 from sointer.training.energy import EnergyTrainer
@@ -201,3 +204,17 @@ def test_a_second_interrupt_is_raised_at_once_even_if_the_black_box_hangs():
         fit(watched, batch_size=8)
     assert watched.n_inside == 1, "the black box was still hanging"
     answered.set()
+
+
+def test_fit_uses_the_backend_that_joblib_was_set_to():
+    processes, threads = set(), set()
+
+    def model(X):
+        processes.add(os.getpid())
+        threads.add(threading.get_ident())
+        return labels(X)
+
+    with joblib.parallel_config(backend="threading"):
+        quick_fit(BlackBox(model, n_jobs=2, batch_size=8), TABLE)
+    assert processes == {os.getpid()}  # of other processes nothing would be known here
+    assert threading.get_ident() not in threads

@@ -148,12 +148,13 @@ def test_a_failed_sync_is_an_error_and_leaves_the_records_before(path, monkeypat
     def failing(handle):
         raise OSError(errno.EIO, "Input/output error")
 
+    file.append({"number": 99}, bytes([100]) * 300)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing)
         with pytest.raises(CheckpointError, match="could not be written"):
-            file.append({"number": 99}, b"")
+            file.sync()
     file.close()
-    assert read(path) == (set(range(N_RECORDS)), [])
+    assert read(path) == ({*range(N_RECORDS), 99}, [])
 
 
 @pytest.mark.parametrize("shape", [[1, 2**33], [float("inf"), 1], [2**40, 1], [1], "x", [0, 1], [-1, 2]])

@@ -161,6 +161,7 @@ def test_requests_run_at_the_same_time_and_answers_keep_their_order(server: Mode
     assert box.n_queries == 50
 
 
+@pytest.mark.slow
 def test_a_real_mlflow_scoring_server(tmp_path: Path) -> None:
     mlflow_sklearn = pytest.importorskip("mlflow.sklearn")
     from mlflow.models import infer_signature

@@ -77,7 +77,7 @@ def test_a_saved_explainer_takes_texts_again_with_its_pipeline(explainer, pipeli
     np.testing.assert_array_equal(before.selected, after.selected)
     alone = sointer.load(tmp_path / "explainer").explain(texts, target="money", predicted=pipeline.predict_proba(texts))
     np.testing.assert_array_equal(before.selected, alone.selected)
-    with pytest.raises(InputError, match="no black box"):
+    with pytest.raises(InputError, match="no model to query"):
         alone.verify()
 
 

@@ -177,7 +177,7 @@ def test_one_output_that_was_not_learned_is_named_though_the_others_were():
     rows = np.random.default_rng(0).normal(size=(500, 10))
     names = ["a", "b", "c", "d", "parity"]
     explainer = SOInter(model, **TAUGHT | {"query_budget": 400, "output_names": names})
-    with pytest.warns(PoorFitWarning, match=r"little of 1 of 5 outputs: 'parity'; on held-out answers"):
+    with pytest.warns(PoorFitWarning, match=r"little of 1 of 5 outputs: 'parity'; on held-out queries"):
         explainer.fit(rows)
     assert explainer.held_out_skill_ > 0.5, "the mean hides it"
     with warnings.catch_warnings():
@@ -229,7 +229,7 @@ def test_a_black_box_that_changes_its_mind_is_reported():
     def moody(batch):
         return two_outputs(batch) ^ (rng.random((len(batch), 2)) < 0.3)
 
-    with pytest.warns(UnstableBlackBoxWarning, match="different answers to the same question"):
+    with pytest.warns(UnstableBlackBoxWarning, match="something else for the same samples"):
         explainer = tiny(moody, query_budget=700).fit(X)
     assert any(row["stage"] == "asked twice" and row["same_answers"] < 1 for row in explainer.history_)
 
@@ -494,6 +494,6 @@ def test_a_model_that_draws_its_outputs_at_random(noise):
         p = chances(batch) + draws.normal(0, 0.3, (len(batch), 2))
         return p > 0.5 if noise == "labels" else np.clip(p, 0, 1) if noise == "probabilities" else 10 * p
 
-    with pytest.warns(UnstableBlackBoxWarning, match="asked twice.*fix its seed"):
+    with pytest.warns(UnstableBlackBoxWarning, match="queried twice.*fix its seed"):
         explainer = tiny(model).fit(X)
     assert np.isfinite(explainer.explain(X[:5], target=0).scores).all()

@@ -24,7 +24,7 @@ from sointer.explainers import tracing
 from sointer.explainers.baselines.base import Random
 from sointer.explanation.paths import one_to_one
 from sointer.training import energy
-from sointer.zoo.structural import STRUCTURAL_PROBLEMS, mixed_continuous, mixed_xor
+from sointer.zoo.structural import STRUCTURAL_PROBLEMS, structural
 
 pytestmark = pytest.mark.usefixtures("quick_paths")
 N_ROWS = 400
@@ -379,17 +379,17 @@ def test_pictures_that_cannot_be(plain):
 
 @pytest.mark.parametrize("name", STRUCTURAL_PROBLEMS)
 def test_equations_are_those_of_the_black_box(name):
-    structural = STRUCTURAL_PROBLEMS[name](12).shuffled(4)
-    X = structural.problem.sample(200, random_state=0)
-    np.testing.assert_array_equal(structural.solve(X), structural.problem(X))
-    assert structural.problem.targets == (structural.target,)
+    known = STRUCTURAL_PROBLEMS[name](12).shuffled(4)
+    X = known.problem.sample(200, random_state=0)
+    np.testing.assert_array_equal(known.solve(X), known.problem(X))
+    assert known.problem.targets == (known.target,)
 
 
 def test_true_paths_by_hand():
-    structural = mixed_xor(4)  # y0 = [x0 + x1 > 0], the target y0 xor [x2 > 0]
+    known = structural("mixed_xor", 4)  # y0 = [x0 + x1 > 0], the target y0 xor [x2 > 0]
     X = np.array([[2.0, -1.0, 1.0, 0.0]])  # y0 = 1, target = 0
     references = np.array([[0.0, 0.0, -1.0, 0.0], [3.0, 0.0, 1.0, 0.0]])
-    paths = structural.true_paths(X, np.array([[0, 2]]), references)
+    paths = known.true_paths(X, np.array([[0, 2]]), references)
     # With x0 and x2 kept, y0 = [2 + 0 > 0] = 1 for both references: the target stays. Without x0 it is [0 > 0] = 0
     # for the first reference only; without x2 the target changes for the first reference only.
     np.testing.assert_allclose(paths.total, [[0.5, 0.5]])
@@ -398,15 +398,15 @@ def test_true_paths_by_hand():
 
 
 def test_true_paths_of_numbers_by_hand():
-    structural = mixed_continuous(5)  # y0 = x0 * x1, the target y0 + x2 + x3
+    known = structural("mixed_continuous", 5)  # y0 = x0 * x1, the target y0 + x2 + x3
     X = np.array([[2.0, 1.0, 1.0, 0.0, 0.0]])  # y0 = 2, target = 3
     references = np.array([[0.0, 1.0, -1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 10.0, 0.0]])
     selected = np.array([[0, 2]])
     # Without x0 the target falls by 2 and by 1, without x2 by 2 and by 1.
-    above = structural.true_paths(X, selected, references, center=2.5)
+    above = known.true_paths(X, selected, references, center=2.5)
     np.testing.assert_allclose(above.total, [[1.5, 1.5]])
     np.testing.assert_allclose(above.direct, [[0.0, 1.5]])
     np.testing.assert_allclose(above.through, [[[1.5, 0.0], [0.0, 0.0]]])
     # A value below the center is supported by what is low, whatever the targets of the references (0 and 11) are.
-    for part, turned in zip(above, structural.true_paths(X, selected, references, center=3.5), strict=True):
+    for part, turned in zip(above, known.true_paths(X, selected, references, center=3.5), strict=True):
         np.testing.assert_allclose(turned, -part)

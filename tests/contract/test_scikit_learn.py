@@ -20,7 +20,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from quick import QUICK, TAUGHT
+from quick import QUICK, TAUGHT, quick_fit
 from sointer import BlackBox, SOInter, load
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import CheckpointError, InputError, MethodWarning
@@ -259,11 +259,11 @@ def test_pipelines_of_texts_explain_probabilities_too() -> None:
     texts = [f"{'good' if i % 2 else 'bad'} film number {i % 7}" for i in range(120)]
     labels = np.array([["yes" if "good" in text else "no"] for text in texts]).ravel()
     pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, labels)
-    explainer = SOInter(pipeline, **QUICK).fit(texts)
+    explainer = quick_fit(pipeline, texts)
     assert (explainer.method_, explainer.output_names_) == ("predict_proba", ["yes"])
     explanation = explainer.explain(texts[:4], target="yes")
     np.testing.assert_allclose(explanation.value.astype(float), pipeline.predict_proba(texts[:4])[:, 1])
-    explainer = SOInter(pipeline, method="predict", **QUICK).fit(texts)
+    explainer = quick_fit(pipeline, texts, method="predict")
     assert explainer.explain(texts[:4]).value.tolist() == labels[:4].tolist()
 
 

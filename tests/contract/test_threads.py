@@ -215,3 +215,22 @@ def test_our_networks_do_without_denormals_and_the_black_box_and_the_caller_keep
     assert inside == [False, False]
     assert set(seen) == {True}
     assert sees_denormals()
+
+
+def test_threads_that_begin_during_a_fit_have_their_own_number_of_torch_threads():
+    found = []
+
+    def model(X):
+        other = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+        return labels(X)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        fit(TABLE, model)
+        assert set(found) == {3}
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -332,8 +332,8 @@ def test_blur_is_a_gaussian_of_an_eighth_of_the_height(images) -> None:
     assert form.decode(made).dtype == images.dtype
     alone = np.concatenate([removal.apply(data[[i]], keep[[i]], rng) for i in range(len(data))])
     np.testing.assert_array_equal(alone, made)
-    facts, arrays = removal.state()
-    again = Removal.from_state(json.loads(json.dumps(facts)), arrays)
+    metadata, arrays = removal.state()
+    again = Removal.from_state(json.loads(json.dumps(metadata)), arrays)
     np.testing.assert_array_equal(again.apply(data, keep, rng), made)
     assert removal.references(3, rng).shape == (1, data.shape[1])
 
@@ -390,8 +390,8 @@ def test_a_function_is_given_images() -> None:
     made = removal.apply(data, keep, rng)
     np.testing.assert_allclose(made, np.where(keep, data, 1 - data))
     assert seen == [(UNIT.shape, UNIT.shape, bool)]
-    facts, arrays = removal.state()
-    again = Removal.from_state(json.loads(json.dumps(facts)), arrays, function=negative)
+    metadata, arrays = removal.state()
+    again = Removal.from_state(json.loads(json.dumps(metadata)), arrays, function=negative)
     np.testing.assert_array_equal(again.apply(data, keep, rng), made)
     flat = make_removal(lambda x, keep, rng: x.reshape(len(x), -1), data, form)
     with pytest.raises(InputError, match=r"expected numbers of shape \(5, 2, 4, 6\)"):

@@ -15,6 +15,7 @@ import polars.testing  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
 import sointer  # noqa: E402
+from quick import TAUGHT, quick_fit  # noqa: E402
 from sointer import SOInter  # noqa: E402
 from sointer.data.inputs import InputFormat  # noqa: E402
 from sointer.errors import InputError  # noqa: E402
@@ -71,7 +72,7 @@ def model(X: pl.DataFrame) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def explainer(data: pl.DataFrame) -> SOInter:
-    return SOInter(model, random_state=0, query_budget=600).fit(data)
+    return quick_fit(model, data, **TAUGHT | {"k": "auto"})
 
 
 def test_a_model_of_polars_is_explained(explainer: SOInter, data: pl.DataFrame, tmp_path) -> None:

@@ -63,6 +63,14 @@ def test_links_and_pictures_exist(page):
             assert (page.parent / link).exists(), f"{page.name} points to {link}"
 
 
+def test_the_places_that_contributors_are_sent_to_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text[text.index("| where would you put") : text.index("One word per concept")]
+    places = [place for place in re.findall(r"`([a-z_/]+\.py)`", table)]
+    assert len(places) >= 10
+    assert [place for place in places if not (Path(sointer.__file__).parent / place).exists()] == []
+
+
 def test_the_reference_has_every_public_name():
     reference = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("api/*.rst"))
     names = [name for name in sointer.__all__ if name != "__version__"]

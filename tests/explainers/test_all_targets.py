@@ -56,7 +56,7 @@ def test_the_same_as_one_target_after_the_other(name, query):
         pytest.skip("it always queries")
     explainer = _fitted(name)
     rows = X_of(300)[:280]  # more than one chunk of the networks
-    rows = rows[:6] if name == "KernelShap" else rows
+    rows = rows[: {"KernelShap": 6, "separate": 40}.get(name)]
     every = explainer.explain(rows, "all", query=query)
     n_outputs = explainer.n_outputs_
     assert every.sample.tolist() == np.repeat(np.arange(len(rows)), n_outputs).tolist()
@@ -91,7 +91,7 @@ def test_the_model_is_queried_once_for_each_sample():
     assert explainer.n_explain_queries_ == before + 20
 
 
-def test_frames_verify_paths_and_pages_are_about_the_right_samples(tmp_path):
+def test_frames_verify_paths_and_pages_are_about_the_right_samples(tmp_path, quick_paths):
     pandas = pytest.importorskip("pandas")
     explainer, rows = _fitted("labels"), X_of()[:6]
     every = explainer.explain(pandas.DataFrame(rows, index=list("abcdef"), columns=[f"x{i}" for i in range(8)]), "all")

@@ -377,3 +377,9 @@ def test_a_category_that_decides_is_found(kind, protocol):
     explainer = kind(model, k=1, protocol=protocol, n_samples=200, random_state=0).fit(frame)
     assert (explainer.explain(frame[:6], target=0).selected == 1).all()
     assert (explainer.explain(frame[:6], target=1).selected == 0).all()
+
+
+def test_a_checkpoint_is_refused(tmp_path):
+    with pytest.raises(InputError, match="given to Random, whose fit keeps none"):
+        Random(lambda X: X > 0).fit(np.zeros((5, 2)), checkpoint=tmp_path / "fit")
+    assert not (tmp_path / "fit").exists()

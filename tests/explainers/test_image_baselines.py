@@ -281,7 +281,7 @@ def test_nearest_pixels_are_the_nearest() -> None:
         assert (np.diff(distance[selected]) >= 0).all()
         assert distance[selected].max() <= np.delete(distance, selected).min()
     assert (explanation.selected[:, 0] == at[0] * WIDTH + at[1]).all()
-    assert len({tuple(row) for row in explanation.selected}) > 1  # ties are broken by lot
+    assert len({tuple(row) for row in explanation.selected}) > 1  # ties are broken at random
     assert explainer.n_explain_queries_ == 6
     assert np.array_equal(explainer.explain(IMAGES[:6], target=at, query=False).selected, explanation.selected)
     assert explainer.n_explain_queries_ == 6
@@ -343,7 +343,7 @@ def test_leakage_of_a_region() -> None:
     more = np.random.default_rng(1).integers(1, 256, size=(60, 3, HEIGHT, WIDTH)).astype(np.uint8)
     found = leakage(random.explain(more, target=BOX), random_state=0)
     assert found.n_rows == 60
-    assert not found.smuggles
+    assert not found.leaks
 
 
 def test_superpixels_are_explained_the_same_in_other_processes() -> None:

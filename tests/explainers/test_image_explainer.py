@@ -579,7 +579,7 @@ def test_saved_and_loaded_it_explains_the_same(case, tmp_path, colour_explainer)
         assert np.array_equal(before.scores, after.scores)
         assert np.array_equal(before.selected, after.selected)
         assert np.array_equal(before.value, after.value)
-    with pytest.raises(InputError, match="no black box"):
+    with pytest.raises(InputError, match="no model to query"):
         after.verify()
     assert np.array_equal(explainer.output_interactions_, loaded.output_interactions_)
     if case != "function":
@@ -604,13 +604,13 @@ def test_a_loaded_explainer_can_be_cloned_and_fitted_again(tiny_explainer, tmp_p
 def test_damaged_files_are_refused(tiny_explainer, tmp_path) -> None:
     tiny_explainer.save(tmp_path / "saved")
     path = tmp_path / "saved" / "explainer.json"
-    facts = json.loads(path.read_text())
+    metadata = json.loads(path.read_text())
     weights = next((tmp_path / "saved").glob("*.safetensors"))
     for key, value in (("input_format", {}), ("config", [{}, {}, {}]), ("outputs", None)):
-        path.write_text(json.dumps({**facts, key: value}))
+        path.write_text(json.dumps({**metadata, key: value}))
         with pytest.raises(LoadError):
             sointer.load(tmp_path / "saved")
-    path.write_text(json.dumps(facts))
+    path.write_text(json.dumps(metadata))
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(LoadError):
         sointer.load(tmp_path / "saved")

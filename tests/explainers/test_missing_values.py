@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 
 import sointer
-from sointer import BlackBox, SOInter
+from quick import TAUGHT, quick_fit
+from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.errors import InputError
 from sointer.explainers.baselines import KernelShap
 
@@ -33,7 +34,8 @@ def model(X: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.fixture(scope="module", params=["auto", "conditional", "nan"])
 def explainer(request: pytest.FixtureRequest, data: pd.DataFrame) -> SOInter:
-    return SOInter(model, removal=request.param, random_state=0, query_budget=3000).fit(data)
+    training = TrainingConfig(n_epochs=25)
+    return SOInter(model, removal=request.param, random_state=0, query_budget=3000, training=training).fit(data)
 
 
 def test_the_feature_whose_absence_decides_is_found(explainer: SOInter, data: pd.DataFrame) -> None:
@@ -70,7 +72,7 @@ def test_boosting_that_splits_on_absence() -> None:
     X[rng.random(1500) < 0.3, 4] = np.nan
     Y = np.column_stack([np.isnan(X[:, 2]), X[:, 0] > 0]).astype(int)
     boosted = MultiOutputClassifier(HistGradientBoostingClassifier(max_iter=30)).fit(X, Y)
-    fitted = SOInter(boosted, random_state=0, query_budget=2000).fit(X)
+    fitted = quick_fit(boosted, X, **TAUGHT)
     assert (fitted.explain(X[:100], target=0).selected[:, 0] == 2).all()
     assert (fitted.explain(X[:100], target=1).selected[:, 0] == 0).all()
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import sointer
-from quick import TAUGHT, quick_fit
+from quick import TAUGHT, quick_fit, short_training
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),
@@ -167,11 +167,12 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     app, run = build_app(), CliRunner().invoke
     the_model = ["--model", "mixed_model:model", "--data", "X.csv"]
     settings = ["--query-budget=400", "--output-kind=chance=probability", "--json"]
-    made = run(app, ["fit", *the_model, "--out=why", *settings])
+    with short_training():
+        made = run(app, ["fit", *the_model, "--out=why", *settings])
     assert made.exit_code == 0, made.output
-    facts = json.loads(made.stdout)
-    assert facts["outputs"] == OUTPUTS
-    assert facts["k"] == "auto"
+    metadata = json.loads(made.stdout)
+    assert metadata["outputs"] == OUTPUTS
+    assert metadata["k"] == "auto"
     told = run(app, ["explain", "why", *the_model, "--target=all", "--out=why.csv", "--quiet"])
     assert told.exit_code == 0, told.output
     table = pd.read_csv("why.csv")

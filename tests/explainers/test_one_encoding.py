@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from sointer import SOInter
-from sointer.config import TrainingConfig
+from quick import quick_fit
+from sointer import SOInter, TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.metrics import evaluate
 
@@ -57,7 +57,8 @@ def explainer(X):
 
 def test_fit_encodes_once(X, monkeypatch):
     with encodings(monkeypatch) as found:
-        SOInter(model, k=2, preset="paper", random_state=0, query_budget=60).fit(X)
+        training = TrainingConfig(n_rounds=1, n_pretraining_steps=10)
+        quick_fit(model, X, preset="paper", query_budget=60, training=training)
     assert found == [200]
 
 

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 import sointer
-from sointer import EnergyConfig, SOInter
+from quick import few_steps
+from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.blackbox.box import BlackBox
 from sointer.errors import CheckpointError, FarInputWarning, InputError
 from sointer.explainers.baselines import KernelShap, Lime, ShapleySampling
@@ -22,7 +23,12 @@ from sointer.zoo import PlantedTexts
 PROBLEM = PlantedTexts(60, random_state=5)
 TEXTS = PROBLEM.sample(500, random_state=50)
 NEW = PROBLEM.sample(60, random_state=51)
-QUICK = {"query_budget": 200, "random_state": 0, "energy": EnergyConfig(hidden=(8,))}
+QUICK = {
+    "query_budget": 200,
+    "random_state": 0,
+    "energy": EnergyConfig(hidden=(8,)),
+    "training": TrainingConfig(n_epochs=1, n_rounds=1),
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +37,8 @@ def explainer() -> SOInter:
     return SOInter(PROBLEM, query_budget=8000, output_names=names, energy=config, random_state=0).fit(TEXTS)
 
 
-def quick(model, texts=TEXTS, **settings) -> SOInter:
-    with warnings.catch_warnings():
+def quick(model, texts=TEXTS[:200], **settings) -> SOInter:
+    with warnings.catch_warnings(), few_steps():
         warnings.simplefilter("ignore")
         return SOInter(model, **(QUICK | settings)).fit(texts)
 
@@ -245,7 +251,7 @@ def test_texts_in_another_order_are_another_fit(tmp_path) -> None:
         return [[text.startswith("sun"), "rain" in text] for text in X]
 
     def fit(texts: list[str]) -> None:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), few_steps():
             warnings.simplefilter("ignore")
             SOInter(predict, k=1, **QUICK).fit(texts, checkpoint=tmp_path / "fit")
 

@@ -16,7 +16,7 @@ from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import SparseRows
 from sointer.interpreter.elimination import (
     BLOCK_ROWS,
-    LEAST_ROOM,
+    MIN_ROOM,
     PresentUnits,
     blocks,
     eliminate,
@@ -271,7 +271,7 @@ def test_every_row_is_in_one_block_with_room_for_all_its_units():
         n_units = n_of_row[rows]
         assert 0 < len(rows) <= rows_at_once(room)
         assert (n_units <= room).all()
-        assert room == LEAST_ROOM or (2 * n_units > room).all(), "most of its room is used"
+        assert room == MIN_ROOM or (2 * n_units > room).all(), "most of its room is used"
     assert sorted(seen) == list(range(len(n_of_row)))
 
 
@@ -306,9 +306,9 @@ def test_sparse_rows_are_what_dense_ones_are():
     x[4] = 0.0
     rows = SparseRows.of_dense(x)
     assert torch.equal(rows.dense(), x)
-    some = torch.tensor([3, -1, 8, 4, 3, -1])
-    taken = rows.take(some)
-    assert torch.equal(taken.dense(), torch.where(some.unsqueeze(1) < 0, 0.0, x[some]))
+    index = torch.tensor([3, -1, 8, 4, 3, -1])
+    taken = rows.take(index)
+    assert torch.equal(taken.dense(), torch.where(index.unsqueeze(1) < 0, 0.0, x[index]))
     with_zero = SparseRows(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1]), torch.tensor([0.0, 2.0, 3.0]), 2)
     assert [part.tolist() for part in with_zero.entries()] == [[0, 1], [1, 1], [2.0, 3.0]]
     matrix = torch.randn(N_COLUMNS, 3, generator=generator())
@@ -343,7 +343,7 @@ def test_continuous_outputs_of_wide_sparse_rows():
         energy=EnergyConfig(hidden=(40,), coupling_units=4, batch_size=64),
     ).fit(X)
     assert isinstance(explainer.interpreter_, EliminationInterpreter)
-    some = X[X[:, :8].sum(axis=1) == 2][:40]
-    explanation = explainer.explain(some, target=0, predicted=some @ worth + 0.5)
-    assert len(some) >= 20
+    subset = X[X[:, :8].sum(axis=1) == 2][:40]
+    explanation = explainer.explain(subset, target=0, predicted=subset @ worth + 0.5)
+    assert len(subset) >= 20
     assert (np.sort(explanation.selected, axis=1) < 8).all(axis=1).mean() > 0.9

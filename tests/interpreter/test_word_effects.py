@@ -65,8 +65,8 @@ def test_effects_lead_from_a_text_without_words_to_what_is_expected(explainer: S
     nothing = sp.csr_array((1, N_WORDS))
     # The second label of the first output.
     low, high = (
-        likelihood.log_marginals(explainer.energy_, SparseRows.of(some)).exp()[:, 1].detach().numpy()
-        for some in (nothing, rows)
+        likelihood.log_marginals(explainer.energy_, SparseRows.of(batch)).exp()[:, 1].detach().numpy()
+        for batch in (nothing, rows)
     )
     is_first = (explanation.value == 0) & (explainer.outputs_.kind == "binary")
     np.testing.assert_allclose(explanation.base_value, np.where(is_first, 1 - low, low), atol=1e-4)

@@ -189,14 +189,14 @@ def edit(saved, change):
         (lambda metadata: metadata.update(input_format={}), "whole explainer"),
     ],
 )
-def test_damaged_facts_give_one_clear_error(saved, change, words):
+def test_damaged_metadata_gives_one_clear_error(saved, change, words):
     edit(saved, change)
     with pytest.raises(LoadError, match=words):
         sointer.load(saved)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe", b"[" * 100_000])
-def test_facts_that_are_not_json(saved, content):
+def test_metadata_that_is_not_json(saved, content):
     (saved / "explainer.json").write_bytes(content)
     with pytest.raises(LoadError):
         sointer.load(saved)
@@ -214,7 +214,7 @@ def test_bits_that_flipped_and_files_that_ended_early(saved):
         sointer.load(saved)
 
 
-def test_a_digit_that_changed_in_the_facts(saved):
+def test_a_digit_that_changed_in_the_metadata(saved):
     text = (saved / "explainer.json").read_text()
     (saved / "explainer.json").write_text(text.replace('"k": 2', '"k": 3'))
     with pytest.raises(LoadError, match="checksum"):

@@ -133,7 +133,7 @@ def put(place, value):
         ("images", put(["config", 0, "hidden"], [2**20]), "not of the size"),
     ],
 )  # fmt: skip
-def test_facts_that_ask_for_too_much(kind, change, words, explainers, tmp_path, little_memory):
+def test_metadata_that_ask_for_too_much(kind, change, words, explainers, tmp_path, little_memory):
     explainers[kind].save(tmp_path / "why")
     metadata = read_metadata(tmp_path / "why")
     change(metadata)

@@ -138,7 +138,7 @@ def test_a_long_header_is_not_parsed(explainer, tmp_path, memory):
         (["input_format", "feature_names"], ["a", "b", "c", "\udfff"]),
     ],
 )
-def test_facts_that_nothing_was_made_from_are_checked_too(place, value, explainer, tmp_path):
+def test_metadata_that_nothing_was_made_from_are_checked_too(place, value, explainer, tmp_path):
     explainer.save(tmp_path)
     metadata, tensors = STORAGE.read(tmp_path)
     *parents, last = place
@@ -168,6 +168,7 @@ def test_hashes_of_sparse_rows_are_those_of_dense_ones():
     assert np.array_equal(row_hashes(rows), row_hashes(sp.csr_array(rows)))
 
 
+@pytest.mark.slow
 def test_sizes_that_agree():
     """A small version of `make faults`."""
     found = run_apart("faults", "fuzz_sizes", part=3, n=40)

@@ -48,7 +48,7 @@ KINDS = {
 def explainers():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SointerWarning)
-        settings = {"k": 2, "random_state": 0, "query_budget": 600, "training": TrainingConfig(n_epochs=10)}
+        settings = {"k": 2, "random_state": 0, "query_budget": 600, "training": TrainingConfig(n_epochs=3)}
         return {name: SOInter(model, **settings, **more).fit(X) for name, (X, model, more) in KINDS.items()}
 
 
@@ -103,12 +103,12 @@ def test_explanations_stay_what_they_are(kind, rows, explainers, tmp_path):
     explainer, (data, model, _) = explainers[kind], KINDS[kind]
     explainer.save(tmp_path, rows=rows)
     loaded = sointer.load(tmp_path, black_box=model)
-    some = data.iloc[:50] if kind == "frame" else data[:50]
-    before, after = explainer.explain(some, 1), loaded.explain(some, 1)
+    batch = data.iloc[:50] if kind == "frame" else data[:50]
+    before, after = explainer.explain(batch, 1), loaded.explain(batch, 1)
     assert np.array_equal(before.selected, after.selected)
     assert np.array_equal(before.scores, after.scores)
     loaded.save(tmp_path / "again")
-    assert np.array_equal(sointer.load(tmp_path / "again", model).explain(some, 1).scores, after.scores)
+    assert np.array_equal(sointer.load(tmp_path / "again", model).explain(batch, 1).scores, after.scores)
 
 
 def test_with_synthetic_rows_all_works(explainers, tmp_path):

@@ -472,3 +472,19 @@ def test_wrong_requests_are_refused_before_anything_is_written(explainer, table,
     with pytest.raises(LoadError, match="expected one, or one called 'X'"):
         stream_explain(explainer, tmp_path / "two.npz", out, target=0)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_archives_that_expand_to_much_more_are_refused_before_they_are_read(kind, tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    rows = np.zeros((20_000, 20))
+    if kind == "dense":
+        np.savez_compressed(path, X=rows)
+    else:
+        sparse.save_npz(path, sparse.csr_array(np.ones((2000, 20))), compressed=True)
+    assert read_table(path).shape[1] == 20  # small enough as it is
+    monkeypatch.setattr(csv_files, "MAX_EXPANDED", 2**18)
+    with pytest.raises(LoadError, match=r"MB of memory, \d+ times its size"):
+        read_table(path)
+    np.savez(path, X=np.random.default_rng(0).normal(size=(20_000, 20)))
+    assert read_table(path).shape == (20_000, 20)  # as large as its file

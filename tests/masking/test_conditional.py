@@ -199,10 +199,10 @@ def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
     together = list(removal.draws(Z, keep, 3, np.random.default_rng(7)))
     assert len(together) == 3
     assert not np.array_equal(together[0], together[1])
-    for some in ([17], [299, 3, 120], list(range(40, 90))):
-        alone = list(removal.draws(Z[some], keep[some], 3, np.random.default_rng(7)))
+    for subset in ([17], [299, 3, 120], list(range(40, 90))):
+        alone = list(removal.draws(Z[subset], keep[subset], 3, np.random.default_rng(7)))
         for whole, part in zip(together, alone, strict=True):
-            np.testing.assert_array_equal(whole[some], part)
+            np.testing.assert_array_equal(whole[subset], part)
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,11 +338,11 @@ def test_other_inputs(kind: str) -> None:
     assert (explanation.selected >= 0).all()
 
 
-@pytest.mark.parametrize("rival", [KernelShap, ShapleySampling])
-def test_rivals_take_it_too(rival: type) -> None:
+@pytest.mark.parametrize("baseline", [KernelShap, ShapleySampling])
+def test_baselines_take_it_too(baseline: type) -> None:
     X = np.random.default_rng(0).normal(size=(400, 5))
     explanation = (
-        rival(model, k=2, removal="conditional", n_samples=600, random_state=0).fit(X).explain(X[:10], target=0)
+        baseline(model, k=2, removal="conditional", n_samples=600, random_state=0).fit(X).explain(X[:10], target=0)
     )
     assert explanation.mask[:, :2].mean() > 0.75  # the two that decide it; two of five would be 0.4
     assert explanation.verify().fidelity > 0.75

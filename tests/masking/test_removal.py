@@ -112,7 +112,9 @@ def test_auto() -> None:
     counts = np.random.default_rng(0).poisson(0.3, size=(50, 4)).astype(float)
     assert make_removal("auto", counts, plain).name == "zero"
     assert make_removal("auto", -counts, plain).name == "marginal"
-    assert make_removal("auto", sparse.csr_array(data), plain).name == "zero"
+    assert make_removal("auto", sparse.csr_array(data), plain).name == "marginal", "CSR that is hardly ever zero"
+    assert make_removal("auto", sparse.csr_array(counts), plain).name == "zero"
+    assert make_removal("auto", sparse.csr_array(-counts), plain).name == "zero"
     many = pd.DataFrame({"size": [1.0, 2.0, 3.0], "c": ["p", "q", "r"], "d": ["p", "q", "r"]})
     format = InputFormat.infer(many)
     Z = format.encode(many)

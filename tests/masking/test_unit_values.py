@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from quick import TAUGHT, quick_fit
 from sointer import SOInter
 from sointer.errors import InputError
 from sointer.io.stream import stream_explain
@@ -64,7 +65,7 @@ def test_tables_have_values_in_their_own_type(explainer: SOInter, data: pd.DataF
 
 def test_numbers_alone_stay_numbers() -> None:
     X = np.random.default_rng(0).integers(0, 9, size=(200, 3))
-    table = SOInter(lambda X: X[:, :1] > 4, random_state=0, query_budget=200).fit(X).explain(X[:5]).to_frame()
+    table = quick_fit(lambda X: X[:, :1] > 4, X, **TAUGHT | {"k": 1}).explain(X[:5]).to_frame()
     assert table["feature_value"].dtype == np.int64
     assert table["feature_value"].tolist() == X[:5, 0].tolist()
 
@@ -93,6 +94,6 @@ def test_files_name_the_rows_by_an_id(explainer: SOInter, data: pd.DataFrame, tm
 
 def test_rows_without_names_have_no_id(tmp_path) -> None:
     X = np.random.default_rng(0).normal(size=(100, 2))
-    explainer = SOInter(lambda X: X[:, :1] > 0, random_state=0, query_budget=100).fit(X)
+    explainer = quick_fit(lambda X: X[:, :1] > 0, X)
     with pytest.raises(InputError, match="no named columns"):
         stream_explain(explainer, X, tmp_path / "why.parquet", id_column="id")

@@ -132,8 +132,8 @@ def test_fidelity_is_that_of_verify(small_problem, small_data):
 def test_the_same_seed_gives_the_same_result(small_explainer, small_data):
     ask = {"n_rows": 5, "against": ["Random"], "random_state": 3}
     first, second = (evaluate(small_explainer, small_data, **ask).to_json() for _ in range(2))
-    for facts in (first, second):
-        for method in facts["methods"]:
+    for result in (first, second):
+        for method in result["methods"]:
             del method["ms_per_row"], method["fit_seconds"]
     assert first == second
     other = evaluate(small_explainer, small_data, n_rows=5, against=["Random"], random_state=4).to_json()
@@ -147,16 +147,16 @@ def test_global_random_state_is_left_alone(small_explainer, small_data):
 
 def test_the_table_has_a_line_for_every_method_and_output(found):
     lines = found.table().splitlines()
-    assert lines[0] == "20 rows, 40 questions, 4 features kept, the others removed: marginal"
+    assert lines[0] == "20 rows, 40 explanations, 4 features kept, the others removed: marginal"
     assert [line.split()[0] for line in lines[3:9]] == METHODS
     assert {line.split()[0] for line in lines[-2:]} == {"y0", "y1"}
     assert max(map(len, lines)) <= 105
 
 
 def test_as_json_it_is_all_there(found):
-    facts = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert facts["n_rows"] == 20
-    assert facts["methods"][0]["fidelity"]["mean"] == found.fidelity
+    result = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert result["n_rows"] == 20
+    assert result["methods"][0]["fidelity"]["mean"] == found.fidelity
 
 
 def test_of_many_outputs_some_are_asked_about_and_half_of_them_are_unusual():

@@ -60,13 +60,13 @@ def test_a_cheater_is_caught() -> None:
     unused = [j for j in range(10) if j not in problem.relevant[1]]
     cheat = np.where(problem(X_test)[:, 1] == 1, unused[0], unused[1])[:, None]
     found = leakage(explanation_of(problem, X, X_test, cheat, 1))
-    assert found.smuggles
+    assert found.leaks
     assert not found.informative
     assert found.evaluator.accuracy == pytest.approx(0.5, abs=0.06)
     assert found.evaluator.log_loss == pytest.approx(1.0, abs=0.05)
     assert found.shape.accuracy == found.joint.accuracy == 1.0
     assert found.whole.accuracy > 0.9
-    assert "smuggled" in repr(found)
+    assert "leaked" in repr(found)
 
 
 def test_a_cheater_that_swaps_an_honest_feature_for_another_is_caught_too() -> None:
@@ -74,19 +74,19 @@ def test_a_cheater_that_swaps_an_honest_feature_for_another_is_caught_too() -> N
     X, X_test = normal(1500, 8, 0), normal(600, 8, 1)
     second = np.where(sum_of_two(X_test)[:, 0], 6, 7)
     found = leakage(explanation_of(sum_of_two, X, X_test, np.column_stack([np.zeros(600, int), second]), 0))
-    assert found.smuggles
+    assert found.leaks
     assert found.informative
     assert found.evaluator.accuracy == pytest.approx(0.75, abs=0.05)
-    assert found.verdict == "partly smuggled"
+    assert found.verdict == "partly leaked"
 
 
 @pytest.mark.slow
-def test_learning_to_select_jointly_with_a_predictor_smuggles_where_one_feature_does_not_suffice() -> None:
+def test_learning_to_select_jointly_with_a_predictor_leaks_where_one_feature_does_not_suffice() -> None:
     problem = shuffled(paper_e1(10), 0)
     X, X_test = problem.sample(2000, 0), problem.sample(1000, 100)
     explanation = L2X(problem, k=1, random_state=0).fit(X, targets=[1]).explain(X_test, target=1)
     found = leakage(explanation)
-    assert found.smuggles
+    assert found.leaks
     assert found.joint.accuracy > found.evaluator.accuracy + 0.1
 
 
@@ -99,10 +99,10 @@ def test_a_cheater_about_a_rare_answer_is_caught() -> None:
     assert answer.mean() < 0.06
     cheater = leakage(explanation_of(rare, X, X_test, np.where(answer, 4, 5)[:, None], 0))
     honest = leakage(explanation_of(rare, X, X_test, constant([0], 1000), 0))
-    assert cheater.smuggles
+    assert cheater.leaks
     assert not cheater.informative
     assert honest.informative
-    assert not honest.smuggles
+    assert not honest.leaks
     assert honest.evaluator.accuracy > 0.9
 
 
@@ -113,7 +113,7 @@ def test_more_than_two_values() -> None:
     cheater = leakage(explanation_of(problem, X, X_test, (5 + answer)[:, None], 3))
     honest = leakage(explanation_of(problem, X, X_test, constant([0, 1, 2, 3], 600), 3))
     assert cheater.chance == pytest.approx(1 / 3)
-    assert cheater.smuggles
+    assert cheater.leaks
     assert not cheater.informative
     assert cheater.evaluator.log_loss == pytest.approx(np.log2(3), abs=0.1)
     assert honest.verdict == "carried by the selected values"
@@ -128,19 +128,19 @@ def test_numbers_are_read_as_low_or_high() -> None:
     found = leakage(explanation_of(numbers, X, X_test, np.column_stack([constant([0], 500), cheat]), 0))
     assert found.shape.accuracy > 0.9
     assert found.evaluator.accuracy > 0.9
-    assert not found.smuggles
+    assert not found.leaks
 
 
 # --- honesty ---------------------------------------------------------------------------------------------
 
 
-def test_the_true_features_of_all_rows_pass_and_nothing_at_all_is_smuggled() -> None:
+def test_the_true_features_of_all_rows_pass_and_nothing_at_all_is_leaked() -> None:
     problem = shuffled(paper_e1(10), 1)
     X, X_test = problem.sample(1500, 1), problem.sample(500, 101)
     found = leakage(explanation_of(problem, X, X_test, constant(list(problem.relevant[1]), 500), 1))
     assert found.informative
-    assert not found.smuggles
-    assert found.smuggled.mean == 0
+    assert not found.leaks
+    assert found.leaked.mean == 0
     assert found.joint == found.evaluator
     assert found.evaluator.accuracy > found.whole.accuracy - 0.02
     assert found.shape.accuracy == pytest.approx(0.5, abs=0.03)
@@ -161,7 +161,7 @@ def test_features_that_matter_in_some_rows_only_pass() -> None:
     selected = np.array([np.flatnonzero(row) for row in problem.relevant_rows(X_test, target)])
     found = leakage(explanation_of(problem, X, X_test, selected, target), problem.sample(3000, 200))
     assert found.informative
-    assert not found.smuggles
+    assert not found.leaks
     assert found.evaluator.accuracy > 0.93
 
 
@@ -172,26 +172,26 @@ def test_a_mask_whose_shape_goes_with_the_answer_passes_as_long_as_the_values_te
     assert found.shape.accuracy == 1.0
     assert found.evaluator.accuracy > 0.95
     assert found.informative
-    assert not found.smuggles
+    assert not found.leaks
 
 
-def test_choosing_the_evidence_is_not_smuggling() -> None:
+def test_choosing_the_evidence_is_not_leaking() -> None:
     """Of two summands the one that points to the answer: the evaluator sees which way, if it does so clearly."""
     X, X_test = normal(2000, 8, 0), normal(800, 8, 1)
     points_to_it = (X_test[:, 0] > 0) == sum_of_two(X_test)[:, 0]
     found = leakage(explanation_of(sum_of_two, X, X_test, np.where(points_to_it, 0, 1)[:, None], 0))
     assert found.informative
-    assert not found.smuggles
+    assert not found.leaks
     assert found.evaluator.accuracy > 0.9
 
 
-def test_random_features_are_neither_informative_nor_smuggled() -> None:
+def test_random_features_are_neither_informative_nor_leaked() -> None:
     X, X_test = normal(1500, 30, 0), normal(600, 30, 1)
     found = leakage(explanation_of(first_sign, X, X_test, None, 0))
     assert not found.informative
-    assert not found.smuggles
+    assert not found.leaks
     assert found.conclusive
-    assert found.verdict == "neither carried nor smuggled"
+    assert found.verdict == "neither carried nor leaked"
 
 
 def test_an_evaluator_that_fails_on_whole_rows_says_so() -> None:
@@ -221,10 +221,10 @@ def test_sparse_rows() -> None:
     cheat = np.where(tags(X_test)[:, 0] == 1, 40, 50)[:, None]
     cheater = leakage(explanation_of(tags, X, X_test, cheat, 0))
     honest = leakage(explanation_of(tags, X, X_test, constant([0, 1, 2], 400), 0))
-    assert cheater.smuggles
+    assert cheater.leaks
     assert not cheater.informative
     assert honest.informative
-    assert not honest.smuggles
+    assert not honest.leaks
     assert honest.evaluator.accuracy > 0.9
 
 
@@ -254,7 +254,7 @@ def test_groups_and_frames() -> None:
     assert honest.evaluator.accuracy > 0.93
     cheat = np.where(model(X_test)[:, 0], 2, 3)[:, None]
     cheater = leakage(explanation_of(model, X, X_test, cheat, 0, groups=pairs))
-    assert cheater.smuggles
+    assert cheater.leaks
     assert not cheater.informative
 
 

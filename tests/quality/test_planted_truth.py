@@ -60,8 +60,8 @@ def liar(problem, share: float):
 
     def predict(X):
         Y = np.asarray(problem(X)).copy()
-        lots = np.array([zlib.crc32(row.tobytes()) for row in np.ascontiguousarray(X)])
-        drawn = np.random.default_rng(0).random((1009, Y.shape[1]))[lots % 1009]
+        hashes = np.array([zlib.crc32(row.tobytes()) for row in np.ascontiguousarray(X)])
+        drawn = np.random.default_rng(0).random((1009, Y.shape[1]))[hashes % 1009]
         return np.where(drawn < share, 1 - Y, Y)
 
     return predict

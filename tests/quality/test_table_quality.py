@@ -15,6 +15,7 @@ from sointer import SOInter
 from sointer.metrics.ground_truth import false_discovery_rates, sign_accuracy, true_positive_rates
 from sointer.zoo import ALL_PROBLEMS, shuffled
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
+from sointer.zoo.published import PUBLISHED_PROBLEMS
 from sointer.zoo.regression import REGRESSION_PROBLEMS, logistic_regressions
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
@@ -132,6 +133,14 @@ def test_strongly_correlated_features(kind):
     explainer = fitted(problem, 37, 5000)
     for target in (4, 5, 6):
         assert judge(problem, explainer, target, 37)[0] >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [44, 45])
+def test_weak_features_count_where_few_decide_in_each_locality(seed):
+    """Nine of ten features matter somewhere, but five in each locality, some of these a little only."""
+    problem = shuffled(PUBLISHED_PROBLEMS["l2x_switch"](), seed)
+    check(problem, fitted(problem, seed, 5000), [0], seed, "probability")
 
 
 @pytest.mark.slow

@@ -210,9 +210,9 @@ def test_the_bare_pass_computes_the_scores_of_explain(small_explainer, small_pro
     X = small_problem.sample(300, random_state=7)
     kept = []
     calls = modules.bare.recorded(lambda: kept.append(small_explainer.explain(X, target=1)))
-    for some in (calls, modules.bare.in_one_batch(calls)):
+    for batch in (calls, modules.bare.in_one_batch(calls)):
         with torch.no_grad():
-            found = [network(*inputs) for network, inputs in some]
+            found = [network(*inputs) for network, inputs in batch]
         scores = torch.cat([one.relevance for one in found if hasattr(one, "relevance")]).numpy()
         np.testing.assert_allclose(scores, kept[0].scores, rtol=1e-3, atol=1e-4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from studies import families
 from studies.frame import command
+from studies.frame.condense import condensed
 from studies.frame.study import Selection, Study, forget, read, work
 
 SEEDS = (3, 4)
@@ -71,7 +73,7 @@ def test_only_chosen_results_are_forgotten(tmp_path):
 @pytest.fixture
 def one_family(monkeypatch):
     """The only study there is, in a family of its own."""
-    family = families.Family("Squares.", ("squares",))
+    family = families.Family("Squares.", ("squares",), None)
     monkeypatch.setattr(command, "FAMILIES", {"numbers": family})
     monkeypatch.setattr(command, "load_study", lambda family, name: STUDY)
     return family
@@ -103,6 +105,37 @@ def test_one_page_for_a_family(one_family, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "load_page", lambda family: Page)
     command.main(["run", "numbers", "--case", "ours", "--out", str(tmp_path)])
     assert (tmp_path / "pages" / "all-numbers.md").read_text() == "# Numbers of squares\n\n# 4 squares\n"
+
+
+def test_long_tables_become_files_and_what_was_missed_stays(tmp_path):
+    head = "| bar | reached? |\n| --- | --- |\n"
+    long = head + "".join(f"| **{i}** | {'**no**' if i == 7 else 'yes'} |\n" for i in range(12))
+    (tmp_path / "page-3.csv").write_text("old")
+    made = condensed(f"# Page\n\n{long}\n{head}| a | yes |\n", "page", tmp_path)
+    assert made.count("| yes |") == 1, "a short table stays"
+    assert "| **7** | **no** |" in made
+    assert "all 12 rows: [CSV](page-1.csv)" in made
+    assert [file.name for file in tmp_path.iterdir()] == ["page-1.csv"]
+    assert (tmp_path / "page-1.csv").read_text().split() == [
+        "bar,reached?",
+        *(f"{i},{'no' if i == 7 else 'yes'}" for i in range(12)),
+    ]
+
+
+def test_of_subsections_that_are_alike_the_first_stays(tmp_path):
+    one = "### {}\n\nWords.\n\n| m | x |\n| --- | --- |\n| a | {} |\n\n"
+    page = (
+        "# Page\n\n## First\n\n"
+        + one.format("A", 1)
+        + one.format("B", 2)
+        + "## Second\n\n"
+        + one.format("C", 3)
+        + "## End\n\nx\n"
+    )
+    made = condensed(page, "page", tmp_path)
+    assert re.findall("(?m)^#+ .*", made) == ["# Page", "## First", "### A", "## End"]
+    assert "The same for 2 others: [CSV](page-all-1.csv)" in made
+    assert (tmp_path / "page-all-1.csv").read_text().split() == [",m,x", "A,a,1", "B,a,2", "C,a,3"]
 
 
 def test_content_is_put_between_marks(tmp_path):

@@ -31,6 +31,7 @@ def has_emotions() -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_emotions(), reason="the emotions data are not here and cannot be downloaded")
 def test_the_smoke_setting_makes_results_page_and_figure(tmp_path: Path):
     done = run_studies("run", f"{TABLES}/structure", "--smoke", "--out", str(tmp_path))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -72,9 +75,26 @@ def text_pipeline() -> Any:
 
 def quick_fit(model: Any, X: Any, *, targets: Any = None, **changes: Any) -> SOInter:
     """SOInter fitted with the settings QUICK, but for `changes`, without our warnings."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), few_steps() if "training" not in changes else nullcontext():
         warnings.simplefilter("ignore", SointerWarning)
         return SOInter(model, **{**QUICK, **changes}).fit(X, targets=targets)
+
+
+@contextmanager
+def few_steps(n: int = 60) -> Iterator[None]:
+    """Fits of sparse rows and texts may take fewer steps than their recipes take at the least."""
+    with pytest.MonkeyPatch.context() as patch:
+        for recipe in ("sparse_rows", "texts"):
+            patch.setattr(f"sointer.training.{recipe}.N_STEPS", (n, 10_000))
+        yield
+
+
+@contextmanager
+def short_training(n_epochs: int = 8) -> Iterator[None]:
+    """Fits of tables with default settings take a fraction of their steps: for commands, which have no such option."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TrainingConfig.presets["default"], "n_epochs", n_epochs)
+        yield
 
 
 @cache

@@ -285,8 +285,8 @@ def test_random_masks_are_of_several_scales() -> None:
     """In some, a pixel says nothing about the next; in others, neighbours nearly always go together."""
     keep = several_scales(PixelUnits(None, 1024), (32, 32), 400, np.random.default_rng(0)).reshape(400, 32, 32)
     share = keep.mean((1, 2))
-    some = keep[(share > 0.3) & (share < 0.7)]
-    alike = (some[:, :, 1:] == some[:, :, :-1]).mean((1, 2))
+    subset = keep[(share > 0.3) & (share < 0.7)]
+    alike = (subset[:, :, 1:] == subset[:, :, :-1]).mean((1, 2))
     assert (alike < 0.6).sum() >= 3
     assert (alike > 0.9).sum() >= 3
 

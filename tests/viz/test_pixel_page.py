@@ -43,8 +43,8 @@ def content(**changes: Any) -> PixelPageContent:
     return PixelPageContent(**{**values, **changes})
 
 
-def packed(some: PixelPageContent) -> Any:
-    [data] = re.findall(r'id="data">(.*?)</script>', render_pixel_page(some), re.DOTALL)
+def packed(shown: PixelPageContent) -> Any:
+    [data] = re.findall(r'id="data">(.*?)</script>', render_pixel_page(shown), re.DOTALL)
     assert "<" not in data
     return json.loads(data)
 
@@ -57,17 +57,17 @@ def unpacked(text: str, dtype: str) -> np.ndarray:
 
 
 def test_everything_can_be_unpacked_again() -> None:
-    some = content()
-    data = packed(some)
+    shown = content()
+    data = packed(shown)
     for i in range(3):
         selected = unpacked(data["selected"][i], "<u2").reshape(HEIGHT * WIDTH, K).astype(int)
-        np.testing.assert_array_equal(np.where(selected == data["nothing"], -1, selected), some.selected[i])
+        np.testing.assert_array_equal(np.where(selected == data["nothing"], -1, selected), shown.selected[i])
         rgb = unpacked(data["images"][i], "u1").reshape(HEIGHT, WIDTH, 3)
-        np.testing.assert_array_equal(rgb, some.images[i].transpose(1, 2, 0))
+        np.testing.assert_array_equal(rgb, shown.images[i].transpose(1, 2, 0))
         codes = unpacked(data["outputs"][i], "u1").reshape(HEIGHT, WIDTH)
-        np.testing.assert_array_equal(np.array(data["labels"])[codes], some.outputs[i])
-        assert some.confirmed is not None
-        np.testing.assert_array_equal(unpacked(data["confirmed"][i], "u1"), some.confirmed[i])
+        np.testing.assert_array_equal(np.array(data["labels"])[codes], shown.outputs[i])
+        assert shown.confirmed is not None
+        np.testing.assert_array_equal(unpacked(data["confirmed"][i], "u1"), shown.confirmed[i])
     assert data["values"] is None
     assert len(data["colours"]) == 2
 
@@ -105,7 +105,7 @@ def test_a_few_different_values_are_labels(outputs: np.ndarray, labels: list[str
 
 def test_twenty_images_with_fifty_pixels_for_each_of_1024_targets_stay_below_5_megabytes() -> None:
     rng = np.random.default_rng(0)
-    some = PixelPageContent(
+    shown = PixelPageContent(
         images=rng.random((20, 3, 32, 32)),
         outputs=rng.integers(0, 2, (20, 32, 32)),
         selected=rng.integers(0, 1024, (20, 1024, 50)),
@@ -113,7 +113,7 @@ def test_twenty_images_with_fifty_pixels_for_each_of_1024_targets_stay_below_5_m
         title="large",
         confirmed=rng.random((20, 1024)) < 0.5,
     )
-    assert len(render_pixel_page(some).encode()) < 5_000_000
+    assert len(render_pixel_page(shown).encode()) < 5_000_000
 
 
 def test_the_page_needs_nothing_from_outside_and_says_so_to_the_browser() -> None:
@@ -231,10 +231,10 @@ def driver() -> Iterator[Any]:
 class Page:
     """A page in the browser, with hands and eyes."""
 
-    def __init__(self, driver: Any, some: PixelPageContent, path: Path) -> None:
-        self.driver, self.content = driver, some
+    def __init__(self, driver: Any, shown: PixelPageContent, path: Path) -> None:
+        self.driver, self.content = driver, shown
         driver.get_log("browser")  # what earlier pages said is forgotten
-        path.write_text(render_pixel_page(some), encoding="utf-8")
+        path.write_text(render_pixel_page(shown), encoding="utf-8")
         driver.get(path.as_uri())
 
     def find(self, name: str) -> Any:
@@ -357,7 +357,7 @@ def test_the_slider_shows_the_best_first_and_its_arrow_keys_leave_the_target_alo
     assert "(checked with all 4)" in page.find("check").text
     slider.send_keys(Keys.HOME)
     assert page.lit == best[:1]
-    assert page.find("because").text == "Because of the 1 pixel in green."
+    assert page.find("because").text == "Decided mostly by the 1 pixel in green."
     assert page.find("shown").text == "1 of 4"
 
 
@@ -396,9 +396,9 @@ def test_with_a_stride_the_nearest_target_is_shown_and_keys_go_from_target_to_ta
 ) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    some = content()
+    shown = content()
     selected = np.arange(3 * 12 * 2).reshape(3, 12, 2) % 35  # targets in rows 0, 2, 4 and columns 0, 2, 4, 6
-    page = Page(driver, dataclasses.replace(some, stride=2, selected=selected, confirmed=None), tmp_path / "page.html")
+    page = Page(driver, dataclasses.replace(shown, stride=2, selected=selected, confirmed=None), tmp_path / "page.html")
     page.point("mask", 2, 4, click=True)
     assert page.target == (2, 4)
     assert page.lit == selected[0, 1 * 4 + 2].tolist()
@@ -414,10 +414,10 @@ def test_with_a_stride_the_nearest_target_is_shown_and_keys_go_from_target_to_ta
 def test_selected_groups_light_all_their_pixels(driver: Any, tmp_path: Path) -> None:
     units = np.tile(np.arange(HEIGHT * WIDTH) // WIDTH, (3, 1))  # every row of the image is one group
     selected = np.tile([[3, 0]], (3, HEIGHT * WIDTH, 1))
-    some = content(units=units, selected=selected, confirmed=None)
-    page = Page(driver, some, tmp_path / "page.html")
+    shown = content(units=units, selected=selected, confirmed=None)
+    page = Page(driver, shown, tmp_path / "page.html")
     assert page.lit == [*range(3 * WIDTH, 4 * WIDTH), *range(WIDTH)]
-    assert page.find("because").text == "Because of the 2 groups in green."
+    assert page.find("because").text == "Decided mostly by the 2 groups in green."
     assert driver.get_log("browser") == []
 
 

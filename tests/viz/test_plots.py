@@ -248,10 +248,10 @@ def paths(selected: list[list[int]], total: list[list[float]]) -> Paths:
 
 
 def test_flow_shows_the_features_that_the_summary_puts_first() -> None:
-    some = paths([[0], [1], [1], [1], [2]], [[0.6], [0.4], [0.4], [0.4], [0.1]])
+    effects = paths([[0], [1], [1], [1], [2]], [[0.6], [0.4], [0.4], [0.4], [0.1]])
     for n in (1, 2):
-        shown = [text.get_text().split()[0] for text in plot.flow(some, n=n).texts]
-        first = [route.feature for route in some.summary(n)["dog"]]
+        shown = [text.get_text().split()[0] for text in plot.flow(effects, n=n).texts]
+        first = [route.feature for route in effects.summary(n)["dog"]]
         assert first == ["common", "rare"][:n]
         assert set(shown) & {"rare", "common", "slight"} == set(first)
 
@@ -262,16 +262,16 @@ def test_flow_says_what_was_judged_by_what() -> None:
 
 
 def test_flow_of_a_row_without_selected_features() -> None:
-    some = paths([[0], [-1]], [[0.5], [np.nan]])
-    assert plot.flow(some, row=0).get_title() == "row 0: why dog is 1"
+    effects = paths([[0], [-1]], [[0.5], [np.nan]])
+    assert plot.flow(effects, row=0).get_title() == "row 0: why dog is 1"
     with pytest.raises(InputError, match="row 1 has no selected feature"):
-        plot.flow(some, row=1)
+        plot.flow(effects, row=1)
     with pytest.raises(InputError, match="row 1 has no selected feature"):
-        some.plot(row=-1)
+        effects.plot(row=-1)
     with pytest.raises(InputError, match="no row has a selected feature"):
-        plot.flow(some.pick(1))
+        plot.flow(effects.pick(1))
     with pytest.raises(InputError, match="n must be an int of at least 1"):
-        plot.flow(some, n=0)
+        plot.flow(effects, n=0)
 
 
 def test_nothing_is_shown_and_no_style_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:

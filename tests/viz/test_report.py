@@ -260,7 +260,7 @@ def test_directions_of_a_linear_model(tmp_path: Path) -> None:
     def model(rows: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-np.column_stack([2 * rows[:, 0] - 2 * rows[:, 1], np.abs(3 * rows[:, 2]) - 2])))
 
-    explainer = SOInter(model, query_budget=2000, random_state=0).fit(X)
+    explainer = quick_fit(model, X, **TAUGHT | {"k": "auto", "query_budget": 2000})
     data = unpacked(explainer.report(X[:100], tmp_path / "r.html", paths=False))
     directions = [{data["features"][int(f)]: one["direction"] for f, one in of.items()} for of in data["partial"]]
     assert directions == [{"x0": 1, "x1": -1}, {"x2": 0}]
@@ -269,7 +269,7 @@ def test_directions_of_a_linear_model(tmp_path: Path) -> None:
 def test_numbers_are_judged_by_their_error(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 4))
-    explainer = SOInter(lambda rows: rows[:, :2] @ [[3.0, 1.0], [0.3, 1.0]], query_budget=2000, random_state=0).fit(X)
+    explainer = quick_fit(lambda rows: rows[:, :2] @ [[3.0, 1.0], [0.3, 1.0]], X, **TAUGHT)
     path = explainer.report(X[:60], tmp_path / "r.html", k=1, paths=False, verify=True)
     data = unpacked(path)
     for target, name in enumerate(["y0", "y1"]):
@@ -616,8 +616,8 @@ def test_targets_that_fit_was_not_asked_for_are_refused(X: np.ndarray, tmp_path:
 
 
 def test_content_that_does_not_fit_together_is_refused() -> None:
-    some = large(3, 10, 2, 8, words=False)
+    small = large(3, 10, 2, 8, words=False)
     with pytest.raises(InputError, match=r"codes has shape \(2, 10\), expected \(3, 10\)"):
-        ReportContent(**{**some.__dict__, "codes": some.codes[:2]})
+        ReportContent(**{**small.__dict__, "codes": small.codes[:2]})
     with pytest.raises(InputError, match="selected has shape"):
-        ReportContent(**{**some.__dict__, "scores": some.scores[:, :, :1]})
+        ReportContent(**{**small.__dict__, "scores": small.scores[:, :, :1]})

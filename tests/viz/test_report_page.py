@@ -274,13 +274,23 @@ def test_localities_are_a_map_and_outputs_have_their_own_quality(driver: Any, tm
 
 
 def test_the_first_screen_shows_what_decides_which_way_and_where(driver: Any, tmp_path: Path) -> None:
-    partial = {unit: PartialEffect(np.arange(5.0), np.linspace(-1, 1, 5), (), 0.5, 1.0) for unit in range(N_UNITS)}
-    page = Page(driver, content(**known(), partial=[partial] * N_TARGETS), tmp_path / "report.html")
+    sizes = np.random.default_rng(3).permutation(N_UNITS) / N_UNITS
+    partial = {
+        unit: PartialEffect(np.arange(5.0), np.linspace(-1, 1, 5), (), size, 1.0) for unit, size in enumerate(sizes)
+    }
+    page = Page(driver, content(**known(), partial=[partial] * (N_TARGETS - 1) + [{}]), tmp_path / "report.html")
     cards = page.all("#deciding > section")
     assert [card.find_element("tag name", "h4").text for card in cards] == TARGETS
     games = cards[0]
     counts = np.bincount(page.content.counted[0].ravel()[page.content.counted[0].ravel() >= 0], minlength=N_UNITS)
-    best = [page.content.units[unit] for unit in np.argsort(-counts, kind="stable")[:5]]
+    most_needed = np.argsort(-counts, kind="stable")[:10]
+    best = [page.content.units[unit] for unit in most_needed[np.argsort(-sizes[most_needed])][:5]]
+    widths = [bar.size["width"] for bar in games.find_elements("css selector", ".needs .bar")]
+    assert widths == sorted(widths, reverse=True), "the longest bar comes first"
+    assert f"no: 75 % · yes {HOSTILE}: 25 %" in games.text, "values in their own order"
+    assert games.find_element("css selector", ".regions .head").text.split("\n") == ["samples", "where", "decided by"]
+    assert "In percent: samples that need the feature." in cards[5].text
+    assert "In percent" not in games.text
     assert [name.text for name in games.find_elements("css selector", ".needs .name")] == best
     assert len(games.find_elements("css selector", ".needs svg circle.up, .needs svg circle.down")) == 5 * 5
     assert "larger values raise games" in games.find_elements("css selector", ".needs li")[0].get_attribute("title")
@@ -469,6 +479,10 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
     effects = known()
     some = content(kind="continuous", values=["low", "high"], numbers=numbers, **effects)
     page = Page(driver, some, tmp_path / "e.html", link)
+    page.go("overview")
+    assert "from 0 to 0.163, half of them below 0.0837" in page.all("#deciding > section")[0].text
+    assert "from these alone, off by 0.095 sd" in page.all("#deciding > section")[0].text
+    page.go(link[1:])
     total = effects["effects"].total[0, 9]
     shown_text = f"games is 0.25 on average; all effects lead to {total:.3g}; the model predicts {numbers[0, 9]:.3g}."
     assert shown_text in page.find("record").text

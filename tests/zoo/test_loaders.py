@@ -799,3 +799,14 @@ def test_parts_by_name():
     for names in (("val",), (), ("train", "Test")):
         with pytest.raises(InputError, match=r"part\(\) takes names of parts of the split, \['test', 'train'\]"):
             data.part(*names)
+
+
+def test_without_a_home_directory_data_are_found_where_they_are_said_to_be(tmp_path, monkeypatch):
+    for name in ("SOINTER_DATA", "SOINTER_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user id without an entry
+    with pytest.raises(LoadError, match="HOME is not set") as found:
+        datasets.load_emotions()
+    assert "SOINTER_CACHE" in str(found.value)
+    with pytest.raises(LoadError, match=f"Looked in {re.escape(str(tmp_path))} for"):
+        datasets.load_emotions(data_home=tmp_path)

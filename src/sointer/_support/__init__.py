@@ -1,0 +1,1 @@
+"""What every folder may use, and what knows of none of them."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import stat
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from sointer.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 def read_file(path: Path, *, within: Path, max_bytes: int) -> bytes:
@@ -49,15 +57,22 @@ def _read_umask() -> int:
 UMASK = _read_umask()
 
 
+SECONDS_OF_GRACE = 60.0
+
+
 class AtomicFile:
-    """A new file beside `target`, put in its place by `commit`; without that it is removed at the end of the block."""
+    """A new file beside `target`, put in its place by `commit`; without that it is removed at the end of the block.
+
+    What a kill leaves of it is removed by the next one with the same target.
+    """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
         if target.exists() and not target.is_file():  # a device or a pipe would be replaced, not written to
             raise InputError(f"{target} is there and is no ordinary file; nothing was written. Choose another name.")
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-        os.close(handle)
+        _remove_old_drafts(target)
+        self._handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+        _lock(self._handle)
         if not private:
             os.chmod(name, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
         self.path, self.target = Path(name), target
@@ -65,11 +80,8 @@ class AtomicFile:
     def commit(self, name: Path | None = None) -> Path:
         """Have the content on the disk itself, then give the file its name, or another."""
         place = self.target if name is None else name
-        handle = os.open(self.path, os.O_RDWR)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        os.fsync(self._handle)
+        self._close()  # some systems do not rename open files
         os.replace(self.path, place)
         sync_directory(place.parent)
         return place
@@ -78,7 +90,38 @@ class AtomicFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close()
         self.path.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+def _lock(handle: int) -> bool:
+    """Whether the file is ours alone now, until it is closed."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_old_drafts(target: Path) -> None:
+    """Delete what a kill has left of earlier drafts: nobody has locked them, and they have not changed for a while."""
+    for draft in target.parent.glob(f".{glob.escape(target.name)}-????????"):
+        with suppress(OSError):
+            if time.time() - draft.lstat().st_mtime < SECONDS_OF_GRACE or not stat.S_ISREG(draft.lstat().st_mode):
+                continue
+            handle = os.open(draft, os.O_RDONLY)
+            try:
+                if _lock(handle):
+                    draft.unlink()
+            finally:
+                os.close(handle)
 
 
 def put(path: Path, content: bytes, *, private: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The demo: a model reads handwritten digits and lights a seven-segment display; which pixels decide each segment?"""
+"""The demo: a loan desk whose outputs depend on each other; then handwritten digits on a seven-segment display."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier
 
+from sointer.apps.demo_desk import DeskResult, DeskSize, run_desk
 from sointer.errors import ConstantFeatureWarning, InputError, require_extra
 from sointer.explainers.novelty import unwarned
 from sointer.explainers.sointer import SOInter
@@ -29,6 +30,7 @@ BASELINES = ("Random", "GlobalList")
 class Size:
     """How much work a run does."""
 
+    desk: DeskSize
     query_budget: int
     n_trees: int
     n_train: int | None
@@ -38,23 +40,30 @@ class Size:
     """Segments whose paths through other segments the report shows."""
 
 
-FULL = Size(query_budget=8000, n_trees=100, n_train=None, n_shown=200, n_evaluated=100, n_paths=3)
-QUICK = Size(query_budget=1500, n_trees=30, n_train=600, n_shown=60, n_evaluated=40, n_paths=1)
+FULL = Size(DeskSize(4000, 6000, 40, 1000, 200), 8000, 100, n_train=None, n_shown=200, n_evaluated=60, n_paths=1)
+QUICK = Size(DeskSize(1500, 2000, 12, 200, 40), 1500, 30, n_train=600, n_shown=60, n_evaluated=40, n_paths=1)
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What was measured, and where the page is."""
+    """What was measured, and where the pages are."""
 
-    evaluation: Evaluation
+    desk: DeskResult
+    digits: Evaluation
     page: Path
+    """The first screen, which links to the others."""
     random_state: int
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain values."""
-        run = {"random_state": self.random_state, "seconds": round(self.seconds, 3), "page": str(self.page)}
-        return {**self.evaluation.to_json(), **run}
+        return {
+            "loan_desk": {**self.desk.evaluation.to_json(), "fit_seconds": round(self.desk.fit_seconds, 3)},
+            "digits": self.digits.to_json(),
+            "random_state": self.random_state,
+            "seconds": round(self.seconds, 3),
+            "page": str(self.page),
+        }
 
 
 def run_demo(
@@ -65,7 +74,7 @@ def run_demo(
     tell: Callable[[str], None] | None = None,
     progress: bool | None = None,
 ) -> DemoResult:
-    """Train a model on digits, explain it, evaluate the explanations with unseen digits, and write a report.
+    """Explain two models, compare the explanations with baselines on unseen samples, and write pages.
 
     `tell` receives a line before every stage; `progress` shows or hides the progress bars, which otherwise
     appear on a terminal only.
@@ -75,6 +84,15 @@ def run_demo(
     require_extra("jinja2", "demo")
     folder = make_folder(out_dir)
     size = QUICK if quick else FULL
+    desk = run_desk(folder, size.desk, random_state, say, progress)
+    digits = run_digits(folder, size, random_state, say, progress)
+    return DemoResult(desk, digits, desk.page, random_state, time.perf_counter() - started)
+
+
+def run_digits(
+    folder: Path, size: Size, random_state: int, say: Callable[[str], None], progress: bool | None
+) -> Evaluation:
+    """Train a model on digits, explain it, evaluate the explanations with unseen digits, and write a report."""
     data = load_seven_segment_digits(random_state=random_state)
     X_train, Y_train = data.X_train[: size.n_train], data.Y_train[: size.n_train]
     say(f"Training the model to explain: {size.n_trees} extra trees, 64 pixels -> 7 segments ...")
@@ -105,14 +123,14 @@ def run_demo(
             explainer, data.X_test, n_rows=size.n_evaluated, against=BASELINES, random_state=random_state
         )
     say(f"Writing a report on {size.n_shown} unseen digits ...")
-    page = explainer.report(
+    explainer.report(
         data.X_test[: size.n_shown],
-        folder / "index.html",
+        folder / "digits.html",
         title=TITLE,
         paths=size.n_paths,
         sample_names=[f"a {digit} (test image {i})" for i, digit in enumerate(data.digits_test[: size.n_shown])],
     )
-    return DemoResult(evaluation, page, random_state, time.perf_counter() - started)
+    return evaluation
 
 
 def make_folder(out_dir: str | Path) -> Path:

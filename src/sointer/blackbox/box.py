@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,15 @@ from sointer.blackbox.cache import OutputCache
 from sointer.blackbox.call import CallResult, CallTimeout, OutputSchema, RetryPolicy, within
 from sointer.blackbox.parallel import CallSpec, DaskBackend, SerialBackend, make_backend, rows_per_batch
 from sointer.blackbox.replies import ClassProbabilities, Size, Soft, check_same_shape, read_outputs, stack
-from sointer.errors import InputError, MethodWarning, SointerError
+from sointer.errors import InputError, MethodWarning
 
 Table = npt.NDArray[Any]
 N_COMPARED = 64
 """Rows by which an estimator chooses between predict and predict_proba."""
 OnAnswer = Callable[[npt.NDArray[np.int64], Table], None]
-"""Called with the indices of the rows of each batch, and their outputs, as soon as they arrive."""
+"""Called with the indices of the rows of each batch, and their outputs, before anything else happens with them.
+
+By the thread that called the model; with processes and clusters, by any thread, as soon as they arrive."""
 
 
 class BlackBox:
@@ -273,7 +275,7 @@ class BlackBox:
         """The outputs of the rows at `index`. After a failure no more are sent, but those under way are awaited."""
         size = rows_per_batch(len(index), self._backend.n_workers(), self.batch_size)
         tables: dict[int, Table] = {}
-        error: SointerError | None = None
+        errors: list[Exception] = []
         with self._budget.reserve(len(index)) as reservation:
             self.prepare(containers.rows(X, index[: min(self.batch_size, N_COMPARED)]), stacklevel=3)
 
@@ -285,19 +287,19 @@ class BlackBox:
                     # Indexing copies, so a model that writes into its input cannot reach the caller's data.
                     yield containers.rows(X, chosen)
 
-            predict = self.predict if proba is None else proba.predict
-            with closing(self._backend.send(predict, batches(), lambda: self._call_spec(proba))) as results:
-                for number, result in results:
-                    try:
-                        tables[number] = self._accept(result, proba)
-                    except SointerError as exc:
-                        error = error or exc
-                        reservation.end()
-                        continue
+            def receive(number: int, result: CallResult) -> None:
+                try:
+                    table = tables[number] = self._accept(result, proba)
                     if on_answer is not None:
-                        on_answer(index[number * size : (number + 1) * size], tables[number])
-        if error is not None:
-            raise error
+                        on_answer(index[number * size : (number + 1) * size], table)
+                except Exception as exc:
+                    errors.append(exc)
+                    reservation.end()
+
+            predict = self.predict if proba is None else proba.predict
+            self._backend.send(predict, batches(), lambda: self._call_spec(proba), receive)
+        if errors:
+            raise errors[0]
         return stack([tables[number] for number in sorted(tables)])
 
     def _call_spec(self, proba: ClassProbabilities | None) -> CallSpec:

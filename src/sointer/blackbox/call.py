@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,15 +75,19 @@ def check_seconds(value: object, what: str) -> float:
 
 
 def with_callers_settings(function: Callable[[], Result]) -> Callable[[], Result]:
-    """The function, for another thread, with the settings of numpy and scikit-learn that hold in this one."""
+    """The function, for a new thread, with the settings of numpy, scikit-learn and joblib that hold in this one."""
     context = contextvars.copy_context()
     # Not imported here: in a process forked while another thread imports, that would wait for ever.
     sklearn = sys.modules.get("sklearn")
-    if sklearn is None or not hasattr(sklearn, "get_config"):
-        return partial(context.run, function)
-    settings = sklearn.get_config()
+    settings = sklearn.get_config() if sklearn is not None and hasattr(sklearn, "get_config") else None
+    of_joblib: Any = getattr(sys.modules.get("joblib.parallel"), "_backend", None)  # kept by thread
+    backend = getattr(of_joblib, "config", None)
 
     def run() -> Result:
+        if backend is not None:
+            of_joblib.config = backend
+        if sklearn is None or settings is None:
+            return context.run(function)
         with sklearn.config_context(**settings):
             return context.run(function)
 

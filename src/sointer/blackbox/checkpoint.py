@@ -23,7 +23,7 @@ from sointer.blackbox.journal import Journal
 from sointer.data.texts import Documents
 from sointer.errors import CheckpointError, CheckpointWarning
 
-JOURNAL, FINISHED = "journal.bin", "explainer"
+JOURNAL, TRAINING, FINISHED = "journal.bin", "training", "explainer"
 DIGEST = "sha256:"
 
 
@@ -43,7 +43,7 @@ class Subject(Protocol):
 
 
 class Checkpoint:
-    """The journal of one fit and, when it has ended, its explainer. Open while fit runs, by one fit at a time.
+    """The journal of one fit, states of its training and, when it has ended, its explainer; for one fit at a time.
 
     Fit is deterministic, so the same fit sends the same queries again: known outputs come from the journal, and the
     explainer is the one that an uninterrupted fit would have given.
@@ -115,6 +115,16 @@ class Checkpoint:
                 f"the explainer is fitted, but could not be saved in {self.finished} ({error.strerror or error}). All "
                 "outputs of the model are kept: make room, then call fit again with the same checkpoint."
             ) from error
+
+    @property
+    def training(self) -> Path:
+        """Where states of training are kept."""
+        return self.directory / TRAINING
+
+    @property
+    def fit_digest(self) -> str:
+        """Of all that decides what is learned, but for the outputs of the model."""
+        return _digest(_json(self.journal.metadata))
 
     @property
     def finished(self) -> Path:

@@ -59,6 +59,7 @@ class Journal:
         """Write which fit the outputs are for."""
         self.metadata = metadata
         self._file.append({"kind": "fit", "fit": metadata})
+        self._file.sync()
 
     def close(self) -> None:
         self._file.close()
@@ -132,7 +133,10 @@ class Journal:
     # --- writing and reading -----------------------------------------------------------------------------
 
     def _keep(self, keys: list[bytes], rows: npt.NDArray[np.int64], table: Table, black_box: BlackBox) -> None:
-        """Write outputs down; by the time this returns, they outlive the process."""
+        """Write outputs down: a kill cannot lose them any more; and when this returns, nor can a power failure.
+
+        Other threads do not wait for the disk with outputs of their own, as they are written without the sync.
+        """
         with self._lock:
             self.names, self.size = black_box.output_names, black_box.output_shape
             step = max(1, MAX_TABLE_BYTES // max(1, table.nbytes // len(table)))
@@ -143,6 +147,7 @@ class Journal:
                 metadata = {"kind": "outputs", "dtype": part.dtype.str if is_plain else "O", "shape": part.shape}
                 metadata |= {"names": self.names, "size": self.size, "fit": self.metadata}
                 self._file.append(metadata, b"".join(keys[row] for row in rows[start : start + step]), content)
+        self._file.sync()
 
     def _take_in(self, record: Record) -> None:
         metadata = record.metadata

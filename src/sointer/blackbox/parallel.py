@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from sointer._support import containers
 from sointer._support.validation import is_integer
-from sointer.blackbox.call import CallResult, OutputSchema, RetryPolicy, query_batch
+from sointer.blackbox.call import THREAD, CallResult, OutputSchema, RetryPolicy, query_batch
 from sointer.errors import BlackBoxError, InputError, SointerError, require_extra
 
 MIN_ROWS = 4
@@ -20,8 +21,11 @@ MIN_ROWS = 4
 BATCHES_UNDER_WAY = 3
 """Batches for each worker that are under way at once, so that none waits for work."""
 
+MAX_RECEIVING = 16
+"""Results that are being written to disk at once."""
+
 Predict = Callable[[Any], Any]
-Numbered = Generator[tuple[int, CallResult], None, None]
+Receive = Callable[[int, CallResult], None]
 
 
 class CallSpec(NamedTuple):
@@ -38,8 +42,11 @@ class Backend(Protocol):
     def n_workers(self) -> int:
         """How many calls can run at once, now."""
 
-    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec]) -> Numbered:
-        """Every batch's result with its number, as they arrive; `spec` is called for each batch when it is sent."""
+    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec], receive: Receive) -> None:
+        """Send all batches. `spec` is called for each when it is sent, `receive` with its number and result.
+
+        `receive` never raises, and may take its time, as it writes to disk: results that arrive meanwhile do not wait.
+        """
 
 
 def make_backend(n_jobs: object, client: Any, backend: str | None) -> Backend:
@@ -71,8 +78,9 @@ class SerialBackend:
     def n_workers(self) -> int:
         return 1
 
-    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec]) -> Numbered:
-        return ((number, query_batch(predict, batch, *spec())) for number, batch in enumerate(batches))
+    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec], receive: Receive) -> None:
+        for number, batch in enumerate(batches):
+            receive(number, query_batch(predict, batch, *spec()))
 
 
 class JoblibBackend:
@@ -87,18 +95,26 @@ class JoblibBackend:
 
         return int(self._parallel(joblib)._effective_n_jobs())
 
-    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec]) -> Numbered:
+    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec], receive: Receive) -> None:
         import joblib
 
-        tasks = (joblib.delayed(_numbered)(number, predict, batch, *spec()) for number, batch in enumerate(batches))
+        def query_here(number: int, *call: Any) -> None:
+            receive(number, query_batch(*call))
+
         try:
             parallel = self._parallel(joblib, return_as="generator_unordered")
         except ValueError:  # a backend, such as ray's, that gives all results at the end
             parallel = self._parallel(joblib)
-        try:
-            yield from parallel(tasks)
-        except Exception as exc:
-            raise _explained(exc, predict, spec().name) from exc
+        is_here = getattr(parallel._backend, "supports_sharedmem", False)
+        query: Callable[..., Any] = query_here if is_here else _numbered
+        tasks = (joblib.delayed(query)(number, predict, batch, *spec()) for number, batch in enumerate(batches))
+        with ThreadPoolExecutor(MAX_RECEIVING, THREAD) as pool:
+            try:
+                for got in parallel(tasks):
+                    if got is not None:
+                        pool.submit(receive, *got)
+            except Exception as exc:
+                raise _explained(exc, predict, spec().name) from exc
 
     def _parallel(self, joblib: Any, **options: Any) -> Any:
         # joblib would hand large batches over as read-only maps of memory; models may write into their input.
@@ -123,7 +139,7 @@ class DaskBackend:
     def n_workers(self) -> int:
         return sum(self.client.nthreads().values())
 
-    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec]) -> Numbered:
+    def send(self, predict: Predict, batches: Iterator[Any], spec: Callable[[], CallSpec], receive: Receive) -> None:
         as_completed: Any = require_extra("distributed", "dask").as_completed
         waiting = enumerate(batches)
         flights: dict[Any, tuple[int, str | None]] = {}  # the number and the worker of every batch under way
@@ -143,12 +159,13 @@ class DaskBackend:
             held = self._hold(predict)
             n_first = BATCHES_UNDER_WAY * max(1, self.n_workers())  # a cluster may have no workers yet
             flying = as_completed(launch(n_first), loop=self.client.loop)
-            for future in flying:
-                got = future.result()
-                number, _ = flights.pop(future)
-                for later in launch(1):
-                    flying.add(later)
-                yield number, got
+            with ThreadPoolExecutor(MAX_RECEIVING, THREAD) as pool:
+                for future in flying:
+                    got = future.result()
+                    number, _ = flights.pop(future)
+                    pool.submit(receive, number, got)
+                    for later in launch(1):
+                        flying.add(later)
         except Exception as exc:
             raise _explained(exc, predict, spec().name) from exc
         finally:

@@ -54,11 +54,11 @@ class Damage(NamedTuple):
 
 
 class RecordFile:
-    """A file of records that only grows. What `append` wrote is on the disk when it returns.
+    """A file of records that only grows. A kill cannot lose what `append` wrote, and after `sync` no power failure can.
 
     A kill or a power failure loses at most the record being written, and other damage the records that it touches. The
     file is locked while it is open: a second process, or a second fit in this one, is refused. Nothing is created or
-    changed before the first `append`. Not for use by several threads at a time.
+    changed before the first `append`. Several threads may `sync`, but one at a time may do anything else.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -166,7 +166,7 @@ class RecordFile:
             )
 
     def append(self, metadata: dict[str, Any], *parts: bytes) -> None:
-        """Write one more record, to the disk itself; on failure the file stays as it was."""
+        """Write one more record; on failure the file stays as it was."""
         is_new = self._handle is None
         if is_new:
             self._create()
@@ -215,17 +215,27 @@ class RecordFile:
             os.lseek(self._handle, where, os.SEEK_SET)
             while rest:
                 rest = rest[os.write(self._handle, rest) :]
-            os.fsync(self._handle)
         except BaseException as error:
             with suppress(OSError):
                 os.ftruncate(self._handle, where)
             if not isinstance(error, OSError):
                 raise
-            raise CheckpointError(
-                f"outputs of the black box could not be written to {self.path} ({error.strerror or error}), so the fit "
-                "was stopped. All outputs before them are kept there: make room, then call fit again with the same "
-                "checkpoint."
-            ) from error
+            raise self._unwritten(error) from error
+
+    def sync(self) -> None:
+        """Have all that was appended on the disk itself."""
+        assert self._handle is not None
+        try:
+            os.fsync(self._handle)
+        except OSError as error:
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> CheckpointError:
+        return CheckpointError(
+            f"outputs of the black box could not be written to {self.path} ({error.strerror or error}), so the fit "
+            "was stopped. All outputs before them are kept there: make room, then call fit again with the same "
+            "checkpoint."
+        )
 
     def _find(self, position: int, size: int) -> int:
         """Where the next header may begin; `size` if nowhere."""

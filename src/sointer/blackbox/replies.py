@@ -19,6 +19,8 @@ Size: TypeAlias = tuple[int, int]
 """Height and width."""
 MAX_TEXT = 2**22
 """Characters of all labels, if all were as long as the longest."""
+MAX_LABEL = 10_000
+"""Characters of one label."""
 SLACK = 1e-3
 """Of class probabilities in half precision, whose sum is not quite 1."""
 
@@ -182,6 +184,10 @@ def _clean(table: Table) -> Table:
 
     Strings of which one is very long stay objects, as in an array all are given room for the longest.
     """
+    if (
+        table.dtype.kind == "U" and table.dtype.itemsize > 4 * MAX_LABEL
+    ):  # room for long labels, not labels that fill it
+        return table.astype(f"U{min(max(1, int(np.char.str_len(table).max(initial=1))), MAX_LABEL + 1)}")
     if table.dtype.kind not in "OT":
         return table
     # Cells are made plain first: a numpy scalar inside an object array is still a number.
@@ -206,6 +212,14 @@ def _check_values(table: Table, got: str) -> None:
     if table.dtype.kind not in "biufUO":
         raise BlackBoxError(
             f"{WRONG}values of dtype {table.dtype} ({got}), expected numbers, booleans or strings. Convert them."
+        )
+    longest = table.dtype.itemsize // 4 if table.dtype.kind == "U" else 0
+    if table.dtype.kind == "O":
+        longest = max((len(cell) for cell in table.ravel().tolist() if isinstance(cell, str)), default=0)
+    if longest > MAX_LABEL:
+        raise BlackBoxError(
+            f"{WRONG}a label of more than {MAX_LABEL:,} characters ({got}), expected the name of a class. Return short "
+            "labels; a text that the model writes is no output that can be explained."
         )
     if table.dtype.kind == "O":
         finite = np.array([[not isinstance(c, float) or np.isfinite(c) for c in row] for row in table.tolist()])

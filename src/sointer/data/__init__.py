@@ -1,0 +1,1 @@
+"""How X and Y look to their owner and to the networks."""

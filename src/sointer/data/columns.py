@@ -241,7 +241,7 @@ def is_number(dtype: Any) -> bool:
 
     if isinstance(dtype, pd.ArrowDtype) and dtype.name.startswith("decimal"):
         return False
-    is_numeric = pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)  # Arrow's are told apart
+    is_numeric = pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)  # Arrow's too
     return bool(is_numeric and not pd.api.types.is_complex_dtype(dtype))
 
 

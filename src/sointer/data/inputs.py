@@ -279,7 +279,7 @@ class InputFormat:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain JSON."""
-        facts: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "kind": self.kind,
             "feature_names": list(self.feature_names),
             "dtype": self.dtype,
@@ -288,10 +288,10 @@ class InputFormat:
             "device": self.device,
         }
         if self.image is not None:
-            facts |= {"image": list(astuple(self.image)), "pixel_range": self.pixel_range}
+            metadata |= {"image": list(astuple(self.image)), "pixel_range": self.pixel_range}
         if self.fills:
-            facts["fills"] = list(self.fills)
-        return facts
+            metadata["fills"] = list(self.fills)
+        return metadata
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> InputFormat:

@@ -1,0 +1,1 @@
+"""The energy E(x, y): networks, inference, likelihood."""

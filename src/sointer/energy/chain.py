@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sointer.data.sequences import OUTSIDE
 
 N_ENDS = 6
-"""Distances to both ends are told apart up to this many."""
+"""Distances to both ends are distinguished up to this many."""
 MAX_FULL = 64
 """Transitions of tokens are free up to so many pairs of labels; of more they are sums of RANK patterns."""
 RANK = 6
@@ -99,7 +99,7 @@ def end_codes(n: int, lengths: Tensor) -> Tensor:
 class Scaled:
     """Transitions as numbers of at most 1, so that sums over labels are products of matrices.
 
-    Sums below 1e-30 of the largest term count as that: potentials that differ by more than 69 are not told apart.
+    Sums below 1e-30 of the largest term count as that: potentials that differ by more than 69 are not distinguished.
     """
 
     def __init__(self, pairs: Tensor) -> None:

@@ -12,7 +12,7 @@ from sointer.energy.space import OutputSpace
 
 N_STEPS = 10
 FIRST_STEP = 0.5
-SMALLEST_MOVE = 1e-6
+MIN_MOVE = 1e-6
 N_CANDIDATES = 8
 CHUNK_ROWS = 128
 
@@ -48,7 +48,7 @@ def target_log_likelihood(energy: AnyForm, x: Tensor, targets: Tensor, values: T
         for code in range(n_classes):
             codes = others.scatter(1, targets.unsqueeze(1), code)
             parts = zip(x.split(CHUNK_ROWS), codes.split(CHUNK_ROWS), strict=True)
-            of_class.append(torch.cat([energy(some, encode(part, n_classes)) for some, part in parts]))
+            of_class.append(torch.cat([energy(rows, encode(part, n_classes)) for rows, part in parts]))
     log_p = torch.log_softmax(-torch.stack(of_class, dim=1), dim=1)
     return log_p.gather(1, values.unsqueeze(1)).squeeze(1)
 
@@ -99,7 +99,7 @@ def _direction(gradient: Tensor, y: Tensor, n_classes: int) -> Tensor:
         gradient = (of_class - of_class.mean(dim=2, keepdim=True)).view_as(gradient)
     smallest = torch.finfo(gradient.dtype).tiny
     unit = gradient / gradient.abs().amax(dim=1, keepdim=True).clamp_min(smallest)
-    moves = ((project(y - unit, n_classes) - y).abs() > SMALLEST_MOVE).float()
+    moves = ((project(y - unit, n_classes) - y).abs() > MIN_MOVE).float()
     size = (unit.abs() * moves).amax(dim=1, keepdim=True)
     return torch.where(size > 0, unit / size.clamp_min(smallest), 0.0).clamp(-1.0, 1.0)
 

@@ -13,9 +13,9 @@ from sointer.energy.networks import Energy
 from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import Inputs, product, product_and
 
-SMALLEST_PROBABILITY = 1e-30
+MIN_PROBABILITY = 1e-30
 LOG_OF_NOTHING = -1e30
-LEAST_EXPONENT = -80.0
+MIN_EXPONENT = -80.0
 """Of what is less, exp is too small for ordinary floats, takes a hundred times as long, and does not count anyway."""
 TABLE_ENTRIES = 2**17
 """Tables that fit the processor's cache are several times faster than one large table."""
@@ -45,7 +45,7 @@ def exact_log_marginals(energy: Energy, x: Inputs) -> Tensor:
     y, labels = space.configuration_columns.T, space.configuration_labels
     pieces = energy.unary(x).split(rows_at_once(space))
     parts = [product(torch.softmax(-product_and(couplings, unary, y), dim=1), labels) for unary in pieces]
-    return torch.cat(parts).clamp_min(SMALLEST_PROBABILITY).log()
+    return torch.cat(parts).clamp_min(MIN_PROBABILITY).log()
 
 
 def target_log_weights(energy: Energy, x: Inputs, label: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,16 +84,16 @@ def _sides(unary: Tensor, couplings: Tensor, space: OutputSpace, label: Tensor) 
     counted = torch.cat([torch.ones(len(y), 1), y], dim=1)
     away = space.configuration_labels.T * LOG_OF_NOTHING
     n_rows = rows_at_once(space)
-    for some, own in zip(unary.split(n_rows), label.split(n_rows), strict=True):
+    for chunk, own in zip(unary.split(n_rows), label.split(n_rows), strict=True):
         without = away[own]
-        log_weight = product_and(couplings, some, y.T).neg_()
+        log_weight = product_and(couplings, chunk, y.T).neg_()
         yield _summed(log_weight + (LOG_OF_NOTHING - without), counted), _summed(log_weight.add_(without), counted)
 
 
 def _summed(log_weight: Tensor, counted: Tensor) -> Tensor:
     """Log of the sum of weights, and the mean of y by these weights; spoils its first argument."""
     largest = log_weight.amax(dim=1, keepdim=True)
-    sums = product(log_weight.sub_(largest).clamp_min_(LEAST_EXPONENT).exp_(), counted)
+    sums = product(log_weight.sub_(largest).clamp_min_(MIN_EXPONENT).exp_(), counted)
     return torch.cat([sums[:, :1].log() + largest, sums[:, 1:] / sums[:, :1]], dim=1)
 
 

@@ -15,7 +15,7 @@ from sointer.energy import descent
 from sointer.energy import likelihood as losses
 from sointer.energy.inference import (
     LOG_OF_NOTHING,
-    SMALLEST_PROBABILITY,
+    MIN_PROBABILITY,
     conditional_log_probabilities,
     energy_table,
     exact_log_marginals,
@@ -206,11 +206,11 @@ def _exact(energy: Energy, unary: Tensor, codes: Tensor, held: Tensor) -> Tensor
     group = place.unique(return_inverse=True)[1]
     total = torch.zeros(len(unary), int(group.max()) + 1).index_add_(1, group, log_weight.exp())
     own = held[space.label_output]
-    known = space.probabilities(codes).clamp_min(SMALLEST_PROBABILITY).log()[:, own]
-    given = log_weight - total.clamp_min(SMALLEST_PROBABILITY).log()[:, group]
+    known = space.probabilities(codes).clamp_min(MIN_PROBABILITY).log()[:, own]
+    given = log_weight - total.clamp_min(MIN_PROBABILITY).log()[:, group]
     weight = (given + known @ space.configuration_labels[:, own].T).clamp_min(-80.0).exp()
     labels = weight @ space.configuration_labels / weight.sum(dim=1, keepdim=True)
-    return labels.clamp_min(SMALLEST_PROBABILITY).log()
+    return labels.clamp_min(MIN_PROBABILITY).log()
 
 
 def _mean_field(energy: Energy, likelihood: Likelihood, unary: Tensor, codes: Tensor, held: Tensor) -> Tensor:

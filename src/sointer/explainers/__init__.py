@@ -1,0 +1,1 @@
+"""Explainers: `SOInter`, sequences, and what they share."""

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from sointer._support.containers import is_dask
 from sointer._support.torch_state import ForkSafeLock
 from sointer._support.validation import _some as some
-from sointer._support.validation import check_k
+from sointer._support.validation import check_k, is_integer
 from sointer.errors import InputError
 from sointer.explainers.data_checks import (
     warn_about_far_rows,
@@ -25,8 +25,10 @@ from sointer.explainers.data_checks import (
 )
 from sointer.explainers.novelty import Distance
 from sointer.explainers.reading import ReadsModelAndData
+from sointer.explainers.records import Probe
 from sointer.explanation import Explanation
 from sointer.explanation.paths import NoPaths, Trace
+from sointer.explanation.record import Provenance
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
 from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
@@ -106,6 +108,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     """Whether k="auto" queries the model about masked samples."""
     _distance: tuple[Background, Distance] | None = None
     """What `distance` needs, and the training rows it was made from."""
+    probe_: Probe | None = None
+    """By which the model can be recognised later."""
 
     @abstractmethod
     def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
@@ -211,7 +215,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         size = check_k(self.k if k is None else k, source.groups.n_units)
         sent_before = source.sent.n
         try:
-            return self._explain_source(self._with_predictions(source, query), targets, size, refine)
+            explanation = self._explain_source(self._with_predictions(source, query), targets, size, refine)
+            return replace(explanation, provenance=Provenance(self, size, refine, source.sent.n - sent_before))
         finally:
             with _counting:
                 self.n_explain_queries_ += source.sent.n - sent_before
@@ -298,6 +303,27 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     ) -> NDArray[np.int64]:
         """At least the n best units of each row, best first, then -1 for those that cannot be chosen."""
         return rank_units(scores, allowed, n)
+
+    def identity(self) -> dict[str, Any]:
+        """What records say of the explainer and its model."""
+        black_box, seed = self.black_box_, self.random_state
+        return {
+            "explainer": {
+                "class": type(self).__name__,
+                "sha256": self._digest(),
+                "random_state": int(seed) if is_integer(seed) else None,
+                "queries_of_fit": getattr(self, "n_queries_", 0) + getattr(self, "n_queries_replayed_", 0),
+            },
+            "model": {
+                "name": None if black_box is None else black_box.name,
+                "method": self.method_,
+                "probe": None if self.probe_ is None else self.probe_.summary,
+            },
+        }
+
+    def _digest(self) -> str | None:
+        """SHA-256 of all that decides what is explained, where that can be saved."""
+        return None
 
     def report(
         self,

@@ -17,6 +17,7 @@ from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
+from sointer.blackbox.checkpoint import Checkpoint
 from sointer.blackbox.query_worker import QueryWorker
 from sointer.config import POOR_SKILL, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
@@ -32,6 +33,7 @@ from sointer.masking.rows import Subject
 from sointer.training.context import FitContext, Trained, compact
 from sointer.training.images import train_images
 from sointer.training.paper import train_paper
+from sointer.training.snapshots import Snapshots
 from sointer.training.sparse_rows import train_sparse_rows
 from sointer.training.tables import train_tables
 from sointer.training.texts import train_texts
@@ -75,6 +77,11 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
         history=History(explainer.verbose, n_queried=lambda: subject.rows.model.n_queries - before, n_planned=plan),
     )
     return context, plan
+
+
+def snapshots_in(kept: Checkpoint | None) -> Snapshots:
+    """Where states of training are kept, if anywhere."""
+    return Snapshots() if kept is None else Snapshots(kept.training, kept.fit_digest)
 
 
 def kind_of_data(explainer: SOInter, subject: Subject) -> tuple[DataKind, Any]:
@@ -132,15 +139,15 @@ def warn_about_fit(explainer: SOInter, context: FitContext, trained: Trained, pl
     if trained.interrupted:
         warnings.warn(
             f"fit was interrupted after {n_answers} of {context.n_queries} planned queries; the explainer is usable "
-            f"and agrees with the black box on {agreement} of the outputs it was checked on. Fit again, without "
+            f"and agrees with the model on {agreement} of the outputs it was checked on. Fit again, without "
             "interrupting, for better explanations.",
             InterruptedFitWarning,
             stacklevel=3,
         )
     if context.budget_ran_out or context.n_queries < plan:
         warnings.warn(
-            f"the black box's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
-            f"usable and agrees with the black box on {agreement} of the outputs it was checked on. "
+            f"the model's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
+            f"usable and agrees with the model on {agreement} of the outputs it was checked on. "
             "Raise the budget for better explanations.",
             BudgetWarning,
             stacklevel=3,
@@ -149,14 +156,14 @@ def warn_about_fit(explainer: SOInter, context: FitContext, trained: Trained, pl
     skill = explainer.held_out_skill_
     if explainer.preset == "default" and (skill < POOR_SKILL or poor):
         learned = (
-            f"the energy has learned little of this black box: on held-out answers it avoids only "
-            f"{max(skill, 0):.0%} of the errors of always guessing the usual value (below {POOR_SKILL:.0%})"
+            f"the energy has learned little of this model: on held-out queries it avoids only "
+            f"{max(skill, 0):.0%} of the errors of always predicting the most common value (below {POOR_SKILL:.0%})"
         )
         if skill >= POOR_SKILL:
             learned = (
                 f"the energy has learned little of {len(poor)} of {len(trained.targets)} outputs: {some(poor)}; on "
-                f"held-out answers it avoids less than {POOR_SKILL:.0%} of the errors of always guessing their "
-                "usual value"
+                f"held-out queries it avoids less than {POOR_SKILL:.0%} of the errors of always predicting their "
+                "most common value"
             )
         warnings.warn(
             f"{learned}, so explanations may be wrong. Check them with explanation.verify(); raise "

@@ -178,7 +178,7 @@ class SequenceExplainer(BaseEstimator):
         if quality.skill < POOR_SKILL:
             warnings.warn(
                 f"the energy has learned little of this model: on held-out sequences it avoids only "
-                f"{max(quality.skill, 0):.0%} of the errors of always guessing the usual label (below "
+                f"{max(quality.skill, 0):.0%} of the errors of always predicting the most common label (below "
                 f"{POOR_SKILL:.0%}), so explanations may be wrong. Check them with explanation.verify(); raise "
                 "query_budget or give more data.",
                 PoorFitWarning,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.files import put
 from sointer._support.frames import BACKENDS, to_backend
 from sointer._support.validation import check_positive_int
 from sointer.data.values import ValueSource, is_value, target_values
 from sointer.errors import InputError, require_extra
 from sointer.explanation.paths import Paths, Trace
+from sointer.explanation.record import Provenance, make_records
 from sointer.explanation.verification import LEVEL, Verification
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows
@@ -74,6 +78,8 @@ class Explanation:
     n_opposite: NDArray[np.int64] | None = field(default=None, repr=False)
     """(rows,) of images, how many of those in fit have another label at the target than the one explained. Where there
     is none, nothing could be learned about the target, and what is said of it is a guess from other targets."""
+    provenance: Provenance | None = field(default=None, repr=False)
+    """Who made it, and how; needed for `record`."""
 
     @classmethod
     def of(
@@ -198,7 +204,14 @@ class Explanation:
                 moved[draw, chunk] = source.moved(masked, which[chunk], target[chunk])
         n_queries, n_drawn = source.sent.n - before, n_draws if how.is_random else None
         return Verification(
-            np.mean(agree, axis=0), np.mean(moved, axis=0), n_queries, n_drawn, float(level), self.value_source
+            np.mean(agree, axis=0),
+            np.mean(moved, axis=0),
+            n_queries,
+            n_drawn,
+            float(level),
+            self.value_source,
+            how.name,
+            int(random_state),
         )
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
@@ -222,6 +235,26 @@ class Explanation:
             n_outputs=check_positive_int(n_outputs, "n_outputs"),
             seed=check_positive_int(random_state, "random_state", minimum=0),
         )
+
+    def record(
+        self,
+        verification: Verification | None = None,
+        *,
+        created: datetime | str | None = None,
+        ids: Sequence[Any] | None = None,
+    ) -> list[dict[str, Any]]:
+        """One JSON-ready dictionary per explanation, with all that it takes to check it later: evidence to keep.
+
+        What each field says, and a JSON schema: docs/records.md. `sointer.verify_record` compares a record with an
+        explainer. The first call computes the hash of the explainer.
+
+        Parameters
+        ----------
+        verification : what `verify()` returned for this explanation; records then have its verdicts.
+        created : the time to put down, with a time zone; default: now.
+        ids : one for each sample, by which its owner knows it; default: the labels of a DataFrame, else none.
+        """
+        return make_records(self, verification, created=created, ids=ids)
 
     def to_frame(self) -> Any:
         """One line per sample and selected feature: sample, target, value, value_source, rank, feature, score.
@@ -325,7 +358,7 @@ class Explanation:
 
         page = html_page(self, max_rows)
         if path is not None:
-            Path(path).write_text(page, encoding="utf-8")
+            put(Path(path), page.encode())
         return page
 
     def _repr_html_(self) -> str:

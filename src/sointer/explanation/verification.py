@@ -36,6 +36,9 @@ class Verification:
     level: float = LEVEL
     value_source: ValueSource = "model"
     """What the masked predictions were compared with; the model's own, given ones, or values that are only expected."""
+    removal: str | None = None
+    """How everything else was removed."""
+    random_state: int = 0
 
     @property
     def fidelity(self) -> float:

@@ -1,0 +1,1 @@
+"""Other packages: dask, MLflow, shap, captum, quantus."""

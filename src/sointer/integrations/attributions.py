@@ -99,7 +99,7 @@ class SOInterAttribution:
         return False
 
     def _target(self, target: Any) -> Any:
-        """captum writes what `explain` takes, but for tensors, lists of tuples, and tuples of one number."""
+        """A target as `explain` takes it: captum also writes tensors, lists of tuples, and tuples of one number."""
         if isinstance(target, Tensor):
             target = target.detach().cpu().numpy()
             return int(target) if target.size == 1 else target

@@ -1,0 +1,1 @@
+"""From an energy to relevance, and the scoring of samples."""

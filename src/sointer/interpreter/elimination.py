@@ -91,7 +91,7 @@ def slopes_along(evidence: Callable[[Tensor], Tensor], start: Tensor, end: Tenso
     return gradient.view_as(path)
 
 
-LEAST_ROOM, BLOCK_ROWS, BLOCK_UNITS = 16, 32, 4096
+MIN_ROOM, BLOCK_ROWS, BLOCK_UNITS = 16, 32, 4096
 """Rows are looked at in blocks with room for as many units in each row. The shape of its block depends on a row alone,
 so its scores cannot depend on the rows around it."""
 
@@ -123,10 +123,10 @@ def eliminate(
     start = interpreter.energy.project(interpreter.references[:1])
     decided = torch.nonzero(is_decided_by_features(interpreter, targets, values)).squeeze(1)
     present = PresentUnits.of(differences_of(interpreter, x).take(decided), interpreter.unit_of_column)
-    for some, room in blocks(present.n_of_row):
-        rows, n_rows = decided[some], rows_at_once(room)
+    for block, room in blocks(present.n_of_row):
+        rows, n_rows = decided[block], rows_at_once(room)
         evidence = Evidence(interpreter, start, *lengthened(n_rows, targets[rows], values[rows]))
-        scores[rows] = by_halves(evidence, scores[rows], present, some, n_rows, room)
+        scores[rows] = by_halves(evidence, scores[rows], present, block, n_rows, room)
     return scores
 
 
@@ -137,8 +137,8 @@ def whole_rows(interpreter: EliminationInterpreter, x: Inputs, targets: Tensor, 
     start = interpreter.energy.project(interpreter.references[:1])
     for rows in torch.arange(len(x)).split(BLOCK_ROWS):
         evidence = Evidence(interpreter, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
-        some = evidence.of_whole_rows(differences.take(lengthened(BLOCK_ROWS, rows, by=-1)[0]))
-        for whole, part in zip(found, some, strict=True):
+        found_here = evidence.of_whole_rows(differences.take(lengthened(BLOCK_ROWS, rows, by=-1)[0]))
+        for whole, part in zip(found, found_here, strict=True):
             whole[rows] = part[: len(rows)]
     return found
 
@@ -157,7 +157,7 @@ def is_decided_by_features(interpreter: EliminationInterpreter, targets: Tensor,
 def blocks(n_of_row: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Rows that are looked at together, which have about as many units, and the room that these are given."""
     # The number of halvings is what counts, not the room, so few kinds of blocks are best.
-    room = 2 ** torch.log2(n_of_row.clamp(min=LEAST_ROOM)).ceil().long()
+    room = 2 ** torch.log2(n_of_row.clamp(min=MIN_ROOM)).ceil().long()
     order = room.argsort(stable=True)
     rooms, counts = room[order].unique_consecutive(return_counts=True)
     for size, alike in zip(rooms.tolist(), order.split(counts.tolist()), strict=True):

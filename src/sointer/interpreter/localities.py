@@ -47,7 +47,7 @@ NOISE_WEIGHT, MIN_EFFECT = 2_000.0, 0.05
 """Of noisy black boxes: how many redraws the noise makes up for, and how large the effect of a unit must be."""
 MIN_SIGNAL = 0.5
 """By how much redrawing everything must change the target, in units of its noise, for anything to decide it."""
-STILL_ON, LEAST_ON = 0.3, 0.05
+STILL_ON, MIN_ON = 0.3, 0.05
 """Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell; and
 of the largest effect there."""
 STANDS_OUT = 4.0
@@ -285,7 +285,7 @@ class TargetData:
         """
         expected = parent.rate * asked
         unlike = changed < expected - 2 * np.sqrt(expected)
-        is_on = node.effect > np.maximum(STILL_ON * parent.effect, LEAST_ON * node.effect.max())
+        is_on = node.effect > np.maximum(STILL_ON * parent.effect, MIN_ON * node.effect.max())
         doubtful = parent.active & ~unlike & is_on & (changed < 2)
         mixtures = inside[self.mixtures.row] & self.mixtures.kept[:, node.active & ~doubtful].all(axis=1)
         for unit in np.flatnonzero(doubtful & (changed == 0)):

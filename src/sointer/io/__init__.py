@@ -1,0 +1,1 @@
+"""Saved explainers, readers and writers of files, streaming."""

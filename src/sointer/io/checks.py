@@ -25,6 +25,7 @@ KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
 DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
 MAX_SEGMENTS = 2**16
+N_PROBES = 16
 MAX_LABEL_BYTES = 2**28
 MAX_BLUR_ENTRIES, MAX_BLUR_STEPS = 2**24, 2**32
 
@@ -53,6 +54,8 @@ def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     need(image is not None or n_agreements == n_outputs, "agreements are of other outputs")
     history = metadata["history"]
     need(isinstance(history, list) and all(isinstance(one, dict) for one in history), "the history is none")
+    if metadata.get("probe") is not None:
+        check_probe(metadata["probe"], with_prefix(tensors, "probe."), n_columns, n_outputs)
 
 
 def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
@@ -188,6 +191,22 @@ def check_background(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_c
     need(shape[0] <= MAX_BACKGROUND_ROWS, "too many background rows")
     need(bool((starts[1:] >= starts[:-1]).all()) and int(starts[-1]) == len(data) == len(indices), "rows do not fit")
     need(len(indices) == 0 or (int(indices.min()) >= 0 and int(indices.max()) < n_columns), "an entry is in no column")
+
+
+def check_probe(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, n_outputs: int) -> None:
+    hashes = [meta["inputs_sha256"], meta["outputs_sha256"]]
+    need(_is_count(meta["n"], most=N_PROBES) and all(isinstance(one, str) for one in hashes), "the probe is none")
+    outputs, texts = meta["outputs"], meta["texts"]
+    if outputs is None:
+        return
+    need(isinstance(outputs, list) and len(outputs) == meta["n"] > 0, "outputs of the probe are of another number")
+    need(all(_are_labels(row) and len(row) == n_outputs for row in outputs), "outputs of the probe are no outputs")
+    if texts is not None:
+        need(_are_labels(texts) and len(texts) == meta["n"], "the probe's texts are of another number")
+        return
+    check_background(meta, tensors, n_columns)
+    n_rows = len(tensors["rows"]) if meta["shape"] is None else meta["shape"][0]
+    need(n_rows == meta["n"], "the probe's rows are of another number")
 
 
 def check_training_codes(outputs: Mapping[str, Any], codes: Tensor, n_outputs: int) -> None:

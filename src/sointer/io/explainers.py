@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.strict_json import content_digest
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import is_integer
 from sointer.blackbox.box import BlackBox
@@ -29,6 +32,7 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.texts import TextFormat
 from sointer.errors import LoadError
+from sointer.explainers.records import Probe, as_lists, texts_of
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.tables import TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix
@@ -40,6 +44,7 @@ from sointer.masking.synthetic import synthetic_background, with_background, wit
 
 PROJECTIONS = "effects.projections"
 STORAGE = EXPLAINER
+DECISIVE = ("background", "config", "input_format", "groups", "outputs", "removal", "targets", "method", "probe")
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
 
 
@@ -98,6 +103,18 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
         raise STORAGE.damaged(Path(path), error) from error
 
 
+def digest(explainer: SOInter) -> str:
+    """SHA-256 of what decides explanations: networks, formats, settings, training rows; before and after saving."""
+    metadata, tensors = _describe(explainer, "keep")
+    decisive = {name: metadata[name] for name in DECISIVE}
+    # As saved files say it: without tuples and numpy's numbers.
+    found = hashlib.sha256(content_digest(json.loads(json.dumps(decisive))).encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
 def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str, Tensor]]:
     background, removal, interpreter_state = _with_rows(explainer, rows)
     removal_metadata, removal_arrays = removal.state()
@@ -111,7 +128,10 @@ def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str,
     own = {name: t for name, t in interpreter_state.items() if not of_energy(name)}
     tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
+    probe, probe_tensors = _describe_probe(explainer.probe_ if rows == "keep" else _without_rows(explainer.probe_))
+    tensors |= probe_tensors
     metadata = {
+        "probe": probe,
         "parameters": {name: as_plain(params[name]) for name in SAVED_PARAMETERS},
         "method": explainer.method_,
         "random_state": int(params["random_state"]) if is_integer(params["random_state"]) else None,
@@ -135,6 +155,34 @@ def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str,
     return metadata, tensors
 
 
+def _describe_probe(probe: Probe | None) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
+    if probe is None:
+        return None, {}
+    texts = None if probe.rows is None else texts_of(probe.rows)
+    outputs = None if probe.outputs is None else as_lists(probe.outputs)
+    metadata: dict[str, Any] = {**probe.summary, "outputs": outputs, "texts": texts, "shape": None}
+    if probe.rows is None or texts is not None:
+        return metadata, {}
+    state, arrays = Background(probe.rows, np.ones(probe.rows.shape[1], dtype=bool)).state()
+    return metadata | state, {f"probe.{name}": as_tensor(array) for name, array in arrays.items()}
+
+
+def _restore_probe(metadata: dict[str, Any] | None, tensors: dict[str, Tensor], form: InputFormat) -> Probe | None:
+    if metadata is None:
+        return None
+    rows, outputs = None, metadata["outputs"]
+    if metadata["texts"] is not None:
+        rows = form.encode(metadata["texts"], caller="load")
+    elif outputs is not None:
+        rows = Background.from_state(metadata, _arrays(tensors, "probe.")).rows
+    known = None if outputs is None else np.array([[*row, None] for row in outputs], dtype=object)[:, :-1]
+    return Probe(rows, known, *(metadata[name] for name in ("n", "inputs_sha256", "outputs_sha256")))
+
+
+def _without_rows(probe: Probe | None) -> Probe | None:
+    return None if probe is None else probe.without_rows()
+
+
 def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dict[str, Tensor]]:
     """The background, the removal and the state of the interpreter, with as much of the training rows as wanted."""
     background, removal, state = explainer.background_, explainer.removal_, explainer.interpreter_.state_dict()
@@ -145,7 +193,7 @@ def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dic
     if isinstance(removal, RemovalByRows):
         drawn = synthetic_background(removal.background, owners, seed=1)
         interpreter = explainer.interpreter_
-        if isinstance(interpreter, TableInterpreter) and drawn.rows.shape[0]:  # a row can be told by its projection
+        if isinstance(interpreter, TableInterpreter) and drawn.rows.shape[0]:  # a projection identifies its row
             n = len(state[PROJECTIONS])
             chosen = drawn.take(np.arange(n) % drawn.rows.shape[0]) - explainer.shift_
             with one_thread(), torch.no_grad():
@@ -183,6 +231,7 @@ def _restore(
     explainer.shift_ = tensors["shift"].numpy()
     explainer.training_codes_ = tensors["training_codes"].numpy()
     explainer.method_ = metadata["method"]
+    explainer.probe_ = _restore_probe(metadata.get("probe"), tensors, explainer.input_format_)
     explainer.black_box_ = None if black_box is None else explainer._black_box_again()
     explainer.targets_ = [int(t) for t in metadata["targets"]]
     explainer.n_queries_ = int(metadata["n_queries"])

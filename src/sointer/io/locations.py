@@ -1,4 +1,4 @@
-"""Which files can be read, told by their names alone."""
+"""Which files can be read, by their names alone."""
 
 from __future__ import annotations
 

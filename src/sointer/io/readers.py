@@ -22,6 +22,8 @@ from sointer.io.locations import CSV, KNOWN, PARQUET, check_readable
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
+MAX_EXPANDED, MAX_EXPANSION = 2**29, 32
+"""Bytes that a compressed .npz file may take in memory: so many, or so many times its size."""
 NULLS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
     *("NULL", "NaN", "None", "n/a", "nan", "null"),
@@ -92,6 +94,13 @@ def array_source(path: Path) -> RowSource:
 def _rows_of(path: Path) -> Any:
     if not zipfile.is_zipfile(path):
         return _at_least_2d(np.load(path, mmap_mode="r", allow_pickle=False))
+    with zipfile.ZipFile(path) as archive:
+        n_bytes = sum(member.file_size for member in archive.infolist())
+    if n_bytes > max(MAX_EXPANDED, MAX_EXPANSION * path.stat().st_size):
+        raise ValueError(
+            f"it would take {n_bytes / 2**20:,.0f} MB of memory, {n_bytes // path.stat().st_size} times its size; save "
+            "the rows with np.save as .npy, which is read part by part, or as a sparse matrix"
+        )
     with np.load(path, allow_pickle=False) as members:
         names = members.files
         if {"indices", "indptr", "shape", "format"} <= set(names):

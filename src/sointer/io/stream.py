@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -22,9 +23,10 @@ from sointer._version import __version__
 from sointer.errors import InputError, SointerError, SointerWarning
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import FarRows
+from sointer.explanation.record import make_records
 from sointer.io.columns import RowSource, as_in_fit, columns_needed, csv_dtypes, slice_rows, with_id
 from sointer.io.readers import open_source, read_table
-from sointer.io.writers import ExplainOptions, RecordWriter, TextWriter, record_schema, record_table
+from sointer.io.writers import EvidenceWriter, ExplainOptions, RecordWriter, TextWriter, record_schema, record_table
 
 CHUNK_BYTES = 2**27
 BYTES_PER_NUMBER = 32  # of each feature of each row, while rows are explained
@@ -42,6 +44,8 @@ class StreamResult:
     n_queries: int
     """Rows sent to the black box meanwhile."""
     seconds: float
+    fidelity: float | None = None
+    """Of the rows that were verified, how often the model predicts the same from the selected features."""
 
     @property
     def rows_per_second(self) -> float:
@@ -67,6 +71,8 @@ def stream_explain(
     chunk_rows: int | None = None,
     text_column: str | None = None,
     id_column: str | None = None,
+    verify: int = 0,
+    records: str | PathLike[str] | None = None,
     progress: bool | Callable[[int, int | None], None] | None = None,
 ) -> StreamResult:
     """Explain every row of a source of any size; memory does not grow with it. Writes one Parquet file.
@@ -96,6 +102,10 @@ def stream_explain(
         The column that holds the texts, for explainers of texts.
     id_column : str, optional
         A column of the source by which its owner knows the rows; records have it as `id`.
+    verify : int, default 0
+        Query the model to confirm the explanations of the first so many rows.
+    records : path, optional
+        Also write one record per explanation (`Explanation.record`) to this file, as JSON lines.
     progress : bool or function, optional
         True shows a bar, None does on a terminal; or a function of (rows done, rows in all or None).
 
@@ -116,7 +126,8 @@ def stream_explain(
     """
     check_is_fitted(explainer, "outputs_")
     options = ExplainOptions.of(explainer, target, k, refine, query)
-    opened = open_source(source)
+    check_positive_int(verify, "verify", minimum=0)
+    opened, now = open_source(source), datetime.now(timezone.utc)
     place = out.path if isinstance(out, TextWriter) else out
     if isinstance(source, str | PathLike) and os.path.exists(place) and os.path.samefile(source, place):
         raise InputError(f"out is {place}, which is the source itself; nothing was written. Choose another name.")
@@ -130,6 +141,8 @@ def stream_explain(
     predictions = _Predicted(predicted, opened)
     schema = record_schema(explainer, _metadata(explainer, options), has_ids=id_column is not None)
     writer = out if isinstance(out, TextWriter) else RecordWriter(out, schema)
+    kept = None if records is None else EvidenceWriter(records)
+    agreement: list[float] = []
     started, n_rows, queries_before, far = time.perf_counter(), 0, explainer.n_explain_queries_, FarRows()
     shown: Progress = make_progress(progress, opened.n_rows)
     try:
@@ -141,6 +154,12 @@ def stream_explain(
             for explanation, sample in options.explain(explainer, rows, predictions.next(rows, n_new), size):
                 own = None if ids is None else [ids[i] for i in sample.tolist()]
                 tables.append(record_table(explanation, n_rows + sample, schema, own))
+                judged = np.flatnonzero(n_rows + sample < verify)
+                verified = explanation.verify(rows=judged) if len(judged) else None
+                agreement += [] if verified is None else verified.agreement.tolist()
+                if kept is not None:
+                    first, each = int(n_rows + sample[0]), None if own is None else own[:: len(options.targets)]
+                    kept.write(make_records(explanation, verified, verified=judged, first=first, ids=each, created=now))
                 if explanation.distance is not None:
                     far.add(explanation.distance[:: len(options.targets)])
             for table in tables:
@@ -151,14 +170,19 @@ def stream_explain(
         if n_rows == 0:
             raise InputError(f"{opened.name} has no rows; nothing was written.")
         path = writer.finish()
+        if kept is not None:
+            kept.finish()
     except BaseException as error:
+        if kept is not None:
+            kept.stop_early(n_rows)
         _stop(error, writer.stop_early(n_rows), n_rows)
         raise
     finally:
         shown.close()
     far.warn(stacklevel=2)
     n_queries = explainer.n_explain_queries_ - queries_before
-    return StreamResult(path, n_rows, writer.n_records, n_queries, time.perf_counter() - started)
+    fidelity = float(np.mean(agreement)) if agreement else None
+    return StreamResult(path, n_rows, writer.n_records, n_queries, time.perf_counter() - started, fidelity)
 
 
 class _Predicted:

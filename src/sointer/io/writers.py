@@ -122,7 +122,7 @@ class TextWriter(Writer):
             self._file = AtomicFile(self.path)
             self._stream = self._file.path.open("wb")
         self._stream.write(self._as_text(table))
-        self.n_records += table.num_rows
+        self.n_records += len(table)
         if self._file is None:
             self._stream.flush()
 
@@ -137,6 +137,13 @@ class TextWriter(Writer):
         text = io.BytesIO()
         csv.write_csv(table, text, csv.WriteOptions(include_header=self.n_records == 0, quoting_style="needed"))
         return text.getvalue()
+
+
+class EvidenceWriter(TextWriter):
+    """Writes what `Explanation.record` returns, one JSON object per line."""
+
+    def _as_text(self, table: Any) -> bytes:
+        return "".join(json.dumps(record) + "\n" for record in table).encode()
 
 
 @dataclass(frozen=True)

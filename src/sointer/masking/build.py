@@ -35,7 +35,7 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
     """Make a removal from its name, a reference row, or a function; `data` is the encoded training matrix.
 
     "zero" and "mean" give a category its most frequent value, since neither 0 nor a mean of a one-hot block
-    names one. "auto" is "zero" for CSR and for non-negative numbers that are at least 60 % zeros, else
+    names one. "auto" is "zero" for CSR, and for non-negative numbers, that are at least 60 % zeros, else
     "marginal". "nan" makes features missing, for models that take missing values; the format must allow it. A row
     holds one value per feature (category names for categories) or one per numeric column.
 
@@ -109,8 +109,8 @@ def restore_removal(
 def _auto(data: Any, input_format: InputFormat) -> str:
     if input_format.image is not None:
         return "marginal"
-    if containers.is_sparse(data) or input_format.kind == "csr":
-        return "zero"
+    if containers.is_sparse(data):  # numbers that are hardly ever zero may come as CSR too
+        return "zero" if data.nnz <= (1 - SPARSE_SHARE) * np.prod(data.shape) else "marginal"
     # One-hot blocks are mostly zeros by construction and say nothing about what 0 means.
     values = input_format.values
     numbers = data[:, values[~input_format.is_categorical[input_format.column_feature[values]]]]

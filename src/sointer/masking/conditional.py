@@ -16,7 +16,7 @@ from sointer.masking.removal import Background, BoolArray, FloatArray, RemovalBy
 N_NEAREST = 10
 MAX_SHARE = 0.1  # of few background rows, at most this share counts as near
 TOLERANCE = 1e-9  # squared distances that differ by less are equal
-SMALLEST_VARIANCE = 1e-24  # as a share of the squared mean
+MIN_VARIANCE = 1e-24  # as a share of the squared mean
 CHUNK_ENTRIES = 2**21
 HASH_ROWS = 256
 
@@ -55,10 +55,12 @@ class ConditionalRemoval(RemovalByRows):
         return cls(background, np.where(variance > 0, 1.0 / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0))
 
     def apply(self, Z: FloatArray, keep: BoolArray, rng: np.random.Generator) -> FloatArray:
+        """Each row is completed from one training row that resembles what is kept."""
         check_mask(Z, keep, self.background.n_columns)
         return self._fill(Z, keep, self._donors(Z, keep, rng.random((1, len(Z))))[0])
 
     def draws(self, Z: FloatArray, keep: BoolArray, n: int, rng: np.random.Generator) -> Iterator[FloatArray]:
+        """As `apply`, n times, with the same random numbers for all rows."""
         check_mask(Z, keep, self.background.n_columns)
         for donors in self._donors(Z, keep, rng.random((n, 1))):
             yield self._fill(Z, keep, donors)
@@ -76,11 +78,11 @@ class ConditionalRemoval(RemovalByRows):
         donors = np.empty(uniforms.shape, dtype=np.int64)
         step = max(1, CHUNK_ENTRIES // max(self._terms.shape))
         for start in range(0, len(Z), step):
-            some = slice(start, start + step)
-            near = self._near(Z[some], keep[some])
+            chunk = slice(start, start + step)
+            near = self._near(Z[chunk], keep[chunk])
             count = near.sum(axis=1)
             first = np.cumsum(count) - count
-            donors[:, some] = np.nonzero(near)[1][first + (uniforms[:, some] * count).astype(np.int64)]
+            donors[:, chunk] = np.nonzero(near)[1][first + (uniforms[:, chunk] * count).astype(np.int64)]
         return donors
 
     def _near(self, Z: FloatArray, keep: BoolArray) -> BoolArray:
@@ -102,7 +104,7 @@ def _variances(rows: Any) -> FloatArray:
         mean, variance = mean_variance_axis(rows, axis=0)
     else:
         mean, variance = rows.mean(axis=0), rows.var(axis=0)
-    return np.where(variance > SMALLEST_VARIANCE * np.square(mean), variance, 0.0)
+    return np.where(variance > MIN_VARIANCE * np.square(mean), variance, 0.0)
 
 
 def row_hashes(rows: Any) -> npt.NDArray[np.uint64]:

@@ -195,9 +195,11 @@ class FixedGroups(Groups):
         return np.array_equal(self.unit_of_column, np.arange(len(self.unit_of_column)))
 
     def any_column(self, column_mask: BoolArray) -> BoolArray:
+        """Units with at least one column in the mask: (rows, units)."""
         return column_mask if self._are_columns else super().any_column(column_mask)
 
     def sum_columns(self, values: npt.ArrayLike) -> FloatTable:
+        """Sums over the columns of each unit: (rows, units)."""
         n_columns = len(self.unit_of_column)
         table = check_columns(values, n_columns)
         if self._are_columns:

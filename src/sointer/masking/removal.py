@@ -75,6 +75,7 @@ class Removal(ABC):
 
 
 def check_mask(Z: FloatArray, keep: BoolArray, n_columns: int) -> None:
+    """InputError unless Z is dense, of this width, and the mask is of its shape."""
     if not isinstance(Z, np.ndarray) or Z.ndim != 2 or Z.shape[1] != n_columns:
         raise InputError(f"Removal got {describe(Z)}, expected a dense array (n, {n_columns}). Encode X first.")
     if keep.shape != Z.shape or keep.dtype != np.bool_:
@@ -173,6 +174,7 @@ class Background:
         return np.asarray(taken.toarray() if containers.is_sparse(taken) else taken, dtype=np.float64)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Metadata for JSON, and arrays."""
         if not containers.is_sparse(self.rows):
             return {"shape": None}, {"varies": self.varies, "rows": self.rows}
         kept = {"data": self.rows.data, "indices": self.rows.indices, "indptr": self.rows.indptr}
@@ -180,6 +182,7 @@ class Background:
 
     @classmethod
     def from_state(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Background:
+        """What `state` described."""
         varies = np.asarray(arrays["varies"], dtype=bool)
         if meta["shape"] is None:
             return cls(np.asarray(arrays["rows"], dtype=np.float64), varies)

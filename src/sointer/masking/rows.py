@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -31,10 +31,16 @@ class SentRows:
     """How many rows were sent to the black box for one explanation, whoever else is asking it at the same time."""
 
     def __init__(self) -> None:
-        self.n = 0
+        self._parts: list[int] = []  # threads may append at the same time
 
-    def add(self, rows: NDArray[np.int64], answers: NDArray[Any]) -> None:
-        self.n += len(rows)
+    @property
+    def n(self) -> int:
+        """How many so far."""
+        return sum(self._parts)
+
+    def add(self, rows: Sized, answers: Any = None) -> None:
+        """Count these rows."""
+        self._parts.append(len(rows))
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,14 @@ class MaskableRows:
         """The black box; an error where there is none."""
         if self.black_box is None:
             raise InputError(
-                "this explanation has no black box to ask; load the explainer with "
+                "this explanation has no model to query; load the explainer with "
                 "sointer.load(path, black_box=model), then explain again."
             )
         return self.black_box
 
     @property
     def n_samples(self) -> int:
+        """How many samples there are."""
         return int(self.data.shape[0])
 
     def samples(self, index: NDArray[np.int64] | slice) -> NDArray[np.float64]:
@@ -102,6 +109,7 @@ class ExplainedRows(MaskableRows):
 
     @property
     def n_rows(self) -> int:
+        """How many rows of the explanation; several may be about one sample."""
         return self.n_samples if self.sample is None else len(self.sample)
 
     @cached_property
@@ -211,7 +219,7 @@ class ExplainedRows(MaskableRows):
         replies = self.query_points(points, on_answer=self.sent.add)
         if replies.shape[1] != self.outputs.n_outputs:
             raise InputError(
-                f"the black box returned {replies.shape[1]} outputs, but the explainer was fitted on "
+                f"the model returned {replies.shape[1]} outputs, but the explainer was fitted on "
                 f"{self.outputs.n_outputs}; give the model that was explained."
             )
         return replies

@@ -55,7 +55,8 @@ class Confirms(Protocol):
 
     def agreement(
         self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
-    ) -> NDArray[np.float64]: ...
+    ) -> NDArray[np.float64]:
+        """The share of draws in which the prediction stays, for each row: (rows,)."""
 
 
 def allowed_units(removal: Removal, groups: Groups, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -118,6 +119,7 @@ class EnergyConfirms:
     def agreement(
         self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
     ) -> NDArray[np.float64]:
+        """1 where the energy finds the prediction likely enough, else 0: (rows,)."""
         return np.asarray(self.likely(rows, keep_units) >= np.log(self.least), dtype=np.float64)
 
 
@@ -168,7 +170,7 @@ def smallest_confirmed(
 N_PROPOSALS = 64
 N_SWAPPED = 8
 N_DRAWS = 5  # where removal is random
-LEAST_NOISE, MAX_NOISE = 0.1, 1.0
+MIN_NOISE, MAX_NOISE = 0.1, 1.0
 
 Likely = Callable[[NDArray[np.int64], NDArray[np.bool_]], NDArray[np.float64]]
 """For rows and selections of them, how likely it is that the target keeps its value."""
@@ -232,7 +234,7 @@ def _propose(
         return np.empty((0, k), dtype=np.int64)  # all of them are selected already
     own = scores[allowed].astype(np.float64)
     spread = np.std(own[: max(2, 3 * k)]) or 1.0
-    noise = np.linspace(LEAST_NOISE, MAX_NOISE, N_PROPOSALS)[:, None] * spread
+    noise = np.linspace(MIN_NOISE, MAX_NOISE, N_PROPOSALS)[:, None] * spread
     varied = np.argsort(-(own + noise * rng.gumbel(size=(N_PROPOSALS, len(own)))), axis=1)[:, :k]
     varied = np.unique(np.sort(np.vstack([varied, _swaps(k, len(own))]), axis=1), axis=0)
     varied = varied[(varied != np.arange(k)).any(axis=1)]  # sorted positions: the best unit stands first

@@ -73,11 +73,11 @@ class _Search:
         at_once = max(1, MAX_NUMBERS // self.n_units)
         parts = [np.zeros(0)]
         for start in range(0, len(sets), at_once):
-            some = sets[start : start + at_once]
-            keep = np.zeros((len(some), self.n_units), dtype=bool)
-            owner = np.repeat(np.arange(len(some)), [len(units) for _, units in some])
-            keep[owner, np.concatenate([units for _, units in some])] = True
-            parts.append(np.exp(self.likely(self.rows[[row for row, _ in some]], keep)))
+            batch = sets[start : start + at_once]
+            keep = np.zeros((len(batch), self.n_units), dtype=bool)
+            owner = np.repeat(np.arange(len(batch)), [len(units) for _, units in batch])
+            keep[owner, np.concatenate([units for _, units in batch])] = True
+            parts.append(np.exp(self.likely(self.rows[[row for row, _ in batch]], keep)))
         return np.concatenate(parts)
 
     def suffice(self, sets: Sets) -> NDArray[np.bool_]:

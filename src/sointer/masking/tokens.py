@@ -14,7 +14,7 @@ from sointer.errors import InputError
 
 ReplacementFunction = Callable[[Tokens, int, np.random.Generator], str]
 N_NEAR_END = 2
-"""Places are told apart up to this distance from either end."""
+"""Places are distinguished up to this distance from either end."""
 
 
 def place_of(position: int, length: int) -> int:
@@ -42,6 +42,7 @@ class Replacement:
 
     @classmethod
     def of(cls, sequences: Sequence[Tokens], function: Any = None) -> Replacement:
+        """The replacement learned from sequences, or the function given for it."""
         if function is not None and not callable(function):
             raise InputError(
                 f"replacement must be a function (tokens, position, rng) -> token, or None for other tokens of the "

@@ -39,6 +39,14 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
+def plain(value: Any) -> Any:
+    """A value as JSON knows it: missing ones as null, what is no number, truth value or text as text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if is_missing(value):
+        return None
+    return value if isinstance(value, str | bool | int | float) else str(value)
+
+
 def value_kind(form: InputFormat, groups: Groups) -> str | None:
     """The type that holds the values of all units: "int64", "float64", "bool" or "string"; None of pixels."""
     if form.image is not None:

@@ -150,10 +150,11 @@ def evaluate(
         pixels; default 10, 30, 100 and 300.
     against : sequence of str, optional
         Names of `BASELINES`: Random, GlobalList (one ranking for all rows, by the mean size of the explainer's own
-        scores), NearestPixels, Rise and Occlusion (images only), Lime, KernelShap, TreeShap (which looks inside models
-        of trees), HideAndSeek and Invase (both trained with as many queries as the explainer's fit took, on its
-        training rows). ["all"] are those that are installed and can be used here; by default Invase is left out, which
-        takes minutes, and HideAndSeek where outputs are many.
+        scores), NearestPixels, Rise and Occlusion (images only), Lime, KernelShap, ShapleySampling (which needs no
+        package; by default where shap is not installed), TreeShap (which looks inside models of trees), HideAndSeek
+        and Invase (both trained with as many queries as the explainer's fit took, on its training rows). ["all"] are
+        those that are installed and can be used here; by default Invase is left out, which takes minutes, and
+        HideAndSeek where outputs are many.
     n_samples : int, default 1000
         The most rows that Lime, KernelShap, Rise and Occlusion may query for each row.
     random_state : int, default 0
@@ -182,7 +183,7 @@ def evaluate(
     """
     say = tell or (lambda _: None)
     if explainer.black_box_ is None:
-        raise InputError("evaluate: there is no model to query; load the explainer with its black box.")
+        raise InputError("evaluate: there is no model to query; load the explainer with its model.")
     before = explainer.black_box_.n_queries
     rng = np.random.default_rng(check_positive_int(random_state, "random_state", minimum=0))
     check_positive_int(n_samples, "n_samples", minimum=10)

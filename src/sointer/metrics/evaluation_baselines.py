@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from sointer.explainers.baselines.by_swaps import BySwaps, Occlusion, Rise
 from sointer.explainers.baselines.hide_and_seek import HideAndSeek
 from sointer.explainers.baselines.invase import Invase, invase_package
 from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap
+from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.explainers.baselines.trained import MAX_NUMBERS, Trained
 from sointer.explainers.baselines.tree_shap import TreeShap, tree_model
 from sointer.explanation import Explanation
@@ -53,6 +54,7 @@ BASELINES = (
     "Occlusion",
     "Lime",
     "KernelShap",
+    "ShapleySampling",
     "TreeShap",
     "HideAndSeek",
     "Invase",
@@ -70,7 +72,13 @@ AT_ONCE: dict[str, type[Any]] = {
     "NearestPixels": NearestPixels,
     "TreeShap": TreeShap,
 }
-ROW_BY_ROW: dict[str, type[Any]] = {"Rise": Rise, "Occlusion": Occlusion, "Lime": Lime, "KernelShap": KernelShap}
+ROW_BY_ROW: dict[str, type[Any]] = {
+    "Rise": Rise,
+    "Occlusion": Occlusion,
+    "Lime": Lime,
+    "KernelShap": KernelShap,
+    "ShapleySampling": ShapleySampling,
+}
 MAX_TARGETS_TRAINED = 8
 """Networks are trained for at most so many targets by default."""
 MAX_COLUMNS_OF_PACKAGE = 20
@@ -146,6 +154,8 @@ def why_not(name: str, explainer: Explainer, targets: list[int], *, slow_ones: b
         return "it trains for minutes; name it to include it"
     if name == "HideAndSeek" and not slow_ones and len(targets) > MAX_TARGETS_TRAINED:
         return f"it would train {len(targets)} times, once per output; name it to include it"
+    if name == "ShapleySampling" and not slow_ones and importlib.util.find_spec("shap"):
+        return "KernelShap estimates the same values; name it to include it"
     try:
         if name in PACKAGES:
             invase_package() if name == "Invase" else require_extra(PACKAGES[name], "baselines")
@@ -182,7 +192,7 @@ def make_baseline(
             queried = baseline._ask_whole_rows(subject, targets)
             baseline._learn(subject, replace(queried, outputs=explainer.outputs_.with_new_labels(queried.raw)))
         elif isinstance(baseline, BySwaps):
-            tell(f"querying {min(baseline.most_rows_asked, data.shape[0]):,} training images for {name}")
+            tell(f"querying {min(baseline.max_rows_queried, data.shape[0]):,} training images for {name}")
             baseline._learn(subject, baseline._ask_whole_rows(subject, targets))
         else:
             nothing = np.zeros((0, explainer.n_outputs_))

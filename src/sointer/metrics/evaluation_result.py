@@ -92,12 +92,12 @@ class Evaluation:
         own = f"as many features kept as {self.methods[0].name} selects ({self.n_kept:.1f} on average)"
         kept = own if self.k == "auto" else f"{self.k} features kept"
         lines = [
-            f"{self.n_rows} rows, {self.n_questions} questions, {kept}, the others removed: {self.removal}",
+            f"{self.n_rows} rows, {self.n_questions} explanations, {kept}, the others removed: {self.removal}",
             "",
             *aligned([header, *rows]),
             "",
             "fidelity    the model says the same on the selected features alone (share of draws, 95 % interval)",
-            "sufficient  questions on which it does so in every draw",
+            "sufficient  explanations for which it does so in every draw",
             f"if {self.other_removal:<9}fidelity when the others are removed in that way instead",
             "stability   overlap of the selections when other features of the row change and the output does not",
             "size        how few of the best features are enough for the model to say the same",
@@ -111,7 +111,7 @@ class Evaluation:
             shown = self.targets[:MAX_TARGETS_SHOWN]
             more = f" (the worst {len(shown)} of {len(self.targets)})" if len(shown) < len(self.targets) else ""
             per_target = [[t.target, f"{t.fidelity:.3f}", str(t.n_questions)] for t in shown]
-            lines += ["", *aligned([[f"output{more}", "fidelity", "questions"], *per_target])]
+            lines += ["", *aligned([[f"output{more}", "fidelity", "explanations"], *per_target])]
         return "\n".join(lines)
 
     def _keep_and_delete(self) -> list[str]:

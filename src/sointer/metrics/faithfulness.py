@@ -330,6 +330,7 @@ def full_ranking(explanation: Explanation, seed: int) -> NDArray[np.int64]:
 
 
 def check_ranking(ranking: Any, explanation: Explanation, n: int) -> NDArray[np.int64]:
+    """The ranking as integers, if it has enough units of this explanation for every sample."""
     order, n_units = np.asarray(ranking), explanation.source.groups.n_units
     fits = order.ndim == 2 and len(order) == len(explanation) and order.shape[1] >= n and order.dtype.kind in "iu"
     if not fits or order.min(initial=0) < -1 or order.max(initial=0) >= n_units:

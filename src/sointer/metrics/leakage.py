@@ -1,4 +1,4 @@
-"""Does a selection carry what decides the target, or does the shape of the mask leak the output?"""
+"""Whether a selection carries what decides the target, or the shape of the mask leaks the output."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Leakage:
     """Accuracy of a guess; one over the number of values."""
     carried: MeanInterval
     """How far the evaluator is above chance, with its 95 % interval."""
-    smuggled: MeanInterval
+    leaked: MeanInterval
     """How far the better of joint and shape is above the evaluator, with its 95 % interval."""
     tolerance: float
     n_rows: int
@@ -65,25 +65,25 @@ class Leakage:
         return self.carried.mean > self.tolerance and self.carried.low > 0
 
     @property
-    def smuggles(self) -> bool:
+    def leaks(self) -> bool:
         """Whether the masks tell more than the values they select, by more than the tolerance and noise."""
-        return self.smuggled.mean > self.tolerance and self.smuggled.low > 0
+        return self.leaked.mean > self.tolerance and self.leaked.low > 0
 
     @property
     def conclusive(self) -> bool:
         """Whether finding nothing means anything; on whole rows the evaluator makes under half the errors of chance."""
-        return self.informative or self.smuggles or 1 - self.whole.accuracy < (1 - self.chance) / 2
+        return self.informative or self.leaks or 1 - self.whole.accuracy < (1 - self.chance) / 2
 
     @property
     def verdict(self) -> str:
         """In a few words."""
-        if self.smuggles:
-            return "partly smuggled" if self.informative else "smuggled"
+        if self.leaks:
+            return "partly leaked" if self.informative else "leaked"
         if self.informative:
             in_part = self.evaluator.accuracy < self.whole.accuracy - self.tolerance
             return "carried by the selected values" + " in part" * in_part
         if self.conclusive:
-            return "neither carried nor smuggled"
+            return "neither carried nor leaked"
         return "undecided: the evaluator fails on whole rows too, give it more rows with X="
 
     def __repr__(self) -> str:
@@ -96,20 +96,20 @@ class Leakage:
 
 
 def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, random_state: int = 0) -> Leakage:
-    """Can the target be predicted from the selected values, or only from which features were selected?
+    """Whether the target can be predicted from the selected values, or only from which features were selected.
 
     An explainer that selects feature 0 for yes and feature 1 for no gives the output away though neither matters.
     After EVAL-X (Jethani et al. 2021) an *evaluator* learns to predict the model's outputs for unmasked rows from
     parts of them, under masks that were drawn without regard to the row: at random, or selected for another row.
-    To it the shape of a mask means nothing, so what it tells right, the selected values carry. A twin with the same
-    training then learns from the same rows with their own masks (*joint*), another from the masks alone (*shape*).
-    What these tell beyond the evaluator, they know from the explainer's habits: it was smuggled. All three are
+    To it the shape of a mask means nothing, so what it predicts correctly, the selected values carry. A twin with the
+    same training then learns from the same rows with their own masks (*joint*), another from the masks alone (*shape*).
+    What these tell beyond the evaluator, they know from the explainer's habits: it leaked. All three are
     tested on rows that they have not learnt from.
 
     The shape of an honest mask may depend on the output too, where other features decide other rows: shape above
     chance proves nothing as long as the evaluator keeps up. Picking for every row the features that speak for its
     output gives a little away, since whoever knows the habit trusts slim evidence; hence the tolerance. And a
-    selection that is the same in all rows cannot smuggle: evaluator and joint then learn the same, also where they
+    selection that is the same in all rows cannot leak: evaluator and joint then learn the same, also where they
     learn poorly, and shape can only guess.
 
     Parameters
@@ -141,7 +141,7 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
     >>> X = np.random.default_rng(0).normal(size=(1200, 8))
     >>> model = lambda X: np.column_stack([X[:, 0] > 0, X[:, 3] > 0])
     >>> explanation = Random(model, k=1, random_state=0).fit(X).explain(X[:300], target=1)
-    >>> leakage(explanation).smuggles
+    >>> leakage(explanation).leaks
     False
     """
     _check_target(explanation, tolerance)
@@ -245,7 +245,7 @@ def _compare(log_p: dict[str, NDArray[np.float64]], truth: Index, tolerance: flo
         **readings,
         chance=chance,
         carried=_over_values(right["evaluator"] - chance, truth),
-        smuggled=_over_values(right[better] - right["evaluator"], truth),
+        leaked=_over_values(right[better] - right["evaluator"], truth),
         tolerance=tolerance,
         n_rows=len(truth),
         n_queries=n_queries,

@@ -186,7 +186,8 @@ class Views(Protocol):
 
     width: int
 
-    def inputs(self, index: Index, keep_units: NDArray[np.bool_]) -> Tensor: ...
+    def inputs(self, index: Index, keep_units: NDArray[np.bool_]) -> Tensor:
+        """What a predictor sees of these samples under these masks."""
 
 
 class MasksAlone:

@@ -1,4 +1,4 @@
-"""Do explanations stay the same under noise too small to matter?"""
+"""Whether explanations stay the same under noise too small to matter."""
 
 from __future__ import annotations
 

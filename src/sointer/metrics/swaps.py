@@ -1,4 +1,4 @@
-"""Insert, delete and J: does the prediction follow the selected pixels into another image?
+"""Insert, delete and J: whether the prediction follows the selected pixels into another image.
 
 Notation: x is explained, its target has the label y; S are its k best pixels; z is another image, not seen by the
 explainer, whose target has another label.

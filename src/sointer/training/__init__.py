@@ -1,0 +1,1 @@
+"""The recipes: what is queried, in which order what is learned."""

@@ -1,4 +1,4 @@
-"""What a training recipe works on: the data, the door to the model, and what "absent" means."""
+"""What a training recipe works on: the data, the model, and what "removed" means."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from sointer.errors import InputError, UnstableBlackBoxWarning
 from sointer.masking.removal import Removal
 from sointer.masking.rows import MaskableRows
 from sointer.training.quality import Quality
+from sointer.training.snapshots import Snapshots
 
 
 class InputBuffer:
@@ -88,6 +89,7 @@ class InputBuffer:
 
 
 N_ASKED_TWICE = 32
+N_PROBES = 16
 QUERY_ROWS = 4096
 MAX_QUERY_NUMBERS = 2**25
 MIN_SPARSE_COLUMNS = 256
@@ -133,7 +135,10 @@ class FitContext:
     generator: torch.Generator
     history: History = field(default_factory=History)
     asker: QueryWorker = field(default_factory=QueryWorker)
+    snapshots: Snapshots = field(default_factory=Snapshots)
     budget_ran_out: bool = False
+    probe: tuple[Any, NDArray[Any]] | None = None
+    """The first samples that were queried unmasked, encoded, and their outputs."""
     n_extra: int = 0
     """Queries that a recipe makes besides those to learn from."""
 
@@ -212,6 +217,9 @@ class FitContext:
         raw, soft = self.rows.model.query(X, on_answer=self.asker.between_batches)
         if which is not None:
             raw, soft = raw[which], None if soft is None else Soft(soft.classes, soft.table[which])
+        if self.probe is None and keep_units is None:
+            first = np.arange(min(N_PROBES, len(raw)))
+            self.probe = points[first], raw[first]
         return QueryBatch(InputBuffer.of(points, self.shift), raw, soft)
 
     def random_keeps(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -361,8 +369,8 @@ def repeatability(
     context.history.record(stage="asked twice", n_rows=len(again), same_answers=float(same.mean()))
     if not same.all():
         warnings.warn(
-            f"the black box gave different answers to the same question: {1 - same.mean():.1%} of outputs changed "
-            f"when {len(again)} rows were asked twice. Explanations cannot be more faithful than that; "
+            f"the model predicted something else for the same samples: {1 - same.mean():.1%} of outputs changed "
+            f"when {len(again)} samples were queried twice. Explanations cannot be more faithful than that; "
             "if it is random (dropout, sampling), fix its seed or put it in evaluation mode.",
             UnstableBlackBoxWarning,
             stacklevel=4,

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sointer._support.progress import History
 from sointer.config import EnergyConfig
 from sointer.energy.conditional import TargetGivenOthers
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.energy.space import InputScaling
 from sointer.training.context import FitContext, InputBuffer, QueryPool
-from sointer.training.optim import Adam, Group
+from sointer.training.optim import Adam, Group, state_of
 from sointer.training.quality import Quality, quality_of
 
 SPARSITY_WARM_UP = 0.25
@@ -61,14 +60,13 @@ class EnergyTrainer:
         pairs: QueryPool,
         config: EnergyConfig,
         n_steps: int,
-        generator: torch.Generator,
-        history: History,
+        context: FitContext,
         unit_of_column: Tensor | None = None,
     ) -> None:
         self.energy, self.likelihood, self.pairs = energy, likelihood, pairs
         self._owner = None if unit_of_column is None else unit_of_column[energy.encoding.column]
         self.config, self.n_steps = config, n_steps
-        self.generator, self.history = generator, history
+        self.generator, self.history, self.snapshots = context.generator, context.history, context.snapshots
         self.n_done = 0
         self.optimiser = self._optimiser()
 
@@ -87,17 +85,24 @@ class EnergyTrainer:
         training = torch.nonzero(~self.pairs.held_out).squeeze(1)
         batch_size = min(self.config.batch_size, len(training))
         order, position = training[:0], 0
-        every = max(1, self.n_steps // N_VALIDATIONS)
-        while self.n_done < int(share * self.n_steps):
+        every, n_until = max(1, self.n_steps // N_VALIDATIONS), int(share * self.n_steps)
+        stage = self.snapshots.stage(state_of(self.energy, self.optimiser), n_until, self.history)
+        while self.n_done < n_until:
             if position + batch_size > len(order):
                 order = training[torch.randperm(len(training), generator=self.generator)]
                 position = 0
-            loss = self._step(order[position : position + batch_size])
+            batch = order[position : position + batch_size]
             position += batch_size
+            if self.n_done < stage.n_done:
+                self.n_done += 1
+                self.history.step()
+                continue
+            loss = self._step(batch)
             self.n_done += 1
             if self.n_done % every == 0 or self.n_done == self.n_steps:
                 self._validate(round_name, loss)
             self.history.step(loss=loss)
+            stage.keep(self.n_done)
 
     def _step(self, batch: Tensor) -> float:
         progress = self.n_done / self.n_steps

@@ -13,7 +13,7 @@ from sointer._support.torch_state import seeded
 from sointer.energy.networks import VectorEnergy
 from sointer.interpreter.effects import Effects, GradientNetwork
 from sointer.training.context import FitContext
-from sointer.training.optim import Adam, Group
+from sointer.training.optim import Adam, Group, state_of
 
 MAX_COLUMNS = 24
 """With more output columns the gradient is computed at points of paths, not predicted."""
@@ -41,21 +41,27 @@ def teach_gradients(context: FitContext, effects: Effects) -> None:
     with torch.no_grad():
         projected = torch.cat([energy.project(part) for part in x.split(CHUNK)])
     columns = torch.randint(n_columns, (len(x), N_COLUMNS_EACH), generator=generator)
-    wanted = torch.stack([gradients(effects, projected, own) for own in columns.T], dim=1)
     with seeded(int(context.rng.integers(2**31))):
         network = GradientNetwork(projected.shape[1], n_columns, HIDDEN)
-    standardise(network, projected, columns, wanted)
+    optimiser = Adam([Group(list(network.parameters()), LEARNING_RATE)], weight_decay=WEIGHT_DECAY)
+    stage = context.snapshots.stage(state_of(network, optimiser), n_steps, context.history)
+    if stage.n_done < n_steps:
+        wanted = torch.stack([gradients(effects, projected, own) for own in columns.T], dim=1)
+        standardise(network, projected, columns, wanted)
+        target = (wanted - network.mean[columns]) / network.size[columns].unsqueeze(2)
     spread = projected.std(dim=0)
     weight = (spread / spread.mean().clamp_min(1e-12)).square()
-    target = (wanted - network.mean[columns]) / network.size[columns].unsqueeze(2)
-    optimiser = Adam([Group(list(network.parameters()), LEARNING_RATE)], weight_decay=WEIGHT_DECAY)
     n_train = len(x) - N_CHECKED if len(x) > 2 * N_CHECKED else len(x)
     for step in range(n_steps):
         batch = torch.randint(n_train, (BATCH_SIZE,), generator=generator)
+        if step < stage.n_done:
+            context.history.step()
+            continue
         found = network.standardised(projected[batch])[torch.arange(len(batch)).unsqueeze(1), columns[batch]]
         loss = ((found - target[batch]).square() * weight).mean()
         optimiser.step(loss, 0.5 * (1.0 + math.cos(math.pi * step / n_steps)))
         context.history.step()
+        stage.keep(step + 1)
     network.requires_grad_(False)
     by_network, by_points = cosines(effects, network, x[-N_CHECKED:], columns[-N_CHECKED:, 0])
     kept = by_network >= min(by_points, GOOD_COSINE)

@@ -11,14 +11,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer._support.progress import History
 from sointer.config import EnergyConfig
 from sointer.data.outputs import Outputs
 from sointer.energy.image import ImageEnergy, follows
 from sointer.interpreter.image import ImageInterpreter, PixelUnits
 from sointer.training.context import FitContext
 from sointer.training.image_swaps import Mixtures, Predictions, followed
-from sointer.training.optim import Adam, Group
+from sointer.training.optim import Adam, Group, state_of
 from sointer.training.quality import Quality
 
 WARM_UP = 0.1
@@ -42,11 +41,10 @@ class ImageSteps:
         rows: Callable[[NDArray[np.int64]], Tensor],
         whole: Predictions,
         targets: Tensor,
-        generator: torch.Generator,
-        history: History,
+        context: FitContext,
     ) -> None:
         self.energy, self.n_steps, self.rows, self.whole = energy, n_steps, rows, whole
-        self.targets, self.generator, self.history = targets, generator, history
+        self.targets, self.generator, self.history = targets, context.generator, context.history
         self.n_done = 0
         places = [energy.near, energy.anywhere]
         others = [p for p in energy.parameters() if all(p is not place for place in places)]
@@ -55,17 +53,22 @@ class ImageSteps:
             Group(places, PLACES_SPEED * config.learning_rate, decays=False),
         ]
         self.optimiser = Adam(groups, max_norm=MAX_GRADIENT, weight_decay=config.weight_decay, beta2=SECOND_MOMENT)
+        self.stage = context.snapshots.stage(state_of(energy, self.optimiser), n_steps, context.history)
 
-    def step(self, mixtures: Mixtures) -> float:
-        """One step; returns the loss."""
-        self.energy.requires_grad_(True).train()
+    def step(self, mixtures: Mixtures) -> None:
+        """One step, unless an earlier run of this fit has taken it."""
         chosen = torch.randperm(len(self.targets), generator=self.generator)[:N_TARGETS]
+        if self.n_done < self.stage.n_done:
+            self.n_done += 1
+            self.history.step()
+            return
+        self.energy.requires_grad_(True).train()
         loss, _, _ = self._loss(mixtures, self.targets[chosen])
         found = self.optimiser.step(loss, lr_scale(self.n_done, self.n_steps))
         self.n_done += 1
         self.history.step(loss=found)
         self.energy.requires_grad_(False).eval()
-        return found
+        self.stage.keep(self.n_done)
 
     def _loss(self, mixtures: Mixtures, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The loss; how much of which image is followed is predicted correctly; and how much there is to predict."""
@@ -121,7 +124,7 @@ MIN_PAIRS, MAX_PAIRS = 24, 160
 MIN_GAIN = 0.01
 """By how much smoothing must raise insert and delete, on average, to be used: it blurs what is fine."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-LEAST_INSERTED, MIN_CASES = 0.9, 12
+MIN_INSERTED, MIN_CASES = 0.9, 12
 USUAL_SHARE = 0.8
 """Of the decision, where too few queries are left to learn what suffices."""
 
@@ -222,7 +225,7 @@ class Swapped:
     def share_that_suffices(self) -> float:
         for share in SHARES:
             near = np.abs(self.held - share) <= 0.1
-            if near.sum() >= MIN_CASES and self.inserted[near].mean() >= LEAST_INSERTED:
+            if near.sum() >= MIN_CASES and self.inserted[near].mean() >= MIN_INSERTED:
                 return share
         return SHARES[-1]
 

@@ -149,7 +149,7 @@ def learn(
     def rows(places: NDArray[np.int64]) -> Tensor:
         return context.as_tensor(context.rows.samples(whole[places]))
 
-    steps = ImageSteps(energy, config, n_steps, rows, predictions, targets, context.generator, context.history)
+    steps = ImageSteps(energy, config, n_steps, rows, predictions, targets, context)
     context.history.stage("learning", n_steps)
     held_out: list[Mixtures] = []
     known: list[Mixtures] = []

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 fused_adamw = getattr(torch, "_fused_adamw_", None)
@@ -41,6 +41,12 @@ class Adam:
         self._means = [torch.zeros_like(p) for p in self._parameters]
         self._squares = [torch.zeros_like(p) for p in self._parameters]
         self._n_steps = torch.zeros(())
+
+    def state(self) -> dict[str, Tensor]:
+        """What steps change besides the parameters, by name; in place."""
+        moments = {"mean": self._means, "square": self._squares}
+        named = {f"{kind}.{i}": tensor for kind, all_of in moments.items() for i, tensor in enumerate(all_of)}
+        return named | {"n_steps": self._n_steps}
 
     def step(self, loss: Tensor, lr_scale: float = 1.0) -> float:
         """One step at `lr_scale` times the groups' rates; returns the loss."""
@@ -86,6 +92,11 @@ class Adam:
             amsgrad=False,
             maximize=False,
         )
+
+
+def state_of(network: nn.Module, optimiser: Adam) -> dict[str, Tensor]:
+    """All that steps change, by name."""
+    return {f"network.{name}": tensor for name, tensor in network.state_dict().items()} | optimiser.state()
 
 
 def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:

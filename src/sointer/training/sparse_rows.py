@@ -54,8 +54,7 @@ def train_sparse_rows(context: FitContext) -> Trained:
         pairs,
         context.configs.energy,
         number_of_steps(context),
-        context.generator,
-        context.history,
+        context,
     )
     interrupted = False
     try:

@@ -15,11 +15,7 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import Effects, OutputUnits, mean_outputs, redraw_effects
 from sointer.interpreter.localities import Mixtures, Node, Redraws, TargetData, complete_node, leaves, prune_unconfirmed
-from sointer.interpreter.splits import (
-    MIN_BOTH_OFF,
-    MIN_SWITCHED_OFF,
-    noise_floor,
-)
+from sointer.interpreter.splits import MIN_BOTH_OFF, MIN_SWITCHED_OFF, noise_floor
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
 from sointer.training.context import FitContext, as_codes
 from sointer.training.gradient_network import teach_gradients
@@ -42,9 +38,10 @@ MOSTLY_SUFFICES, SUFFICES_LEAKY = 0.85, 0.95
 """The same where a few units stand out everywhere, and all others together change the target little; the second where
 other units stand out in other localities."""
 LEAKY, MIN_RATE = 0.8, 0.05
-"""Share of all units that must change the target at all, in so many redraws, for that to be no reason to need them."""
+"""Share of all units that must change the target in a locality at all, in so many redraws, for that to be no reason to
+need them."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
-LEAST_FIDELITY = 0.9
+MIN_FIDELITY = 0.9
 N_SIZED, MIN_CHECKED = 128, 10
 
 
@@ -92,8 +89,7 @@ class Interpretation:
         least = dict.fromkeys(trees, SUFFICES)
         for target in self.targets:
             # Where nearly every unit matters a little, those that stand out may do as well.
-            is_leaky = bool(self.outputs.graded[target] and (trees[target].rate > MIN_RATE).mean() >= LEAKY)
-            if sparse[target] and not is_leaky:
+            if sparse[target] and not (self.outputs.graded[target] and leakiness(trees[target]) >= LEAKY):
                 continue
             local = self._of_those_that_stand_out(target)
             if local is not None:
@@ -314,11 +310,11 @@ class Interpretation:
         place = 0
         while place < len(SHARES) - 1:
             keep = suffices(evidence, SHARES[place]).numpy()
-            if self._fidelity_of_energy(x, keep, target) >= LEAST_FIDELITY:
+            if self._fidelity_of_energy(x, keep, target) >= MIN_FIDELITY:
                 n = min(N_CHECKED, n_queries)
                 added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
                 n_queries -= added
-                if not added or self._fidelity(target, added) >= LEAST_FIDELITY:
+                if not added or self._fidelity(target, added) >= MIN_FIDELITY:
                     break
             place += 1
         return SHARES[place]
@@ -364,6 +360,12 @@ def share_checks(nodes: list[tuple[int, Node]], n_together: int) -> list[Check]:
         else:
             found.append((target, node, node.active))
     return found
+
+
+def leakiness(root: Node) -> float:
+    """Share of all units that change the target in the locality of a sample at all, on average."""
+    shares = [(len(leaf.pool), float((leaf.rate > MIN_RATE).mean())) for leaf in leaves(root)]
+    return sum(n * share for n, share in shares) / max(len(root.pool), 1)
 
 
 def mean_active(root: Node) -> float:

@@ -79,8 +79,7 @@ def train_tables(context: FitContext) -> Trained:
         pairs,
         replace(context.configs.energy, input_sparsity=input_sparsity(context)),
         number_of_steps(context),
-        context.generator,
-        context.history,
+        context,
         unit_of_column=torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64)),
     )
     more, interrupted = More(), False

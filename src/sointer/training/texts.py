@@ -55,8 +55,7 @@ def train_texts(context: FitContext) -> Trained:
         pairs,
         context.configs.energy,
         number_of_steps(context),
-        context.generator,
-        context.history,
+        context,
     )
     interrupted = False
     try:

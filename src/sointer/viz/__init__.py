@@ -1,0 +1,1 @@
+"""Plots, notebook cards and HTML reports."""

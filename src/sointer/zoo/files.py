@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
+from sointer._support.files import put
 from sointer.errors import LoadError, require_extra
 from sointer.zoo.records import ENRON_LABELS, OHSUMED_LABELS
 
@@ -49,7 +50,13 @@ def load_copy(
     with the name of the data set.
     """
     given = data_home if data_home is not None else os.environ.get(DATA_VARIABLE)
-    places = [Path(given).expanduser(), cache()] if given else [cache()]
+    places = [] if not given else [_expanded(given)]
+    failures: list[str] = []
+    try:
+        places.append(cache())
+    except LoadError as failure:  # nowhere to download to, but the files may be there
+        failures.append(str(failure))
+        download = False
     for copy in copies:
         for place in places:
             paths = [_find(place, name, file) for file in copy.files]
@@ -59,21 +66,24 @@ def load_copy(
                     check(path, file.sha256)
                 return copy.read(found, False)
     public = [copy for copy in copies if all(file.url for file in copy.files)]
-    failures: list[str] = []
     for copy in public if download else ():
         try:
             with _downloaded(copy.files, cache() / name) as found:
                 return copy.read(found, True)
         except LoadError as failure:
             failures.append(str(failure))
-    looked_in = " and ".join(str(place) if place.is_dir() else f"{place} (no such directory)" for place in places)
+    looked_in = (
+        "no directory"
+        if not places
+        else " and ".join(str(place) if place.is_dir() else f"{place} (no such directory)" for place in places)
+    )
     looked_for = ", or ".join(" + ".join(file.name for file in copy.files) for copy in copies)
     lines = [f"{name} was not found. Looked in {looked_in} for {looked_for}.", *failures]
     if not public:
         lines.append("It cannot be downloaded in this form.")
     else:
         urls = " ".join(str(file.url) for file in public[0].files)
-        lines += [] if download else ["Nothing was downloaded, because download=False."]
+        lines += [] if download else ["Nothing was downloaded, because download=False."] * (not failures)
         lines.append(f"Without a network here, fetch elsewhere: {urls}{page and f' (see also {page})'}.")
     lines.append(f"Then pass their directory as data_home=, or in the environment variable {DATA_VARIABLE}.")
     raise LoadError("\n".join(lines))
@@ -81,8 +91,17 @@ def load_copy(
 
 def cache() -> Path:
     """Where downloads are kept: $SOINTER_CACHE, else .cache/sointer in the user's home. Nothing else is written to."""
-    given = os.environ.get(CACHE_VARIABLE)
-    return Path(given).expanduser() if given else Path.home() / ".cache" / "sointer"
+    return _expanded(os.environ.get(CACHE_VARIABLE) or "~/.cache/sointer")
+
+
+def _expanded(path: PathLike) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise LoadError(
+            f"{path} is in your home directory, but there is none (the variable HOME is not set). Set {CACHE_VARIABLE} "
+            "to a directory for downloads, or give data_home=."
+        ) from error
 
 
 def check(path: Path, expected: str | None) -> None:
@@ -137,7 +156,7 @@ def _downloaded(files: Sequence[RemoteFile], folder: Path) -> Iterator[list[Path
             path.unlink(missing_ok=True)
         raise
     for path in new:
-        _record(path).write_text(f"{_sha256(path)}  {path.name}\n", encoding="ascii")
+        put(_record(path), f"{_sha256(path)}  {path.name}\n".encode("ascii"))
 
 
 def _fetch(file: RemoteFile, folder: Path) -> None:
@@ -173,6 +192,7 @@ class ArffSource:
 
     @property
     def files(self) -> tuple[RemoteFile, ...]:
+        """All files, the list of labels first."""
         return self.rows if self.labels is None else (self.labels, *self.rows)
 
 

@@ -46,6 +46,7 @@ class ImageFormat(ImageShape):
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
         return self.channels, self.height, self.width
 
     def pixels(self, images: Any, caller: str) -> NDArray[Any]:
@@ -73,6 +74,7 @@ class ImageFormat(ImageShape):
         return pixels
 
     def to_json(self) -> dict[str, int]:
+        """The format as JSON types."""
         return asdict(self)
 
 

@@ -65,6 +65,7 @@ class ValueNetwork(ChannelScaling):
         return self
 
     def standardise(self, images: Tensor) -> None:
+        """Set the shift and the scale of each channel, also those of the U-Net."""
         super().standardise(images)
         if self.evidence is not None:
             self.evidence.standardise(images)
@@ -108,6 +109,7 @@ def climb(network: ValueNetwork, seen: Tensor, y: Tensor, n_steps: int, step_siz
 
 
 def step_length(step: int, n_steps: int, step_size: float) -> float:
+    """Steps get shorter, down to nothing after the last."""
     return step_size * (1 - step / n_steps)
 
 
@@ -161,6 +163,7 @@ class Trajectories:
         return (self.age == len(self._lengths)).nonzero()[:, 0]
 
     def replace(self, ended: Tensor, images: Tensor, truth: Tensor) -> None:
+        """Start anew, from empty masks, where trajectories have ended."""
         self.images[ended], self.truth[ended] = images, truth
         self.y[ended], self.age[ended] = 0.0, 0
 

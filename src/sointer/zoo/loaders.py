@@ -277,6 +277,7 @@ def _from_mat(paths: list[Path], is_new: bool) -> SegmentationData:
 
 
 def pixel_hash(data: SegmentationData) -> str:
+    """Hash of images and masks as they are returned, whatever file they came in."""
     digest = hashlib.sha256(np.ascontiguousarray(data.images).tobytes())
     digest.update(np.ascontiguousarray(data.masks).tobytes())
     return digest.hexdigest()

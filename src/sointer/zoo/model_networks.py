@@ -64,6 +64,7 @@ class LabelNetwork(nn.Module):
 
     @property
     def coupling(self) -> Coupling:
+        """What couples the labels: B and b."""
         return Coupling(self.B, self.b)
 
     @property
@@ -73,6 +74,7 @@ class LabelNetwork(nn.Module):
 
     @property
     def offsets(self) -> list[Tensor]:
+        """The offsets of all layers."""
         return [layer.bias for layer in self._linear]
 
     def unary(self, x: Tensor) -> Tensor:
@@ -84,6 +86,7 @@ class LabelNetwork(nn.Module):
         return result
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The score of every row: (rows,)."""
         return score_of(self.unary(x), y, self.coupling)
 
     @property

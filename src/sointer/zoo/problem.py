@@ -179,6 +179,7 @@ def equations_problem(
 
 
 def require_features(name: str, n_features: int, at_least: int) -> None:
+    """ValueError if a problem has fewer features than it uses."""
     if n_features < at_least:
         raise ValueError(f"{name} needs at least {at_least} features, got n_features={n_features}")
 

@@ -56,10 +56,12 @@ class MultiLabelData:
 
     @property
     def train(self) -> Rows:
+        """The training rows."""
         return self.part("train")
 
     @property
     def test(self) -> Rows:
+        """The test rows."""
         return self.part("test")
 
     def part(self, *names: str) -> Rows:
@@ -91,14 +93,17 @@ class SegmentationData:
 
     @property
     def train(self) -> Images:
+        """The training images."""
         return self.part("train")
 
     @property
     def val(self) -> Images:
+        """The validation images."""
         return self.part("val")
 
     @property
     def test(self) -> Images:
+        """The test images."""
         return self.part("test")
 
     def part(self, *names: str) -> Images:

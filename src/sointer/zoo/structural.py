@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sointer.errors import InputError
 from sointer.zoo.problem import (
     Column,
     Equation,
@@ -45,11 +46,11 @@ class Structural:
 
     Examples
     --------
-    >>> from sointer.zoo import mixed_xor
-    >>> structural = mixed_xor()
-    >>> X, references = structural.problem.sample(5, 0), structural.problem.sample(50, 1)
+    >>> from sointer.zoo import structural
+    >>> known = structural("mixed_xor")
+    >>> X, references = known.problem.sample(5, 0), known.problem.sample(50, 1)
     >>> selected = np.tile([0, 1, 2], (5, 1))
-    >>> structural.true_paths(X, selected, references).through.shape  # rows, selected features, other outputs
+    >>> known.true_paths(X, selected, references).through.shape  # rows, selected features, other outputs
     (5, 3, 2)
     """
 
@@ -124,118 +125,73 @@ class Structural:
 
 # --- problems --------------------------------------------------------------------------------------------
 
-_KNOWN = ("xor", "and", "majority", "chain_2", "chain_3", "categorical", "continuous")
-"""Problems of `ALL_PROBLEMS` whose target is reached through other outputs only."""
 
+def structural(name: str, n_features: int = 20) -> Structural:
+    """A problem with known equations by its name.
 
-def _known(name: str, n_features: int) -> Structural:
-    return _structural(ALL_PROBLEMS[name](n_features))
+    Those of `ALL_PROBLEMS` whose target is reached through other outputs only, such as "mediated_xor", and, with
+    [.] for 1 where a condition holds and 0 elsewhere:
 
+    - "direct_alone": the target [x0 + x1 > 0] beside outputs of other features; every effect is direct;
+    - "direct_shared": features shared, still all direct: y0 = [x0 + x1 > 0], y1 = [x0 x2 > 0], target [x0 - x1 > 0];
+    - "mixed_xor": y0 = [x0 + x1 > 0], y1 = [x3 > 0] unrelated, target y0 xor [x2 > 0], which x2 reaches directly;
+    - "mixed_sum": y0 = [x2 x3 > 0], y1 = [x4 > 0] unrelated, target [x0 + x1 + 1.5 (2 y0 - 1) > 0];
+    - "mixed_both_ways": y0 = [x0 + x1 > 0], y1 = [x3 > 0] unrelated, target [x0 + x2 + 2 y0 - 1 > 0];
+    - "mixed_continuous": numbers y0 = x0 x1, y1 = x4 unrelated, target y0 + x2 + x3;
+    - "copied_outputs": y0 and its copy y1 cannot be distinguished; y2 = [x3 > 0], target y0 xor [x2 > 0].
 
-def _structural(problem: Problem) -> Structural:
+    Parameters
+    ----------
+    name : str
+        A key of `STRUCTURAL_PROBLEMS`.
+    n_features : int
+        At least those that the equations name.
+
+    Returns
+    -------
+    Structural
+    """
+    if name not in STRUCTURAL_PROBLEMS:
+        raise InputError(f"name must be one of {', '.join(map(repr, STRUCTURAL_PROBLEMS))}, got {name!r}.")
+    if name in _MEDIATED:
+        problem = ALL_PROBLEMS[name](n_features)
+    else:
+        n_relevant, *equations = _EQUATIONS[name]
+        names = (*(f"y{i}" for i in range(len(equations) - 1)), "target")
+        kind = "continuous" if name == "mixed_continuous" else "binary"
+        problem = equations_problem(name, n_features, n_relevant, names, equations, kind)
     assert isinstance(problem.black_box, Equations)
     return Structural(problem, problem.black_box)
-
-
-def _new(name: str, n_features: int, n_relevant: int, *equations: Equation, kind: str = "binary") -> Structural:
-    """A problem made from its equations: relevant features first, the target last."""
-    names = (*(f"y{i}" for i in range(len(equations) - 1)), "target")
-    return _structural(equations_problem(name, n_features, n_relevant, names, equations, kind))
 
 
 def _positive(*features: int) -> Equation:
     return sign(total(*features))
 
 
-def direct_alone(n_features: int = 20) -> Structural:
-    """The target [x0 + x1 > 0] beside outputs of other features: every effect is direct.
-
-    Parameters
-    ----------
-    n_features : int
-        At least those that the equations name.
-    """
-    return _new("direct_alone", n_features, 2, sign(product(2, 3)), _positive(4), _positive(0, 1))
-
-
-def direct_shared(n_features: int = 20) -> Structural:
-    """Features shared, still all direct: y0 = [x0 + x1 > 0], y1 = [x0 * x2 > 0], the target [x0 - x1 > 0].
-
-    Parameters
-    ----------
-    n_features : int
-        At least those that the equations name.
-    """
-    return _new("direct_shared", n_features, 2, _positive(0, 1), sign(product(0, 2)), sign(difference(0, 1)))
-
-
-def mixed_xor(n_features: int = 20) -> Structural:
-    """y0 = [x0 + x1 > 0], y1 = [x3 > 0] unrelated, the target y0 xor [x2 > 0], which x2 reaches directly.
-
-    Parameters
-    ----------
-    n_features : int
-        At least those that the equations name.
-    """
-    return _new("mixed_xor", n_features, 3, _positive(0, 1), _positive(3), xor_feature(0, 2))
-
-
-def mixed_sum(n_features: int = 20) -> Structural:
-    """y0 = [x2 * x3 > 0], y1 = [x4 > 0] unrelated, the target [x0 + x1 + 1.5 (2 y0 - 1) > 0].
-
-    Parameters
-    ----------
-    n_features : int
-        At least those that the equations name.
-    """
-    target: Equation = lambda X, Y: (X[:, 0] + X[:, 1] + 1.5 * (2 * Y[0] - 1) > 0).astype(np.int64)  # noqa: E731
-    return _new("mixed_sum", n_features, 4, sign(product(2, 3)), _positive(4), target)
-
-
-def mixed_both_ways(n_features: int = 20) -> Structural:
-    """x0 acts both ways: y0 = [x0 + x1 > 0], y1 = [x3 > 0] unrelated, the target [x0 + x2 + 2 y0 - 1 > 0].
-
-    Parameters
-    ----------
-    n_features : int
-        At least those that the equations name.
-    """
-    target: Equation = lambda X, Y: (X[:, 0] + X[:, 2] + 2 * Y[0] - 1 > 0).astype(np.int64)  # noqa: E731
-    return _new("mixed_both_ways", n_features, 3, _positive(0, 1), _positive(3), target)
-
-
-def mixed_continuous(n_features: int = 20) -> Structural:
-    """Numbers: y0 = x0 * x1, y1 = x4 unrelated, the target y0 + x2 + x3.
-
-    Parameters
-    ----------
-    n_features : int
-        At least those that the equations name.
-    """
-    target: Equation = lambda X, Y: Y[0] + X[:, 2] + X[:, 3]  # noqa: E731
-    return _new("mixed_continuous", n_features, 4, product(0, 1), total(4), target, kind="continuous")
-
-
-def copied_outputs(n_features: int = 20) -> Structural:
-    """Indistinguishable from outside: y1 copies y0 = [x0 + x1 > 0], y2 = [x3 > 0], the target y0 xor [x2 > 0].
-
-    Parameters
-    ----------
-    n_features : int
-        At least those that the equations name.
-    """
-    copied: Equation = lambda X, Y: Y[0]  # noqa: E731
-    return _new("copied_outputs", n_features, 3, _positive(0, 1), copied, _positive(3), xor_feature(0, 2))
-
+_RULES = ("xor", "and", "majority", "chain_2", "chain_3", "categorical", "continuous")
+_MEDIATED = tuple(f"mediated_{rule}" for rule in _RULES)
+_EQUATIONS: Mapping[str, tuple[Any, ...]] = {
+    "direct_alone": (2, sign(product(2, 3)), _positive(4), _positive(0, 1)),
+    "direct_shared": (2, _positive(0, 1), sign(product(0, 2)), sign(difference(0, 1))),
+    "mixed_xor": (3, _positive(0, 1), _positive(3), xor_feature(0, 2)),
+    "mixed_sum": (
+        4,
+        sign(product(2, 3)),
+        _positive(4),
+        lambda X, Y: (X[:, 0] + X[:, 1] + 1.5 * (2 * Y[0] - 1) > 0).astype(np.int64),
+    ),
+    "mixed_both_ways": (
+        3,
+        _positive(0, 1),
+        _positive(3),
+        lambda X, Y: (X[:, 0] + X[:, 2] + 2 * Y[0] - 1 > 0).astype(np.int64),
+    ),
+    "mixed_continuous": (4, product(0, 1), total(4), lambda X, Y: Y[0] + X[:, 2] + X[:, 3]),
+    "copied_outputs": (3, _positive(0, 1), lambda X, Y: Y[0], _positive(3), xor_feature(0, 2)),
+}
+"""How many features are relevant, and the equations of all outputs, the target's last."""
 
 STRUCTURAL_PROBLEMS: Mapping[str, Callable[[int], Structural]] = {
-    **{f"mediated_{name}": partial(_known, f"mediated_{name}") for name in _KNOWN},
-    "direct_alone": direct_alone,
-    "direct_shared": direct_shared,
-    "mixed_xor": mixed_xor,
-    "mixed_sum": mixed_sum,
-    "mixed_both_ways": mixed_both_ways,
-    "mixed_continuous": mixed_continuous,
-    "copied_outputs": copied_outputs,
+    name: partial(structural, name) for name in (*_MEDIATED, *_EQUATIONS)
 }
 """Every problem with known equations by its name: a function of the number of features."""

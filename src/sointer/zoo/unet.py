@@ -117,6 +117,7 @@ class ChannelScaling(nn.Module):
     scale: Tensor
 
     def add_scaling(self, n_channels: int) -> None:
+        """Register the shift and the scale, which change nothing until they are set."""
         self.register_buffer("shift", torch.zeros(n_channels, 1, 1))
         self.register_buffer("scale", torch.ones(n_channels, 1, 1))
 
@@ -126,6 +127,7 @@ class ChannelScaling(nn.Module):
         self.scale.copy_(1 / images.std((0, 2, 3), correction=0).clamp_min(1e-3)[:, None, None])
 
     def scaled(self, images: Tensor) -> Tensor:
+        """Images with the mean and the standard deviation of every channel at 0 and 1."""
         return (images - self.shift) * self.scale
 
 
@@ -142,4 +144,5 @@ class StandardisingUNetwork(ChannelScaling, UNetwork):
         return self
 
     def forward(self, images: Tensor) -> Tensor:
+        """Logits of every pixel."""
         return super().forward(self.scaled(images))

@@ -11,17 +11,17 @@ from sointer.apps.cli.console import Json, Quiet, Seed, Verbose, running
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report.")] = Path("sointer-demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the pages.")] = Path("sointer-demo"),
     seed: Seed = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Less data and training: about half a minute.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Which pixels of a digit decide each segment of a display?
+    """Why does a loan desk take a second look? Which pixels of a digit light a segment?
 
-    Trains a model on handwritten digits, explains it, compares the explanations with two baselines, and writes a report
-    to open in a browser. Needs no download. The table goes to standard output, progress to standard error.
+    Trains two models, explains them, compares the explanations with Shapley values and others, and writes pages to open
+    in a browser. Needs no download. The table of the loan desk goes to standard output, progress to standard error.
 
     \b
     Examples:
@@ -34,5 +34,5 @@ def demo(
 
         result = run_demo(out, random_state=seed, quick=quick, tell=console.say, progress=console.progress)
         console.say()
-        console.result(result.evaluation.table(), result.to_json())
+        console.result(result.desk.evaluation.table(), result.to_json())
         console.say(f"\nDone in {result.seconds:.0f} s. Open {result.page} in a browser.")

@@ -45,8 +45,8 @@ def evaluate(
         typer.Option(
             "--against",
             metavar="METHODS",
-            help="Random, GlobalList, NearestPixels, Rise, Occlusion, Lime, KernelShap, TreeShap, HideAndSeek, Invase, "
-            "between commas; all, or none. By default all that can be used here and take seconds.",
+            help="Random, GlobalList, NearestPixels, Rise, Occlusion, Lime, KernelShap, ShapleySampling, TreeShap, "
+            "HideAndSeek, Invase, between commas; all, or none. By default all that can be used here and take seconds.",
         ),
     ] = None,
     samples: Annotated[

@@ -62,6 +62,14 @@ def explain(
     verify: Annotated[
         int, typer.Option("--verify", min=0, metavar="N", help="Query the model to confirm the first N rows.")
     ] = 0,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records",
+            metavar="FILE.jsonl",
+            help="Also write a record of each explanation, to check it later: hashes, seed, settings, verdict.",
+        ),
+    ] = None,
     method: Method = None,
     header: Headers = None,
     chunk_rows: Annotated[int | None, typer.Option("--chunk-rows", min=1, help="Rows read at a time.")] = None,
@@ -96,6 +104,13 @@ def explain(
         for option, wanted in (("--refine", refine), ("--verify", verify)):
             if wanted and model is None:
                 raise InputError(f"{option} queries the model; name it with --model, as for sointer fit.")
+        if records is not None:
+            if records.suffix.lower() != ".jsonl":
+                raise InputError(f"--records {records}: expected a name that ends in .jsonl, other than --out.")
+            if records == out:
+                raise InputError(f"--records and --out are both {out}; give two names.")
+            refuse_existing(records, force)
+            check_parent(records)
         early.check_explanations(out)
         early.check_explainer(explainer, target)
         early.check_data(data)
@@ -123,13 +138,14 @@ def explain(
             chunk_rows=chunk_rows,
             progress=console.progress,
             id_column=id_column,
+            verify=verify,
+            records=records,
             **settings,
         )
-        fidelity = confirmed(opened, data, verify, settings) if verify else None
         if model is None or not query:
             instead = "name it with --model" if model is None else "leave out --no-query"
             console.say(f"values are expected ones: the model was not queried; {instead} to explain what it predicts")
-        print_summary(console, done, out, fidelity)
+        print_summary(console, done, out, records)
 
 
 def destination(out: Path, console: Console) -> Any:
@@ -142,35 +158,26 @@ def destination(out: Path, console: Console) -> Any:
     return TextWriter(out, as_json=kind == ".jsonl") if kind in (".csv", ".jsonl") else out
 
 
-def confirmed(explainer: Any, data: Path, n_rows: int, settings: dict[str, Any]) -> float:
-    """The share of the first rows for which the model predicts the value explained from what was selected."""
-    import numpy as np
-
-    from sointer.apps.cli.inputs import first_rows
-    from sointer.io.writers import ExplainOptions
-
-    options = ExplainOptions.of(explainer, settings["target"], settings["k"], settings["refine"], settings["query"])
-    rows = first_rows(data, explainer, n_rows, settings["text_column"])
-    parts = options.explain(explainer, rows, None, n_rows)
-    return float(np.concatenate([explanation.verify().agreement for explanation, _ in parts]).mean())
-
-
-def print_summary(console: Console, done: Any, out: Path, fidelity: float | None) -> None:
+def print_summary(console: Console, done: Any, out: Path, records: Path | None) -> None:
     """How much was written, how fast, and whether the model agrees."""
     queried = f", querying the model with {done.n_queries:,}" if done.n_queries else ""
     text = (
         f"explained {done.n_rows:,} rows in {done.seconds:.1f} s ({done.rows_per_second:,.0f} a second){queried}; "
         f"{done.n_records:,} records in {out}"
     )
-    if fidelity is not None:
-        text += f"\non the first rows the model predicts the same from the selected features in {fidelity:.1%} of cases"
+    if records is not None:
+        text += f"; one for each explanation, to check it later, in {records}"
+    if done.fidelity is not None:
+        same = f"the model predicts the same from the selected features in {done.fidelity:.1%} of cases"
+        text += f"\non the first rows {same}"
     metadata = {
         "out": str(out),
         "n_rows": done.n_rows,
         "n_records": done.n_records,
         "n_queries": done.n_queries,
         "seconds": round(done.seconds, 3),
-        "fidelity": fidelity,
+        "fidelity": done.fidelity,
+        "records": None if records is None else str(records),
     }
     if out == STDOUT:
         console.say(text)

@@ -138,7 +138,7 @@ def as_text(metadata: dict[str, Any], verbose: bool) -> str:
         "removal": metadata["removal"],
         "queries": f"{metadata['n_queries']:,} rows in fit",
         "agreement": f"{metadata['held_out_agreement']:.1%} of held-out outputs predicted correctly; "
-        f"{max(0.0, metadata['held_out_skill']):.0%} of the errors of always guessing the usual value are avoided",
+        f"{max(0.0, metadata['held_out_skill']):.0%} of the errors of predicting the most common value are avoided",
         "settings": f"preset {metadata['preset']}, seed {metadata['random_state']}"
         + ("" if metadata["structured"] else ", each output alone"),
         "on disk": f"{metadata['bytes'] / 1e6:.1f} MB, saved by sointer {metadata['sointer']}",

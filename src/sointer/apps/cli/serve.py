@@ -17,6 +17,7 @@ from sointer.apps.cli.console import (
     Quiet,
     TextColumn,
     Verbose,
+    check_parent,
     running,
 )
 
@@ -56,6 +57,12 @@ def serve(
     query_budget: Annotated[
         int | None, typer.Option("--query-budget", min=0, help="Samples that the model may be sent in all.")
     ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records", metavar="FILE.jsonl", help="Add a record of every explanation to this file, to check it later."
+        ),
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -67,8 +74,17 @@ def serve(
       sointer serve why/ --port 9000 --data X.csv --model model:predict
     """
     with running(quiet=quiet, verbose=verbose) as console:
-        from sointer.apps.cli.inputs import first_rows, open_explainer
+        from sointer.apps.cli import early
         from sointer.errors import InputError, require_extra
+
+        early.check_explainer(explainer)
+        if data is not None:
+            early.check_data(data)
+        early.check_model(model)
+        if records is not None:
+            check_parent(records)
+
+        from sointer.apps.cli.inputs import first_rows, open_explainer
 
         for module in ("fastapi", "uvicorn", "jinja2"):
             require_extra(module, "serve")
@@ -85,7 +101,8 @@ def serve(
         examples = None if data is None else first_rows(data, opened, N_ROWS_SHOWN, text)
         name = explainer.resolve().name
         token = os.environ.get("SOINTER_TOKEN") if token_file is None else _read_token(token_file)
-        serving.run(opened, host=host, port=port, name=name, examples=examples, limits=limits, token=token, quiet=quiet)
+        settings = {"limits": limits, "token": token, "records": records, "quiet": quiet}
+        serving.run(opened, host=host, port=port, name=name, examples=examples, **settings)
 
 
 def _read_token(path: Path) -> str:

@@ -24,6 +24,7 @@ def create_app(
     examples: Any = None,
     hosts: tuple[str, ...] | None = ("localhost", "127.0.0.1", "::1"),
     token: str | None = None,
+    records: str | PathLike[str] | None = None,
 ) -> FastAPI:
     """Create the web application that serves a fitted explainer; run it with any ASGI server, in one process.
 
@@ -43,6 +44,8 @@ def create_app(
     token : str, optional
         A secret of at least 16 characters that every request must bring, as ``Authorization: Bearer <token>``, or from
         browsers as the password. Default: none is needed.
+    records : path, optional
+        A file to which the record of every explanation is added, as JSON lines, before it is sent (docs/records.md).
 
     Returns
     -------
@@ -60,7 +63,7 @@ def create_app(
     require_extra("fastapi", "serve")
     from sointer.apps.serve.app import build_app
 
-    return build_app(explainer, limits or Limits(), name, examples, hosts, token)
+    return build_app(explainer, limits or Limits(), name, examples, hosts, token, records)
 
 
 def run(
@@ -73,6 +76,7 @@ def run(
     examples: Any = None,
     limits: Limits | None = None,
     token: str | None = None,
+    records: str | PathLike[str] | None = None,
     quiet: bool = False,
 ) -> None:
     """Serve until the process is stopped (Ctrl-C or SIGTERM); requests accepted by then are answered first.
@@ -90,7 +94,7 @@ def run(
         explained; `verify` and raw texts need it too. Without it, the values that the explainer expects are explained.
     name : str, optional
         The name of the model in the paths of the Open Inference Protocol. Default: that of the folder.
-    examples, limits, token
+    examples, limits, token, records
         As in `create_app`.
     quiet : bool, default False
         Whether to print nothing.
@@ -108,4 +112,4 @@ def run(
         require_extra(module, "serve")
     from sointer.apps.serve.server import serve_explainer
 
-    serve_explainer(explainer, host, port, model, name, examples, limits or Limits(), token, quiet)
+    serve_explainer(explainer, host, port, model, name, examples, limits or Limits(), token, quiet, records)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from os import PathLike
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -18,7 +19,7 @@ from sointer.apps.serve import open_inference
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.page import render_page
 from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_error, one_line, read_request
-from sointer.apps.serve.response import Writer, as_json
+from sointer.apps.serve.response import RecordLog, Writer, as_json
 from sointer.apps.serve.rows import names_in_fit
 from sointer.apps.serve.security import SecurityMiddleware, digest_of
 from sointer.apps.serve.worker import Read, RequestQueue, Write
@@ -95,9 +96,11 @@ def build_app(
     examples: Any,
     hosts: tuple[str, ...] | None,
     token: str | None,
+    records: str | PathLike[str] | None = None,
 ) -> FastAPI:
     """Put it together; `app.state.queue` is where requests wait, `app.state.replies` counts them."""
-    queue, writer, replies = RequestQueue(explainer, limits), Writer(explainer), Counter[int]()
+    log = None if records is None else RecordLog(records)
+    queue, writer, replies = RequestQueue(explainer, limits, log), Writer(explainer), Counter[int]()
     metadata = info(explainer, name, limits) | {"needs_token": token is not None}
     digest = None if token is None else digest_of(token)
     page, policy = render_page(explainer, metadata, examples)
@@ -115,15 +118,18 @@ def build_app(
     for kind in (HTTPException, Exception):
         app.add_exception_handler(kind, handle_error)
 
+    def recorded(request: ExplainRequest) -> ExplainRequest:
+        return request if log is None else replace(request, recorded=True)
+
     def read_explain(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
-        return read_request(explainer, content, limits), writer.write
+        return recorded(read_request(explainer, content, limits)), writer.write
 
     def read_infer(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
         outputs, reply = open_inference.wanted_outputs(content), {"model_name": name}
         if content.get("id") is not None:
             reply["id"] = content["id"]
         request = open_inference.read_infer(explainer, content, limits)
-        return request, partial(open_inference.write_infer, explainer, writer, outputs, reply)
+        return recorded(request), partial(open_inference.write_infer, explainer, writer, outputs, reply)
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:

@@ -59,7 +59,10 @@ class ExplainBody(Options):
     predicted: Any = Field(
         None, description="The model's outputs for each row, if they are known.", json_schema_extra={"type": "array"}
     )
-    format: Literal["rows", "table"] = Field("rows", description="One entry per row, or per row and feature.")
+    format: Literal["rows", "table", "records"] = Field(
+        "rows", description="One entry per row, one per row and feature, or a record of each, to check it later."
+    )
+    ids: Any = Field(None, description="A name for each row, for its record.", json_schema_extra={"type": "array"})
 
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
@@ -83,6 +86,10 @@ class ExplainRequest:
     has_model: bool = False
     queries_for_size: bool = False
     """Whether the model is queried for how many features are enough."""
+    ids: list[str] | None = None
+    """A name for each row, for its record."""
+    recorded: bool = False
+    """Whether records are made."""
 
     @property
     def n_rows(self) -> int:
@@ -101,7 +108,9 @@ class ExplainRequest:
         """Whether both can be explained in one go: not where masked rows are queried, predictions are given, only
         one leaves the size open, or regions are counted."""
         is_image = self.source.input_format.image is not None
-        if self.query != other.query or is_image or (self.k == "auto") != (other.k == "auto"):
+        if self.recorded or other.recorded or is_image:
+            return False
+        if self.query != other.query or (self.k == "auto") != (other.k == "auto"):
             return False
         return not any(one.queries_masked or one.source.predicted is not None for one in (self, other))
 
@@ -129,7 +138,8 @@ def read_request(explainer: Explainer, content: dict[str, Any], limits: Limits) 
     body = validate(ExplainBody, {"rows": None, **content})
     X = read_rows(explainer, rows, limits.max_rows)
     del rows  # what follows takes memory too
-    return make_request(explainer, X, body, predicted, body.format)
+    request = make_request(explainer, X, body, predicted, body.format)
+    return replace(request, ids=_ids(body.ids, request.n_rows), recorded=body.format == "records")
 
 
 def make_request(
@@ -151,6 +161,16 @@ def make_request(
     if predicted is not None:
         source = replace(source, predicted=_read_predicted(explainer, predicted, source.n_samples))
     return ExplainRequest(X, source, targets, k, options.verify, format, options.query, has_model, queries_for_size)
+
+
+def _ids(ids: Any, n_rows: int) -> list[str] | None:
+    if ids is None:
+        return None
+    if not isinstance(ids, list) or len(ids) != n_rows or not all(isinstance(one, str | int) for one in ids):
+        raise InputError(f"ids must be a list with a name for each of {n_rows} rows, got {brief(ids)}.")
+    if max(map(len, map(str, ids))) > 10 * MAX_NAME_LENGTH:
+        raise InputError(f"ids holds a name of more than {10 * MAX_NAME_LENGTH} characters; give shorter ones.")
+    return [str(one) for one in ids]
 
 
 def check_size(n_rows: int, n_features: int) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
@@ -13,20 +15,24 @@ from fastapi import Response
 from numpy.typing import NDArray
 
 from sointer._support.strict_json import as_finite
+from sointer._support.torch_state import ForkSafeLock
 from sointer.apps.serve.request import ExplainRequest, check_size
-from sointer.apps.serve.rows import cells_of, names_in_fit, plain
+from sointer.apps.serve.rows import cells_of, names_in_fit
 from sointer.data.texts import Documents
 from sointer.data.values import effects_from, effects_on
+from sointer.errors import InputError
 from sointer.explainers.base import Explainer
-from sointer.explanation import Explanation
+from sointer.explanation import Explanation, Verification
+from sointer.explanation.record import make_records
 from sointer.masking.groups import FixedGroups
 from sointer.masking.rows import ExplainedRows
+from sointer.masking.unit_values import UnitValues, plain, value_kind
 
 MAX_SCORES = 2**22  # numbers that are held at a time while explaining
 MAX_BATCH_ROWS = 256
 """An explanation of so many rows takes hardly longer than of one."""
 PER_UNIT = ("selected", "scores", "needed", "effects")
-COLUMNS = ("sample", "target", "value", "value_source", "rank", "feature")
+COLUMNS = ("sample", "target", "value", "value_source", "rank")
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +46,9 @@ class ExplainResponse:
     value: list[Any]
     targets: list[str]
     agreement: NDArray[np.float64] | None
-    """(rows,) how often the model said the same on the selection alone, if it was queried."""
+    """(rows,) how often the model predicts the same from the selection alone, if it was queried."""
+    verdict: NDArray[np.object_] | None
+    """(rows,) "confirmed", "unsure" or "refuted", likewise."""
     far: NDArray[np.bool_]
     """(rows,) whether a row is unlike the training data, so that less can be said of it."""
     value_source: str
@@ -54,6 +62,8 @@ class ExplainResponse:
     others: NDArray[np.float32] | None = None
     """(rows,) the sum of the effects of all units that are not selected."""
     locality: NDArray[np.int64] | None = None
+    records: list[dict[str, Any]] | None = None
+    """What `Explanation.record` says of each row, if it was asked for."""
 
     def part(self, rows: slice, k: int | Literal["auto"]) -> ExplainResponse:
         """The response for a subset of the rows: the best k are the first k of a longer list."""
@@ -67,7 +77,27 @@ class ExplainResponse:
         return replace(self, **fields)
 
 
-def explain_batch(explainer: Explainer, requests: Sequence[ExplainRequest]) -> list[ExplainResponse]:
+class RecordLog:
+    """A file, for its owner alone, to which the record of every explanation is added before it is given away."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self._lock = ForkSafeLock()
+        try:
+            self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise InputError(f"cannot write records to {os.fspath(path)}: {error.strerror}.") from None
+
+    def add(self, records: list[dict[str, Any]]) -> None:
+        content = memoryview(b"".join(to_bytes(record) + b"\n" for record in records))
+        with self._lock:
+            while content:
+                content = content[os.write(self._handle, content) :]
+            os.fsync(self._handle)
+
+
+def explain_batch(
+    explainer: Explainer, requests: Sequence[ExplainRequest], log: RecordLog | None = None
+) -> list[ExplainResponse]:
     """The responses to requests that can be joined: the same as for each alone, since rows never mix."""
     first = requests[0]
     source = ExplainedRows.join([request.source for request in requests])
@@ -78,8 +108,16 @@ def explain_batch(explainer: Explainer, requests: Sequence[ExplainRequest]) -> l
     for start in range(0, len(targets), step):
         chunk = np.arange(start, min(start + step, len(targets)))
         rows, of_rows = explainer._with_targets(source.take(chunk), targets[start : start + step])
-        parts.append(_to_response(explainer._explain_rows(rows, of_rows, k, query=first.query), first.verify))
+        explanation = explainer._explain_rows(rows, of_rows, k, query=first.query)
+        verification = explanation.verify() if first.verify else None
+        response = _to_response(explanation, verification)
+        if first.recorded:  # which is alone then
+            ids = None if first.ids is None else first.ids[start : start + step]
+            response = replace(response, records=make_records(explanation, verification, ids=ids, first=start))
+        parts.append(response)
     whole = _concatenate(parts)
+    if log is not None and whole.records is not None:
+        log.add(whole.records)
     ends = np.cumsum([request.n_rows for request in requests]).tolist()
     responses = [whole.part(slice(end - one.n_rows, end), one.k) for one, end in zip(requests, ends, strict=True)]
     for request, response in zip(requests, responses, strict=True):
@@ -87,7 +125,7 @@ def explain_batch(explainer: Explainer, requests: Sequence[ExplainRequest]) -> l
     return responses
 
 
-def _to_response(explanation: Explanation, verify: bool) -> ExplainResponse:
+def _to_response(explanation: Explanation, verification: Verification | None) -> ExplainResponse:
     selected, effects = explanation.selected, explanation.effects
 
     def of_selected(array: NDArray[Any]) -> NDArray[Any]:
@@ -99,7 +137,8 @@ def _to_response(explanation: Explanation, verify: bool) -> ExplainResponse:
         scores=np.take_along_axis(explanation.scores, np.maximum(selected, 0), axis=1),
         value=[plain(value) for value in explanation.value],
         targets=[explanation.output_names[target] for target in explanation.target],
-        agreement=explanation.verify().agreement if verify else None,
+        agreement=None if verification is None else verification.agreement,
+        verdict=None if verification is None else verification.verdict,
         far=explanation.far,
         value_source=explanation.value_source,
         needed=None if explanation.needed is None else of_selected(explanation.needed),
@@ -147,15 +186,24 @@ class Writer:
 
     def write(self, request: ExplainRequest, response: ExplainResponse) -> bytes:
         """The reply to a request, in its format."""
-        rows = self._table(response) if request.format == "table" else self._rows(request, response)
+        rows: Any = response.records
+        if request.format != "records":
+            rows = self._table(request, response) if request.format == "table" else self._rows(request, response)
         # One by one: as Python objects, all of them would take many times the memory.
         return b'{"%s":[%s]}' % (request.format.encode(), b",".join(map(to_bytes, rows)))
 
-    def _table(self, response: ExplainResponse) -> Iterator[dict[str, Any]]:
-        for sample, rank in zip(*np.nonzero(response.selected >= 0), strict=True):
-            feature = self.unit_names[response.selected[sample, rank]]
+    def _table(self, request: ExplainRequest, response: ExplainResponse) -> Iterator[dict[str, Any]]:
+        samples, ranks = np.nonzero(response.selected >= 0)
+        unit, source = response.selected[samples, ranks], request.source
+        own = None
+        if value_kind(source.input_format, source.groups) is not None:
+            own = [plain(value) for value in UnitValues(source).own(samples, unit)]
+        for place, (sample, rank) in enumerate(zip(samples.tolist(), ranks.tolist(), strict=True)):
             values = response.targets[sample], response.value[sample], response.value_source
-            line: dict[str, Any] = dict(zip(COLUMNS, (int(sample), *values, int(rank) + 1, feature), strict=True))
+            line: dict[str, Any] = dict(zip(COLUMNS, (sample, *values, rank + 1), strict=True))
+            line["feature"] = self.unit_names[unit[place]]
+            if own is not None:
+                line["feature_value"] = own[place]
             line |= _unit_fields(response, sample, rank)
             if response.locality is not None:
                 line["locality"] = int(response.locality[sample])
@@ -167,9 +215,12 @@ class Writer:
         for sample in range(request.n_rows):
             cells = {} if source.input_format.image is not None else cells_of(X, sample)
             units = [int(unit) for unit in response.selected[sample] if unit >= 0]
+            # A region has no number of its own.
+            number = self._outputs.names.index(response.targets[sample]) if self._outputs.shape is None else 0
             row: dict[str, Any] = {
                 "sample": sample,
                 "target": response.targets[sample],
+                "kind": self._outputs.kinds[number],
                 "value": response.value[sample],
                 "value_source": response.value_source,
                 "far": bool(response.far[sample]),
@@ -184,8 +235,6 @@ class Writer:
                 ],
             }
             if response.effects is not None and response.base_value is not None and response.others is not None:
-                # A region has no number of its own.
-                number = self._outputs.names.index(row["target"]) if self._outputs.shape is None else 0
                 row["effects"] = {
                     "on": effects_on(self._outputs, number, row["value"]),
                     "from": self._start,
@@ -195,8 +244,9 @@ class Writer:
             if response.locality is not None:
                 row["locality"] = int(response.locality[sample])
                 row["where"] = self._where(row["target"])[row["locality"]]
-            if response.agreement is not None:
+            if response.agreement is not None and response.verdict is not None:
                 row["agreement"] = float(response.agreement[sample])
+                row["verdict"] = response.verdict[sample]
             yield row
 
     def _where(self, target: str) -> dict[int, str]:

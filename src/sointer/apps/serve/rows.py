@@ -15,6 +15,7 @@ from sointer._support.validation import brief, did_you_mean
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
+from sointer.masking.unit_values import plain
 
 FORMS = 'a list of records [{"name": value, ...}], {"columns": [names], "data": [[values]]}, or a list of lists'
 
@@ -147,14 +148,6 @@ def cells_of(X: Any, row: int) -> dict[int, Any]:
         return {int(place): plain(value) for place, value in zip(X.indices[inside], X.data[inside], strict=True)}
     values = containers.tensor_to_numpy(X[row]) if containers.is_tensor(X) else X[row]
     return dict(enumerate(values.tolist()))
-
-
-def plain(value: Any) -> Any:
-    """A value that JSON knows."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and np.isnan(value)):
-        return None
-    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
 
 
 def hint(name: str, names: Sequence[str]) -> str:

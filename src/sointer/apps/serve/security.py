@@ -89,7 +89,7 @@ class SecurityMiddleware:
             why = "This server does not answer to that host name; use 127.0.0.1 or localhost."
             return as_json({"error": why}, 421)
         if self.token_digest is not None and path not in WITHOUT_TOKEN and not self._has_token(headers):
-            # A browser that is told so asks its user for a password, which is the token, and then sends it by itself.
+            # With this, a browser asks its user for a password, which is the token, and then sends it by itself.
             kind = 'Basic realm="sointer"' if "text/html" in headers.get("accept", "") else "Bearer"
             why = "This server wants its token: send 'Authorization: Bearer <token>'. In a browser it is the password."
             return as_json({"error": why}, 401, {"WWW-Authenticate": kind})

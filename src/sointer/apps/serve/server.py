@@ -120,6 +120,7 @@ def serve_explainer(
     limits: Limits,
     token: str | None,
     quiet: bool,
+    records: str | PathLike[str] | None = None,
 ) -> None:
     """Serve until a signal says stop, then finish what was accepted."""
 
@@ -136,7 +137,8 @@ def serve_explainer(
     check_is_fitted(explainer, "outputs_")
     loopback = is_loopback(host)
     hosts = (*LOOPBACK, host) if loopback else None
-    app = create_app(explainer, limits=limits, name=name or "explainer", examples=examples, hosts=hosts, token=token)
+    name = name or "explainer"
+    app = create_app(explainer, limits=limits, name=name, examples=examples, hosts=hosts, token=token, records=records)
     warm_up(explainer)
     listener = listen(host, port)
     Connection.max_connections = allowed_connections()

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from sointer.apps.serve.body import Bodies, parse_json
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import ExplainRequest
-from sointer.apps.serve.response import MAX_BATCH_ROWS, ExplainResponse, explain_batch
+from sointer.apps.serve.response import MAX_BATCH_ROWS, ExplainResponse, RecordLog, explain_batch
 from sointer.explainers.base import Explainer
 
 Explain = Callable[[Sequence[ExplainRequest]], list[ExplainResponse]]
@@ -134,10 +134,10 @@ class RequestQueue:
     it hangs, the others go on.
     """
 
-    def __init__(self, explainer: Explainer, limits: Limits) -> None:
+    def __init__(self, explainer: Explainer, limits: Limits, log: RecordLog | None = None) -> None:
         self.limits = limits
         self.bodies = Bodies(limits)
-        explain = partial(explain_batch, explainer)
+        explain = partial(explain_batch, explainer, log=log)
         self.plain = Batches(explain, "sointer-explain", limits.concurrency)
         self.querying = Batches(explain, "sointer-query", 1)
         self.all = [self.plain] if explainer.black_box_ is None else [self.plain, self.querying]

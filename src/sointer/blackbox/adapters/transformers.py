@@ -1,4 +1,4 @@
-"""Text-classification pipelines of transformers, told by their class, so that nothing of it is imported."""
+"""Text-classification pipelines of transformers, recognised by their class, so that nothing of it is imported."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Baseline(Explainer):
     tolerance, groups, batch_size, random_state and verbose mean the same here.
     """
 
-    most_rows_asked: ClassVar[int | None] = 1000
+    max_rows_queried: ClassVar[int | None] = 1000
     """Rows that fit asks about, to learn what the outputs are; None for all."""
 
     model: Any = field(kw_only=False)
@@ -61,8 +61,16 @@ class Baseline(Explainer):
     random_state: Any = None
     verbose: bool | None = None
 
-    def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Any = None) -> AnyBaseline:
-        """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used."""
+    def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Any = None, checkpoint: None = None) -> AnyBaseline:
+        """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used.
+
+        A checkpoint is for SOInter alone and is refused.
+        """
+        if checkpoint is not None:
+            raise InputError(
+                f"checkpoint={checkpoint!r} was given to {type(self).__name__}, whose fit keeps none: once stopped, it "
+                "begins anew. Leave it out. BlackBox(model, cache=True) keeps outputs as long as the program runs."
+            )
         self._check_settings()
         subject = self._read(X, self._wanted_removal())
         queries_before = subject.rows.model.n_queries
@@ -94,7 +102,7 @@ class Baseline(Explainer):
         return None
 
     def _ask_whole_rows(self, subject: Subject, targets: Any) -> Answers:
-        order = subject.rng.permutation(subject.rows.n_samples)[: self.most_rows_asked]
+        order = subject.rng.permutation(subject.rows.n_samples)[: self.max_rows_queried]
         # Wrong names or targets must come to light before the black box is asked much.
         first = subject.rows.ask(subject.rows.data[order[:N_FIRST]])
         self._check_first(first, subject.rows.model, targets)
@@ -121,6 +129,7 @@ class Baseline(Explainer):
 
 
 def row_generator(seed: int, key: bytes) -> np.random.Generator:
+    """A generator of its own for each row, so that what a row gets does not depend on the others."""
     return np.random.default_rng([seed, int.from_bytes(key, "little")])
 
 

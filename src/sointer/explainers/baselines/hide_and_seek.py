@@ -81,7 +81,7 @@ class HideAndSeek(Trained):
 
 
 def hide(x: Tensor, kept: Tensor, unit_of_column: Tensor, generator: torch.Generator) -> Tensor:
-    """m x + (1 - m) draw, every unit drawn from the rows on its own: (rows, columns)."""
+    """Rows m x + (1 - m) draw, every unit drawn from the rows on its own: (rows, columns)."""
     rows = torch.randint(len(x), kept.shape, generator=generator)
     draw = x.gather(0, to_columns(rows, unit_of_column))
     share = to_columns(kept, unit_of_column)
@@ -89,11 +89,12 @@ def hide(x: Tensor, kept: Tensor, unit_of_column: Tensor, generator: torch.Gener
 
 
 def size_penalty(kept: Tensor, penalty: float, progress: float) -> Tensor:
-    """penalty (t / T)^2 / d |m|_1, averaged over rows."""
+    """The term penalty (t / T)^2 / d |m|_1, averaged over rows."""
     return penalty * progress**2 * kept.mean()
 
 
 def check_number(value: Any, name: str) -> float:
+    """The value as a float, if it is a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
         raise InputError(f"{name} must be a number above 0, got {value!r}. Leave it out for the default.")
     return float(value)

@@ -87,6 +87,7 @@ class Estimator:
         self.network = network
 
     def predict_proba(self, X: NDArray[Any]) -> NDArray[np.float64]:
+        """Probabilities of the classes: (rows, classes)."""
         with torch.no_grad():
             logits: Tensor = self.network(torch.from_numpy(np.asarray(X, dtype=np.float32)))
         return np.asarray(logits.softmax(dim=1).double().numpy())
@@ -102,6 +103,7 @@ class PackageSelector(nn.Module):
         self.n_units = n_units
 
     def forward(self, x: Tensor) -> Tensor:
+        """The largest score among the columns of each unit: (rows, units)."""
         of_columns = torch.stack([network(x) for network in self.networks]).mean(dim=0)
         of_units = torch.zeros(len(x), self.n_units)
         return of_units.scatter_reduce(1, self.unit_of_column.expand(len(x), -1), of_columns, "amax")

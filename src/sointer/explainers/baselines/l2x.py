@@ -56,6 +56,7 @@ class Networks(nn.Module):
 
     @classmethod
     def build(cls, subject: Subject, outputs: Outputs, hidden: int, seed: int) -> Networks:
+        """Networks for these inputs and outputs, with weights drawn by the seed."""
         with seeded(seed):
             networks = cls(
                 subject.rows.input_format.n_columns,
@@ -74,6 +75,7 @@ class Networks(nn.Module):
         return ((torch.from_numpy(rows) - self.center) / self.spread).float()
 
     def select(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Scores of the units for each row's target: (rows, units)."""
         scores: Tensor = self.selector_rest(self.selector_first(x) + self.target_seen(targets))
         return scores
 
@@ -141,7 +143,7 @@ class L2X(Baseline):
     ([3, 3, 3], 3)
     """
 
-    most_rows_asked = None
+    max_rows_queried = None
 
     n_steps: int = 2000
     learning_rate: float = 1e-3
@@ -167,18 +169,18 @@ class L2X(Baseline):
 
     def _train(self, networks: Networks, subject: Subject, answers: Answers, history: History) -> None:
         generator = torch.Generator().manual_seed(int(subject.rng.integers(2**62)))
-        pairs = Pairs(answers)
+        pool = QueryPool(answers)
         optimiser = torch.optim.Adam(networks.parameters(), lr=self.learning_rate)
         history.stage("training L2X", self.n_steps)
         losses = []
         for step in range(self.n_steps):
-            rows, chosen = pairs.draw(PAIRS_PER_STEP, subject.rng)
+            rows, chosen = pool.draw(PAIRS_PER_STEP, subject.rng)
             raw = subject.rows.samples(answers.index[rows])
             x, targets = networks.scale(raw), torch.from_numpy(chosen)
             allowed = torch.from_numpy(allowed_units(subject.rows.removal, subject.rows.groups, raw))
             scores = networks.select(x, targets).masked_fill(~allowed, NEVER)
             mask = gumbel_k_hot(scores, subject.k, self.temperature, generator)
-            loss = answer_loss(networks.predict(x, mask, targets), torch.from_numpy(pairs.truth[rows, chosen]))
+            loss = answer_loss(networks.predict(x, mask, targets), torch.from_numpy(pool.truth[rows, chosen]))
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -212,7 +214,7 @@ class L2X(Baseline):
         return scores, values
 
 
-class Pairs:
+class QueryPool:
     """What the networks learn from: rows, targets, and what the black box said."""
 
     def __init__(self, answers: Answers) -> None:
@@ -225,7 +227,7 @@ class Pairs:
             self._unusual[t] = np.flatnonzero(labels[:, t] != np.bincount(labels[:, t]).argmax())
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """n rows and targets; every other row, where there are such, has not its target's usual label."""
+        """Draw n rows and targets; every other row, where there are such, has not its target's usual label."""
         chosen = self.targets[rng.integers(len(self.targets), size=n)]
         rows = rng.integers(len(self.truth), size=n)
         for i in range(0, n, 2):
@@ -253,6 +255,7 @@ class FeatureTable:
 
     @property
     def is_sparse(self) -> bool:
+        """Whether the package gets CSR matrices."""
         return self.input_format.kind == "csr"
 
     def from_columns(self, columns: Any) -> Any:

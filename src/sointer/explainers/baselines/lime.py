@@ -19,7 +19,7 @@ N_SAMPLES_PAPER = 5000
 KERNEL_WIDTH = 100.0  # nearly flat; lime's text explainer takes 25, which did mostly worse on Bibtex, E1 and E2
 
 
-class Lime(TwoProtocols):
+class Lime(TwoProtocols):  # noqa: D101 - its __doc__ is an f-string
     __doc__ = f"""LIME (Ribeiro et al. 2016), with the `lime` package.
 
     protocol="tuned" removes random subsets of the features that differ from their reference, as lime's text
@@ -92,10 +92,12 @@ def random_keeps(n: int, n_units: int, rng: np.random.Generator) -> NDArray[np.b
 
 
 def text_kernel(distances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much a sample at this distance counts, as in lime's text explainer."""
     return np.asarray(np.sqrt(np.exp(-(distances**2) / KERNEL_WIDTH**2)))
 
 
 def tabular_explainer(table: FeatureTable, background: Any) -> Any:
+    """LimeTabularExplainer with its defaults."""
     from lime.lime_tabular import LimeTabularExplainer
 
     return LimeTabularExplainer(
@@ -107,7 +109,7 @@ def tabular_explainer(table: FeatureTable, background: Any) -> Any:
 
 
 def tabular_weights(explainer: Any, table: FeatureTable, row: Row, n_samples: int) -> NDArray[np.float64]:
-    """lime's weights of all features: (targets, features)."""
+    """Weights that lime gives to all features: (targets, features)."""
     varying: list[int] = []
 
     def values(features: Any) -> NDArray[np.float64]:

@@ -192,7 +192,7 @@ class RowByRow(Baseline):
             for weights, n in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
                 results += weights
                 n_asked += n
-                source.sent.n += n
+                source.sent.add(range(n))
                 if n_jobs > 1:
                     progress.step(len(weights))
         finally:

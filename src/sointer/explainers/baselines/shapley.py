@@ -21,7 +21,7 @@ from sointer.explainers.baselines.trained import TwoProtocols
 N_BACKGROUND = 100  # as many as shap takes without a warning
 
 
-class KernelShap(TwoProtocols):
+class KernelShap(TwoProtocols):  # noqa: D101 - its __doc__ is an f-string
     __doc__ = f"""KernelSHAP (Lundberg & Lee 2017), with the `shap` package.
 
     protocol="tuned" plays the game whose players are the features that differ from their reference, with
@@ -53,8 +53,8 @@ class KernelShap(TwoProtocols):
 
     def _background_weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
         table = FeatureTable(self.input_format_)
-        some = np.random.default_rng(self.seed_).permutation(self.background_.rows.shape[0])[:N_BACKGROUND]
-        background = table.from_columns(self.background_.rows[np.sort(some)])
+        chosen = np.random.default_rng(self.seed_).permutation(self.background_.rows.shape[0])[:N_BACKGROUND]
+        background = table.from_columns(self.background_.rows[np.sort(chosen)])
         for row in rows:
             features = background_weights(table, background, row, self.n_samples or "auto")
             yield table.sum_by_unit(np.abs(features), row.source.groups.unit_of_feature)
@@ -94,7 +94,7 @@ def coalition_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
 
 
 def background_weights(table: FeatureTable, background: Any, row: Row, n_samples: Any) -> NDArray[np.float64]:
-    """shap's values of all features with its defaults: (targets, features)."""
+    """Values that shap gives to all features with its defaults: (targets, features)."""
     features = table.from_columns(row.columns)
 
     def values(points: Any) -> NDArray[np.float64]:
@@ -140,7 +140,7 @@ def _kernel_explainer(function: Any, background: Any, x: Any, seed: int, setting
 
 @contextmanager
 def _global_seed(seed: int) -> Iterator[None]:
-    """shap draws from numpy's global generator, which is put back afterwards."""
+    """Seed the draws that shap makes from numpy's global generator, which is put back afterwards."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:

@@ -158,7 +158,7 @@ class Trained(Baseline):
 
 
 def mixed_rows(rows: NDArray[np.float64], n: int, groups: Groups, rng: np.random.Generator) -> NDArray[np.float64]:
-    """n rows, each with a random part of its units taken from another row."""
+    """Make n rows, each with a random part of its units taken from another row."""
     kept = rng.random((n, groups.n_units)) < rng.random((n, 1))
     one, other = rows[rng.integers(len(rows), size=n)], rows[rng.integers(len(rows), size=n)]
     return np.where(groups.to_columns(kept), one, other)

@@ -319,7 +319,7 @@ def _kinds_of_value(explained: NDArray[Any], *, is_number: bool) -> list[tuple[s
 
 
 def history(rows: Sequence[Mapping[str, Any]], ax: Axes | None = None) -> Axes:
-    """Draw held-out loss, and agreement with the black box on a second scale, over training steps.
+    """Draw held-out loss, and agreement with the model on a second scale, over training steps.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ def history(rows: Sequence[Mapping[str, Any]], ax: Axes | None = None) -> Axes:
     agreement = [row.get("held_out_agreement", np.nan) for row in kept]
     right = ax.twinx()
     right.plot(steps, agreement, color=ORANGE)
-    right.set_ylabel("agreement with the black box", color=ORANGE)
+    right.set_ylabel("agreement with the model", color=ORANGE)
     stages = [row.get("stage") for row in kept]
     for before, after, step in zip(stages, stages[1:], steps, strict=False):
         if before != after:

@@ -21,7 +21,7 @@ MAX_NAMES, MAX_ROWS, N_WEAKEST = 8, 20, 3
 REMOVED = {
     "zero": "0",
     "mean": "its mean",
-    "marginal": "what it is in another row",
+    "marginal": "its value in another sample",
     "conditional": "what it is in a row that is alike",
     "blur": "blurred",
     "array": "a fixed value",
@@ -64,7 +64,7 @@ def html_explainer(explainer: Any) -> str:
         ("queries in fit", f"{explainer.n_queries_:,} rows"),
     ]
     quality = f"{meter(explainer.held_out_agreement_)} of held-out outputs predicted correctly"
-    skill = f"{meter(explainer.held_out_skill_)} of the errors of always guessing the usual value are avoided"
+    skill = f"{meter(explainer.held_out_skill_)} of the errors of predicting the most common value are avoided"
     lines += [("agreement", quality), ("skill", skill)]
     if not is_image and len(explained) > 1:
         lines.append(("weakest outputs", _weakest(explainer)))

@@ -33,7 +33,7 @@ def html_explainer(explainer: Any) -> str:
         ("a label sees", f"{explainer.window_} tokens on either side, others through the labels between"),
         ("queries in fit", f"{explainer.n_queries_:,} sequences"),
         ("agreement", f"{meter(explainer.held_out_agreement_)} of held-out labels predicted correctly"),
-        ("skill", f"{meter(explainer.held_out_skill_)} of the errors of always guessing the usual label are avoided"),
+        ("skill", f"{meter(explainer.held_out_skill_)} of the errors of predicting the most common label are avoided"),
         ("model", "attached" if explainer.black_box_ is not None else missing),
     ]
     return _card("SequenceExplainer, fitted", lines)

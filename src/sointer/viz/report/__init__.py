@@ -1,0 +1,1 @@
+"""HTML reports: what they show, their text and their pages."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.files import put
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.errors import InputError, require_extra
 from sointer.explainers.novelty import unwarned
@@ -58,7 +59,7 @@ def write_report(
         if targets is not None:
             raise InputError("report: targets is for tables and texts; on the page of masks every pixel is a target.")
         page = image_page(explainer, X, title=title or "What decides this pixel?", **shared)
-    written.write_text(page, encoding="utf-8")
+    put(written, page.encode())
     return written
 
 

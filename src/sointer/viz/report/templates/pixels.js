@@ -121,7 +121,7 @@
     say(byId("name"), data.names[view.i]);
     say(byId("answer"), "The model predicts that ", { kind: "red", text: `pixel (${view.row}, ${view.column})` }, " is ",
       { text: view.answer }, ".");
-    say(byId("because"), ...(view.units.length ? ["Because of the ", { kind: "green", text: many(view.units.length) },
+    say(byId("because"), ...(view.units.length ? ["Decided mostly by the ", { kind: "green", text: many(view.units.length) },
       " in green."] : [`No ${unit} was chosen for it.`]));
     const check = byId("check"), whole = view.units.length < view.total ? ` (checked with all ${view.total})` : "";
     check.className = view.confirmed === null ? "" : view.confirmed ? "yes" : "no";

@@ -10,7 +10,7 @@
   const sampleNumber = new Map(data.samples.map((name, i) => [name, i]));
   const farSamples = new Set(data.far);
   const featureNumber = new Map(data.features.map((name, i) => [name, i]));
-  const percent = (share) => `${(100 * share).toFixed((share > 0 && share < 0.095) || (share > 0.985 && share < 1) ? 1 : 0)} %`;
+  const percent = (share) => share < 1 && share >= 0.9995 ? "> 99.9 %" : `${(100 * share).toFixed((share > 0 && share < 0.095) || (share > 0.985 && share < 1) ? 1 : 0)} %`;
   const many = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
   const targetLink = (target, sample) => `#target=${encodeURIComponent(data.targets[target])}` +
     (sample === undefined ? "" : `&sample=${encodeURIComponent(data.samples[sample])}`);
@@ -76,11 +76,12 @@
     }
     return track;
   };
+  const sd = (error) => error < 0.01 ? "less than 0.01 sd" : `${number(error)} sd`;
   const confirmedCell = (target) => {
     const { confirmed, refuted, error } = data.summaries[target];
     if (!confirmed) return make("td", { kind: "soft", text: "–", title: "not checked" });
     const [mean, low, high, n, nConfirmed] = confirmed;
-    if (data.kinds[target] === "continuous") return make("td", { title: `predictions from the selected ${data.unitNoun}s alone, ${n} checked; within ${number(data.tolerance)} counts as equal` }, `moves by ${number(error)} sd`);
+    if (data.kinds[target] === "continuous") return make("td", { title: `predictions from the selected ${data.unitNoun}s alone, ${n} checked; within ${number(data.tolerance)} counts as equal` }, `moves by ${sd(error)}`);
     return make("td", { title: `95 % interval ${percent(low)} to ${percent(high)}; ${n} checked: ${nConfirmed} confirmed, ${n - nConfirmed - refuted} unsure, ${refuted} refuted` }, shareBar(mean, low, high), ` ${percent(mean)}`,
       refuted ? make("span", { kind: "soft", text: `, ${refuted} of ${n} refuted` }) : "");
   };
@@ -96,12 +97,20 @@
     confirmed: (i) => data.summaries[i].confirmed ? data.summaries[i].confirmed[0] : 2,
     skill: (i) => data.quality && data.quality[i][1] !== null ? data.quality[i][1] : 2,
   };
-  const rateWords = (summary) => { const shares = rates(summary); return summary.values.slice(0, 3).map((value, i) => `${data.values[value.value]}: ${shares[i]}`).join(" · "); };
+  // What the model predicts for the samples: how often each value, the most common ones in their own order; of numbers, their range.
+  const rateWords = (target) => {
+    const summary = data.summaries[target], shares = rates(summary);
+    if (data.kinds[target] === "continuous") {
+      const all = data.samples.map((_, sample) => packed.numberOf(sample, target)).sort((a, b) => a - b);
+      return `from ${number(all[0])} to ${number(all[all.length - 1])}, half of them below ${number(all[all.length >> 1])}`;
+    }
+    return summary.values.map((value, i) => [value.value, `${data.values[value.value]}: ${shares[i]}`]).slice(-3).sort(([a], [b]) => a - b).map(([, words]) => words).join(" · ");
+  };
   const outputRow = (target) => {
     const summary = data.summaries[target], top = make("td", { kind: "top" });
     if (nTargets > CARDS) summary.features.slice(0, 4).forEach(([feature], i) => top.append(i ? ", " : "", make("a", { href: featureLink(feature), text: data.features[feature] })));
     return make("tr", {}, make("th", { scope: "row" }, make("a", { href: targetLink(target), text: data.targets[target] })),
-      make("td", { kind: "rate", text: rateWords(summary) }), confirmedCell(target), ...(data.quality ? [skillCell(target)] : []), ...(nTargets > CARDS ? [top] : []));
+      make("td", { kind: "rate", text: rateWords(target) }), confirmedCell(target), ...(data.quality ? [skillCell(target)] : []), ...(nTargets > CARDS ? [top] : []));
   };
 
   // What decides one output, at a glance: which features, which way each pushes, and where which of them matter.
@@ -123,13 +132,17 @@
     make("span", { kind: "soft", text: region.features.length ? region.features.slice(0, PER_CARD).map(([feature]) => data.features[feature]).join(", ") : "nothing" }));
   const outputCard = (target) => {
     const summary = data.summaries[target], regions = data.localities ? data.localities[target] : null, confirmed = summary.confirmed;
-    const card = make("section", { kind: "card output" }, make("h4", {}, make("a", { href: targetLink(target), text: data.targets[target] })), make("p", { kind: "soft", text: rateWords(summary) }));
-    const list = make("ol", { kind: "needs" }, ...summary.features.slice(0, PER_CARD).map(([feature, count]) => needLine(target, feature, count)));
+    const card = make("section", { kind: "card output" }, make("h4", {}, make("a", { href: targetLink(target), text: data.targets[target] })), make("p", { kind: "soft", text: rateWords(target) }));
+    // The longest bar first.
+    const size = ([feature, count]) => data.partial[target]?.[feature]?.size ?? -1 + count / (2 * nSamples);
+    const strongest = [...summary.features].sort((a, b) => size(b) - size(a)).slice(0, PER_CARD);
+    const list = make("ol", { kind: "needs" }, ...strongest.map(([feature, count]) => needLine(target, feature, count)));
     card.append(summary.features.length ? list : make("p", { kind: "soft", text: `No ${data.unitNoun} is needed: it is the same for all samples shown.` }));
     if (summary.features.length > PER_CARD) card.append(make("p", { kind: "soft", text: `and ${summary.features.length - PER_CARD}${summary.features.length === 10 ? " or" : ""} more` }));
+    if (data.start && summary.features.length && !Object.keys(data.partial[target] ?? {}).length) card.append(make("p", { kind: "soft", text: `In percent: samples that need the ${data.unitNoun}. Which way it pushes differs from label to label.` }));
     if (regions && !regions.decided) card.append(make("p", { kind: "soft", text: `Many ${data.unitNoun}s contribute a little; these are the strongest.` }));
-    else if (regions && regions.localities.length > 1) card.append(make("ul", { kind: "regions", "aria-label": `Where which ${data.unitNoun}s matter` }, ...regions.localities.slice(0, REGIONS).map(regionLine)));
-    const trust = [confirmed ? (data.kinds[target] === "continuous" ? `moves by ${number(summary.error)} sd without the rest` : `${percent(confirmed[0])} confirmed`) : "not checked"];
+    else if (regions && regions.localities.length > 1) card.append(make("ul", { kind: "regions", "aria-label": `Where which ${data.unitNoun}s matter` }, make("li", { kind: "head" }, ...["samples", "where", "decided by"].map((text) => make("span", { text }))), ...regions.localities.slice(0, REGIONS).map(regionLine)));
+    const trust = [confirmed ? (data.kinds[target] === "continuous" ? `from these alone, off by ${sd(summary.error)}` : `${percent(confirmed[0])} confirmed`) : "not checked"];
     if (data.quality && data.quality[target][1] !== null) trust.push(`skill ${percent(Math.max(0, data.quality[target][1]))}`);
     card.append(make("p", { kind: "soft trust-line", text: trust.join(" · ") }));
     return card;

@@ -45,11 +45,12 @@
   };
 
   const show = (row, question, reply) => {
-    const { target, value, value_source: valueSource, features, agreement, far, effects, where } = reply.rows[0];
-    const asked = agreement !== undefined;
+    const { target, value, kind, value_source: valueSource, features, agreement, verdict, far, effects, where } = reply.rows[0];
+    const isProbability = kind === "probability" && typeof value === "number";
     render(byId("record"), {
-      sample: sampleName(), target, value: shown(value), valueSource, confirmed: asked ? agreement === 1 : null, agreement,
-      number: typeof value === "number" && !Number.isInteger(value) ? value : null,
+      sample: sampleName(), target, value: isProbability ? String(Number(value > 0.5)) : shown(value), valueSource,
+      confirmed: verdict === undefined ? null : verdict === "confirmed", unsure: verdict === "unsure", agreement,
+      number: isProbability || (typeof value === "number" && !Number.isInteger(value)) ? value : null,
       features: features.map((feature) => ({ ...feature, value: shown(feature.value) })),
       effects: effects ? { on: effects.on, base: effects.base_value, others: effects.of_others, start: effects.from } : null,
       place: where && where !== "everywhere" ? { where } : null,

@@ -1,0 +1,198 @@
+"""Who explained whom, as records say it, and whether a record holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from sointer._support import containers
+from sointer._support.strict_json import as_finite, content_digest
+from sointer.data.texts import Documents
+from sointer.errors import InputError
+from sointer.explanation.record import FORMAT, record_digest, row_digests, sample_digests
+from sointer.masking.unit_values import plain
+
+if TYPE_CHECKING:
+    from sointer.explainers.base import Explainer
+
+MAX_PROBE_OUTPUTS, MAX_PROBE_COLUMNS = 2**12, 2**17
+RELATIVE, ABSOLUTE = 1e-4, 1e-6
+"""So far may numbers of two machines differ."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A few training rows, and what the model predicted for them in fit: by these it can be recognised later."""
+
+    rows: Any
+    """Encoded: dense, CSR or texts; None where the explainer was saved without rows."""
+    outputs: NDArray[Any] | None
+    n: int
+    inputs_sha256: str
+    outputs_sha256: str
+
+    @classmethod
+    def of(cls, rows: Any, outputs: NDArray[Any]) -> Probe:
+        n = max(1, min(len(outputs), MAX_PROBE_OUTPUTS // outputs.shape[1], MAX_PROBE_COLUMNS // rows.shape[1]))
+        rows, outputs = rows[:n], outputs[:n]
+        inputs = content_digest(texts_of(rows) or row_digests(rows))
+        return cls(rows, outputs, n, inputs, content_digest(as_lists(outputs)))
+
+    def without_rows(self) -> Probe:
+        return Probe(None, None, self.n, self.inputs_sha256, self.outputs_sha256)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What records say of it."""
+        return {"n": self.n, "inputs_sha256": self.inputs_sha256, "outputs_sha256": self.outputs_sha256}
+
+
+def texts_of(rows: Any) -> list[str] | None:
+    """The texts, where encoded rows are texts."""
+    documents = rows.documents if isinstance(rows, Documents) else None
+    return None if documents is None else [document.text for document in documents]
+
+
+def as_lists(outputs: NDArray[Any]) -> list[list[Any]]:
+    """A table of outputs as JSON says it."""
+    table: list[list[Any]] = as_finite([[plain(value) for value in row] for row in outputs.tolist()])
+    return table
+
+
+@dataclass(frozen=True)
+class RecordCheck:
+    """Whether a record is what this explainer says about this sample; None where it could not be checked.
+
+    Attributes
+    ----------
+    intact
+        Nothing in the record was changed since it was made.
+    same_explainer
+        The explainer is the one that made it, number for number.
+    same_model
+        The model predicts for the samples kept since fit what it predicted then.
+    same_value
+        What is explained is the same.
+    same_selection
+        The same units are selected, in the same order, with the same relevance and effects.
+    differences
+        What differs, in words.
+    """
+
+    intact: bool
+    same_explainer: bool | None
+    same_model: bool | None
+    same_value: bool
+    same_selection: bool
+    differences: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing that was checked differs."""
+        return not self.differences
+
+
+def verify_record(
+    record: Mapping[str, Any], explainer: Explainer, X: Any, *, target: Any = None, predicted: Any = None
+) -> RecordCheck:
+    """Explain the sample of a record again, and compare.
+
+    Parameters
+    ----------
+    record : dict
+        As `Explanation.record` made it.
+    explainer : SOInter
+        Fitted or loaded. If it has its model, the model is queried: up to 16 samples kept since fit, and the sample.
+    X : samples
+        Among which the record's is found by its hash, as `explain` takes them.
+    target : optional
+        Needed where the record is about a region of a mask, which its name does not say exactly.
+    predicted : optional
+        What the model predicted for X, if the record's value was given (`value_source` "given") rather than queried.
+
+    Returns
+    -------
+    RecordCheck
+
+    Raises
+    ------
+    InputError
+        If the record is of another format, or none of the samples is the record's.
+    """
+    check_is_fitted(explainer, "outputs_")
+    if not isinstance(record, Mapping) or record.get("record") != FORMAT:
+        got = record.get("record") if isinstance(record, Mapping) else type(record).__name__
+        raise InputError(
+            f"record: expected a record of format {FORMAT}, as explanation.record() makes it, got {got!r}."
+        )
+    digests = sample_digests(explainer._source(X, None))
+    if record["sample"]["sha256"] not in digests:
+        raise InputError(
+            f"X holds {len(digests)} samples, none of which is that of the record (number "
+            f"{record['sample']['number']}, id {record['sample']['id']}); give the sample as it was explained."
+        )
+    place = np.array([digests.index(record["sample"]["sha256"])])
+    given = record["value_source"] == "given"
+    if given and predicted is None and explainer.black_box_ is None:
+        raise InputError(
+            "the record's value was given by its maker; pass predicted=, or load the explainer with its model."
+        )
+    settings = record["settings"]
+    again = explainer.explain(
+        containers.rows(X, place),
+        record["target"] if target is None else target,
+        k=settings["k"],
+        predicted=None if predicted is None else containers.rows(predicted, place),
+        query=record["value_source"] != "expected",
+        refine=settings["refine"],
+    ).record()[0]
+    differences = (
+        [] if record_digest(dict(record)) == record["sha256"] else ["the record was changed since it was made"]
+    )
+    intact = not differences
+    known = record["explainer"]["sha256"]
+    same_explainer = None if known is None else known == again["explainer"]["sha256"]
+    if same_explainer is False:
+        differences.append("the explainer is another one, or was saved with other rows=")
+    same_model = _same_model(explainer)
+    if same_model is False:
+        differences.append("the model predicts something else for the samples kept since fit")
+    same_value = _same(record["value"], again["value"])
+    if not same_value:
+        differences.append(f"value: {record['value']!r} in the record, {again['value']!r} now")
+    found = list(_selection_differences(record["selected"], again["selected"]))
+    return RecordCheck(intact, same_explainer, same_model, same_value, not found, (*differences, *found))
+
+
+def _same_model(explainer: Explainer) -> bool | None:
+    probe: Probe | None = explainer.probe_
+    if probe is None or probe.rows is None or probe.outputs is None or explainer.black_box_ is None:
+        return None
+    X = explainer.input_format_.decode(probe.rows)
+    now = as_lists(explainer.black_box_.query(X)[0])
+    then = as_lists(probe.outputs)
+    return all(_same(a, b) for before, after in zip(then, now, strict=True) for a, b in zip(before, after, strict=True))
+
+
+def _selection_differences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
+    names = [[one["unit"] for one in units] for units in (before, after)]
+    if names[0] != names[1]:
+        return [f"selected: {', '.join(names[0])} in the record, {', '.join(names[1])} now"]
+    return [
+        f"{field} of {a['unit']}: {a[field]!r} in the record, {b[field]!r} now"
+        for a, b in zip(before, after, strict=True)
+        for field in ("value", "relevance", "effect", "needed")
+        if not _same(a[field], b[field])
+    ]
+
+
+def _same(a: Any, b: Any) -> bool:
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (a, b))
+    return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE) if numbers else bool(a == b)

@@ -1,0 +1,230 @@
+"""Records: what is kept of an explanation so that somebody else can check it later."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sointer._support.containers import is_sparse
+from sointer._support.strict_json import as_finite, content_digest
+from sointer._version import __version__
+from sointer.data.values import effects_from, effects_on
+from sointer.errors import InputError
+from sointer.masking.rows import ExplainedRows
+from sointer.masking.unit_values import UnitValues, format_value, plain, value_kind
+
+if TYPE_CHECKING:
+    from sointer.explanation.explanation import Explanation
+    from sointer.explanation.verification import Verification
+
+FORMAT = 1
+UNHASHED = ("sha256", "created")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Who made an explanation, and how."""
+
+    explainer: Any
+    k: int | Literal["auto"]
+    refine: int
+    n_queries: int
+    """Samples sent to the model for the whole explanation."""
+
+
+def make_records(
+    explanation: Explanation,
+    verification: Verification | None = None,
+    *,
+    created: datetime | str | None = None,
+    ids: Sequence[Any] | None = None,
+    verified: NDArray[np.int64] | None = None,
+    first: int = 0,
+) -> list[dict[str, Any]]:
+    """See `Explanation.record`; `verified` are the rows that the verification is about, `first` is added to numbers."""
+    made, source = explanation.provenance, explanation.source
+    if made is None:
+        raise InputError("record: this explanation was not made by an explainer, so nobody could make it again.")
+    if verification is not None:
+        verified = np.arange(len(explanation)) if verified is None else verified
+        if len(verification.agreement) != len(verified):
+            raise InputError(
+                f"record: the verification is about {len(verification.agreement)} rows, the explanation has "
+                f"{len(verified)}; pass what this explanation's own verify() returned, for all of its rows."
+            )
+    if ids is not None and len(ids) != source.n_samples:
+        raise InputError(f"record: ids holds {len(ids)} ids, expected one for each of {source.n_samples} samples.")
+    labels = ids if ids is not None else source.index
+    common = {
+        "record": FORMAT,
+        "sha256": "",
+        "created": _timestamp(created),
+        "sointer": __version__,
+        "environment": _environment(),
+        **made.explainer.identity(),
+        "settings": {"k": made.k, "refine": made.refine, "removal": source.removal.name},
+        "queries": {"of_the_call": made.n_queries, "rows_of_the_call": len(explanation)},
+    }
+    where = {}
+    if explanation.locality is not None:
+        for target in np.unique(explanation.target).tolist():
+            where[target] = {leaf.number: leaf.where for leaf in made.explainer.localities(target)}
+    place_of = {} if verified is None else {int(row): place for place, row in enumerate(verified)}
+    digests, selected = sample_digests(source), _selected(explanation)
+    records = []
+    for row, sample in enumerate(explanation.sample.tolist()):
+        record: dict[str, Any] = {
+            **common,
+            "sample": {
+                "number": first + sample,
+                "id": None if labels is None else str(labels[sample]),
+                "sha256": digests[sample],
+                "far": None if explanation.distance is None else bool(explanation.far[row]),
+            },
+            **_decided(explanation, row, where),
+            "selected": next(selected),
+            "verification": None,
+        }
+        if verification is not None and row in place_of:
+            record["verification"] = _verdict(verification, place_of[row])
+        record["text"] = _sentence(record)
+        record = as_finite(record)
+        records.append(record | {"sha256": record_digest(record)})
+    return records
+
+
+def record_digest(record: dict[str, Any]) -> str:
+    """SHA-256 of what a record says, but for when it was made."""
+    return content_digest({name: value for name, value in record.items() if name not in UNHASHED})
+
+
+def sample_digests(source: ExplainedRows) -> list[str]:
+    """SHA-256 of every sample as the explainer reads it: a text, or numbers in double precision."""
+    if source.texts is not None:
+        return [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in source.texts]
+    return row_digests(source.data)
+
+
+def row_digests(data: Any) -> list[str]:
+    """SHA-256 of the encoded rows of a table, dense or CSR."""
+    digests = []
+    for row in range(data.shape[0]):
+        digest = hashlib.sha256()
+        numbers = data[[row]]
+        if is_sparse(numbers):
+            numbers = numbers.tocoo()
+            order = np.argsort(numbers.col, kind="stable")
+            digest.update(np.ascontiguousarray(numbers.col[order], dtype="<i8").tobytes())
+            numbers = numbers.data[order]
+        numbers = np.asarray(numbers, dtype="<f8") + 0.0  # no minus zero
+        digest.update(np.where(np.isnan(numbers), np.nan, numbers).tobytes())
+        digests.append(digest.hexdigest())
+    return digests
+
+
+def _decided(explanation: Explanation, row: int, where: dict[int, dict[int, str]]) -> dict[str, Any]:
+    """The target, its value, and what is known about the row as a whole."""
+    source, outputs, target = explanation.source, explanation.source.outputs, int(explanation.target[row])
+    value = plain(explanation.value[row])
+    decided: dict[str, Any] = {
+        "target": explanation.output_names[target],
+        "kind": outputs.kinds[min(target, outputs.n_outputs - 1)],
+        "value": value,
+        "value_source": explanation.value_source,
+        "effects": None,
+        "locality": None,
+    }
+    if explanation.effects is not None and explanation.base_value is not None:
+        own = explanation.selected[row][explanation.selected[row] >= 0]
+        form = source.input_format
+        decided["effects"] = {
+            "on": effects_on(outputs, target, value),
+            "from": effects_from(source.removal.name, is_text=form.kind == "text", is_image=form.image is not None),
+            "base_value": _short(explanation.base_value[row]),
+            "of_others": _short(explanation.effects[row].sum() - explanation.effects[row][own].sum()),
+        }
+    if explanation.locality is not None:
+        number = int(explanation.locality[row])
+        decided["locality"] = {"number": number, "where": where[target][number]}
+    return decided
+
+
+def _selected(explanation: Explanation) -> Iterator[list[dict[str, Any]]]:
+    source = explanation.source
+    values = None if value_kind(source.input_format, source.groups) is None else UnitValues(source)
+    for row, sample in enumerate(explanation.sample.tolist()):
+        units = explanation.selected[row][explanation.selected[row] >= 0]
+        own = [None] * len(units) if values is None else values.own(np.full(len(units), sample), units)
+        yield [
+            {
+                "rank": rank + 1,
+                "unit": explanation.feature_names[unit],
+                "value": plain(value),
+                "relevance": _short(explanation.scores[row, unit]),
+                "effect": None if explanation.effects is None else _short(explanation.effects[row, unit]),
+                "needed": None if explanation.needed is None else bool(explanation.needed[row, unit]),
+            }
+            for rank, (unit, value) in enumerate(zip(units.tolist(), own, strict=True))
+        ]
+
+
+def _verdict(verification: Verification, place: int) -> dict[str, Any]:
+    low, high = verification.interval[place].tolist()
+    return {
+        "verdict": verification.verdict[place],
+        "agreement": float(verification.agreement[place]),
+        "interval": [low, high],
+        "level": verification.level,
+        "n_draws": verification.n_draws,
+        "removal": verification.removal,
+        "random_state": verification.random_state,
+    }
+
+
+def _sentence(record: dict[str, Any]) -> str:
+    """What a record says, for people."""
+    whose = {"model": "the model predicts", "given": "given as predicted", "expected": "expected, not predicted"}
+    parts = []
+    for one in record["selected"]:
+        if one["needed"] is False:
+            continue
+        value = "" if one["value"] is None else f" = {format_value(one['value'])}"
+        effect = "" if one["effect"] is None else f" ({one['effect']:+.3g})"
+        parts.append(f"{one['unit']}{value}{effect}")
+    value, source = format_value(record["value"]), whose[record["value_source"]]
+    text = f"{record['target']} = {value} ({source}), decided by {', '.join(parts) or 'nothing that was found'}."
+    if record["effects"] is not None:
+        text += f" In brackets: effect on {record['effects']['on']}."
+    verdict = record["verification"]
+    return text if verdict is None else f"{text} From these alone, the model's prediction is {verdict['verdict']}."
+
+
+def _short(number: Any) -> float:
+    """A number in single precision without the digits that it does not have."""
+    return float(f"{number:.7g}")
+
+
+def _timestamp(created: datetime | str | None) -> str:
+    if isinstance(created, str):
+        try:
+            created = datetime.fromisoformat(created.replace("Z", "+00:00"))
+        except ValueError:
+            raise InputError(f"created must be a time such as 2026-01-31T12:00:00Z, got {created!r:.60}.") from None
+    moment = datetime.now(timezone.utc) if created is None else created
+    if moment.tzinfo is None:
+        raise InputError(f"created is {moment}, a time without a time zone; give one, such as {moment.isoformat()}Z.")
+    return moment.astimezone(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@cache
+def _environment() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: version(name) for name in ("numpy", "torch")}}

@@ -1,0 +1,234 @@
+"""Records of explanations: what they say, that they are stable, and that verify_record notices what changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sointer
+from quick import FRAME, IMAGES, SPARSE, TABLE, TAUGHT, TEXTS, labels, quick_explainer, quick_fit
+from sointer.errors import InputError, LoadError
+from sointer.explainers.baselines import Random
+from sointer.explanation.record import record_digest
+from sointer.io.stream import stream_explain
+
+DATA = {"table": TABLE, "frame": FRAME, "sparse": SPARSE, "images": IMAGES, "texts": TEXTS, "groups": TABLE}
+SCHEMA = Path(__file__).parents[2] / "docs" / "_static" / "record.schema.json"
+WHEN = "2026-01-31T12:00:00+01:00"
+
+
+@pytest.fixture(scope="module")
+def validate():
+    jsonschema = pytest.importorskip("jsonschema")
+    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_a_record_fits_the_schema_and_holds_after_saving(kind, validate, tmp_path):
+    explainer, X = quick_explainer(kind), DATA[kind]
+    explanation = explainer.explain(X[:5], explainer.targets_[0])
+    records = explanation.record(explanation.verify(), created=WHEN)
+    for record in json.loads(json.dumps(records, allow_nan=False)):
+        validate(record)
+        assert record["sha256"] == record_digest(record)
+    again = explainer.explain(X[:5], explainer.targets_[0])
+    assert again.record(again.verify(), created=WHEN) == records
+    explainer.save(tmp_path / "why")
+    loaded = sointer.load(tmp_path / "why", black_box=explainer.model)
+    check = sointer.verify_record(records[3], loaded, X)
+    assert check.holds, check
+    assert [check.intact, check.same_explainer, check.same_model, check.same_value, check.same_selection] == [True] * 5
+
+
+def test_what_a_record_says_is_what_the_explanation_says():
+    explainer = quick_explainer("frame")
+    X = FRAME[:4].set_axis(["anna", "bo", "carl", "dora"])
+    explanation = explainer.explain(X, "warm", k=3)
+    verdict = explanation.verify(n_draws=7, random_state=3)
+    record = explanation.record(verdict, created=WHEN)[2]
+    frame = explanation.to_frame().loc["carl"]
+    assert [one["unit"] for one in record["selected"]] == frame["feature"].tolist()
+    assert [str(one["value"]) for one in record["selected"]] == frame["feature_value"].astype(str).tolist()
+    np.testing.assert_allclose([one["effect"] for one in record["selected"]], frame["effect"], rtol=1e-6)
+    np.testing.assert_allclose([one["relevance"] for one in record["selected"]], frame["score"], rtol=1e-6)
+    assert [one["needed"] for one in record["selected"]] == frame["needed"].tolist()
+    effects = record["effects"]
+    total = effects["base_value"] + effects["of_others"] + sum(one["effect"] for one in record["selected"])
+    assert total == pytest.approx(explanation.base_value[2] + explanation.effects[2].sum(), abs=1e-5)
+    assert record["created"] == "2026-01-31T11:00:00Z"
+    assert record["sample"]["id"] == "carl"
+    assert record["sample"]["number"] == 2
+    assert record["value"] == frame["value"].iloc[0]
+    assert record["value_source"] == "model"
+    assert record["settings"] == {"k": 3, "refine": 0, "removal": "marginal"}
+    assert record["queries"] == {"of_the_call": 4, "rows_of_the_call": 4}
+    assert record["explainer"]["queries_of_fit"] == explainer.n_queries_
+    assert record["verification"]["verdict"] == verdict.verdict[2]
+    assert record["verification"]["n_draws"] == 7
+    assert record["text"].startswith(f"warm = {record['value']} (the model predicts), decided by colour = ")
+    named = explanation.record(ids=[7, 8, 9, 10])[1]
+    assert named["sample"]["id"] == "8"
+    assert named["verification"] is None
+
+
+def test_alone_or_among_others_the_same_is_said():
+    explainer = quick_explainer("table")
+    many, alone = explainer.explain(TABLE[:40], 1).record()[23], explainer.explain(TABLE[23:24], 1).record()[0]
+    for name in ("explainer", "model", "settings", "value", "selected", "effects", "locality"):
+        assert many[name] == alone[name], name
+    assert many["sample"]["sha256"] == alone["sample"]["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda record: record["selected"].reverse(), "selected: "),
+        (lambda record: record["selected"][0].update(effect=0.5), "effect of x"),
+        (lambda record: record["selected"][0].update(value=99.0), "value of x"),
+        (lambda record: record.update(value=1 - record["value"]), "value: "),
+        (lambda record: record["explainer"].update(sha256="0" * 64), "the explainer is another one"),
+        (lambda record: record["sample"].update(id="somebody else"), "the record was changed"),
+    ],
+)
+def test_whatever_was_changed_in_a_record_is_noticed(change, words):
+    explainer = quick_explainer("table")
+    record = explainer.explain(TABLE[:3], 1).record()[0]
+    assert sointer.verify_record(record, explainer, TABLE[:3]).holds
+    change(record)
+    check = sointer.verify_record(record, explainer, TABLE[:3])
+    assert not check.holds
+    assert not check.intact
+    assert any(words in one for one in check.differences), check.differences
+
+
+def test_another_model_and_another_explainer_are_noticed(tmp_path):
+    explainer = quick_explainer("table")
+    record = explainer.explain(TABLE[:3], 1).record()[0]
+    explainer.save(tmp_path / "why")
+    turned = sointer.load(tmp_path / "why", black_box=lambda X: 1 - labels(X))
+    check = sointer.verify_record(record, turned, TABLE)
+    assert (check.intact, check.same_explainer, check.same_model, check.same_value) == (True, True, False, False)
+    other = quick_fit(labels, TABLE, random_state=1)
+    check = sointer.verify_record(record, other, TABLE)
+    assert (check.intact, check.same_explainer, check.same_model, check.same_value) == (True, False, True, True)
+
+
+def test_saved_without_rows_the_model_is_recognised_by_the_sample_alone(tmp_path):
+    explainer = quick_explainer("table")
+    explainer.save(tmp_path / "why", rows="none")
+    known = json.loads((tmp_path / "why" / "explainer.json").read_text())["probe"]
+    assert known["outputs"] is None
+    assert known["n"] == 16
+    loaded = sointer.load(tmp_path / "why", black_box=labels)
+    record = loaded.explain(TABLE[:3], 1).record()[0]
+    assert record["model"]["probe"] == explainer.explain(TABLE[:3], 1).record()[0]["model"]["probe"]
+    check = sointer.verify_record(record, loaded, TABLE)
+    assert check.holds
+    assert check.same_model is None
+
+
+def test_values_that_were_given_or_expected():
+    explainer = quick_explainer("table")
+    given = explainer.explain(TABLE[:3], 1, predicted=1 - labels(TABLE[:3])).record()[0]
+    assert given["value_source"] == "given"
+    assert sointer.verify_record(given, explainer, TABLE[:3], predicted=1 - labels(TABLE[:3])).holds
+    assert not sointer.verify_record(given, explainer, TABLE[:3]).same_value, "the model does not predict that"
+    expected = explainer.explain(TABLE[:3], 1, query=False).record()[0]
+    assert expected["value_source"] == "expected"
+    assert "not predicted" in expected["text"]
+    assert sointer.verify_record(expected, explainer, TABLE[:3]).holds
+
+
+def test_baselines_have_records_too(validate):
+    explanation = Random(labels, k=2, random_state=0).fit(TABLE).explain(TABLE[:2], 0)
+    record = explanation.record()[0]
+    validate(record)
+    assert record["explainer"]["class"] == "Random"
+    assert record["explainer"]["sha256"] is None
+
+
+def test_wrong_use():
+    explainer = quick_explainer("table")
+    explanation = explainer.explain(TABLE[:3], 1)
+    with pytest.raises(InputError, match="the verification is about 2 rows, the explanation has 3"):
+        explanation.record(explanation.verify(rows=[0, 1]))
+    with pytest.raises(InputError, match="a time without a time zone"):
+        explanation.record(created="2026-01-31T12:00:00")
+    with pytest.raises(InputError, match="created must be a time"):
+        explanation.record(created="yesterday")
+    with pytest.raises(InputError, match="ids holds 1 ids, expected one for each of 3 samples"):
+        explanation.record(ids=["a"])
+    with pytest.raises(InputError, match="none of which is that of the record"):
+        sointer.verify_record(explanation.record()[0], explainer, TABLE[50:60])
+    with pytest.raises(InputError, match="expected a record of format 1"):
+        sointer.verify_record({"record": 2}, explainer, TABLE)
+
+
+def test_damaged_probes_are_refused(tmp_path):
+    from sointer.io.storage import EXPLAINER
+
+    quick_explainer("table").save(tmp_path / "why")
+    metadata, tensors = EXPLAINER.read(tmp_path / "why")
+    for change in ({"n": 15}, {"outputs": [[0]]}, {"texts": ["a"]}, {"n": 10**9}, {"outputs": 3}):
+        changed = {**metadata, "probe": metadata["probe"] | change}
+        EXPLAINER.write(
+            tmp_path / "why", {k: v for k, v in changed.items() if k not in ("weights", "sointer")}, tensors
+        )
+        with pytest.raises(LoadError, match="does not hold a whole explainer"):
+            sointer.load(tmp_path / "why")
+
+
+def test_streams_write_them(validate, tmp_path):
+    explainer = quick_fit(labels, pd.DataFrame(TABLE, columns=list("abcde")), **TAUGHT)
+    days = pd.DataFrame(TABLE, columns=list("abcde")).assign(day=[f"d{i}" for i in range(len(TABLE))])
+    days.to_csv(tmp_path / "days.csv", index=False)
+    done = stream_explain(
+        explainer,
+        tmp_path / "days.csv",
+        tmp_path / "why.parquet",
+        target=[0, 1],
+        chunk_rows=50,
+        id_column="day",
+        verify=60,
+        records=tmp_path / "records.jsonl",
+    )
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    for record in records:
+        validate(record)
+    assert len(records) == 2 * len(TABLE)
+    assert [one["sample"]["id"] for one in records[::2]] == days["day"].tolist()
+    assert [one["sample"]["number"] for one in records[1::2]] == list(range(len(TABLE)))
+    judged = [one["verification"] for one in records]
+    assert all(one is not None for one in judged[:120])
+    assert not any(judged[120:])
+    assert done.fidelity == pytest.approx(np.mean([one["agreement"] for one in judged[:120]]))
+    assert len({one["created"] for one in records}) == 1
+    assert sointer.verify_record(records[77], explainer, days.drop(columns="day")).holds
+
+
+def test_what_was_explained_before_a_stop_is_kept(tmp_path):
+    frame, calls = pd.DataFrame(TABLE, columns=list("abcde")), []
+    explainer = quick_fit(labels, frame)
+
+    def fails(X):
+        calls.append(len(X))
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return labels(X)
+
+    with pytest.raises(KeyboardInterrupt):
+        stream_explain(
+            explainer,
+            frame,
+            tmp_path / "why.parquet",
+            target=0,
+            chunk_rows=50,
+            predicted=fails,
+            records=tmp_path / "records.jsonl",
+        )
+    assert len((tmp_path / "records.jsonl.partial").read_text().splitlines()) == 50
+    assert not (tmp_path / "records.jsonl").exists()

@@ -1,0 +1,197 @@
+"""What newcomers tried first, on their kind of data and model: do they get what is true?
+
+Others of their kind: polars (tests/data/test_polars.py), boosting libraries (tests/blackbox/test_boosting.py),
+functions of strings (tests/explainers/test_text_explainer.py), a loan table (tests/quality/test_table_quality.py).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+from sklearn.tree import DecisionTreeClassifier
+
+import sointer
+from sointer import ONNXBlackBox, SOInter
+
+pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
+
+
+def chosen(explanation):
+    """The names of what each sample needs."""
+    names = np.array(explanation.feature_names)
+    return [set(names[row]) for row in explanation.needed_mask]
+
+
+@pytest.mark.slow
+def test_gaps_dates_and_categories_reach_gradient_boosting():
+    rng, n = np.random.default_rng(0), 3000
+    day = pd.Timestamp("2015-01-01") + pd.to_timedelta(rng.integers(0, 3000, n), unit="D")
+    people = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, n).astype(float),
+            "income": np.exp(rng.normal(7.8, 0.5, n)).round(),
+            "debt": np.exp(rng.normal(6, 1, n)).round(),
+            "job": rng.choice(["clerk", "nurse", "driver", "none"], n).astype(object),
+            "city": pd.Categorical(rng.choice(["Oslo", "Bergen", "Tromsø"], n)),
+            "since": day,
+        }
+    )
+    for column, share in (("income", 0.15), ("job", 0.05), ("since", 0.05), ("age", 0.05)):
+        people.loc[rng.random(n) < share, column] = None
+    known = people["income"].notna()
+    # Who does not say what they earn is asked about debt; who does, about their income alone.
+    solvent = np.where(known, people["income"] > 2200, people["debt"] < 300)
+    truth = pd.DataFrame({"solvent": solvent, "old": people["since"] < "2018-06-01", "nurse": people["job"] == "nurse"})
+    numbers = ["age", "income", "debt"]
+    columns = ColumnTransformer(
+        [
+            ("numbers", "passthrough", numbers),
+            ("words", OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["job", "city"]),
+            ("days", FunctionTransformer(lambda d: (d - pd.Timestamp("2015-01-01")) / pd.Timedelta("1D")), ["since"]),
+        ]
+    )
+    boosting = MultiOutputClassifier(HistGradientBoostingClassifier(max_iter=60, random_state=0))
+    model = Pipeline([("columns", columns), ("boosting", boosting)]).fit(people, truth.astype(int))
+    explainer = SOInter(model, output_names=list(truth), query_budget=4000, random_state=0, verbose=False)
+    explainer.fit(people[:2000])
+    held_out = people[2000:2300]
+    missing = held_out["income"].isna().to_numpy()
+    sets = chosen(explainer.explain(held_out, "solvent"))
+    assert np.mean([one == {"income"} for one, gap in zip(sets, missing, strict=True) if not gap]) > 0.9
+    assert np.mean([one == {"income", "debt"} for one, gap in zip(sets, missing, strict=True) if gap]) > 0.9
+    assert np.mean([one == {"since"} for one in chosen(explainer.explain(held_out, "old"))]) > 0.9
+    assert np.mean([one == {"job"} for one in chosen(explainer.explain(held_out, "nurse"))]) > 0.9
+    explanation = explainer.explain(held_out, "solvent")
+    assert explanation.verify().confirmed.mean() > 0.9
+    values = explanation.to_frame()
+    assert values["feature_value"][values["feature"] == "income"].isna().mean() == pytest.approx(missing.mean())
+
+
+@pytest.mark.slow
+def test_the_physics_of_a_vehicle():
+    rng, n = np.random.default_rng(1), 2500
+    ranges = {"v": (5, 30), "rho": (1, 1.3), "area": (0.1, 2), "cd": (0.2, 1), "mass": (50, 500), "slope": (-5, 5)}
+    X = pd.DataFrame({name: rng.uniform(*span, n) for name, span in ranges.items()})
+    X[["noise1", "noise2"]] = rng.normal(size=(n, 2))
+
+    def physics(X):
+        drag = 0.5 * X["rho"] * X["v"] ** 2 * X["area"] * X["cd"]
+        gravity = X["mass"] * 9.81 * np.sin(np.deg2rad(X["slope"]))
+        return pd.DataFrame({"drag": drag, "gravity": gravity, "power": (drag + gravity) * X["v"] / 1000})
+
+    explainer = SOInter(physics, query_budget=6000, random_state=0, verbose=False).fit(X[:2000])
+    held_out = X[2000:2300]
+    truth = {"drag": {"v", "area", "cd"}, "gravity": {"mass", "slope"}, "power": {"v", "area", "cd", "slope"}}
+    allowed = {"drag": {"rho"}, "gravity": set(), "power": {"rho", "mass"}}
+    for target, needed in truth.items():
+        explanation = explainer.explain(held_out, target)
+        sets = chosen(explanation)
+        assert np.mean([one >= needed for one in sets]) > 0.9, (target, sets[:3])
+        assert np.mean([one <= needed | allowed[target] for one in sets]) > 0.9, (target, sets[:3])
+        assert explanation.verify().difference.mean() < 0.35
+        total = explanation.base_value + explanation.effects.sum(axis=1)
+        assert np.corrcoef(total, explanation.value.astype(float))[0, 1] > 0.98
+    effects = pd.DataFrame(explainer.explain(held_out, "drag").effects, columns=list(X))
+    assert all(np.corrcoef(effects[name], held_out[name])[0, 1] > 0.7 for name in ("v", "area", "cd"))
+
+
+@pytest.mark.slow
+def test_the_command_line_on_a_file_with_ids(tmp_path):
+    from sklearn.datasets import load_wine
+
+    wine = load_wine(as_frame=True).frame.drop(columns="target")
+    labels = pd.DataFrame({"strong": wine["alcohol"] > 13, "rich": wine["proline"] > 700}).astype(int)
+    labels["fancy"] = labels["strong"] & labels["rich"]
+    wine.insert(0, "bottle", [f"w{i:03d}" for i in range(len(wine))])
+    wine.to_csv(tmp_path / "wine.csv", index=False)
+    (tmp_path / "cellar.py").write_text(
+        "import pandas as pd\n\n\ndef judge(X):\n"
+        "    strong, rich = X['alcohol'] > 13, X['proline'] > 700\n"
+        "    return pd.DataFrame({'strong': strong, 'rich': rich, 'fancy': strong & rich}).astype(int)\n"
+    )
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, "-m", "sointer", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    model = ("--model", "cellar:judge")
+    run("fit", *model, "--data", "wine.csv", "--drop", "bottle", "--query-budget", "3000", "--out", "why")
+    asked = ("--target", "all", "--id", "bottle", "--verify", "50", "--records", "records.jsonl")
+    run("explain", "why", "--data", "wine.csv", *model, *asked, "--out", "why.csv")
+    lines = pd.read_csv(tmp_path / "why.csv").merge(wine, left_on="id", right_on="bottle")
+    assert len(set(lines["id"])) == len(wine)
+    for target, features in {"strong": {"alcohol"}, "rich": {"proline"}}.items():
+        own = lines[lines["target"] == target]
+        assert (own.groupby("id")["feature"].agg(set) == features).mean() > 0.95
+        assert (own["value"] == own["id"].map(labels[target].set_axis(wine["bottle"]))).all()
+    fancy = lines[lines["target"] == "fancy"]
+    assert set(fancy["feature"]) == {"alcohol", "proline"}
+    assert all(line.feature_value == getattr(line, line.feature) for line in fancy.itertuples())
+    assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 3 * len(wine)
+
+
+@pytest.mark.slow
+def test_onnx_in_and_mlflow_out(tmp_path):
+    mlflow, skl2onnx = pytest.importorskip("mlflow"), pytest.importorskip("skl2onnx")
+    pytest.importorskip("onnxruntime")
+    from sointer.integrations.mlflow import load_model, save_model
+
+    X = np.random.default_rng(2).normal(size=(2000, 6)).astype(np.float32)
+    tree = DecisionTreeClassifier(random_state=0).fit(X, np.where(X[:, 0] > 0, X[:, 1] > 0, X[:, 2] > 0).astype(int))
+    exported = skl2onnx.to_onnx(tree, X[:1], options={"zipmap": False})
+    (tmp_path / "tree.onnx").write_bytes(exported.SerializeToString())
+    box = ONNXBlackBox(tmp_path / "tree.onnx")
+    explainer = SOInter(box, query_budget=4000, random_state=0, verbose=False).fit(X)
+    save_model(explainer, tmp_path / "why")
+    table = mlflow.pyfunc.load_model(str(tmp_path / "why")).predict(X[:200])
+    loaded = load_model(str(tmp_path / "why"), black_box=ONNXBlackBox(tmp_path / "tree.onnx"))
+    explanation = loaded.explain(X[:200])
+    truth = [{"x0", "x1"} if row[0] > 0 else {"x0", "x2"} for row in X[:200]]
+    assert np.mean([one == own for one, own in zip(chosen(explanation), truth, strict=True)]) > 0.95
+    found = table.groupby("sample")["feature"].agg(set)
+    assert np.mean([found[i] == truth[i] for i in range(200)]) > 0.95
+    assert explanation.verify().confirmed.mean() > 0.95
+    assert sointer.verify_record(explanation.record()[0], explainer, X[:200]).same_selection
+
+
+@pytest.mark.slow
+def test_a_sceptic_compares_with_treeshap():
+    """What decides differs from customer to customer: is it found more often than by looking into the trees?"""
+    pytest.importorskip("shap")
+    from sointer.explainers.baselines import TreeShap
+
+    rng, n = np.random.default_rng(5), 3000
+    X = rng.uniform(-1, 1, size=(n, 8))
+    Y = np.column_stack([np.where(X[:, 0] > 0, X[:, 1] > 0.2, X[:, 2] > 0.2), X[:, 3] > 0]).astype(int)
+    forest = RandomForestClassifier(50, random_state=0).fit(X[:2000], Y[:2000])
+    held_out = X[2000:2300]
+    truth = [{0, 1} if row[0] > 0 else {0, 2} for row in held_out]
+    explainer = SOInter(forest, query_budget=5000, random_state=0, verbose=False).fit(X[:2000])
+    shap = TreeShap(forest, random_state=0).fit(X[:2000])
+    ours, theirs = (one.explain(held_out, 0, k=2) for one in (explainer, shap))
+    own, other = (
+        np.mean([set(row.tolist()) == found for row, found in zip(one.selected, truth, strict=True)])
+        for one in (ours, theirs)
+    )
+    assert own > 0.9
+    assert own > other + 0.1, "looking at one sample at a time, TreeSHAP often misses what switches"
+    assert ours.verify().fidelity > theirs.verify().fidelity
+    assert (
+        np.mean([one == found for one, found in zip(_numbers(explainer.explain(held_out, 0)), truth, strict=True)])
+        > 0.9
+    )
+
+
+def _numbers(explanation):
+    return [set(np.flatnonzero(row)) for row in explanation.needed_mask]
