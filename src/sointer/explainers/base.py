@@ -315,7 +315,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
                 "queries_of_fit": getattr(self, "n_queries_", 0) + getattr(self, "n_queries_replayed_", 0),
             },
             "model": {
-                "name": None if black_box is None else black_box.name,
+                "name": None if black_box is None or black_box.name == "<lambda>" else black_box.name,
                 "method": self.method_,
                 "probe": None if self.probe_ is None else self.probe_.summary,
             },
