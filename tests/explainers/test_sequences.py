@@ -95,6 +95,24 @@ def test_the_same_seed_gives_the_same_explainer(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.scores, two.scores)
 
 
+def test_an_energy_that_also_learns_from_itself_finds_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sointer.training import sequences as training
+
+    for name, value in {"MIN_IMAGINED_FROM": 1000, "MIN_STEPS": 200}.items():
+        monkeypatch.setattr(training, name, value)
+    queried: list[int] = []
+
+    def model(batch: list[list[str]]) -> list[list[str]]:
+        queried.append(len(batch))
+        return CHAIN(batch)
+
+    explainer = SequenceExplainer(model, query_budget=3000, window=1, random_state=0)
+    explainer.fit(CHAIN.sequences(500, (3, 7), seed=0))
+    assert sum(queried) == explainer.n_queries_ == 3000  # what it answers itself is no query
+    assert (np.diff([row["step"] for row in explainer.history_]) < 0).sum() == 1  # it learned a second time
+    assert exact(CHAIN, explainer.explain(CHAIN.sequences(30, 6, seed=9))) >= 0.93
+
+
 def test_targets_and_sizes(fitted: SequenceExplainer) -> None:
     X = CHAIN.sequences(3, 6, seed=1)
     why = fitted.explain(X, target=(3,), k=2)

@@ -34,7 +34,7 @@ from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudge
 from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths
-from sointer.interpreter.sequence import ChainReader
+from sointer.interpreter.sequence import ChainReader, Size
 from sointer.masking.tokens import Replacement, ReplacementFunction
 
 MIN_QUERIES, DEFAULT_QUERIES = 200, 20_000
@@ -142,12 +142,17 @@ class SequenceExplainer(SequenceFrame):
                 index, vocabulary = TokenIndex(sequences), Vocabulary.of(sequences)
                 with computing_on(device):
                     queries = training.Queries.of(index, asked, keep, outputs, answers)
+                    imagined = None
+                    if n_imagined := training.n_imagined_for(len(queries)):
+                        plan = training.plan_queries(sequences, replacement, n_imagined, rng)
+                        imagined = training.Queries.of(index, *plan, outputs, None)
                     known, held_out = training.split(queries, VALIDATION_SHARE, rng)
                     energy, quality = training.learn_chain(
                         vocabulary,
                         torch.as_tensor(vocabulary.rows(index.tokens)),
                         known,
                         held_out,
+                        imagined,
                         windows=WINDOWS if self.window == "auto" else (int(self.window),),
                         n_steps=training.n_steps_for(len(known)),
                         seed=int(rng.integers(2**31)),
@@ -346,8 +351,7 @@ class SequenceExplainer(SequenceFrame):
                     wanted = np.zeros((len(chunk), n), dtype=bool)
                     for row, i in enumerate(chunk):
                         wanted[row, positions[i]] = True
-                    found = reader.eliminate(ids, codes)
-                    sizes = found.sizes(self.level) if size == "auto" else np.full(len(found.ranking), min(size, n))
+                    found = reader.select(ids, codes, Size(self.level, None if size == "auto" else size))
                     for flat in np.flatnonzero(wanted.ravel()).tolist():
                         row, position = divmod(flat, n)
                         yield (
@@ -355,8 +359,8 @@ class SequenceExplainer(SequenceFrame):
                             position,
                             int(codes[row, position]),
                             found.ranking[flat],
-                            int(sizes[flat]),
-                            float(found.probability[flat, sizes[flat]]),
+                            int(found.sizes[flat]),
+                            float(found.probability[flat, found.sizes[flat]]),
                             found.scores[flat],
                         )
         if unseen:
