@@ -20,14 +20,9 @@ from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint, fingerprint
 from sointer.blackbox.query_worker import QueryWorker
-from sointer.config import POOR_SKILL, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import POOR_SKILL, PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
-from sointer.errors import (
-    BudgetWarning,
-    InputError,
-    InterruptedFitWarning,
-    PoorFitWarning,
-)
+from sointer.errors import BudgetWarning, InputError, InterruptedFitWarning, PoorFitWarning
 from sointer.explainers.data_checks import warn_about_outputs
 from sointer.explainers.reading import fitted_targets
 from sointer.masking.rows import Subject
@@ -47,6 +42,17 @@ N_IMAGE_QUERIES = 16_000
 MAX_SPARSE_QUERIES = 500_000
 N_TEXT_QUERIES = 100_000
 AUTO_QUERIES_PER_FEATURE = 250
+
+
+def check_settings(explainer: SOInter) -> None:
+    """InputError where a setting is wrong, which must come to light before data are read."""
+    if explainer.preset not in PRESETS:
+        raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {explainer.preset!r}.")
+    if not isinstance(explainer.structured, bool):
+        raise InputError(f"structured must be True or False, got {explainer.structured!r}.")
+    for config in (explainer.energy, explainer.interpreter, explainer.training):
+        if config is not None:
+            config.check_for(explainer.preset)
 
 
 def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[FitContext, int]:

@@ -17,15 +17,11 @@ from sointer._support.devices import device_of, resolve_device
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.blackbox.checkpoint import Checkpoint
-from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
+from sointer.config import EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
-from sointer.errors import (
-    CheckpointWarning,
-    InputError,
-    LoadError,
-)
+from sointer.errors import CheckpointWarning, InputError, LoadError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.records import Probe
@@ -159,13 +155,7 @@ class SOInter(Explainer):
 
         if fit_sequences(self, X, targets, checkpoint):
             return self
-        if self.preset not in PRESETS:
-            raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
-        if not isinstance(self.structured, bool):
-            raise InputError(f"structured must be True or False, got {self.structured!r}.")
-        for config in (self.energy, self.interpreter, self.training):
-            if config is not None:
-                config.check_for(self.preset)  # wrong settings must come to light before data are read
+        fitting.check_settings(self)
         device = resolve_device(self.device)
         wants_auto = isinstance(self.removal, str) and self.removal == "auto"
         removal = "zero" if wants_auto and self.preset == "paper" else self.removal
