@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint docs bench faults test-wheel test-lowest audit reproduce-synthetic reproduce-text reproduce-horses reproduce-instancewise reproduce-tables reproduce-text-detector clean
+.PHONY: help setup demo test test-slow lint docs bench faults test-wheel test-lowest audit reproduce-synthetic reproduce-text reproduce-horses reproduce-instancewise reproduce-tables reproduce-text-detector reproduce-usaddress clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ reproduce-tables: $(INSTALLED) ## run the studies of real tables and of structur
 
 reproduce-text-detector: $(INSTALLED) ## run the study of a text detector on drawn words (an hour) and write its page
 	$(PY) -m studies run text_detector
+
+reproduce-usaddress: $(INSTALLED) ## run the study of a tagger of addresses (half an hour; needs usaddress.jsonl.gz) and write its page
+	$(PY) -m studies run usaddress
 
 clean: ## remove caches and build products; .venv stays
 	rm -rf build dist out docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -55,6 +55,13 @@ FAMILIES = {
         ("text_detector",),
         "images",
     ),
+    "usaddress": Family(
+        "Tokens behind the labels of a published tagger of addresses, and planted chains. Half an hour; needs pip "
+        "install 'sointer[addresses,baselines]' and usaddress.jsonl.gz in SOINTER_DATA.",
+        ("sets", "chains", "speed"),
+        "sequences",
+        page="usaddress",
+    ),
     "speed": Family(
         "Speed, queries and memory against other packages. An hour, on a machine that does nothing else.",
         ("peers", "scaling", "explain", "slow_black_box", "streaming", "fan_out", "imports"),

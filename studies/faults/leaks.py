@@ -24,6 +24,7 @@ import numpy as np
 
 import sointer
 from sointer import HTTPBlackBox, SOInter, TrainingConfig
+from sointer.config import Rows
 from sointer.errors import SointerError
 from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
@@ -119,6 +120,7 @@ def run(fault: str, seed: int) -> dict[str, Any]:
             except SointerError:
                 look("messages and tracebacks", "".join(traceback.format_exception(*sys.exc_info())))
             look("pickle and repr", pickle.dumps(box) + repr(box).encode() + repr(vars(box)).encode())
+            rows = {how: rows_in(folder / how) for how in ROWS if (folder / how).exists()}
             for path in folder.rglob("*"):
                 if path.is_file():
                     place = "report" if path.suffix == ".html" else path.relative_to(folder).parts[0]
@@ -130,14 +132,26 @@ def run(fault: str, seed: int) -> dict[str, Any]:
         root.setLevel(level)
     look("logs", log.getvalue())
     look("printed", printed.getvalue())
-    return {"places": {place: found[place] for place in PLACES}, "n_requests_with_it": Handler.n_seen}
+    places = {place: found[place] for place in PLACES}
+    return {"places": places, "n_requests_with_it": Handler.n_seen, "training_rows": rows}
+
+
+ROWS: tuple[Rows, ...] = ("keep", "synthetic", "none")
+X = np.random.default_rng(0).normal(size=(80, 3))
+
+
+def rows_in(saved: Path) -> int:
+    """How many rows of the training data a saved explainer holds, in double or single precision."""
+    content = b"".join(path.read_bytes() for path in saved.iterdir())
+    return sum(row.tobytes() in content or row.astype(np.float32).tobytes() in content for row in X)
 
 
 def use(box: HTTPBlackBox, folder: Path) -> None:
-    X = np.random.default_rng(0).normal(size=(80, 3))
     quick = {"training": TrainingConfig(n_epochs=1)}
     explainer = SOInter(box, k=2, query_budget=100, random_state=0, verbose=True, **quick)
     explainer.fit(X, checkpoint=folder / "checkpoints").save(folder / "saved")
+    for how in ROWS:
+        explainer.save(folder / how, rows=how)
     explanation = sointer.load(folder / "saved", black_box=box).explain(X[:4], target=1, k="auto")
     print(explanation, explanation.verify(), explainer, explanation.source)
     (folder / "why.html").write_text(explanation.to_html())
@@ -154,10 +168,21 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     )
 
 
+def _training_rows(rows: list[Row]) -> list[str]:
+    """How many rows of the training data saved explainers hold, where that was counted."""
+    counted = [row["training_rows"] for row in rows if row.get("training_rows")]
+    if not counted:
+        return []
+    lines = [[f"`{how}`", f"{sum(row[how] for row in counted):,}"] for how in ROWS]
+    text = f"{len(counted)} explainers of {len(X)} rows are saved in three ways, and the rows looked for in the files."
+    return ["## Training rows in saved explainers", text, table(["rows=", "rows found"], lines)]
+
+
 def page(rows: list[Row], images: Path) -> str:
     lines = [["place", "occurrences"]]
     lines += [[place, f"{sum(row['places'][place] for row in rows):,}"] for place in PLACES]
     return sections(
+        *_training_rows(rows),
         "## Secrets",
         "A token in a header, a password and a key in the address are given to a model behind HTTP that is fitted with "
         "a checkpoint, saved, loaded, verified and reported, with all logging on; the server works, or "

@@ -101,8 +101,8 @@ def record(changed: Iterable[str] = ()) -> None:
 
 
 def is_ours(row: dict[str, Any]) -> bool:
-    """Whether a row was made by SOInter; rows of other methods do not depend on ours."""
-    return str(row.get("method", "SOInter")).startswith("SOInter")
+    """Whether a row was made by one of our explainers; rows of other methods do not depend on ours."""
+    return str(row.get("method", "SOInter")).startswith(("SOInter", "SequenceExplainer"))
 
 
 def kind_of_row(row: dict[str, Any], kind: str) -> str:

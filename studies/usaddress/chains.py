@@ -1,54 +1,85 @@
-"""Planted chains: are the tokens selected for a label exactly those that it was passed on by?
-
-python -m studies.usaddress.chains --queries 5000 --seeds 11 12
-"""
+"""Planted chains: are the tokens selected for a label exactly those that it was passed on by?"""
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections import defaultdict
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sointer import SequenceExplainer
 from sointer.zoo import CHAIN_KINDS, PlantedChain
+from studies.frame.markdown import mean, number, pick, prose, sections, table
+from studies.frame.study import Case, Row, Study
 
+SEEDS = (11, 12)
+QUERIES = (5_000, 20_000)
+BARS = {5_000: 0.97, 20_000: 0.99}
 MAX_LINKS = 4
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--queries", type=int, default=5000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12])
-    parser.add_argument("--kinds", nargs="+", default=list(CHAIN_KINDS), choices=CHAIN_KINDS)
-    args = parser.parse_args()
-    for seed in args.seeds:
-        for kind in args.kinds:
-            chain = PlantedChain(kind, seed=seed)
-            started = time.process_time()
-            explainer = SequenceExplainer(chain, query_budget=args.queries, random_state=seed)
-            explainer.fit(chain.sequences(2800, (4, 10), seed=seed + 100))
-            seconds = time.process_time() - started
-            why = explainer.explain(chain.sequences(60, 9, seed=seed + 200))
-            by_links: dict[int, list[bool]] = defaultdict(list)
-            nearest = []
-            for i in range(len(why)):
-                truth = chain.truth(why.sequences[why.sample[i]], int(why.position[i]))
-                chosen = set(why.selected[i][why.selected[i] >= 0].tolist())
-                by_links[len(truth) - 1].append(chosen == truth)
-                near = np.argsort(np.abs(np.arange(9) - why.position[i]), kind="stable")[: len(truth)]
-                nearest.append(set(near.tolist()) == truth)
-            few = np.concatenate([by_links[links] for links in by_links if links <= MAX_LINKS])
-            every = np.concatenate(list(by_links.values()))
-            shown = {links: f"{np.mean(by_links[links]):.2f} of {len(by_links[links])}" for links in sorted(by_links)}
-            print(
-                f"{kind} seed {seed}, {args.queries} queries, window {explainer.window_}, fit {seconds:.0f} s: exact "
-                f"{few.mean():.3f} of {len(few)} with at most {MAX_LINKS} links, {every.mean():.3f} of all; nearest "
-                f"tokens, size given {np.mean(nearest):.3f}; by links {shown}",
-                flush=True,
-            )
+def cases(smoke: bool) -> Iterator[Case]:
+    if smoke:
+        yield {"kind": "carry", "queries": 500, "seed": 0, "n_explained": 3}
+        return
+    for seed, queries, kind in product(SEEDS, QUERIES, CHAIN_KINDS):
+        yield {"kind": kind, "queries": queries, "seed": seed, "n_explained": 60}
 
 
-if __name__ == "__main__":
-    main()
+def run(kind: Any, queries: int, seed: int, n_explained: int) -> dict[str, Any]:
+    chain, length = PlantedChain(kind, seed=seed), 9
+    started = time.process_time()
+    explainer = SequenceExplainer(chain, query_budget=queries, random_state=seed, verbose=False)
+    explainer.fit(chain.sequences(2800, (4, 10), seed=seed + 100))
+    seconds = time.process_time() - started
+    why = explainer.explain(chain.sequences(n_explained, length, seed=seed + 200))
+    links: dict[int, list[int]] = {}
+    nearest = 0
+    for i in range(len(why)):
+        truth = chain.truth(why.sequences[why.sample[i]], int(why.position[i]))
+        of_links = links.setdefault(len(truth) - 1, [0, 0])
+        of_links[0] += 1
+        of_links[1] += set(why.selected[i][why.selected[i] >= 0].tolist()) == truth
+        near = np.argsort(np.abs(np.arange(length) - why.position[i]), kind="stable")[: len(truth)]
+        nearest += set(near.tolist()) == truth
+    return {
+        "window": explainer.window_,
+        "fit_seconds": round(seconds, 1),
+        "by_links": {str(n): found for n, found in sorted(links.items())},
+        "nearest": round(nearest / len(why), 4),
+    }
+
+
+def exact(row: Row, most: int = MAX_LINKS) -> float:
+    """Share of labels over at most so many links whose tokens are found exactly."""
+    counted = [found for links, found in row["by_links"].items() if int(links) <= most]
+    return sum(right for _, right in counted) / sum(n for n, _ in counted)
+
+
+def page(rows: list[Row], images: Path) -> str:
+    head = ["chain", "queries", "seeds", "exact", "worst seed", "bar", "nearest tokens, size given", "CPU s of a fit"]
+    lines = []
+    for kind, queries in product(CHAIN_KINDS, sorted({row["queries"] for row in rows})):
+        if found := pick(rows, kind=kind, queries=queries):
+            shares = [exact(row) for row in found]
+            lines.append(
+                [kind, f"{queries:,}", str(len(found)), number(mean(shares), 3), number(min(shares), 3),
+                 number(BARS.get(queries)), number(mean(row["nearest"] for row in found)),
+                 f"{mean(row['fit_seconds'] for row in found):.0f}"]
+            )  # fmt: skip
+    return sections(
+        "## Planted chains",
+        prose(
+            "Words that have a label of their own or take it from the word beside them (*carry*: the one before; "
+            "*xor*: their bit xor the one before; *both*: from either side), 120 words, sequences of 4 to 10 in fit "
+            f"and 9 when explaining. Labels that came over at most {MAX_LINKS} links; exact: the tokens selected, "
+            "their number not given, are those that passed the label on and no others."
+        ),
+        table(head, lines),
+    )
+
+
+STUDY = Study("chains", cases, run, page)

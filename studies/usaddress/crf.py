@@ -1,7 +1,7 @@
 """The tagger of usaddress as tables: the same labels as the package, fast enough to query about every subset of tokens.
 
 Its potentials are sums over the token itself, the one before and the one after, so a table per token and a batched
-Viterbi reproduce it. `python crf.py` compares both.
+Viterbi reproduce it (tests/studies/test_usaddress.py compares both).
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import usaddress
 from numpy.typing import NDArray
+
+from studies.frame.study import LeftOut
+
+usaddress: Any
+try:
+    import usaddress
+except ImportError:
+    usaddress = None
 
 ROWS = 128
 """Sequences at a time: their messages fit into a processor's cache."""
@@ -26,6 +33,10 @@ ROWS = 128
 def load_sentences(split: str) -> list[list[str]]:
     """Addresses as token lists: usaddress's own training ("train") and test data ("test")."""
     path = Path(os.environ.get("SOINTER_DATA", ".")) / "usaddress.jsonl.gz"
+    if usaddress is None:
+        raise LeftOut("usaddress is not installed: pip install 'sointer[addresses]'")
+    if not path.exists():
+        raise LeftOut(f"{path.name} is not in the folder that SOINTER_DATA names")
     with gzip.open(path, "rt", encoding="utf8") as file:
         found = [json.loads(line) for line in file]
     return [one["tokens"] for one in found if one["split"] == split and all(map(_is_token, one["tokens"]))]
@@ -152,14 +163,3 @@ class AddressCRF:
 def package_tagger(batch: list[list[str]]) -> list[list[str]]:
     """The same by the package itself."""
     return [list(usaddress.TAGGER.tag(usaddress.tokens2features(tokens))) for tokens in batch]
-
-
-def main() -> None:
-    sentences = load_sentences("test")
-    ours, theirs = AddressCRF()(sentences), package_tagger(sentences)
-    same = sum(a == b for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True))
-    print(f"{same} of {sum(map(len, theirs))} labels of {len(sentences)} test sentences are the package's")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sointer.masking.tokens import Replacement, place_of
+from studies.frame.study import model_cache
 from studies.usaddress.crf import AddressCRF, load_sentences
 
 LEVEL, TOLERANCE = 0.95, 0.02
@@ -24,6 +24,10 @@ class Truth:
 
     tokens: list[str]
     kept: NDArray[np.float32]
+
+    def size(self, i: int) -> int:
+        """The smallest number of tokens that keep label i."""
+        return int(subsets(len(self.tokens)).sum(1)[self.kept.mean(0)[:, i] >= LEVEL].min())
 
 
 def chosen_sentences(part: str) -> list[list[str]]:
@@ -58,29 +62,18 @@ def brute_force(
     return kept
 
 
-def load_truth(path: Path) -> list[Truth]:
+@cache
+def load_truth(part: str, n_draws: int = N_DRAWS, n_sentences: int | None = None) -> list[Truth]:
+    """Brute force for the sentences of a part, made once and kept: a minute and a half of one core for "report"."""
+    path = model_cache() / f"usaddress-{part}-{n_draws}-{n_sentences}.npz"
+    if not path.exists():
+        crf, replacement = AddressCRF(), Replacement.of(load_sentences("train"))
+        rng = np.random.default_rng(2 if part == "dev" else 3)
+        made: dict[str, Any] = {}
+        for i, tokens in enumerate(chosen_sentences(part)[:n_sentences]):
+            made[f"tokens{i}"] = np.array(tokens)
+            made[f"kept{i}"] = np.stack([brute_force(crf, replacement, tokens, n_draws, rng) for _ in range(2)])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(path, **made)
     with np.load(path, allow_pickle=False) as file:
         return [Truth(file[f"tokens{i}"].tolist(), file[f"kept{i}"]) for i in range(len(file.files) // 2)]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["dev", "report"])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--draws", type=int, default=N_DRAWS, help="in each of two halves")
-    parser.add_argument("--most", type=int, default=None, help="at most so many sentences")
-    args = parser.parse_args()
-    crf, replacement = AddressCRF(), Replacement.of(load_sentences("train"))
-    rng = np.random.default_rng(2 if args.part == "dev" else 3)
-    saved: dict[str, Any] = {}
-    for i, tokens in enumerate(chosen_sentences(args.part)[: args.most]):
-        saved[f"tokens{i}"] = np.array(tokens)
-        both = [brute_force(crf, replacement, tokens, args.draws, rng) for _ in range(2)]
-        saved[f"kept{i}"] = np.stack(both)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(args.out, **saved)
-    print(f"{args.out}: {len(saved) // 2} sentences, {sum(len(v) for k, v in saved.items() if k[0] == 't')} targets")
-
-
-if __name__ == "__main__":
-    main()

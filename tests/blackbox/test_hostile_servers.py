@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 import traceback
+import warnings
 import zlib
 
 import numpy as np
@@ -303,3 +304,20 @@ def test_an_interrupt_shows_no_secret(monkeypatch):
             box.predict.connection.send("POST", "/invocations", {})
     shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
     assert "SECRET123456" not in "".join(shown.format())
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "warns"),
+    [
+        ("http://models.example/invocations", {"X-Token": "SECRET123"}, True),
+        ("http://user:SECRET123@models.example/invocations", None, True),
+        ("http://models.example/invocations", None, False),
+        ("https://models.example/invocations", {"X-Token": "SECRET123"}, False),
+        ("http://127.0.0.1:1/invocations", {"X-Token": "SECRET123"}, False),
+    ],
+)
+def test_secrets_on_their_way_in_plain_text_are_warned_of(url, headers, warns):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        HTTPBlackBox(url, headers=headers)
+    assert [("unencrypted" in str(w.message), "SECRET123" in str(w.message)) for w in found] == [(True, False)] * warns

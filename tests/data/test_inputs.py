@@ -167,10 +167,9 @@ def test_frames_are_matched_by_name() -> None:
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}, index=[7, 9])
     format = InputFormat.infer(frame)
     np.testing.assert_array_equal(format.encode(frame[["b", "a"]]), frame.to_numpy())
-    with pytest.raises(InputError, match="missing: 'b'; not expected: 'z'"):
+    with pytest.raises(InputError, match="lacks 1 of the 2 features seen in fit: 'b'; it has 'a', 'z'"):
         format.encode(frame.rename(columns={"b": "z"}))
-    with pytest.raises(InputError, match="not expected: 'z'"):
-        format.encode(frame.assign(z=1))
+    np.testing.assert_array_equal(format.encode(frame.assign(z="id")[["z", "b", "a"]]), frame.to_numpy())
     np.testing.assert_array_equal(format.encode(frame.to_numpy()), frame.to_numpy())
     np.testing.assert_array_equal(format.encode(sparse.csr_array(frame.to_numpy())), frame.to_numpy())
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sointer.energy.chain import ChainEnergy, log_marginals
+from sointer.energy.chain import ChainEnergy, log_marginals, sample_labels
 
 
 @pytest.fixture(params=[3, 9], ids=["full transitions", "low-rank transitions"])
@@ -57,3 +57,12 @@ def test_padding_changes_nothing(energy: ChainEnergy) -> None:
         padded = torch.nn.functional.pad(y, (0, 0, 0, 2))
         beside = energy.loss(torch.tensor([[2, 3, 4, 0, 0]]), vectors, torch.tensor([3]), padded)
     assert float(alone) == pytest.approx(float(beside), abs=1e-9)
+
+
+def test_labels_are_drawn_as_often_as_the_chain_says() -> None:
+    torch.manual_seed(0)
+    unary, pairs = torch.randn(1, 3, 2), 2 * torch.randn(1, 3, 2, 2)
+    drawn = sample_labels(unary.expand(20_000, -1, -1), pairs.expand(20_000, -1, -1, -1), torch.Generator())
+    labellings, scores = all_scores(unary[0], pairs[0])
+    found = [(drawn.numpy() == y).all(axis=1).mean() for y in labellings]
+    np.testing.assert_allclose(found, np.exp(scores) / np.exp(scores).sum(), atol=0.015)

@@ -17,6 +17,7 @@ PROMISED = {
     "regression.py": (("everywhere: wall_area, insulation, winter", "cooling: Verification("), ("regression.png",)),
     "texts.py": (("a late goal won the match", "open texts.html"), ("texts.html", "texts.png")),
     "images.py": (("queries for all 576 pixels", "NearestPixels"), ("images.html", "images.png")),
+    "sequences.py": (("of held-out labels predicted correctly", "because of", "direct ("), ("sequences.html",)),
     "remote.py": (("The fit stopped: The server", "taken from the journal: "), ("remote-fit",)),
     "baselines.py": (("keep/delete", "TreeShap"), ()),
     "command_line.sh": (("keep/delete", "rainbow"), ("why.csv", "rainbow.html")),

@@ -78,8 +78,8 @@ def test_saved_explainers_say_the_same(fitted: SequenceExplainer, held_out: list
     assert np.mean(without.value == why.value) >= 0.98
     with pytest.raises(InputError, match="no model to query"):
         without.verify()
-    with pytest.raises(LoadError, match="SequenceExplainer"):
-        sointer.load(tmp_path / "why")
+    behind = sointer.load(tmp_path / "why", CHAIN)
+    np.testing.assert_array_equal(behind.explain(held_out).selected, why.selected)
     weights = next((tmp_path / "why").glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(LoadError):
@@ -93,6 +93,24 @@ def test_the_same_seed_gives_the_same_explainer(tmp_path: Path) -> None:
     )
     np.testing.assert_array_equal(one.keeps, two.keeps)
     np.testing.assert_array_equal(one.scores, two.scores)
+
+
+def test_an_energy_that_also_learns_from_itself_finds_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sointer.training import sequences as training
+
+    for name, value in {"MIN_IMAGINED_FROM": 1000, "MIN_STEPS": 200}.items():
+        monkeypatch.setattr(training, name, value)
+    queried: list[int] = []
+
+    def model(batch: list[list[str]]) -> list[list[str]]:
+        queried.append(len(batch))
+        return CHAIN(batch)
+
+    explainer = SequenceExplainer(model, query_budget=3000, window=1, random_state=0)
+    explainer.fit(CHAIN.sequences(500, (3, 7), seed=0))
+    assert sum(queried) == explainer.n_queries_ == 3000  # what it answers itself is no query
+    assert (np.diff([row["step"] for row in explainer.history_]) < 0).sum() == 1  # it learned a second time
+    assert exact(CHAIN, explainer.explain(CHAIN.sequences(30, 6, seed=9))) >= 0.93
 
 
 def test_targets_and_sizes(fitted: SequenceExplainer) -> None:
@@ -246,11 +264,6 @@ def test_numbers_and_class_probabilities(kind: str) -> None:
     assert (why.selected[:, 0] == 2).mean() >= 0.95
     assert why.value.tolist() == [(10.0 if kind == "number" else 1) * value[s[2]] for s in why.sequences]
     assert why.verify(n_draws=5).fidelity >= 0.9
-
-
-def test_the_explainer_of_tables_says_where_token_lists_belong() -> None:
-    with pytest.raises(InputError, match="for lists of tokens use SequenceExplainer"):
-        sointer.SOInter(CHAIN).fit([["a", "b"], ["c"]])
 
 
 def test_a_token_two_places_away_that_speaks_directly_is_called_direct() -> None:

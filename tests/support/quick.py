@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,7 @@ SPARSE = sp.csr_array(np.where(RNG.random((120, 40)) < 0.1, 1.0, 0.0))
 IMAGES = RNG.random((60, 1, 6, 6))
 WORDS = ["rain", "sun", "wind", "snow", "warm", "cold", "dry", "wet"]
 TEXTS = [" ".join(RNG.choice(WORDS, size=6)) for _ in range(120)]
+SENTENCES = [text.split()[: 2 + i % 5] for i, text in enumerate(TEXTS)]
 WIDE = RNG.normal(size=(80, 300))
 
 
@@ -66,6 +68,11 @@ def first_words(X: Any) -> Any:
 
 def masks(X: Any) -> Any:
     return (np.asarray(X)[:, 0] > 0.5).astype(int)
+
+
+def weather(batch: Any) -> Any:
+    """A label for each token: "after rain" if the one before it is "rain", else "dry"."""
+    return [["after rain" if before == "rain" else "dry" for before in ["", *words[:-1]]] for words in batch]
 
 
 def text_pipeline() -> Any:
@@ -100,6 +107,10 @@ def short_training(n_epochs: int = 8) -> Iterator[None]:
 @cache
 def quick_explainer(kind: str) -> SOInter:
     """An explainer of that kind of input, fitted once in each process; tests must not change it."""
+    if kind == "sequences":
+        with warnings.catch_warnings(), patch("sointer.training.sequences.MIN_STEPS", 150):
+            warnings.simplefilter("ignore", SointerWarning)
+            return SOInter(weather, query_budget=600, random_state=0).fit(SENTENCES)
     model, X = {
         "table": (labels, TABLE),
         "groups": (labels, TABLE),

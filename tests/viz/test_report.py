@@ -621,3 +621,12 @@ def test_content_that_does_not_fit_together_is_refused() -> None:
         ReportContent(**{**small.__dict__, "codes": small.codes[:2]})
     with pytest.raises(InputError, match="selected has shape"):
         ReportContent(**{**small.__dict__, "scores": small.scores[:, :, :1]})
+
+
+def test_a_model_without_a_name_gets_none(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    explainer = quick_fit(lambda X: X > 0, X)
+    page = explainer.report(X[:5], tmp_path / "why.html", verify=False, paths=False).read_text()
+    assert "lambda" not in page
+    assert "3 outputs of the model, explained for 5 samples" in page
+    assert explainer.explain(X[:1], 0).record()[0]["model"]["name"] is None

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import torch
 
+from sointer._support.devices import CPU, computing_on, on_host
+
 _lock = threading.Lock()
 _n_inside = 0
 _default_threads = 0
@@ -17,8 +19,8 @@ _here = threading.local()
 
 
 @contextmanager
-def one_thread(*, lasts: bool = False) -> Iterator[None]:
-    """Within the block torch does the work of this thread in this thread alone; afterwards as before.
+def one_thread(device: torch.device = CPU, *, lasts: bool = False) -> Iterator[None]:
+    """Within the block torch does the work of this thread in this thread alone, on the device; afterwards as before.
 
     How sums are rounded depends on how many threads share them, so a fixed number gives the same results everywhere.
     It is one because training is made of small steps, because forked processes cannot use more, and because whoever
@@ -31,7 +33,8 @@ def one_thread(*, lasts: bool = False) -> Iterator[None]:
     """
     global _n_inside, _default_threads, _default_flush
     if getattr(_here, "inside", False):
-        yield
+        with computing_on(device):
+            yield
         return
     with _lock:
         before, flushed = torch.get_num_threads(), flushes_denormals()
@@ -48,7 +51,8 @@ def one_thread(*, lasts: bool = False) -> Iterator[None]:
             for_others.join()
     _here.inside = True
     try:
-        yield
+        with computing_on(device):
+            yield
     finally:
         _here.inside = False
         with _lock:
@@ -72,7 +76,8 @@ def outside() -> Iterator[None]:
         return
     as_outside()
     try:
-        yield
+        with on_host():
+            yield
     finally:
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)

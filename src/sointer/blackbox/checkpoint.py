@@ -24,6 +24,8 @@ from sointer.data.texts import Documents
 from sointer.errors import CheckpointError, CheckpointWarning
 
 JOURNAL, TRAINING, FINISHED = "journal.bin", "training", "explainer"
+SAVED = ("explainer.json", "sequences.json")
+"""One of these is there once the explainer is whole: of tables, texts and images, or of sequences."""
 DIGEST = "sha256:"
 
 
@@ -32,8 +34,6 @@ class Subject(Protocol):
 
     @property
     def data(self) -> Any: ...
-    @property
-    def model(self) -> BlackBox: ...
     @property
     def input_format(self) -> Any: ...
     @property
@@ -81,10 +81,9 @@ class Checkpoint:
                 f"{self.directory} is not empty and holds no checkpoint; nothing was written. Choose a new directory."
             )
 
-    def replaying(self, subject: Subject, settings: Mapping[str, Any]) -> BlackBox:
-        """The black box behind the outputs of the journal, if these belong to this very fit."""
-        wanted = {**fingerprint(subject, settings), "random_state": self._random_state}
-        black_box = subject.model
+    def replaying(self, black_box: BlackBox, wanted: dict[str, Any]) -> BlackBox:
+        """The black box behind the outputs of the journal, if these belong to the fit with this fingerprint."""
+        wanted = {**wanted, "random_state": self._random_state}
         if self.journal.metadata is None:
             self.journal.begin({"seed": self.seed, "n_allowed": black_box.remaining, "for": wanted})
         metadata = self.journal.metadata or {}
@@ -133,8 +132,8 @@ class Checkpoint:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the explainer is there; a kill while it was saved leaves its directory without this file."""
-        return (self.finished / "explainer.json").exists()
+        """Whether the explainer is there; a kill while it was saved leaves its directory without its last file."""
+        return any((self.finished / name).exists() for name in SAVED)
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -146,19 +145,22 @@ class Checkpoint:
 
 
 def fingerprint(subject: Subject, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the queries: short values as they are, long ones as digests."""
+    """What decides the queries of a fit on rows: short values as they are, long ones as digests."""
     removal_metadata, removal_arrays = subject.removal.state()
     arrays = [np.ascontiguousarray(array) for _, array in sorted(removal_arrays.items())]
     return {
-        **{name: _short(value) for name, value in settings.items()},
+        **plain_fingerprint(settings),
         "data": _digest(*_arrays_of(subject.data)),
         "features": _digest(_json(subject.input_format.to_json())),
         "groups": _digest(_json(subject.groups.to_json())),
         "removal": [removal_metadata.get("name"), _digest(_json(removal_metadata), *arrays)],
-        "sointer": __version__,
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
     }
+
+
+def plain_fingerprint(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that JSON can hold, long ones as digests, and the versions of what computes with them."""
+    versions = {"sointer": __version__, "torch": str(torch.__version__), "numpy": np.__version__}
+    return {**{name: _short(value) for name, value in settings.items()}, **versions}
 
 
 def _arrays_of(data: Any) -> list[Any]:

@@ -75,6 +75,7 @@ class FrameColumn:
             return cls(label, str(dtype), time=TimeCode.infer(ticks, label))
         if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
             seen = {(type(plain), plain) for plain in (_plain(v, label) for v in series.dropna().to_numpy(object))}
+            refuse_ids(len(seen), len(series), label)
             # Sorted, so that the columns do not depend on the order of the rows.
             ordered = sorted(seen, key=lambda pair: (pair[0].__name__, pair[1]))
             return cls(label, _dtype_name(dtype), tuple(value for _, value in ordered), missing=missing)
@@ -270,6 +271,20 @@ def refused_missing(missing: npt.NDArray[np.bool_], where: str) -> str:
         f"X has {len(rows)} missing values in {where} (rows {_some(rows)}), but fit saw none there. Impute them, drop "
         "those rows, or fit again on data where they occur."
     )
+
+
+MAX_FEW = 100
+"""As many levels a column may have, however few rows there are."""
+
+
+def refuse_ids(n_levels: int, n_rows: int, label: Hashable) -> None:
+    """Refuse strings of which most rows have one of their own: nothing could be learned about any of them."""
+    if n_levels > max(MAX_FEW, n_rows / 2):
+        raise InputError(
+            f"X has a column {label!r} with {n_levels} different values in {n_rows} rows: an id, or free text, and no "
+            "category, as other rows will bring others. Drop it, or where the model needs it, give a function that "
+            "fills it in and calls the model; for a model of texts, give a list of strings."
+        )
 
 
 def plain_label(label: Any) -> Hashable:

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from sointer._support import containers, frames
 from sointer._support.validation import _some, check_unique_names
-from sointer.data.checks import check_container, to_float
+from sointer.data.checks import check_container, places_of, to_float
 from sointer.data.columns import FrameColumn, means_of, plain_label, restore_dtype
 from sointer.data.images import ImageShape, PixelRange, check_range, find_range, refuse_mixed_ranges
 from sointer.errors import InputError, LoadError
@@ -131,6 +131,11 @@ class InputFormat:
         return len(self.feature_names)
 
     @property
+    def _is_nameless(self) -> bool:
+        """Whether nobody named the features."""
+        return not self.columns and self.feature_names == [f"x{j}" for j in range(self.n_features)]
+
+    @property
     def n_columns(self) -> int:
         """How many numeric columns the networks see: one-hot blocks make it larger than `n_features`."""
         return len(self.column_feature)
@@ -164,6 +169,9 @@ class InputFormat:
         frame = containers.is_frame(X)
         if frame and self.columns:
             X = self._match_columns(X, caller)
+        elif frame and not (self._is_nameless and X.shape[1] == self.n_features):
+            names = [str(label) for label in X.columns]
+            X = X.iloc[:, places_of(self.feature_names, names, f"{caller}: X")]
         elif X.shape[1] != self.n_features:
             raise InputError(
                 f"{caller}: X has {X.shape[1]} features, but {self.n_features} were expected "
@@ -182,15 +190,10 @@ class InputFormat:
                 Z = to_float(X, caller)
         elif frame:
             names = [str(label) for label in X.columns]
-            nameless = self.feature_names == [f"x{j}" for j in range(self.n_features)]
-            if not nameless and sorted(names) != sorted(self.feature_names):
-                raise InputError(
-                    f"{caller}: X has columns {_some(names)}, but the features are {_some(self.feature_names)}. "
-                    "Give the same names, or an array in the same order."
-                )
-            if names != self.feature_names and sorted(names) == sorted(self.feature_names):
+            if sorted(names) == sorted(self.feature_names):
                 X = X.iloc[:, [names.index(name) for name in self.feature_names]]
-            Z = np.column_stack([FrameColumn(label, "float64").encode(X[label]) for label in X.columns])
+            encoded = [FrameColumn(label, "float64").encode(X.iloc[:, j]) for j, label in enumerate(X.columns)]
+            Z = np.column_stack(encoded)
         else:
             Z = to_float(X, caller)
         if self.kind == "csr":
@@ -322,15 +325,7 @@ class InputFormat:
 
     def _match_columns(self, X: Any, caller: str) -> Any:
         given, wanted = [plain_label(label) for label in X.columns], [c.label for c in self.columns]
-        missing = [label for label in wanted if label not in given]
-        extra = [label for label in given if label not in wanted]
-        if missing or extra or len(given) != len(wanted):
-            raise InputError(
-                f"{caller}: X must have the {len(wanted)} columns seen in fit; missing: "
-                f"{_some(missing) or 'none'}; not expected: {_some(extra) or 'none'}; {len(given)} given. "
-                "Give exactly the fitted columns."
-            )
-        return X if given == wanted else X.iloc[:, [given.index(label) for label in wanted]]
+        return X if given == wanted else X.iloc[:, places_of(wanted, given, f"{caller}: X")]
 
     def _encode_frame(self, X: Any) -> npt.NDArray[np.float64]:
         Z = np.empty((len(X), sum(column.width for column in self.columns)))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ N_SPECIAL = 2 + N_FEATURES
 MIN_COUNT = 2
 """How often a feature must occur in fit to be learned on its own."""
 MAX_LENGTH_FEATURE = 12
+MAX_TOKENS, MAX_TOKENS_IN_FIT = 10_000, 1000
+"""Of one sequence."""
+PIECE, MARGIN = 64, 16
+"""Longer sequences are explained in parts of so many tokens, with at least so many on either side of a target."""
 
 
 def read_sequences(X: Any, splitter: Splitter | None, caller: str) -> list[Tokens]:
@@ -61,6 +65,12 @@ def _read_one(sequence: Any, number: int, splitter: Splitter | None, caller: str
     tokens = list(sequence)
     if not tokens:
         raise InputError(f"{where} is empty, expected at least one token. Leave empty sequences out.")
+    most = MAX_TOKENS_IN_FIT if caller == "fit" else MAX_TOKENS
+    if len(tokens) > most:
+        raise InputError(
+            f"{where} has {len(tokens):,} tokens, expected at most {most:,}. Cut it into sentences or other "
+            "parts that the model reads on their own."
+        )
     for place, token in enumerate(tokens):
         if not isinstance(token, str):
             hint = (
@@ -170,6 +180,29 @@ def resolve_positions(target: Any, sequences: Sequence[Tokens]) -> list[NDArray[
             )
         return [_positions(one, len(tokens), i) for i, (one, tokens) in enumerate(zip(target, sequences, strict=True))]
     return [_positions(target, len(tokens), i) for i, tokens in enumerate(sequences)]
+
+
+class Piece(NamedTuple):
+    """A part of a sequence, and which of its tokens are targets, counted from its start."""
+
+    sample: int
+    start: int
+    tokens: Tokens
+    positions: NDArray[np.int64]
+
+
+def cut_pieces(sequences: Sequence[Tokens], positions: Sequence[NDArray[np.int64]]) -> list[Piece]:
+    """Sequences as they are, and of long ones the parts around their targets, so that time grows with their length."""
+    pieces = []
+    for sample, (tokens, targets) in enumerate(zip(sequences, positions, strict=True)):
+        if len(tokens) <= PIECE:
+            pieces.append(Piece(sample, 0, tokens, targets))
+            continue
+        step = PIECE - 2 * MARGIN
+        starts = np.clip(targets // step * step - MARGIN, 0, len(tokens) - PIECE)
+        for start in np.unique(starts).tolist():
+            pieces.append(Piece(sample, start, tokens[start : start + PIECE], targets[starts == start] - start))
+    return pieces
 
 
 def _positions(target: Any, n: int, number: int) -> NDArray[np.int64]:

@@ -131,3 +131,22 @@ def log_marginals(unary: Tensor, pairs: Tensor) -> Tensor:
     for t in range(n - 1, 0, -1):
         beta.append(scaled.backward(beta[-1] + unary[:, t], t))
     return (torch.stack(alpha, 1) + torch.stack(beta[::-1], 1)).log_softmax(2)
+
+
+def sample_labels(unary: Tensor, pairs: Tensor, generator: torch.Generator) -> Tensor:
+    """Labels of every token, drawn from the chain, sequences of one length: (sequences, n)."""
+    n, scaled = unary.shape[1], Scaled(pairs)
+    alpha = [unary[:, 0]]
+    for t in range(1, n):
+        alpha.append(scaled.forward(alpha[-1], t) + unary[:, t])
+
+    def draw(log_p: Tensor) -> Tensor:
+        noise = torch.rand(log_p.shape, generator=generator).clamp_min(TINY)
+        return (log_p - noise.log().neg().log()).argmax(1)  # Gumbel's noise makes the largest a draw
+
+    labels = torch.empty(unary.shape[:2], dtype=torch.int64)
+    labels[:, n - 1] = draw(alpha[n - 1])
+    for t in range(n - 2, -1, -1):
+        after = labels[:, t + 1, None, None].expand(-1, unary.shape[2], 1)
+        labels[:, t] = draw(alpha[t] + pairs[:, t + 1].gather(2, after)[:, :, 0])
+    return labels

@@ -126,7 +126,7 @@ class ImageEnergy(nn.Module):
 
     def scale_to(self, rows: NDArray[np.float64]) -> None:
         """Channels of the data at hand get the mean 0 and the deviation 1."""
-        images = torch.from_numpy(self.image.unflatten(rows).astype(np.float32))
+        images = torch.as_tensor(self.image.unflatten(rows).astype(np.float32))
         self.shift.copy_(images.mean((0, 2, 3))[:, None, None])
         self.scale.copy_(1 / images.std((0, 2, 3), correction=0).clamp_min(1e-6)[:, None, None])
 
@@ -224,4 +224,4 @@ def fourier_features(grid: tuple[int, int]) -> Tensor:
     down, right = np.repeat(np.arange(height) / height, width), np.tile(np.arange(width) / width, height)
     rate = math.pi / 2 * 2.0 ** np.arange(N_FREQUENCIES)
     waves = [wave(rate * place[:, None]) for place in (down, right) for wave in (np.sin, np.cos)]
-    return torch.from_numpy(np.concatenate(waves, axis=1).astype(np.float32))
+    return torch.as_tensor(np.concatenate(waves, axis=1).astype(np.float32))

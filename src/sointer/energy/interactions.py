@@ -47,8 +47,9 @@ def _of_classes(space: OutputSpace, weight: Tensor, offset: Tensor, b: Tensor, g
     result = torch.zeros(space.n_outputs, space.n_outputs)
     if not changes:
         return result
-    owner = space.label_output[changes]
-    moves = shift[changes] - first[owner]  # (changes, units)
+    changed = torch.tensor(changes)
+    owner = space.label_output[changed]
+    moves = shift[changed] - first[owner]  # (changes, units)
     if len(changes) > MAX_CHANGES_COMPARED:
         mixed = _to_second_order(total, moves, b)
         rows = torch.zeros(space.n_outputs, len(changes))

@@ -28,6 +28,11 @@ class OutputSpace:
 
     n_classes: tuple[int, ...]
 
+    def forget(self) -> None:
+        """Drop the tensors made so far: they are made again where they are needed next."""
+        for name in [name for name, value in vars(self).items() if isinstance(value, Tensor)]:
+            del vars(self)[name]
+
     @classmethod
     def of(cls, outputs: Outputs) -> OutputSpace:
         return cls(tuple(int(c) for c in outputs.n_classes))
@@ -157,7 +162,7 @@ class OutputSpace:
         if not graded.any():
             return labels
         second = label_log_p[:, self.first_label + (torch.tensor(self.n_classes) == 2).long()].exp()
-        return torch.where(torch.from_numpy(graded), second, labels.float())
+        return torch.where(torch.as_tensor(graded), second, labels.float())
 
 
 N_BINS = 8
@@ -237,7 +242,7 @@ class PiecewiseLinear(nn.Module):
         made = cls(sum(len(part[0]) for part in parts))
         columns = (np.concatenate([np.broadcast_to(part[i], part[0].shape) for part in parts]) for i in range(5))
         for name, values in zip(("column", "low", "slope", "least", "most"), columns, strict=True):
-            getattr(made, name).copy_(torch.from_numpy(np.array(values)))
+            getattr(made, name).copy_(torch.as_tensor(np.array(values)))
         return made
 
     @property

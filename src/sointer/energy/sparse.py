@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sointer._support import containers
+from sointer._support.devices import computing_on
 
 MIN_WIDTH = 16
 """On processors where rows differed, they did with up to 11 columns."""
@@ -60,9 +61,9 @@ class SparseRows:
     def of(cls, matrix: Any) -> SparseRows:
         """From a scipy CSR matrix."""
         return cls(
-            torch.from_numpy(matrix.indptr.astype(np.int64)),
-            torch.from_numpy(matrix.indices.astype(np.int64)),
-            torch.from_numpy(matrix.data.astype(np.float32)),
+            torch.as_tensor(matrix.indptr.astype(np.int64)),
+            torch.as_tensor(matrix.indices.astype(np.int64)),
+            torch.as_tensor(matrix.data.astype(np.float32)),
             int(matrix.shape[1]),
         )
 
@@ -134,7 +135,8 @@ class _SparseLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.x.transposed().times(gradients[0]).T, None
+        with computing_on(gradients[0].device):  # torch goes back in a thread of the device's own
+            return ctx.x.transposed().times(gradients[0]).T, None
 
 
 def linear(x: Inputs, weight: Tensor, offset: Tensor) -> Tensor:

@@ -73,8 +73,8 @@ class TextFeatures:
         _, which, n_times = np.unique(row * self.n_columns + columns, return_inverse=True, return_counts=True)
         # Words that come a hundred times must not weigh more than any that were learned from.
         each = np.minimum(1 + np.log(n_times), MAX_WEIGHT) / n_times
-        values = torch.from_numpy(each[which.reshape(-1)].astype(np.float32))
-        rows = SparseRows(torch.from_numpy(starts), torch.from_numpy(columns), values, self.n_columns)
+        values = torch.as_tensor(each[which.reshape(-1)].astype(np.float32))
+        rows = SparseRows(torch.as_tensor(starts), torch.as_tensor(columns), values, self.n_columns)
         return TextInputs(rows, np.stack([first, second], axis=1), row)
 
     def _neighbours(

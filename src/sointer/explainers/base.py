@@ -26,6 +26,8 @@ from sointer.explainers.data_checks import (
 from sointer.explainers.novelty import Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explainers.records import Probe
+from sointer.explainers.sequence_dispatch import explain_sequences, refuse_for_sequences
+from sointer.explainers.sequences import SequenceExplainer
 from sointer.explanation import Explanation
 from sointer.explanation.paths import NoPaths, Trace
 from sointer.explanation.record import Provenance
@@ -50,6 +52,8 @@ class ExplainerMixin(TransformerMixin):
         """
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
+        if explainer.sequences_ is not None:
+            return float(explainer.sequences_.score(X))
         source, targets = explainer._source(X, None).queried(), np.array(explainer.targets_)
         row, n_scored = np.arange(source.n_samples), min(len(targets), MAX_SCORED_TARGETS)
         agreement = []
@@ -70,6 +74,7 @@ class ExplainerMixin(TransformerMixin):
         """
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
+        refuse_for_sequences(explainer, "transform")
         if len(explainer.targets_) != 1:
             names = [explainer.output_names_[target] for target in explainer.targets_]
             raise InputError(
@@ -83,6 +88,7 @@ class ExplainerMixin(TransformerMixin):
         """The columns of `transform`: features, or groups; input_features is not used."""
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
+        refuse_for_sequences(explainer, "get_feature_names_out")
         return np.array(explainer.groups_.unit_names, dtype=object)
 
     def __sklearn_tags__(self) -> Any:
@@ -106,6 +112,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     """Whether every explanation asks the black box."""
     asks_for_sizes: ClassVar[bool] = True
     """Whether k="auto" queries the model about masked samples."""
+    sequences_: SequenceExplainer | None = None
+    """The explainer behind this one, where it was fitted on token lists."""
     _distance: tuple[Background, Distance] | None = None
     """What `distance` needs, and the training rows it was made from."""
     probe_: Probe | None = None
@@ -130,14 +138,15 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         """The features that decide what the model predicts for the target of every sample.
 
         SOInter queries the model once per sample, in batches; everything else is network passes. For a dask array or
-        dataframe, call `sointer.integrations.dask.explain`.
+        dataframe, call `sointer.integrations.dask.explain`. Of token lists the result is a SequenceExplanation, which
+        has the same attributes.
 
         Parameters
         ----------
         target : an output's name or number, or one per sample; it may be left out where there is one output. "all"
             explains all outputs that were fitted, of every sample: `explanation.sample` says which row is about which.
             For masks it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of
-            these per image.
+            these per image. For sequences it is a position, a tuple of positions, or "all" (default).
         k : overrides the constructor's. A number selects exactly so many features of every sample, as far as it has
             them; "auto" selects those that matter for it, without further queries (baselines query the model to
             confirm each selection).
@@ -150,6 +159,9 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
             a better one if it is not confirmed; `selected` then begins with the confirmed features, and may differ
             from the order of `scores`.
         """
+        if self.sequences_ is not None:
+            found: Explanation = explain_sequences(self, X, target, refine, k=k, predicted=predicted, query=query)
+            return found
         explanation = self._explain(X, target, k, predicted, query=query, refine=self._check_refine(refine, k))
         self._warn_about(explanation, stacklevel=2)
         return explanation
@@ -175,6 +187,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         What is compared: docs/trust.md. The black box is not asked. Explanations know it too: `explanation.far`.
         """
         check_is_fitted(self, "outputs_")
+        refuse_for_sequences(self, "distance")
         return self._distance_of(self._source(X, None).data)
 
     def _distance_of(self, data: Any) -> NDArray[np.float64]:
@@ -315,7 +328,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
                 "queries_of_fit": getattr(self, "n_queries_", 0) + getattr(self, "n_queries_replayed_", 0),
             },
             "model": {
-                "name": None if black_box is None else black_box.name,
+                "name": None if black_box is None or black_box.name == "<lambda>" else black_box.name,
                 "method": self.method_,
                 "probe": None if self.probe_ is None else self.probe_.summary,
             },
@@ -343,7 +356,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
 
         Of tables and texts: how good the explainer is, what decides each target, every sample's explanations, and how
         outputs depend on each other. Of masks: a click on any pixel shows what made it so; of images with more than
-        1,024 pixels some rows and columns are left out.
+        1,024 pixels some rows and columns are left out. Of sequences: a click on any label shows the tokens behind it.
 
         Parameters
         ----------

@@ -12,21 +12,17 @@ import torch
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
+from sointer._support.devices import resolve_device
 from sointer._support.hashing import distinct_rows
 from sointer._support.progress import History
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
-from sointer.blackbox.checkpoint import Checkpoint
+from sointer.blackbox.checkpoint import Checkpoint, fingerprint
 from sointer.blackbox.query_worker import QueryWorker
-from sointer.config import POOR_SKILL, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import POOR_SKILL, PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
-from sointer.errors import (
-    BudgetWarning,
-    InputError,
-    InterruptedFitWarning,
-    PoorFitWarning,
-)
+from sointer.errors import BudgetWarning, InputError, InterruptedFitWarning, PoorFitWarning
 from sointer.explainers.data_checks import warn_about_outputs
 from sointer.explainers.reading import fitted_targets
 from sointer.masking.rows import Subject
@@ -46,6 +42,17 @@ N_IMAGE_QUERIES = 16_000
 MAX_SPARSE_QUERIES = 500_000
 N_TEXT_QUERIES = 100_000
 AUTO_QUERIES_PER_FEATURE = 250
+
+
+def check_settings(explainer: SOInter) -> None:
+    """InputError where a setting is wrong, which must come to light before data are read."""
+    if explainer.preset not in PRESETS:
+        raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {explainer.preset!r}.")
+    if not isinstance(explainer.structured, bool):
+        raise InputError(f"structured must be True or False, got {explainer.structured!r}.")
+    for config in (explainer.energy, explainer.interpreter, explainer.training):
+        if config is not None:
+            config.check_for(explainer.preset)
 
 
 def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[FitContext, int]:
@@ -106,10 +113,20 @@ def settings_of(explainer: SOInter, subject: Subject, targets: Any) -> dict[str,
     names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
     settings = {name: getattr(explainer, name) for name in names} | {"targets": targets}
     settings["method"] = subject.rows.model.method
+    if (device := resolve_device(explainer.device).type) != "cpu":  # rounding may decide what is asked next
+        settings["device"] = device
     settings["probabilities of classes"] = subject.rows.model.class_probabilities is not None
     for config in resolve_configs(explainer, kind_of_data(explainer, subject)[0]):
         settings |= {f"{type(config).__name__}.{name}": value for name, value in asdict(config).items()}
     return settings
+
+
+def replayed(explainer: SOInter, kept: Checkpoint | None, subject: Subject, targets: Any) -> BlackBox:
+    """The model, behind the outputs that a checkpoint has kept of it."""
+    model = subject.rows.model
+    if kept is None:
+        return model
+    return kept.replaying(model, fingerprint(subject.rows, settings_of(explainer, subject, targets)))
 
 
 def resolve_configs(explainer: SOInter, data: DataKind) -> Configs:

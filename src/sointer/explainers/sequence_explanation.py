@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 N_SHOWN = 20
-CHUNK = 4096
+CHUNK, MAX_TOKENS_SENT = 4096, 2**20
+"""Sequences, and tokens, that are masked at a time."""
 Query = Callable[[Sequence[Tokens]], list[list[Any]]]
 
 
@@ -104,6 +107,11 @@ class SequenceExplanation:
     def __len__(self) -> int:
         return len(self.sample)
 
+    def first(self, n: int) -> SequenceExplanation:
+        """The first n targets."""
+        per_target = ("sample", "position", "selected", "scores", "value", "keeps", "codes")
+        return replace(self, **{name: getattr(self, name)[:n] for name in per_target})
+
     def tokens(self, i: int) -> Tokens:
         """The selected tokens of target i, best first."""
         return [self.sequences[self.sample[i]][p] for p in self.selected[i] if p >= 0]
@@ -135,6 +143,13 @@ class SequenceExplanation:
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
             raise InputError(f"level must be a share of draws between 0 and 1, such as {LEVEL}, got {level!r}.")
+        agreement, difference, n_queries = self.repeated(self.mask, n_draws, random_state)
+        return Verification(agreement, difference, n_queries, n_draws, float(level), self.value_source)
+
+    def repeated(
+        self, keep: NDArray[np.bool_], n_draws: int, random_state: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+        """With the tokens of `keep` (targets, longest) alone: how often values stay, how far they move, and queries."""
         if self.verifier is None:
             raise InputError(
                 "verify: this explanation has no model to query; load the explainer with sointer.load(path, "
@@ -142,20 +157,20 @@ class SequenceExplanation:
             )
         query, replacement = self.verifier
         rng = np.random.default_rng(random_state)
-        mask, n_queries = self.mask, 0
-        agree, moved = np.zeros(len(self)), np.zeros(len(self))
+        n_queries, agree, moved = 0, np.zeros(len(self)), np.zeros(len(self))
+        step = max(1, min(CHUNK, MAX_TOKENS_SENT // keep.shape[1]))
         for _ in range(n_draws):
-            for start in range(0, len(self), CHUNK):
-                rows = np.arange(start, min(start + CHUNK, len(self)))
+            for start in range(0, len(self), step):
+                rows = np.arange(start, min(start + step, len(self)))
                 sequences = [self.sequences[self.sample[i]] for i in rows]
-                keep = [mask[i, : len(tokens)] for i, tokens in zip(rows, sequences, strict=True)]
-                said = query(replacement.draw(sequences, keep, rng))
+                kept = [keep[i, : len(tokens)] for i, tokens in zip(rows, sequences, strict=True)]
+                said = query(replacement.draw(sequences, kept, rng))
                 n_queries += len(rows)
                 for i, outputs in zip(rows, said, strict=True):
                     got = self.outputs.values([outputs[self.position[i]]])[0]
                     agree[i] += self.outputs.agree(self.value[i], got)
                     moved[i] += self.outputs.difference(self.value[i], got)
-        return Verification(agree / n_draws, moved / n_draws, n_queries, n_draws, float(level), self.value_source)
+        return agree / n_draws, moved / n_draws, n_queries
 
     def paths(self, *, n_draws: int = 16, random_state: int = 0) -> SequencePaths:
         """How much of each selected token's effect is direct, and how much goes through the labels of other tokens.
@@ -221,6 +236,28 @@ class SequenceExplanation:
             counts = Counter(token for i in rows for token in set(self.tokens(i)))
             result[value] = [(token, count / len(rows)) for token, count in counts.most_common(n)]
         return result
+
+    def plot(self, row: int = 0, *, ax: Any = None) -> Any:
+        """The sequence of one target, every token with its label, the selected ones marked; returns the Axes.
+
+        Parameters
+        ----------
+        row : which target, of those explained.
+        ax : where to draw; by default on a new figure.
+        """
+        from sointer.viz.plots.sequences import tokens
+
+        return tokens(self, row, ax=ax)
+
+    def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
+        """A self-contained table of targets and the tokens selected for them, as HTML; written to `path` if given."""
+        from sointer.viz.plots.notebook import page_of
+        from sointer.viz.plots.sequences import html_sequences
+
+        page = page_of(html_sequences(self, max_rows))
+        if path is not None:
+            Path(path).write_text(page, encoding="utf-8")
+        return page
 
     def _repr_html_(self) -> str:
         from sointer.viz.plots.sequences import html_sequences

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.devices import device_of
 from sointer._support.torch_state import one_thread
 from sointer.data.sequences import TokenIndex, Tokens, Vocabulary
 from sointer.data.token_outputs import TokenOutputs
@@ -56,11 +58,19 @@ class SequencePaths:
     def __len__(self) -> int:
         return len(self.sample)
 
-    @property
+    @cached_property
     def is_mediated(self) -> NDArray[np.bool_]:
         """(targets, k) whether more of the effect goes through other labels than directly; False where it is NaN."""
         with np.errstate(invalid="ignore"):
             return np.asarray(np.abs(self.mediated) > np.abs(self.direct))
+
+    def through(self, i: int, place: int) -> int | None:
+        """The position whose label a mediated effect reaches the target through last; None where it is direct."""
+        if not self.is_mediated[i, place]:
+            return None
+        toward = 1 if abs(self.right[i, place]) > abs(self.left[i, place]) else -1
+        n = len(self.sequences[self.sample[i]])
+        return min(max(int(self.position[i]) + toward, 0), n - 1)
 
     def to_frame(self) -> pd.DataFrame:
         """One line per target and selected token."""
@@ -89,9 +99,7 @@ class SequencePaths:
                 if at < 0:
                     continue
                 way = f"direct ({self.direct[i, place]:.2f})"
-                if self.is_mediated[i, place]:
-                    toward = 1 if abs(self.right[i, place]) > abs(self.left[i, place]) else -1
-                    beside = min(max(self.position[i] + toward, 0), len(tokens) - 1)
+                if (beside := self.through(i, place)) is not None:
                     way = (
                         f"through other labels ({self.mediated[i, place]:.2f}), last {labels[beside]} of token {beside}"
                     )
@@ -115,7 +123,7 @@ def trace_paths(
     effects = np.full((5, *explanation.selected.shape), np.nan)
     target, place = np.nonzero(explanation.selected >= 0)
     lengths = np.array([len(explanation.sequences[s]) for s in explanation.sample])[target]
-    with one_thread(), torch.no_grad():
+    with one_thread(device_of(energy)), torch.no_grad():
         for n in np.unique(lengths).tolist():
             of_length = np.flatnonzero(lengths == n)
             step = max(1, MAX_NUMBERS // (n_draws * n * max(energy.n_labels**2, energy.width)))
@@ -130,8 +138,8 @@ def trace_paths(
                 own = torch.tensor([index.ids(s) for s in sequences for _ in range(n_draws)])
                 other = torch.tensor([index.ids(s) for s in redrawn])
                 reader = ChainReader(energy, vocabulary.rows(index.tokens))
-                at_target = torch.from_numpy(np.repeat(explanation.position[i], n_draws))
-                code = torch.from_numpy(np.repeat(explanation.codes[i], n_draws))
+                at_target = torch.as_tensor(np.repeat(explanation.position[i], n_draws))
+                code = torch.as_tensor(np.repeat(explanation.codes[i], n_draws))
                 found = _effects(reader, own, other, at_target, code)
                 effects[:, i, j] = found.reshape(5, len(chosen), n_draws).mean(axis=2)
     return SequencePaths(

@@ -5,34 +5,36 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.devices import computing_on, device_of, resolve_device
 from sointer._support.progress import History
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import _some as some
-from sointer._support.validation import check_positive_int, check_random_state
-from sointer.blackbox.adapters.tagger import as_tagger, query_tagger, read_tagged
+from sointer._support.validation import check_positive_int
+from sointer.blackbox.adapters.tagger import query_tagger, read_tagged
 from sointer.blackbox.box import BlackBox
 from sointer.data.sequences import (
+    PIECE,
     Splitter,
     TokenIndex,
     Tokens,
     Vocabulary,
+    cut_pieces,
     read_sequences,
     resolve_positions,
 )
 from sointer.data.token_outputs import TokenOutputs
 from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded, SointerWarning
+from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths
-from sointer.interpreter.sequence import ChainReader
+from sointer.interpreter.sequence import ChainReader, Size
 from sointer.masking.tokens import Replacement, ReplacementFunction
 
 MIN_QUERIES, DEFAULT_QUERIES = 200, 20_000
@@ -44,9 +46,13 @@ N_FIRST = 32
 POOR_SKILL = 0.3
 CHUNK = 512
 """Sequences explained at a time."""
+MAX_SCORES = 2**27
+"""Targets times the longest sequence, in one explanation."""
+MAX_QUERY_BYTES = 2**31
+"""Of what fit learns from."""
 
 
-class SequenceExplainer(BaseEstimator):
+class SequenceExplainer(SequenceFrame):
     """Explains the output of one token of a sequence by the few tokens that decide it.
 
     Parameters
@@ -65,6 +71,8 @@ class SequenceExplainer(BaseEstimator):
     batch_size : most sequences sent in one call (default 1024).
     random_state : a number gives the same explainer every time.
     verbose : show progress; None shows it on a terminal only.
+    device : where networks are computed: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best that is there. The
+        model stays where it is, and so do inputs that are torch tensors.
 
     Examples
     --------
@@ -92,6 +100,7 @@ class SequenceExplainer(BaseEstimator):
         batch_size: int | None = None,
         random_state: Any = None,
         verbose: bool | None = None,
+        device: str = "cpu",
     ) -> None:
         self.model = model
         self.k = k
@@ -104,29 +113,14 @@ class SequenceExplainer(BaseEstimator):
         self.batch_size = batch_size
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
 
     # --- fitting -----------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> SequenceExplainer:
-        """Learn to explain the model on sequences X, at every position and for every length; y is not used.
-
-        Parameters
-        ----------
-        X : list of token lists, or of strings if there is a splitter.
-
-        Raises
-        ------
-        InputError
-            If X or a parameter is wrong.
-        BlackBoxError
-            If the model does not return one output per token.
-        """
+    def _fit(self, sequences: list[Tokens], black_box: BlackBox, rng: np.random.Generator) -> None:
         from sointer.training import sequences as training  # saved explainers are used without what trains them
 
-        self._check_parameters()
-        sequences = read_sequences(X, self.splitter, "fit")
-        rng = check_random_state(self.random_state)
-        black_box = as_tagger(self.model, self.batch_size)
+        device = resolve_device(self.device)
         replacement = Replacement.of(sequences, self.replacement)
         n_queries = self._n_queries(black_box)
         before = black_box.n_queries
@@ -144,23 +138,28 @@ class SequenceExplainer(BaseEstimator):
                         f"the model gave {outputs.classes[0]!r:.40} to every token of {len(asked)} sequences, so "
                         "nothing decides it. Give data on which its output varies."
                     )
+                self._check_memory(asked, outputs)
                 index, vocabulary = TokenIndex(sequences), Vocabulary.of(sequences)
-                queries = training.Queries.of(index, asked, keep, outputs, answers)
-                rows = torch.from_numpy(vocabulary.rows(index.tokens))
-                known, held_out = training.split(queries, VALIDATION_SHARE, rng)
-                energy, quality = training.learn_chain(
-                    vocabulary,
-                    rows,
-                    known,
-                    held_out,
-                    windows=WINDOWS if self.window == "auto" else (int(self.window),),
-                    n_steps=training.n_steps_for(len(known)),
-                    seed=int(rng.integers(2**31)),
-                    history=history,
-                )
+                with computing_on(device):
+                    queries = training.Queries.of(index, asked, keep, outputs, answers)
+                    imagined = None
+                    if n_imagined := training.n_imagined_for(len(queries)):
+                        plan = training.plan_queries(sequences, replacement, n_imagined, rng)
+                        imagined = training.Queries.of(index, *plan, outputs, None)
+                    known, held_out = training.split(queries, VALIDATION_SHARE, rng)
+                    energy, quality = training.learn_chain(
+                        vocabulary,
+                        torch.as_tensor(vocabulary.rows(index.tokens)),
+                        known,
+                        held_out,
+                        imagined,
+                        windows=WINDOWS if self.window == "auto" else (int(self.window),),
+                        n_steps=training.n_steps_for(len(known)),
+                        seed=int(rng.integers(2**31)),
+                        history=history,
+                    )
         finally:
             history.close()
-        self.black_box_: BlackBox | None = black_box
         self.replacement_ = replacement
         self.outputs_ = outputs
         self.vocabulary_ = vocabulary
@@ -168,7 +167,6 @@ class SequenceExplainer(BaseEstimator):
         self.window_ = energy.window
         self.history_: list[dict[str, Any]] = history.rows
         self.held_out_agreement_, self.held_out_skill_ = quality.agreement, quality.skill
-        self.n_queries_ = black_box.n_queries - before
         self.n_explain_queries_ = 0
         if quality.skill < POOR_SKILL:
             warnings.warn(
@@ -177,9 +175,18 @@ class SequenceExplainer(BaseEstimator):
                 f"{POOR_SKILL:.0%}), so explanations may be wrong. Check them with explanation.verify(); raise "
                 "query_budget or give more data.",
                 PoorFitWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return self
+
+    def _check_memory(self, asked: list[Tokens], outputs: TokenOutputs) -> None:
+        longest = max(map(len, asked))
+        n_bytes = len(asked) * longest * (16 if outputs.kind != "probability" else 8 + 4 * outputs.n_labels)
+        if n_bytes > MAX_QUERY_BYTES:
+            raise InputError(
+                f"fit: {len(asked):,} queries about sequences of up to {longest:,} tokens take {n_bytes / 2**30:.1f} "
+                f"GB, expected at most {MAX_QUERY_BYTES / 2**30:.0f}. Cut long sequences into parts, or lower "
+                "query_budget."
+            )
 
     def _check_parameters(self) -> None:
         if self.k != "auto":
@@ -242,7 +249,7 @@ class SequenceExplainer(BaseEstimator):
             raise InputError(f"query must be True or False, got {query!r}. To give predictions, use predicted=.")
         said, source = self._said(sequences, predicted, query)
         labels = [[] if said is None else self.outputs_.values(said[i]) for i in range(len(sequences))]
-        found = list(self._selected(sequences, positions, labels, size))
+        found = list(self._in_pieces(sequences, positions, labels, size))
         order = np.argsort([sample * 2**32 + position for sample, position, *_ in found], kind="stable")
         return SequenceExplanation.of(
             [found[i] for i in order],
@@ -281,6 +288,38 @@ class SequenceExplainer(BaseEstimator):
         known = dict(zip(different, answers, strict=True))
         return [known[tuple(tokens)] for tokens in sequences], "model"
 
+    def _in_pieces(
+        self,
+        sequences: list[Tokens],
+        positions: list[NDArray[np.int64]],
+        labels: list[list[Any]],
+        size: int | Literal["auto"],
+    ) -> Iterator[tuple[Any, ...]]:
+        """As `_selected`, but of long sequences the parts around the targets."""
+        longest, n_targets = max(map(len, sequences)), sum(map(len, positions))
+        if longest * n_targets > MAX_SCORES:
+            raise InputError(
+                f"explain: scores of {n_targets:,} targets in sequences of up to {longest:,} tokens do not fit into "
+                "memory; explain fewer targets or sequences at a time."
+            )
+        for i, tokens in enumerate(sequences):
+            if not labels[i] and len(tokens) > PIECE:
+                index = TokenIndex()
+                ids = np.array([index.ids(tokens)], dtype=np.int64)
+                codes = ChainReader(self.energy_, self.vocabulary_.rows(index.tokens)).expected(ids)[0]
+                labels[i] = [self.outputs_.classes[code] for code in codes]
+        pieces = cut_pieces(sequences, positions)
+        own = [labels[piece.sample][piece.start : piece.start + len(piece.tokens)] for piece in pieces]
+        of_pieces = [piece.positions for piece in pieces]
+        for number, at, code, ranking, n, p, scores in self._selected(
+            [piece.tokens for piece in pieces], of_pieces, own, size
+        ):
+            piece, start = pieces[number], pieces[number].start
+            labels[piece.sample] = labels[piece.sample] or own[number]
+            whole = np.zeros(len(sequences[piece.sample]), dtype=scores.dtype)
+            whole[start : start + len(scores)] = scores
+            yield piece.sample, start + at, code, start + ranking, n, p, whole
+
     def _selected(
         self,
         sequences: list[Tokens],
@@ -296,7 +335,7 @@ class SequenceExplainer(BaseEstimator):
         by_length: dict[int, list[int]] = {}
         for number, tokens in enumerate(sequences):
             by_length.setdefault(len(tokens), []).append(number)
-        with one_thread():
+        with one_thread(device_of(self.energy_)):
             for n, numbers in by_length.items():
                 for start in range(0, len(numbers), CHUNK):
                     chunk = numbers[start : start + CHUNK]
@@ -312,8 +351,7 @@ class SequenceExplainer(BaseEstimator):
                     wanted = np.zeros((len(chunk), n), dtype=bool)
                     for row, i in enumerate(chunk):
                         wanted[row, positions[i]] = True
-                    found = reader.eliminate(ids, codes)
-                    sizes = found.sizes(self.level) if size == "auto" else np.full(len(found.ranking), min(size, n))
+                    found = reader.select(ids, codes, Size(self.level, None if size == "auto" else size))
                     for flat in np.flatnonzero(wanted.ravel()).tolist():
                         row, position = divmod(flat, n)
                         yield (
@@ -321,8 +359,8 @@ class SequenceExplainer(BaseEstimator):
                             position,
                             int(codes[row, position]),
                             found.ranking[flat],
-                            int(sizes[flat]),
-                            float(found.probability[flat, sizes[flat]]),
+                            int(found.sizes[flat]),
+                            float(found.probability[flat, found.sizes[flat]]),
                             found.scores[flat],
                         )
         if unseen:
@@ -337,54 +375,3 @@ class SequenceExplainer(BaseEstimator):
     def _verifier(self) -> Any:
         black_box, replacement = self.black_box_, self.replacement_
         return None if black_box is None else (partial(query_tagger, black_box), replacement)
-
-    # --- keeping -----------------------------------------------------------------------------------------
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted explainer to a new directory; the model itself is never stored."""
-        from sointer.io.sequences import save
-
-        check_is_fitted(self, "energy_")
-        save(self, path)
-
-    @staticmethod
-    def load(
-        path: str | PathLike[str],
-        model: Any = None,
-        *,
-        replacement: ReplacementFunction | None = None,
-        splitter: Splitter | None = None,
-    ) -> SequenceExplainer:
-        """Read a saved explainer; nothing in the files is executed.
-
-        Parameters
-        ----------
-        path : the directory that `save` wrote.
-        model : what is explained; without it expected values are explained, and nothing can be verified.
-        replacement, splitter : functions of yours that fit was given: they are not stored.
-
-        Raises
-        ------
-        LoadError
-            If files are missing, damaged, or of another format.
-        """
-        from sointer.io.sequences import load
-
-        return load(path, model, replacement=replacement, splitter=splitter)
-
-    def _repr_html_(self) -> str:
-        """In notebooks: what is explained and how well, once fitted."""
-        from sklearn.utils import estimator_html_repr
-
-        from sointer.viz.plots.sequences import html_explainer
-
-        return html_explainer(self) if hasattr(self, "energy_") else str(estimator_html_repr(self))
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
-    def __sklearn_clone__(self) -> SequenceExplainer:
-        """An unfitted copy with the same model: cloning must not un-fit what is being explained."""
-        params = self.get_params(deep=False)
-        model = params.pop("model")
-        return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})

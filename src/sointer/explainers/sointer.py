@@ -13,21 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.devices import device_of, resolve_device
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.blackbox.checkpoint import Checkpoint
-from sointer.config import PRESETS, EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
+from sointer.config import EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
-from sointer.errors import (
-    CheckpointWarning,
-    InputError,
-    LoadError,
-)
+from sointer.errors import CheckpointWarning, InputError, LoadError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.records import Probe
+from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_sequences, save_sequences
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.explanation.paths import Localities, NoPaths, Trace
@@ -49,7 +47,8 @@ class SOInter(Explainer):
 
     Parameters
     ----------
-    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox; X may be a list of strings.
+    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox; X may be a list of strings, or of
+        token lists with an output for every token (then see SequenceExplainer, which stands behind it).
     k : how many features to select, or "auto": those that matter for each row, without any query.
     removal : what "absent" means: "zero", "mean", "marginal" (another row's values), "conditional" (those of a row
         that is alike in what is kept), an array, a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero
@@ -68,6 +67,8 @@ class SOInter(Explainer):
     batch_size : most rows sent to the black box in one call (default 1024).
     random_state : a number gives the same explainer every time.
     verbose : show progress; None shows it on a terminal only.
+    device : where networks are computed: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best that is there. The
+        model stays where it is, and so do inputs that are torch tensors.
     energy, interpreter, training : finer settings; print `explainer.config_` to see them all.
 
     Examples
@@ -108,6 +109,7 @@ class SOInter(Explainer):
         batch_size: int | None = None,
         random_state: Any = None,
         verbose: bool | None = None,
+        device: str = "cpu",
         energy: EnergyConfig | None = None,
         interpreter: InterpreterConfig | None = None,
         training: TrainingConfig | None = None,
@@ -127,6 +129,7 @@ class SOInter(Explainer):
         self.batch_size = batch_size
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
         self.energy = energy
         self.interpreter = interpreter
         self.training = training
@@ -150,22 +153,15 @@ class SOInter(Explainer):
         """
         from sointer.explainers import fitting  # saved explainers are loaded and used without what trains them
 
-        if self.preset not in PRESETS:
-            raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {self.preset!r}.")
-        if not isinstance(self.structured, bool):
-            raise InputError(f"structured must be True or False, got {self.structured!r}.")
-        for config in (self.energy, self.interpreter, self.training):
-            if config is not None:
-                config.check_for(self.preset)  # wrong settings must come to light before data are read
+        if fit_sequences(self, X, targets, checkpoint):
+            return self
+        fitting.check_settings(self)
+        device = resolve_device(self.device)
         wants_auto = isinstance(self.removal, str) and self.removal == "auto"
         removal = "zero" if wants_auto and self.preset == "paper" else self.removal
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
             subject = self._read(X, removal, seed=None if kept is None else kept.seed)
-            black_box = (
-                subject.rows.model
-                if kept is None
-                else kept.replaying(subject.rows, fitting.settings_of(self, subject, targets))
-            )
+            black_box = fitting.replayed(self, kept, subject, targets)
             snapshots = fitting.snapshots_in(kept)
             if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
                 snapshots.clear()
@@ -175,7 +171,7 @@ class SOInter(Explainer):
             recipe = fitting.recipe_for(self, subject)
             queries_before = subject.rows.model.n_queries
             try:
-                with black_box.budget(self.query_budget), one_thread(lasts=True):
+                with black_box.budget(self.query_budget), one_thread(device, lasts=True):
                     trained = recipe(context)
             finally:
                 context.history.close()
@@ -197,7 +193,8 @@ class SOInter(Explainer):
         from sointer.io.explainers import load
 
         try:
-            saved = load(kept.finished, self.model, removal=self.removal if callable(self.removal) else None)
+            removal = self.removal if callable(self.removal) else None
+            saved = load(kept.finished, self.model, removal=removal, device=self.device)
         except LoadError as error:
             warnings.warn(f"{error} It is fitted again, from the answers kept.", CheckpointWarning, stacklevel=3)
             return False
@@ -224,8 +221,10 @@ class SOInter(Explainer):
     def output_interactions_(self) -> NDArray[np.float32]:
         """(outputs, outputs) how strongly the energy couples each pair; computed when first asked for."""
         check_is_fitted(self, "energy_")
+        refuse_for_sequences(self, "output_interactions_")
         if self._interactions is None:
-            self._interactions = output_interactions(self.energy_)
+            with one_thread(device_of(self.energy_)):
+                self._interactions = output_interactions(self.energy_)
         return self._interactions
 
     # --- explaining --------------------------------------------------------------------------------------
@@ -267,7 +266,7 @@ class SOInter(Explainer):
         if isinstance(self.interpreter_, ImageInterpreter):
             folded = self._folded
             if folded is None or folded[0] is not self.interpreter_:
-                with one_thread():
+                with one_thread(device_of(self.interpreter_)):
                     folded = self._folded = self.interpreter_, self.interpreter_.folded()
             return ImageScorer(folded[1])
         likelihood = Likelihood.of(self.config_.energy)
@@ -322,6 +321,7 @@ class SOInter(Explainer):
         ----------
         target : an output's name or number; it may be left out where there is one output.
         """
+        refuse_for_sequences(self, "localities")
         check_is_fitted(self, "interpreter_")
         number = int(self._resolve(target, 1).index[0])
         if not isinstance(self.interpreter_, TableInterpreter):
@@ -329,9 +329,10 @@ class SOInter(Explainer):
                 "localities are found in tables with preset='default' only; this explainer was fitted "
                 "on images, on texts, or as in the paper."
             )
-        return describe_localities(
-            self.interpreter_.localities, number, self.input_format_, self.groups_, self.outputs_
-        )
+        with one_thread(device_of(self.energy_)):
+            return describe_localities(
+                self.interpreter_.localities, number, self.input_format_, self.groups_, self.outputs_
+            )
 
     # --- pictures ----------------------------------------------------------------------------------------
 
@@ -363,6 +364,8 @@ class SOInter(Explainer):
 
         from sointer.viz.plots.notebook import html_explainer
 
+        if self.sequences_ is not None:
+            return self.sequences_._repr_html_()
         return html_explainer(self) if hasattr(self, "interpreter_") else str(estimator_html_repr(self))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
@@ -377,10 +380,13 @@ class SOInter(Explainer):
         them (mode 0600). With rows="synthetic" they hold rows with features drawn independently of each other instead:
         `verify`, `paths` and `far` work, but judge by combinations that may not occur. With rows="none" they hold none:
         `explain` works, `far` is never true, and what fills in values of other rows (`verify`, `paths`, `refine`) is
-        refused. What stays in any case, and what each costs: docs/reliability.md.
+        refused. What stays in any case, and what each costs: docs/reliability.md. Of sequences the files hold every
+        token, by the kind of its place, but no sequence.
         """
         from sointer.io.explainers import save
 
+        if save_sequences(self, path, rows):
+            return
         check_is_fitted(self, "interpreter_")
         save(self, path, rows)
 

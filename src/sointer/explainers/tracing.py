@@ -14,6 +14,7 @@ from scipy import sparse
 from torch import Tensor
 
 from sointer._support.containers import csr_array, is_sparse
+from sointer._support.devices import device_of
 from sointer._support.torch_state import one_thread, seeded
 from sointer.energy.conditional import TargetGivenOthers
 from sointer.energy.interactions import output_interactions
@@ -71,7 +72,7 @@ class Tracer:
         listed = np.full((n_rows, m), -1, dtype=np.int64)
         total, direct, through = (np.full(shape, np.nan) for shape in ((n_rows, k), (n_rows, k), (n_rows, k, m)))
         twins = one_to_one(self.training_codes)
-        with one_thread(), torch.no_grad():
+        with one_thread(device_of(self.energy)), torch.no_grad():
             codes = self._predicted(source)
             self._learn(source, [t for t in np.unique(targets).tolist() if t not in self.learned], twins)
             n_drawn = n_draws if source.removal.is_random else 1
@@ -113,13 +114,13 @@ class Tracer:
         if source.predicted is None:
             return self._expected(source, source.data)
         if outputs.graded.all():
-            return torch.from_numpy(outputs.encode(source.predicted))
+            return torch.as_tensor(outputs.encode(source.predicted))
         # Column by column, since a label never seen before cannot be encoded.
         columns = [outputs.encode_targets(source.predicted, np.full(n_rows, i)) for i in range(n_outputs)]
         codes, known = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
         if not known.all():
             codes = np.where(known, codes, self._expected(source, source.data).numpy())
-        return torch.from_numpy(np.ascontiguousarray(codes))
+        return torch.as_tensor(np.ascontiguousarray(codes))
 
     def _expected(self, source: ExplainedRows, rows: Any) -> Tensor:
         """The outputs that the energy expects for encoded rows: (rows, outputs)."""
@@ -189,8 +190,8 @@ class Tracer:
         """
         points = _reduced_rows(source, rows, selected, n_drawn, seed)
         n_variants = selected.shape[1] + 1
-        own = torch.from_numpy(np.tile(rows, n_variants * n_drawn))  # the row that each point is made from
-        said, value = codes[torch.from_numpy(source.sample_of_row)[own]], torch.from_numpy(values)[own]
+        own = torch.as_tensor(np.tile(rows, n_variants * n_drawn))  # the row that each point is made from
+        said, value = codes[torch.as_tensor(source.sample_of_row)[own]], torch.as_tensor(values)[own]
         parts = []
         for where, x in _chunks(points, self.shift):
             part = self._support_of_points(

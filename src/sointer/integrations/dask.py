@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from sointer._support import containers
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
+from sointer.explainers.sequence_dispatch import refuse_for_sequences
 from sointer.io.columns import as_in_fit, columns_needed
 from sointer.io.writers import ExplainOptions, record_schema, record_table
 
@@ -117,6 +118,7 @@ def explain(
     dask = require_extra("dask", "dask")
     frames, cloudpickle = require_extra("dask.dataframe", "dask"), require_extra("cloudpickle", "dask")
     check_is_fitted(explainer, "outputs_")
+    refuse_for_sequences(explainer, "dask")
     needs_no_model(explainer, explainer.k if k is None else k, refine)
     options = ExplainOptions.of(explainer, target, k, query=query)
     X, parts, lengths = _partitions(_with_columns_of_fit(explainer, X, text_column))

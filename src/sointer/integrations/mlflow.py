@@ -15,6 +15,7 @@ from sointer._support.frames import as_pandas
 from sointer._version import __version__
 from sointer.config import Rows
 from sointer.errors import InputError, require_extra
+from sointer.explainers.sequence_dispatch import refuse_for_sequences
 from sointer.explainers.sointer import SOInter
 from sointer.io import explainers as persistence
 
@@ -122,6 +123,7 @@ class Predictor:
 def _check(explainer: Any) -> None:
     if not isinstance(explainer, SOInter):
         raise InputError(f"explainer is a {type(explainer).__name__}, expected a fitted SOInter.")
+    refuse_for_sequences(explainer, "MLflow")
     check_is_fitted(explainer, "interpreter_")
 
 

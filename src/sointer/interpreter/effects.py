@@ -48,8 +48,8 @@ class OutputUnits(nn.Module):
             if curve is not None:
                 missing = made.levels.shape[1] - len(curve.values)
                 # Knots that are not needed lie beyond all levels, and change nothing.
-                made.levels[column] = F.pad(torch.from_numpy(curve.levels), (0, missing), value=2.0)
-                made.values[column] = F.pad(torch.from_numpy(curve.values), (0, missing), value=float(curve.values[-1]))
+                made.levels[column] = F.pad(torch.as_tensor(curve.levels), (0, missing), value=2.0)
+                made.values[column] = F.pad(torch.as_tensor(curve.values), (0, missing), value=float(curve.values[-1]))
         return made
 
     def forward(self, means: Tensor, columns: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class OutputUnits(nn.Module):
 
 def mean_outputs(outputs: Outputs, column_output: Tensor, codes: NDArray[Any], encoded: NDArray[np.float64]) -> Tensor:
     """The mean of every output column over samples, in the unit of its output."""
-    means = torch.from_numpy(encoded).mean(dim=0)
+    means = torch.as_tensor(encoded).mean(dim=0)
     for column, output in enumerate(column_output.tolist()):
         curve = outputs.quantiles[output]
         if curve is not None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,8 +76,8 @@ GOLDEN = 0.6180339887498949
 
 def path_positions(n_steps: int) -> Tensor:
     """Evenly spread positions in (0, 1), in an order that mixes early and late ones."""
-    positions = (torch.arange(n_steps, dtype=torch.float64) * GOLDEN + 0.5) % 1.0
-    return ((positions.argsort().argsort().double() + 0.5) / n_steps).float()
+    positions = (np.arange(n_steps) * GOLDEN + 0.5) % 1.0
+    return torch.as_tensor(((positions.argsort().argsort() + 0.5) / n_steps).astype(np.float32))
 
 
 def slopes_along(evidence: Callable[[Tensor], Tensor], start: Tensor, end: Tensor, n_steps: int) -> Tensor:

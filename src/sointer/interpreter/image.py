@@ -136,7 +136,7 @@ class PixelUnits:
         """Groups of pixels that are bound to so many rows."""
         if groups.spec is None:
             return cls(None, groups.n_units)
-        return cls(torch.from_numpy(groups.unit_of_features(n_rows).astype(np.int64)), groups.n_units)
+        return cls(torch.as_tensor(groups.unit_of_features(n_rows).astype(np.int64)), groups.n_units)
 
     def means(self, scores: Tensor) -> Tensor:
         """Of pixels' scores (n, pixels) in every unit: (n, units); -inf for units that an image does not have."""

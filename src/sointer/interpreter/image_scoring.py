@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.devices import device_of
 from sointer._support.torch_state import one_thread
 from sointer.data.targets import majority
 from sointer.energy.image import ImageEnergy, Maps
@@ -38,10 +39,10 @@ class ImageScorer:
         scores, effects = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
         needed, labels = np.empty(shape, dtype=bool), np.empty(n_rows, dtype=np.int64)
         at_once, n_images = max(MIN_ROWS, CHUNK_CELLS // self.energy.n_cells), self._images_at_once
-        with one_thread(), torch.no_grad():
+        with one_thread(device_of(self.energy)), torch.no_grad():
             for images, of_images, place in by_sample(source, n_images):
                 x = torch.zeros(n_images, self.energy.image.n_columns)
-                x[: images.stop - images.start] = torch.from_numpy(source.samples(images).astype(np.float32))
+                x[: images.stop - images.start] = torch.as_tensor(source.samples(images).astype(np.float32))
                 maps = self.energy.maps(x)
                 masks = self._labels(source, images, maps)
                 for start in range(0, len(of_images), at_once):
@@ -68,7 +69,7 @@ class ImageScorer:
 
         Of probabilities, another one than usual counts too.
         """
-        n_seen, n_unusual = self.interpreter.n_seen.numpy(), self.interpreter.n_unusual.numpy()
+        n_seen, n_unusual = (part.cpu().numpy() for part in (self.interpreter.n_seen, self.interpreter.n_unusual))
         n_pixels = self.energy.image.n_pixels
         n_opposite = np.maximum(n_seen.sum(axis=0) - n_seen, n_unusual)  # (labels, pixels)
         found = np.empty(len(targets), dtype=np.int64)
@@ -87,12 +88,12 @@ class ImageScorer:
         single = targets < n_pixels
         chosen = np.zeros((at_once, 1), dtype=np.int64)
         chosen[: len(targets)][single, 0] = targets[single]
-        found = self.interpreter(maps, torch.from_numpy(chosen))
+        found = self.interpreter(maps, torch.as_tensor(chosen))
         relevance, signed = (self.interpreter.of_pixels(part) for part in found)
         for row in np.flatnonzero(~single):
             pixels = np.flatnonzero(source.regions[targets[row] - n_pixels])
             subset = pixels[np.unique(np.linspace(0, len(pixels) - 1, MAX_PIXELS_OF_REGION).round().astype(np.int64))]
-            of_region = self.interpreter(maps.take(torch.tensor([row])), torch.from_numpy(subset[None]))
+            of_region = self.interpreter(maps.take(torch.tensor([row])), torch.as_tensor(subset[None]))
             relevance[row], signed[row] = (self.interpreter.of_pixels(part)[0] for part in of_region)
         return relevance, signed
 
@@ -126,4 +127,4 @@ class ImageScorer:
 
 
 def _padded(place: NDArray[np.int64], n: int) -> Tensor:
-    return torch.from_numpy(np.concatenate([place, np.zeros(n - len(place), dtype=np.int64)]))
+    return torch.as_tensor(np.concatenate([place, np.zeros(n - len(place), dtype=np.int64)]))

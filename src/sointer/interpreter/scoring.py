@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer._support.containers import csr_array
+from sointer._support.devices import device_of
 from sointer._support.torch_state import one_thread
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
@@ -72,7 +73,7 @@ class RowScorer:
     def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         values, known = self._known_values(source, targets)
-        with one_thread(), torch.no_grad():
+        with one_thread(device_of(self.energy)), torch.no_grad():
             for rows, x, t in self._padded(source, targets):
                 n = rows.stop - rows.start
                 if not known[rows].all():
@@ -87,18 +88,19 @@ class RowScorer:
         for start in range(0, len(targets), CHUNK_ROWS):
             rows = slice(start, min(start + CHUNK_ROWS, len(targets)))
             n = rows.stop - rows.start
-            np.subtract(source.rows(rows), self.shift, out=x[:n].numpy(), casting="same_kind")
-            t[:n] = torch.from_numpy(targets[rows])
+            x[:n] = torch.as_tensor((source.rows(rows) - self.shift).astype(np.float32))
+            t[:n] = torch.as_tensor(targets[rows])
             x[n:], t[n:] = 0.0, 0
             yield rows, x, t
 
     def likely(self, source: ExplainedRows, targets: Targets, values: NDArray[Any]) -> Likely:
-        t, v = torch.from_numpy(targets), torch.from_numpy(as_labels(source, targets, values))
+        labels = as_labels(source, targets, values)
 
         def likely(rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
-            x = torch.from_numpy((reduced(source, rows, keep_units) - self.shift).astype(np.float32))
-            with one_thread(), torch.no_grad():
-                return self.likelihood.target_log_likelihood(self.energy, x, t[rows], v[rows]).double().numpy()
+            columns = (reduced(source, rows, keep_units) - self.shift).astype(np.float32)
+            with one_thread(device_of(self.energy)), torch.no_grad():
+                x, t, v = (torch.as_tensor(part) for part in (columns, targets[rows], labels[rows]))
+                return self.likelihood.target_log_likelihood(self.energy, x, t, v).double().numpy()
 
         return likely
 
@@ -128,12 +130,12 @@ class TableScorer(RowScorer):
         base = np.empty(n_rows, dtype=np.float32)
         values, known = self._known_values(source, targets)
         looks_at_outputs = bool((self.interpreter.localities.looks_at(targets) >= source.data.shape[1]).any())
-        with one_thread(), torch.no_grad():
+        with one_thread(device_of(self.energy)), torch.no_grad():
             x = torch.zeros(CHUNK_ROWS, source.data.shape[1])
             for samples, rows, place in by_sample(source, CHUNK_ROWS):
                 columns = source.samples(samples)
                 n = len(columns)
-                np.subtract(columns, self.shift, out=x[:n].numpy(), casting="same_kind")
+                x[:n] = torch.as_tensor((columns - self.shift).astype(np.float32))
                 x[n:] = 0.0
                 needs_outputs = looks_at_outputs or not known[rows].all()
                 own, encoded = self._outputs(source, samples, x) if needs_outputs else (columns, np.zeros((n, 0)))
@@ -144,8 +146,8 @@ class TableScorer(RowScorer):
                 first = self.interpreter.effects.first_layer(x)
                 for chunk in shown.columns.argsort(stable=True).split(CHUNK_ROWS):
                     at, of_chunk = rows[chunk.numpy()], Shown(*(part[chunk] for part in shown))
-                    t, nodes = torch.from_numpy(targets[at]), torch.from_numpy(locality[at])
-                    found = self.interpreter(first, torch.from_numpy(place)[chunk], t, of_chunk, nodes)
+                    t, nodes = torch.as_tensor(targets[at]), torch.as_tensor(locality[at])
+                    found = self.interpreter(first, torch.as_tensor(place)[chunk], t, of_chunk, nodes)
                     for name, array in parts.items():
                         array[at] = getattr(found, name).numpy()
                     needed[at], base[at] = found.needed.numpy(), of_chunk.base.numpy()
@@ -171,7 +173,7 @@ class TableScorer(RowScorer):
             codes[:] = space.codes(log_p, source.outputs.graded).numpy()
             encoded[:] = (log_p.exp() @ space.label_columns).numpy()
         if predicted is not None and known.any():
-            encoded[known] = space.encode(torch.from_numpy(source.outputs.encode(predicted[known]))).numpy()
+            encoded[known] = space.encode(torch.as_tensor(source.outputs.encode(predicted[known]))).numpy()
         return codes, encoded
 
 
@@ -217,14 +219,14 @@ class SparseRowScorer(RowScorer):
         base = np.empty(n_rows, dtype=np.float32)
         values, known = self._known_values(source, targets)
         at_once = int(np.clip(CHUNK_NUMBERS // n_units, MIN_ROWS, MAX_ROWS))
-        with one_thread(), torch.no_grad():
+        with one_thread(device_of(self.energy)), torch.no_grad():
             for start in range(0, n_rows, at_once):
                 rows = slice(start, start + at_once)
                 x = SparseRows.of(csr_array(source.data[source.of_samples(rows)]))
                 new = np.flatnonzero(~known[rows])
-                values[rows][new] = self._expected_of(source, x, torch.from_numpy(new), targets[rows][new])
-                labels = torch.from_numpy(as_labels(source, targets[rows], values[rows]))
-                t = torch.from_numpy(targets[rows])
+                values[rows][new] = self._expected_of(source, x, torch.as_tensor(new), targets[rows][new])
+                labels = torch.as_tensor(as_labels(source, targets[rows], values[rows]))
+                t = torch.as_tensor(targets[rows])
                 whole = whole_rows(self.interpreter, x, t, labels)
                 key[rows] = eliminate(self.interpreter, x, t, labels, whole.evidence).numpy()
                 effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()

@@ -1,4 +1,4 @@
-"""Which tokens keep a label: tokens are taken away one by one, on the view where removed ones are ABSENT."""
+"""Which tokens keep a label: the best set of every size, on the view where removed tokens are ABSENT."""
 
 from __future__ import annotations
 
@@ -19,43 +19,57 @@ SEGMENT, NEAR_SHARE = 9, 0.98
 """Of longer ones, with those of so many tokens around the target, if all of these keep its label nearly as well."""
 MAX_CANDIDATES = 9
 """Else with so many tokens that seem to matter most; the others go at once."""
-CAUTION = 0.6
+CAUTION = 0.8
 """Of the doubt that is allowed, the share that the energy may have; chosen on addresses that are not reported."""
 MAX_NUMBERS = 2**23
 TINY = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
-class Elimination:
-    """For every target, tokens from the last one that was taken away to the first, and what kept its label.
+class Selected:
+    """For every target, its tokens in their order, how many of the first are selected, and what keeps its label.
 
-    ranking : (targets, n) positions, those that matter most first.
+    ranking : (targets, n) positions: the selected ones first, those that matter most before others.
+    sizes : (targets,) how many are selected.
     probability : (targets, n + 1) that the label stays with the first 0, 1, ... n of them.
     scores : (targets, n) by position: the most that taking a token away cost, it or any that went before it.
     """
 
     ranking: NDArray[np.int64]
+    sizes: NDArray[np.int64]
     probability: NDArray[np.float32]
     scores: NDArray[np.float32]
 
-    def sizes(self, level: float) -> NDArray[np.int64]:
-        """How many of the first tokens keep the label with this probability.
-
-        The best of many sets looks better than it is, so the energy must say a little more. Where it does not even for
-        all tokens, being unsure of the label, it must say this share of what it says for all.
-        """
-        level = 1 - CAUTION * (1 - level)
-        whole = self.probability[:, -1:]
-        enough = self.probability >= np.where(whole >= level, level, level * whole)
-        return np.asarray(enough.argmax(axis=1))
-
     @classmethod
-    def of_path(cls, ranking: NDArray[np.int64], probability: NDArray[np.float32]) -> Elimination:
+    def of_path(
+        cls, ranking: NDArray[np.int64], sizes: NDArray[np.int64], probability: NDArray[np.float32]
+    ) -> Selected:
         cost = np.maximum(probability[:, 1:] - probability[:, :-1], 0)  # of the token at each rank
         cost = np.maximum.accumulate(cost[:, ::-1], axis=1)[:, ::-1]
         scores = np.empty_like(cost)
         np.put_along_axis(scores, ranking, cost, axis=1)
-        return cls(ranking, probability, scores)
+        return cls(ranking, sizes, probability, scores)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many tokens to select: k of them, or as few as keep the label with a probability."""
+
+    level: float = 0.95
+    k: int | None = None
+
+    def of(self, probability: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The number for every target, from the probability (targets, sizes) that the set of each size keeps its label.
+
+        The best of many sets looks better than it is, so the energy must say a little more. Where it does not even for
+        all tokens, being unsure of the label, it must say this share of what it says for all.
+        """
+        if self.k is not None:
+            return np.full(len(probability), min(self.k, probability.shape[1] - 1))
+        level = 1 - CAUTION * (1 - self.level)
+        whole = probability[:, -1:]
+        enough = probability >= np.where(whole >= level, level, level * whole)
+        return np.asarray(enough.argmax(axis=1))
 
 
 class ChainReader:
@@ -70,7 +84,7 @@ class ChainReader:
     def __init__(self, energy: ChainEnergy, rows: NDArray[np.int64]) -> None:
         self.energy = energy
         with torch.no_grad():
-            self.vectors = energy.tokens(torch.from_numpy(rows))
+            self.vectors = energy.tokens(torch.as_tensor(rows))
             self.projected = energy.project(self.vectors)
 
     def log_marginals(self, ids: Tensor) -> Tensor:
@@ -81,19 +95,20 @@ class ChainReader:
     def expected(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The most probable label of every token: (sequences, n)."""
         with torch.no_grad():
-            return np.asarray(self.log_marginals(torch.from_numpy(ids)).argmax(2).numpy())
+            return np.asarray(self.log_marginals(torch.as_tensor(ids)).argmax(2).numpy())
 
-    def eliminate(self, ids: NDArray[np.int64], codes: NDArray[np.int64]) -> Elimination:
-        """Take tokens away from sequences of one length, for each of their labels: targets are (sequences x n)."""
+    def select(self, ids: NDArray[np.int64], codes: NDArray[np.int64], size: Size) -> Selected:
+        """The tokens that keep each label of sequences of one length: targets are (sequences x n)."""
         n = ids.shape[1]
         with torch.no_grad():
             step = max(1, MAX_NUMBERS // (2 ** min(n, MAX_TABLE) * n * self.energy.n_labels))
             parts = []
             for start in range(0, len(ids), step):
-                some = ids[start : start + step], codes[start : start + step]
-                parts.append(self._eliminate_long(*some) if n > MAX_TABLE else path_of_table(self.keep_table(*some)))
-        ranking, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Elimination.of_path(ranking, probability)
+                part = ids[start : start + step], codes[start : start + step]
+                parts.append(
+                    self._select_long(*part, size) if n > MAX_TABLE else best_path(self.keep_table(*part), size)
+                )
+        return Selected.of_path(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     # --- short sequences: every subset -----------------------------------------------------------------------
 
@@ -108,7 +123,7 @@ class ChainReader:
         """
         n_sequences, n = ids.shape
         start, stop = (0, n) if free is None else free
-        local = self._local(torch.from_numpy(ids), start, stop)
+        local = self._local(torch.as_tensor(ids), start, stop)
         n_labels, n_subsets = self.energy.n_labels, 2 ** (stop - start)
         grown = []  # exp of unary and transitions, by subset of the window
         for i, states in enumerate(local):
@@ -136,7 +151,7 @@ class ChainReader:
         for i in range(1, n):
             alpha.append(with_unary(moved(alpha[-1], i), i))
         table, beta = torch.empty(n_sequences, n, n_subsets), nothing
-        wanted = torch.from_numpy(codes)
+        wanted = torch.as_tensor(codes)
         for i in range(n - 1, -1, -1):
             both = alpha[i] * beta
             own = both.gather(2, wanted[:, i, None, None].expand(-1, n_subsets, 1))[:, :, 0]
@@ -179,28 +194,28 @@ class ChainReader:
         step = max(1, MAX_NUMBERS // (n * max(self.energy.n_labels**2, self.energy.width)))
         parts = []
         for start in range(0, len(keep), step):
-            masked = torch.from_numpy(np.where(keep[start : start + step], ids, ABSENT))
+            masked = torch.as_tensor(np.where(keep[start : start + step], ids, ABSENT))
             log_p = self.log_marginals(masked)
-            parts.append(log_p[:, torch.arange(n), torch.from_numpy(codes)].exp().numpy())
+            parts.append(log_p[:, torch.arange(n), torch.as_tensor(codes)].exp().numpy())
         return np.concatenate(parts)
 
-    def _eliminate_long(
-        self, ids: NDArray[np.int64], codes: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _select_long(self, ids: NDArray[np.int64], codes: NDArray[np.int64], size: Size) -> Path:
         """With every subset of a segment around the target; where that does not keep the label, of the best tokens."""
         (n_sequences, n), place = ids.shape, np.arange(ids.shape[1])
-        log_p = self.log_marginals(torch.from_numpy(ids))
-        whole = log_p.gather(2, torch.from_numpy(codes)[:, :, None])[:, :, 0].exp().numpy()
+        log_p = self.log_marginals(torch.as_tensor(ids))
+        whole = log_p.gather(2, torch.as_tensor(codes)[:, :, None])[:, :, 0].exp().numpy()
         starts = np.unique(np.minimum(np.arange(0, n, SEGMENT // 3), n - SEGMENT))
         segment = np.abs(starts + SEGMENT // 2 - place[:, None]).argmin(axis=1)
         ranking = np.empty((n_sequences, n, n), dtype=np.int64)
+        sizes = np.empty((n_sequences, n), dtype=np.int64)
         probability = np.repeat(whole[:, :, None], n + 1, axis=2)
         for number, start in enumerate(starts.tolist()):
             targets = np.flatnonzero(segment == number)
             inside = np.arange(start, start + SEGMENT)
             others = np.setdiff1d(place, inside)
             table = self.keep_table(ids, codes, (start, start + SEGMENT))[:, targets]
-            first, p = path_of_table(table)
+            first, chosen, p = best_path(table, size)
+            sizes[:, targets] = chosen.reshape(n_sequences, -1)
             for t, target in enumerate(targets):
                 order = others[np.argsort(np.abs(others - target), kind="stable")]
                 ranking[:, target] = np.concatenate(
@@ -211,7 +226,10 @@ class ChainReader:
             far = np.flatnonzero(probability[i, :, SEGMENT] < NEAR_SHARE * whole[i])
             if len(far):
                 ranking[i, far], probability[i, far] = self._eliminate_best(ids[i], codes[i], far, whole[i])
-        return ranking.reshape(-1, n), probability.reshape(-1, n + 1)
+                sizes[i, far] = size.of(probability[i, far])
+        if size.k is not None:
+            sizes[:] = min(size.k, n)
+        return ranking.reshape(-1, n), sizes.ravel(), probability.reshape(-1, n + 1)
 
     def _eliminate_best(
         self, ids: NDArray[np.int64], codes: NDArray[np.int64], targets: NDArray[np.int64], whole: NDArray[np.float32]
@@ -241,21 +259,37 @@ class ChainReader:
         return ranking, probability
 
 
-def path_of_table(table: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The ranking and its probabilities, by taking away what costs least: from (sequences, targets, 2^tokens)."""
+Path = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+"""The ranking of every target, how many of the first are selected, and the probability with the first 0, 1, ... n."""
+
+
+def best_path(table: NDArray[np.float32], size: Size) -> Path:
+    """The best set of the wanted size, from (sequences, targets, 2^tokens): tokens are then taken away from it one by
+    one, always the one that costs least, and others are added to it, always the one that gains most."""
     flat = table.reshape(-1, table.shape[-1])
     n, rows = table.shape[-1].bit_length() - 1, np.arange(len(flat))
     bit = 1 << np.arange(n - 1, -1, -1)
-    code = np.full(len(flat), 2**n - 1)
+    n_kept = ((np.arange(2**n)[:, None] & bit) != 0).sum(axis=1)
+    best = np.empty((len(flat), n + 1), dtype=np.int64)
+    for count in range(n + 1):
+        codes = np.flatnonzero(n_kept == count)
+        best[:, count] = codes[flat[:, codes].argmax(axis=1)]
+    sizes = size.of(flat[rows[:, None], best])
+    chosen = best[rows, sizes]
     ranking, probability = np.empty((len(flat), n), dtype=np.int64), np.empty((len(flat), n + 1), dtype=np.float32)
-    probability[:, n] = flat[rows, code]
-    for size in range(n - 1, -1, -1):
-        is_in = (code[:, None] & bit) != 0
-        p = np.where(is_in, flat[rows[:, None], code[:, None] & ~bit], -1)
-        gone = p.argmax(axis=1)
-        code = code & ~bit[gone]
-        ranking[:, size], probability[:, size] = gone, p[rows, gone]
-    return ranking, probability
+    probability[rows, sizes] = flat[rows, chosen]
+    for taken in (True, False):
+        code = chosen.copy()
+        for step in range(n):
+            moving = np.flatnonzero(sizes > step if taken else sizes + step < n)
+            now = code[moving, None]
+            p = np.where(((now & bit) != 0) == taken, flat[moving[:, None], now ^ bit], -1)
+            moved = p.argmax(axis=1)
+            code[moving] ^= bit[moved]
+            rank = sizes[moving] - step - 1 if taken else sizes[moving] + step
+            ranking[moving, rank] = moved
+            probability[moving, rank if taken else rank + 1] = p[np.arange(len(moving)), moved]
+    return ranking, sizes, probability
 
 
 def _normalised(message: Tensor) -> Tensor:

@@ -80,11 +80,11 @@ class LocalityTable(nn.Module):
         n_pool = {target: len(root.pool) for target, root in trees.items()}
         for i, (target, node) in enumerate(nodes):
             order = leaf_order(node, least[target])
-            made.key[i] = torch.from_numpy(order.key)
-            made.open[i] = torch.from_numpy(order.open)
-            made.needed[i] = torch.from_numpy(order.needed)
-            made.relevance[i] = torch.from_numpy(below_needed(node.score, order.needed))
-            made.score[i], made.span[i] = torch.from_numpy(order.score), torch.from_numpy(order.span)
+            made.key[i] = torch.as_tensor(order.key)
+            made.open[i] = torch.as_tensor(order.open)
+            made.needed[i] = torch.as_tensor(order.needed)
+            made.relevance[i] = torch.as_tensor(below_needed(node.score, order.needed))
+            made.score[i], made.span[i] = torch.as_tensor(order.score), torch.as_tensor(order.span)
             made.share[i] = len(node.pool) / max(n_pool[target], 1)
             if node.parent is None:
                 made.root[target] = i
@@ -212,7 +212,7 @@ class TableInterpreter(nn.Module):
                 rows = targets == target
                 towards[rows] = np.where(curve.decode(values[rows]) >= base[rows], 1.0, -1.0)
         parts = (columns, is_first, towards.astype(np.float32), base.astype(np.float32))
-        return Shown(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
+        return Shown(*(torch.as_tensor(np.ascontiguousarray(part)) for part in parts))
 
     @torch.no_grad()
     def evidence(self, x: Tensor, target: int, values: NDArray[Any], outputs: Outputs) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sointer._support.devices import device_of
 from sointer._support.torch_state import one_thread
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.scoring import (
@@ -39,16 +40,16 @@ class TextScorer(SparseRowScorer):
         values, known = self._known_values(source, targets)
         likely = self.likely(source, targets, values)
         at_once = int(np.clip(CHUNK_NUMBERS // n_units, MIN_ROWS, MAX_ROWS))
-        with one_thread(), torch.no_grad():
+        with one_thread(device_of(self.energy)), torch.no_grad():
             for start in range(0, n_rows, at_once):
                 rows = np.arange(start, min(start + at_once, n_rows))
                 documents = source.data[source.of_samples(rows)]
                 new = np.flatnonzero(~known[rows])
                 if len(new):
                     x = self.interpreter.features(documents).rows
-                    values[rows[new]] = self._expected_of(source, x, torch.from_numpy(new), targets[rows[new]])
-                labels = torch.from_numpy(as_labels(source, targets[rows], values[rows]))
-                t = torch.from_numpy(targets[rows])
+                    values[rows[new]] = self._expected_of(source, x, torch.as_tensor(new), targets[rows[new]])
+                labels = torch.as_tensor(as_labels(source, targets[rows], values[rows]))
+                t = torch.as_tensor(targets[rows])
                 whole = self.interpreter.whole(documents, t, labels)
                 key[rows] = self.interpreter.eliminate(documents, t, labels, whole.evidence).numpy()
                 effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
@@ -66,11 +67,11 @@ class TextScorer(SparseRowScorer):
         rng = np.random.default_rng(0)
 
         def likely(rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
-            t = torch.from_numpy(targets[rows])
-            v = torch.from_numpy(as_labels(source, targets[rows], values[rows]))
+            labels = as_labels(source, targets[rows], values[rows])
             columns = source.units(rows).to_columns(keep_units)
             documents = source.removal.reduce(source.data[source.of_samples(rows)], columns, rng)
-            with one_thread(), torch.no_grad():
+            with one_thread(device_of(self.energy)), torch.no_grad():
+                t, v = torch.as_tensor(targets[rows]), torch.as_tensor(labels)
                 return self.interpreter.log_likelihood(documents, t, v).double().numpy()
 
         return likely

@@ -58,7 +58,7 @@ class TextInterpreter(EliminationInterpreter):
         n = documents.shape[0]
         found = UnmaskedRows(torch.zeros(n, self.n_units), torch.zeros(n), torch.zeros(n))
         for rows, inputs, of_entry, secant, base in self.evidence(documents, targets, values):
-            row, unit = torch.from_numpy(inputs.row), self.unit_of_column[torch.from_numpy(inputs.owners)]
+            row, unit = torch.as_tensor(inputs.row), self.unit_of_column[torch.as_tensor(inputs.owners)]
             for side in (0, 1):  # two words share what their order says
                 found.evidence[rows].index_put_((row, unit[:, side]), of_entry / 2, accumulate=True)
             found.slope[rows], found.base[rows] = secant, base
@@ -77,7 +77,7 @@ class TextInterpreter(EliminationInterpreter):
             block = Evidence(self, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
             slope, secant, base = block.along(padded(inputs.rows, BLOCK_ROWS))
             columns = inputs.rows.columns
-            of_entry = (slope[torch.from_numpy(inputs.row)] * weight[columns]).sum(dim=1)
+            of_entry = (slope[torch.as_tensor(inputs.row)] * weight[columns]).sum(dim=1)
             of_entry = of_entry * self.scaling.scale[columns] * inputs.rows.values
             n_here = rows.stop - rows.start
             yield rows, inputs, of_entry, secant[:n_here], base[:n_here]
@@ -117,7 +117,7 @@ def units_there(documents: Documents, unit_of_column: Tensor, n_units: int) -> T
     """Which units texts have: (texts, units)."""
     there = torch.zeros(documents.shape[0], n_units, dtype=torch.bool)
     row, column = documents.nonzero()
-    there[torch.from_numpy(row).long(), unit_of_column[torch.from_numpy(column).long()]] = True
+    there[torch.as_tensor(row).long(), unit_of_column[torch.as_tensor(column).long()]] = True
     return there
 
 

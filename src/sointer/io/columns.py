@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from sointer._support import containers
 from sointer._support.validation import _some as listed
+from sointer.data.checks import places_of
 from sointer.errors import InputError, LoadError, SointerError
 from sointer.explainers.base import Explainer
 
@@ -116,10 +117,7 @@ def columns_needed(explainer: Explainer, names: Sequence[str] | None, text_colum
     if explainer.reads_text:
         return _text_column(names, text_column, what)
     wanted = _names_in_fit(explainer)
-    missing = [name for name in wanted if name not in set(names)]
-    if not missing:
-        return wanted
-    nameless = not explainer.input_format_.columns and wanted == [f"x{i}" for i in range(len(wanted))]
+    nameless = explainer.input_format_._is_nameless and not set(wanted) <= set(names)
     if nameless and len(names) == len(wanted):
         return None
     if nameless:
@@ -127,10 +125,8 @@ def columns_needed(explainer: Explainer, names: Sequence[str] | None, text_colum
             f"{what} has {len(names)} columns, but the explainer was fitted on {len(wanted)} features without names; "
             "keep only those columns, in the order of fit, or fit on a DataFrame."
         )
-    raise InputError(
-        f"{what} lacks {len(missing)} of the {len(wanted)} features seen in fit: {listed(missing)}; it has "
-        f"{listed(names)}. Add or rename the columns; others are ignored, and their order does not matter."
-    )
+    places_of(wanted, list(names), what)
+    return wanted
 
 
 def with_id(columns: Columns, id_column: str, source: RowSource) -> list[str]:
@@ -167,8 +163,7 @@ def as_in_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:
     if isinstance(needed, str):
         return X.iloc[:, names.index(needed)]
     if needed != names:
-        place = {name: i for i, name in enumerate(names)}
-        X = X.iloc[:, [place[name] for name in needed]]
+        X = X.iloc[:, places_of(column_names(needed) or [], names, "a table of the source")]
     columns = explainer.input_format_.columns
     return X.set_axis([column.label for column in columns], axis=1) if columns else X
 

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.devices import CPU, device_of, resolve_device
 from sointer._support.strict_json import content_digest
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import is_integer
@@ -33,11 +34,13 @@ from sointer.data.outputs import Outputs
 from sointer.data.texts import TextFormat
 from sointer.errors import LoadError
 from sointer.explainers.records import Probe, as_lists, texts_of
+from sointer.explainers.sequence_dispatch import as_sointer
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.tables import TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix
-from sointer.io.networks import of_energy, restore_networks
-from sointer.io.storage import DAMAGE, EXPLAINER, need
+from sointer.io.networks import move, of_energy, restore_networks
+from sointer.io.sequences import load as load_sequences
+from sointer.io.storage import DAMAGE, EXPLAINER, SEQUENCES, need, storage_of
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows
 from sointer.masking.synthetic import synthetic_background, with_background, without_rows
@@ -59,7 +62,14 @@ def save(explainer: SOInter, path: str | os.PathLike[str], rows: Rows = "keep") 
     STORAGE.write(path, *_describe(explainer, rows))
 
 
-def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = None, splitter: Any = None) -> SOInter:
+def load(
+    path: str | os.PathLike[str],
+    black_box: Any = None,
+    *,
+    removal: Any = None,
+    splitter: Any = None,
+    device: str = "cpu",
+) -> SOInter:
     """Read a saved explainer.
 
     Nothing in the files is executed, and loading takes at most four times their size and 256 MB of memory, so also
@@ -75,7 +85,9 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     removal : function, optional
         Needed only if a function of yours was used in fit.
     splitter : function, optional
-        Needed only if texts were split by a function of yours in fit.
+        Needed only if texts, or strings of tokens, were split by a function of yours in fit.
+    device : str, default "cpu"
+        Where its networks are computed, as in `SOInter`, whatever fit was computed on.
 
     Returns
     -------
@@ -91,16 +103,21 @@ def load(path: str | os.PathLike[str], black_box: Any = None, *, removal: Any = 
     --------
     >>> explainer = sointer.load("why", black_box=model)  # doctest: +SKIP
     """
-    if (Path(path) / "sequences.json").exists():
-        raise LoadError(f"{path} holds an explainer of sequences. Read it by SequenceExplainer.load(path, model).")
+    where = resolve_device(device)
+    if storage_of(path) is SEQUENCES:
+        return as_sointer(load_sequences(path, black_box, replacement=removal, splitter=splitter, device=device))
     metadata, tensors = STORAGE.read(path)
     try:
         with one_thread():  # torch's threads would wait for ever in a forked process
-            return _restore(metadata, tensors, black_box, removal, splitter)
+            explainer = _restore(metadata, tensors, black_box, removal, splitter)
     except LoadError:
         raise
     except DAMAGE as error:
         raise STORAGE.damaged(Path(path), error) from error
+    explainer.device = device
+    for network in (explainer.energy_, explainer.interpreter_):
+        move(network, where)
+    return explainer
 
 
 def digest(explainer: SOInter) -> str:
@@ -124,9 +141,9 @@ def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str,
     tensors["shift"] = as_tensor(explainer.shift_)
     codes = explainer.training_codes_  # only how outputs go together matters, not in which order the samples were
     tensors["training_codes"] = as_tensor(codes if rows == "keep" else codes[np.lexsort(codes.T)])
-    tensors |= {f"energy.{name}": t.contiguous() for name, t in explainer.energy_.state_dict().items()}
+    tensors |= {f"energy.{name}": t.to(CPU).contiguous() for name, t in explainer.energy_.state_dict().items()}
     own = {name: t for name, t in interpreter_state.items() if not of_energy(name)}
-    tensors |= {f"interpreter.{name}": t.contiguous() for name, t in own.items()}
+    tensors |= {f"interpreter.{name}": t.to(CPU).contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
     probe, probe_tensors = _describe_probe(explainer.probe_ if rows == "keep" else _without_rows(explainer.probe_))
     tensors |= probe_tensors
@@ -196,8 +213,8 @@ def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dic
         if isinstance(interpreter, TableInterpreter) and drawn.rows.shape[0]:  # a projection identifies its row
             n = len(state[PROJECTIONS])
             chosen = drawn.take(np.arange(n) % drawn.rows.shape[0]) - explainer.shift_
-            with one_thread(), torch.no_grad():
-                state[PROJECTIONS] = interpreter.effects.energy.project(torch.from_numpy(chosen.astype(np.float32)))
+            with one_thread(device_of(explainer.energy_)), torch.no_grad():
+                state[PROJECTIONS] = interpreter.effects.energy.project(torch.as_tensor(chosen.astype(np.float32)))
         removal = with_background(removal, drawn if rows == "synthetic" else without_rows(drawn))
     return (kept if rows == "synthetic" else without_rows(kept)), removal, state
 
@@ -285,7 +302,7 @@ def _removal(metadata: dict[str, Any], arrays: dict[str, NDArray[Any]], function
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return torch.as_tensor(np.ascontiguousarray(array))
 
 
 def as_plain(value: Any) -> Any:

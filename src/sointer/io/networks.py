@@ -191,5 +191,15 @@ def of_energy(name: str) -> bool:
     return name.startswith(("energy.", "effects.energy."))
 
 
+def move(network: nn.Module, device: torch.device) -> None:
+    """To another device, but for double precision: see `sointer._support.devices`."""
+    if device.type == "cpu":
+        return
+    network._apply(lambda tensor: tensor if tensor.dtype is torch.float64 else tensor.to(device))
+    for module in network.modules():
+        if isinstance(space := getattr(module, "space", None), OutputSpace):
+            space.forget()
+
+
 def _units_of_columns(explainer: SOInter) -> Tensor:
     return torch.from_numpy(explainer.groups_.unit_of_column.astype(np.int64))

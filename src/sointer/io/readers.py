@@ -18,7 +18,7 @@ from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slice_rows, slices
-from sointer.io.locations import CSV, KNOWN, PARQUET, check_readable
+from sointer.io.locations import CSV, KNOWN, PARQUET, TOKENS, check_readable
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
@@ -226,6 +226,8 @@ def _open_path(path: Path) -> RowSource:
             raise InputError(f"{path} is a folder without .parquet files; expected some, or a path to {KNOWN}.")
         return parquet_source(parts, str(path))
     check_readable(path)
+    if name.endswith(TOKENS):
+        raise InputError(f"{path} holds sequences of tokens, but the explainer was fitted on rows; expected {KNOWN}.")
     if name.endswith(PARQUET):
         return parquet_source([path], str(path))
     return csv_source(path) if name.endswith(CSV) else array_source(path)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sointer._support.devices import CPU, resolve_device
 from sointer._support.validation import is_integer
 from sointer.blackbox.adapters.tagger import as_tagger
 from sointer.blackbox.box import BlackBox
@@ -18,10 +19,10 @@ from sointer.data.token_outputs import MAX_LABELS, TokenOutputs
 from sointer.energy.chain import ChainEnergy
 from sointer.errors import InputError
 from sointer.explainers.sequences import SequenceExplainer
-from sointer.io.storage import DAMAGE, Storage, check_shapes, need
+from sointer.io.networks import NO_MEMORY
+from sointer.io.storage import DAMAGE, SEQUENCES, check_shapes, need
 from sointer.masking.tokens import N_PLACES, Replacement
 
-STORAGE = Storage("explainer of sequences", "sequences.json", 1, oldest=1)
 SAVED_PARAMETERS = ("k", "level", "window", "tolerance", "query_budget", "batch_size", "verbose")
 MAX_WINDOW = 64
 
@@ -37,31 +38,39 @@ def save(explainer: SequenceExplainer, path: str | os.PathLike[str]) -> None:
         "tokens": explainer.replacement_.tokens,
         "has_function": explainer.replacement_.function is not None,
         "has_splitter": explainer.splitter is not None,
-        "n_queries": explainer.n_queries_,
+        "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
         "held_out": [explainer.held_out_agreement_, explainer.held_out_skill_],
         "history": explainer.history_,
     }
-    tensors = {f"energy.{name}": tensor for name, tensor in explainer.energy_.state_dict().items()}
+    tensors = {f"energy.{name}": tensor.to(CPU) for name, tensor in explainer.energy_.state_dict().items()}
     tensors["vocabulary"] = torch.from_numpy(explainer.vocabulary_.known)
     for place, pool in enumerate(explainer.replacement_.pools):
         tensors[f"pool.{place}"] = torch.from_numpy(pool.astype(np.int32))
-    STORAGE.write(path, metadata, tensors)
+    SEQUENCES.write(path, metadata, tensors)
 
 
 def load(
-    path: str | os.PathLike[str], black_box: Any = None, *, replacement: Any = None, splitter: Any = None
+    path: str | os.PathLike[str],
+    black_box: Any = None,
+    *,
+    replacement: Any = None,
+    splitter: Any = None,
+    device: str = "cpu",
 ) -> SequenceExplainer:
     """See `SequenceExplainer.load`."""
-    metadata, tensors = STORAGE.read(path)
+    where = resolve_device(device)
+    metadata, tensors = SEQUENCES.read(path)
     for name, given, has in (("replacement", replacement, "has_function"), ("splitter", splitter, "has_splitter")):
         if metadata.get(has) and given is None:
             raise InputError(f"the explainer was fitted with a {name} of yours, which is not stored; give {name}=.")
     try:
-        return _restore(metadata, tensors, black_box, replacement, splitter)
+        explainer = _restore(metadata, tensors, black_box, replacement, splitter)
     except InputError:
         raise
     except DAMAGE as error:
-        raise STORAGE.damaged(Path(path), error) from error
+        raise SEQUENCES.damaged(Path(path), error) from error
+    explainer.device, explainer.energy_ = device, explainer.energy_.to(where)
+    return explainer
 
 
 def _restore(
@@ -81,7 +90,7 @@ def _restore(
     need(2 <= explainer.outputs_.n_labels <= MAX_LABELS, "the labels are none")
     size = explainer.vocabulary_.n_rows, explainer.outputs_.n_labels
     state = {name.removeprefix("energy."): part for name, part in tensors.items() if name.startswith("energy.")}
-    with torch.device("meta"):
+    with NO_MEMORY:
         check_shapes(ChainEnergy(*size, window=window), state)
     with torch.random.fork_rng(devices=[]):
         energy = ChainEnergy(*size, window=window)

@@ -202,6 +202,12 @@ def _max_metadata_bytes(source: Path) -> int:
 
 
 EXPLAINER = Storage("explainer", "explainer.json", 5, oldest=5)
+SEQUENCES = Storage("explainer of sequences", "sequences.json", 1, oldest=1)
+
+
+def storage_of(directory: str | os.PathLike[str]) -> Storage:
+    """How the explainer in a directory is kept."""
+    return SEQUENCES if (Path(directory) / SEQUENCES.metadata_file).exists() else EXPLAINER
 
 
 def as_text(known: dict[str, Any], what: str) -> bytes:

@@ -23,10 +23,19 @@ from sointer._version import __version__
 from sointer.errors import InputError, SointerError, SointerWarning
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import FarRows
+from sointer.explainers.sequence_dispatch import refuse_for_sequences
 from sointer.explanation.record import make_records
 from sointer.io.columns import RowSource, as_in_fit, columns_needed, csv_dtypes, slice_rows, with_id
 from sointer.io.readers import open_source, read_table
-from sointer.io.writers import EvidenceWriter, ExplainOptions, RecordWriter, TextWriter, record_schema, record_table
+from sointer.io.writers import (
+    EvidenceWriter,
+    ExplainOptions,
+    RecordWriter,
+    TextWriter,
+    Writer,
+    record_schema,
+    record_table,
+)
 
 CHUNK_BYTES = 2**27
 BYTES_PER_NUMBER = 32  # of each feature of each row, while rows are explained
@@ -125,6 +134,7 @@ def stream_explain(
     >>> stream_explain(explainer, "rows.parquet", "why.parquet", target="rain")  # doctest: +SKIP
     """
     check_is_fitted(explainer, "outputs_")
+    refuse_for_sequences(explainer, "stream_explain")
     options = ExplainOptions.of(explainer, target, k, refine, query)
     check_positive_int(verify, "verify", minimum=0)
     opened, now = open_source(source), datetime.now(timezone.utc)
@@ -175,7 +185,7 @@ def stream_explain(
     except BaseException as error:
         if kept is not None:
             kept.stop_early(n_rows)
-        _stop(error, writer.stop_early(n_rows), n_rows)
+        stop_early(error, writer, n_rows)
         raise
     finally:
         shown.close()
@@ -234,8 +244,9 @@ def _metadata(explainer: Explainer, options: ExplainOptions) -> dict[str, str]:
     }
 
 
-def _stop(error: BaseException, partial: Path | None, n_rows: int) -> None:
-    """Say how far it got: in the message of an error of ours, else in a warning before the error itself."""
+def stop_early(error: BaseException, writer: Writer, n_rows: int) -> None:
+    """Keep what was written, and say how far it got: in the message of an error of ours, else in a warning."""
+    partial = writer.stop_early(n_rows)
     if (partial is None and n_rows == 0) or isinstance(error, BrokenPipeError):  # the reader had enough
         return
     kept = "nothing could be kept" if partial is None else f"the explanations of the rows before it are in {partial}"

@@ -36,6 +36,7 @@ from sointer.metrics.robustness import (
     transfer_scores,
 )
 from sointer.metrics.segmentation import MeanInterval, iou, mean_interval
+from sointer.metrics.sequences import SequenceEvaluation, TokenScore, evaluate_sequences
 from sointer.metrics.swaps import SwapScores, fill_masked, swap_scores
 
 __all__ = [
@@ -50,10 +51,13 @@ __all__ = [
     "PersuasionCredit",
     "PostHocF1",
     "Reading",
+    "SequenceEvaluation",
     "SwapScores",
     "TargetScore",
+    "TokenScore",
     "agreement",
     "evaluate",
+    "evaluate_sequences",
     "exact_match",
     "f1",
     "false_discovery_rates",

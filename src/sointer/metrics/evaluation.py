@@ -14,6 +14,7 @@ from sointer._support.validation import check_k, check_positive_int
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.reading import fitted_targets
+from sointer.explainers.sequence_dispatch import refuse_for_sequences
 from sointer.explainers.sointer import SOInter
 from sointer.explanation import Explanation
 from sointer.masking.build import make_removal
@@ -181,6 +182,7 @@ def evaluate(
     >>> found.methods[0].fidelity.mean > found.methods[1].fidelity.mean
     True
     """
+    refuse_for_sequences(explainer, "evaluate")
     say = tell or (lambda _: None)
     if explainer.black_box_ is None:
         raise InputError("evaluate: there is no model to query; load the explainer with its model.")

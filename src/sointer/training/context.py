@@ -58,14 +58,14 @@ class InputBuffer:
         batch = self._rows[index.numpy() if isinstance(index, Tensor) else index]
         if self.features is not None:
             return self.features(batch)
-        return SparseRows.of(batch) if is_sparse(batch) else torch.from_numpy(batch)
+        return SparseRows.of(batch) if is_sparse(batch) else torch.as_tensor(batch)
 
     def where(self, chosen: NDArray[np.bool_]) -> InputBuffer:
         return InputBuffer(self._rows[chosen])
 
     def dense(self) -> Tensor:
         """All rows as one tensor."""
-        return torch.from_numpy(self._rows.toarray() if is_sparse(self._rows) else self._rows)
+        return torch.as_tensor(self._rows.toarray() if is_sparse(self._rows) else self._rows)
 
     def add(self, more: InputBuffer) -> None:
         """More rows below these. Dense ones are given room for twice as many, so that few of them are ever copied."""
@@ -114,7 +114,7 @@ class QueryBatch:
     def soft_codes(self, outputs: Outputs, known: Any = slice(None)) -> Tensor | None:
         """Probabilities of the labels of all outputs: (rows, labels)."""
         soft = None if self.soft is None else outputs.label_probabilities(self.soft.classes, self.soft.table[known])
-        return None if soft is None else torch.from_numpy(soft)
+        return None if soft is None else torch.as_tensor(soft)
 
 
 @dataclass
@@ -155,7 +155,7 @@ class FitContext:
 
     def as_tensor(self, rows: NDArray[np.float64]) -> Tensor:
         """Encoded rows as the networks see them."""
-        return torch.from_numpy((rows - self.shift).astype(np.float32))
+        return torch.as_tensor((rows - self.shift).astype(np.float32))
 
     @cached_property
     def is_sparse(self) -> bool:
@@ -318,12 +318,12 @@ def is_mostly_zero(data: Any) -> bool:
 
 def as_codes(outputs: Outputs, raw: NDArray[Any]) -> Tensor:
     """Raw replies as codes: (rows, outputs)."""
-    return torch.from_numpy(np.ascontiguousarray(outputs.encode(raw)))
+    return torch.as_tensor(np.ascontiguousarray(outputs.encode(raw)))
 
 
 def as_labels(outputs: Outputs, raw: NDArray[Any]) -> Tensor:
     """Raw replies as class codes: (rows, outputs)."""
-    return torch.from_numpy(np.ascontiguousarray(outputs.labels(raw)))
+    return torch.as_tensor(np.ascontiguousarray(outputs.labels(raw)))
 
 
 def as_small(codes: Tensor) -> Tensor:

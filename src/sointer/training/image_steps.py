@@ -72,7 +72,7 @@ class ImageSteps:
 
     def _loss(self, mixtures: Mixtures, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The loss; how much of which image is followed is predicted correctly; and how much there is to predict."""
-        images = torch.from_numpy(mixtures.images)
+        images = torch.as_tensor(mixtures.images)
         maps = self.energy.maps(self.rows(mixtures.images))
         share = self.energy.cell_shares(mixtures.kept_pixels(self.energy.image.n_pixels))
         signed = self.energy.evidence(maps, targets).signed
@@ -196,7 +196,7 @@ class Swapped:
     ) -> Swapped | None:
         """Query the black box about both directions of every pair, at all sizes; None where the budget ends."""
         first, target, other = pairs.T
-        relevance = relevance_of_units(context, interpreter, whole[first], torch.from_numpy(target), smooth=smooth)
+        relevance = relevance_of_units(context, interpreter, whole[first], torch.as_tensor(target), smooth=smooth)
         n_there = np.isfinite(relevance).sum(axis=1)
         order = np.argsort(-relevance, axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable")

@@ -37,7 +37,7 @@ def several_scales(
             fields[chosen] = _blobs(len(chosen), size, CELLS[kind] * (scale if kind else 1), rng)
         else:
             fields[chosen] = _surroundings(len(chosen), size, NOISE_AROUND[kind - len(CELLS)], rng)
-    height = units.means(torch.from_numpy(fields.reshape(n_rows, -1))).numpy()
+    height = units.means(torch.as_tensor(fields.reshape(n_rows, -1))).numpy()
     share = rng.random(n_rows)
     rank = np.argsort(np.argsort(-height, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray(rank < np.rint(share * np.isfinite(height).sum(axis=1))[:, None])
@@ -76,10 +76,10 @@ class Predictions(NamedTuple):
 
     @classmethod
     def of(cls, outputs: Outputs, raw: NDArray[Any]) -> Predictions:
-        labels = torch.from_numpy(outputs.labels(raw).astype(np.uint8))
+        labels = torch.as_tensor(outputs.labels(raw).astype(np.uint8))
         if outputs.kind != "probability":
             return cls(labels, None)
-        return cls(labels, torch.from_numpy(np.asarray(raw, dtype=np.float16)))
+        return cls(labels, torch.as_tensor(np.asarray(raw, dtype=np.float16)))
 
     @property
     def n_unusual(self) -> Tensor:
@@ -113,7 +113,7 @@ class Mixtures:
         return len(self.first)
 
     def kept_pixels(self, n_pixels: int) -> Tensor:
-        return torch.from_numpy(np.unpackbits(self.kept, axis=1, count=n_pixels).astype(bool))
+        return torch.as_tensor(np.unpackbits(self.kept, axis=1, count=n_pixels).astype(bool))
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ class Planned:
                 continue
             yield Mixtures(
                 self.images[group],
-                torch.from_numpy(self.first[group, known]),
-                torch.from_numpy(self.second[group, known]),
+                torch.as_tensor(self.first[group, known]),
+                torch.as_tensor(self.second[group, known]),
                 self.kept[group, known],
                 Predictions.of(outputs, raw[known]),
             )
@@ -160,7 +160,7 @@ def plan_mixtures(
     index, other = (whole[np.take_along_axis(images, part, axis=1).ravel()] for part in (first, second))
     units = PixelUnits.of(context.rows.groups.take(index), len(index))
     keep = several_scales(units, size, len(index), rng)
-    kept = np.packbits(units.spread(torch.from_numpy(keep)).numpy(), axis=1)
+    kept = np.packbits(units.spread(torch.as_tensor(keep)).numpy(), axis=1)
     question = context.ask(index, keep, other)
     return Planned(images, first, second, kept.reshape(n_groups, n_mixtures, -1), question)
 

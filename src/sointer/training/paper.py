@@ -240,7 +240,7 @@ class Rounds:
                 self.context.generator,
             )
             absent = self.absent(batch)
-            columns = torch.from_numpy(self.context.rows.groups.unit_of_column)
+            columns = torch.as_tensor(self.context.rows.groups.unit_of_column)
             masked = absent + share[:, columns] * (x - absent)
             swapped = losses.target_substituted(self.codes[batch], perturbed_codes[batch], self.position)
             encode = self.energy.space.encode

@@ -105,7 +105,7 @@ def ask_first(context: FitContext) -> tuple[QueryBatch, Tensor, Callable[[], Pen
     parts = [first, *(question.answers() for question in questions)]
     n_answered = sum(len(part) for part in parts[:2] if part is not None)
     replies = concatenate([part for part in parts if part is not None])
-    return replies, torch.from_numpy(order[:n_answered]), partial(context.ask, later, partial(draw_keeps, context))
+    return replies, torch.as_tensor(order[:n_answered]), partial(context.ask, later, partial(draw_keeps, context))
 
 
 def are_few(context: FitContext) -> bool:
@@ -117,7 +117,7 @@ def draw_keeps(context: FitContext, index: NDArray[np.int64], rng: np.random.Gen
 
 
 def can_be_chosen(context: FitContext, raw: NDArray[np.float64]) -> Tensor:
-    return torch.from_numpy(allowed_units(context.rows.removal, context.rows.groups, raw))
+    return torch.as_tensor(allowed_units(context.rows.removal, context.rows.groups, raw))
 
 
 def draw_pairs(whole: UnmaskedRows, targets: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -134,7 +134,8 @@ def draw_pairs(whole: UnmaskedRows, targets: Tensor, n: int, generator: torch.Ge
         count = torch.bincount(place, minlength=len(targets))
         varied = torch.nonzero(count).squeeze(1)
         picked = varied[torch.randint(len(varied), (n_unusual,), generator=generator)]
-        within = (torch.rand(n_unusual, generator=generator, dtype=torch.float64) * count[picked]).long()
+        share = torch.rand(n_unusual, generator=generator, dtype=torch.float64)
+        within = (share * count[picked].double()).long().to(count.device)
         rows[:n_unusual] = unusual_row[(count.cumsum(0) - count)[picked] + within]
         chosen[:n_unusual] = targets[picked]
     return rows, chosen

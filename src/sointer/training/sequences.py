@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +17,13 @@ from sointer._support.progress import History
 from sointer._support.torch_state import seeded
 from sointer.data.sequences import ABSENT, N_FEATURES, TokenIndex, Tokens, Vocabulary
 from sointer.data.token_outputs import TokenOutputs
-from sointer.energy.chain import ChainEnergy, log_marginals
+from sointer.energy.chain import ChainEnergy, log_marginals, sample_labels
 from sointer.masking.tokens import Replacement
 
 WHOLE, RUNS = 0.1, 0.35
 """Shares of queries about sequences as they are, and about runs of tokens: what decides mostly stands together."""
 BATCH, LR, DECAY, DROPOUT = 128, 6e-3, 1e-2, 0.1
+LR_AGAIN = 4e-3
 N_EPOCHS, MIN_STEPS = 5.0, 700
 WARM_UP = 50
 FAR = 1e-3
@@ -30,6 +32,8 @@ TRIAL_SHARE = 0.3
 """Of the steps, to compare windows."""
 SHARE_MIXED = 0.4
 """Share of samples in a batch that show some of the replaced tokens; of the others, half show all and half none."""
+MIN_IMAGINED_FROM, SHARE_IMAGINED = 10_000, 0.5
+"""From so many queries on the energy also teaches itself; share of the batches in which it does."""
 MIN_BUCKET = 512
 EMA = 0.995
 N_CHECKS, PATIENCE = 16, 4
@@ -76,19 +80,21 @@ class Queries:
         asked: Sequence[Tokens],
         keep: Sequence[NDArray[np.bool_]],
         outputs: TokenOutputs,
-        answers: Sequence[Sequence[Any]],
+        answers: Sequence[Sequence[Any]] | None,
     ) -> Queries:
+        """Without answers all codes are 0."""
         lengths = np.array([len(tokens) for tokens in asked])
         n = int(lengths.max())
         ids, kept = np.zeros((len(asked), n), dtype=np.int64), np.ones((len(asked), n), dtype=bool)
-        soft = outputs.kind == "probability"
+        soft = outputs.kind == "probability" and answers is not None
         codes: NDArray[Any] = (
             np.zeros((len(asked), n, outputs.n_labels), np.float32) if soft else np.zeros((len(asked), n), np.int64)
         )
         for i, tokens in enumerate(asked):
             ids[i, : len(tokens)], kept[i, : len(tokens)] = index.ids(tokens), keep[i]
-            codes[i, : len(tokens)] = outputs.probabilities(answers[i]) if soft else outputs.codes(answers[i])
-        as_tensor = torch.from_numpy
+            if answers is not None:
+                codes[i, : len(tokens)] = outputs.probabilities(answers[i]) if soft else outputs.codes(answers[i])
+        as_tensor = torch.as_tensor
         return cls(as_tensor(ids), as_tensor(kept), as_tensor(lengths), as_tensor(codes), outputs.n_labels)
 
     def __len__(self) -> int:
@@ -127,8 +133,16 @@ def n_steps_for(n_queries: int) -> int:
     return max(MIN_STEPS, int(N_EPOCHS * n_queries / BATCH))
 
 
+def n_imagined_for(n_queries: int) -> int:
+    """How many queries the energy shall answer itself: each is seen about once."""
+    return int(SHARE_IMAGINED * BATCH * n_steps_for(n_queries)) if n_queries >= MIN_IMAGINED_FROM else 0
+
+
 class Learner:
-    """Learns one energy from queries and keeps the weights that tell most of held-out ones."""
+    """Learns one energy from queries and keeps the weights that tell most of held-out ones.
+
+    `imagined` are queries that an energy answered: of these only the tokens that were kept are shown.
+    """
 
     def __init__(
         self,
@@ -138,15 +152,22 @@ class Learner:
         held_out: Queries,
         n_steps: int,
         generator: torch.Generator,
+        *,
+        imagined: Queries | None = None,
+        lr: float = LR,
     ) -> None:
-        self.energy, self.rows, self.queries, self.generator = energy, rows, queries, generator
+        self.energy, self.rows, self.generator, self.lr = energy, rows, generator, lr
         self.held_out, self.n_steps, self.n_done = held_out, n_steps, 0
         self.best_loss, self._n_worse = math.inf, 0
-        self._buckets = queries.buckets()
-        self._weights = torch.tensor([float(len(bucket)) for bucket in self._buckets])
+        self._sources = [
+            (source, buckets, torch.tensor([float(len(bucket)) for bucket in buckets]))
+            for source in (queries, imagined)
+            if source is not None
+            for buckets in (source.buckets(),)
+        ]
         others = [p for name, p in energy.named_parameters() if name != "static"]
         self._optimiser = torch.optim.AdamW(
-            [{"params": others, "weight_decay": DECAY}, {"params": [energy.static], "weight_decay": 0.0}], lr=LR
+            [{"params": others, "weight_decay": DECAY}, {"params": [energy.static], "weight_decay": 0.0}], lr=lr
         )
         self._average = self._best = self._weights_now()
 
@@ -192,12 +213,15 @@ class Learner:
     def step(self) -> float:
         """One batch; returns its loss."""
         done, g = self.n_done / self.n_steps, self.generator
-        lr = LR * 0.5 * (1 + math.cos(math.pi * done)) * min(1.0, (self.n_done + 1) / WARM_UP)
+        lr = self.lr * 0.5 * (1 + math.cos(math.pi * done)) * min(1.0, (self.n_done + 1) / WARM_UP)
         for group in self._optimiser.param_groups:
             group["lr"] = lr
-        bucket = self._buckets[int(torch.multinomial(self._weights, 1, generator=g))]
-        batch = self.queries.take(bucket[torch.randint(len(bucket), (BATCH,), generator=g)])
-        different, ids = self._shown(batch).unique(return_inverse=True)
+        imagines = len(self._sources) > 1 and float(torch.rand(1, generator=g)) < SHARE_IMAGINED
+        queries, buckets, weights = self._sources[imagines]
+        bucket = buckets[int(torch.multinomial(weights, 1, generator=g))]
+        batch = queries.take(bucket[torch.randint(len(bucket), (BATCH,), generator=g)])
+        shown = batch.masked() if imagines else self._shown(batch)
+        different, ids = shown.unique(return_inverse=True)
         rows = self.rows[different]
         dropped = (torch.rand(rows.shape, generator=g) < DROPOUT) & (rows > ABSENT)
         rows = torch.where(dropped, 2 + torch.arange(N_FEATURES), rows)
@@ -256,9 +280,19 @@ def judge(energy: ChainEnergy, rows: Tensor, held_out: Queries) -> ChainQuality:
     return ChainQuality(float(torch.cat(losses).mean()), agreement, 1 - (1 - agreement) / errors if errors else 0.0)
 
 
+def answer(energy: ChainEnergy, rows: Tensor, queries: Queries, generator: torch.Generator) -> None:
+    """Put labels drawn from the energy, which knows all tokens of the queries, in place of answers."""
+    with torch.no_grad():
+        vectors = energy.tokens(rows)
+        for length in queries.lengths.unique().tolist():
+            for part in torch.nonzero(queries.lengths == length)[:, 0].split(MIN_BUCKET):
+                states = energy.states(queries.ids[part, :length], vectors, queries.lengths[part])
+                queries.codes[part, :length] = sample_labels(*energy.potentials(states), generator)
+
+
 def split(queries: Queries, share: float, rng: np.random.Generator) -> tuple[Queries, Queries]:
     """Queries to learn from, and some held out."""
-    order = torch.from_numpy(rng.permutation(len(queries)))
+    order = torch.as_tensor(rng.permutation(len(queries)))
     n = min(CHECK_SEQUENCES, max(1, int(share * len(queries))))
     return queries.take(order[n:]), queries.take(order[:n])
 
@@ -268,13 +302,18 @@ def learn_chain(
     rows: Tensor,
     known: Queries,
     held_out: Queries,
+    imagined: Queries | None,
     *,
     windows: Sequence[int],
     n_steps: int,
     seed: int,
     history: History,
 ) -> tuple[ChainEnergy, ChainQuality]:
-    """The energy with the window that tells most of held-out queries after a part of the steps."""
+    """The energy with the window that tells most of held-out queries after a part of the steps.
+
+    What ABSENT stands for it then learns from itself too: a query's answer is one of many draws, of which an energy
+    that knows the tokens can answer any number. `imagined` are such queries, without answers.
+    """
     learners = {}
     for window in windows:
         with seeded(seed):
@@ -289,5 +328,15 @@ def learn_chain(
     learner = learners[window]
     learner.run(n_steps, history)
     energy = learner.finish()
+    if imagined is not None:
+        generator = torch.Generator().manual_seed(seed)
+        answer(energy, rows, imagined, generator)
+        history.stage("learning from itself", n_steps)
+        learner = Learner(
+            copy.deepcopy(energy).requires_grad_(True).train(),
+            rows, known, held_out, n_steps, generator, imagined=imagined, lr=LR_AGAIN,
+        )  # fmt: skip
+        learner.run(n_steps, history)
+        energy = learner.finish()
     history.close()
     return energy, judge(energy, rows, held_out)

@@ -83,7 +83,7 @@ def fresh_interpreter(context: FitContext, outputs: Outputs) -> EliminationInter
         energy,
         Likelihood.of(config),
         context.as_tensor(context.rows.removal.references(1, context.rng)),
-        torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64)),
+        torch.as_tensor(context.rows.groups.unit_of_column.astype(np.int64)),
         context.rows.groups.n_units,
         n_path_steps=context.configs.interpreter.n_path_steps,
     )

@@ -68,7 +68,7 @@ class Interpretation:
         context, space = self.context, self.energy.space
         context.history.stage("finding localities", len(self.targets), unit="outputs")
         self._rows = context.rows.samples(self.queried.rows)
-        encoded = space.encode(torch.from_numpy(self.queried.codes)).numpy().astype(np.float64)
+        encoded = space.encode(torch.as_tensor(self.queried.codes)).numpy().astype(np.float64)
         self._conditions = conditions_of(self._rows, encoded)
         self._effects = self._redraw_effects()
         trees = {}
@@ -284,7 +284,7 @@ class Interpretation:
         Of samples that are expected to have one value, and of those that are not, the less: what keeps a common label
         says nothing of a rare one.
         """
-        columns = torch.from_numpy(self.context.rows.groups.to_columns(keep))
+        columns = torch.as_tensor(self.context.rows.groups.to_columns(keep))
         own = self.energy.space.label_output == target
 
         def expected(points: Tensor) -> Tensor:
@@ -321,7 +321,7 @@ class Interpretation:
 
     def _fidelity_of_energy(self, x: Tensor, keep: NDArray[np.bool_], target: int) -> float:
         """How much of what the energy expects stays while these units are kept."""
-        columns = torch.from_numpy(self.context.rows.groups.to_columns(keep))
+        columns = torch.as_tensor(self.context.rows.groups.to_columns(keep))
         drawn = references(self.context, N_DRAWS)
 
         def expected(points: Tensor) -> NDArray[np.float32]:
@@ -390,7 +390,7 @@ def strongest_weights(context: FitContext, energy: TrainableEnergy, n: int) -> T
 
 
 def unit_of_column(context: FitContext) -> Tensor:
-    return torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64))
+    return torch.as_tensor(context.rows.groups.unit_of_column.astype(np.int64))
 
 
 def references(context: FitContext, n: int) -> Tensor:

@@ -80,7 +80,7 @@ def train_tables(context: FitContext) -> Trained:
         replace(context.configs.energy, input_sparsity=input_sparsity(context)),
         number_of_steps(context),
         context,
-        unit_of_column=torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64)),
+        unit_of_column=torch.as_tensor(context.rows.groups.unit_of_column.astype(np.int64)),
     )
     more, interrupted = More(), False
     try:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sointer._support.torch_state import outside
 from sointer.data.outputs import Outputs
 from sointer.data.texts import Document, Documents, TextFormat
 from sointer.energy.build import build_energy
@@ -63,7 +64,7 @@ def train_texts(context: FitContext) -> Trained:
         trainer.run_until(FIRST_SELECTION, "pre-training")
         if reads_order:
             strength = strengths(context, interpreter, whole, torch.tensor(targets))
-            interpreter.rank.copy_(torch.from_numpy(ranks(strength)))
+            interpreter.rank.copy_(torch.as_tensor(ranks(strength)))
         alternate(context, trainer, rest, partial(ask_selected, context, interpreter, whole, torch.tensor(targets)))
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
@@ -105,7 +106,8 @@ def order_counts(context: FitContext, outputs: Outputs, whole: Tensor, replies: 
     remaining = context.rows.model.remaining
     if n == 0 or (remaining is not None and remaining < n):
         return True
-    shuffled, _ = context.rows.model.query([shuffle(document, context.rng) for document in documents])
+    with outside():
+        shuffled, _ = context.rows.model.query([shuffle(document, context.rng) for document in documents])
     same = outputs.agree(replies.raw[:n], shuffled)
     context.history.record(stage="shuffled words", n_rows=n, same_answers=float(same.mean()))
     return not same.all()
@@ -134,7 +136,7 @@ def fresh_interpreter(context: FitContext, outputs: Outputs, reads_order: bool) 
     return TextInterpreter(
         energy,
         Likelihood.of(config),
-        torch.from_numpy(context.rows.groups.unit_of_column.astype(np.int64)),
+        torch.as_tensor(context.rows.groups.unit_of_column.astype(np.int64)),
         context.rows.groups.n_units,
         form.n_words,
         rank,
@@ -153,10 +155,10 @@ def strengths(context: FitContext, interpreter: TextInterpreter, whole: Unmasked
     for some, inputs, of_entry, _, _ in interpreter.evidence(
         context.rows.data[whole.index[rows].numpy()], chosen, labels
     ):
-        owner = chosen[some][torch.from_numpy(inputs.row)]
+        owner = chosen[some][torch.as_tensor(inputs.row)]
         total.index_put_((owner, inputs.rows.columns), of_entry.abs(), accumulate=True)
     share = (total / total.sum(dim=1, keepdim=True).clamp_min(1e-9)).amax(dim=0)
-    return share[torch.from_numpy(features.of_words(np.arange(features.n_words)))]
+    return share[torch.as_tensor(features.of_words(np.arange(features.n_words)))]
 
 
 def labels_of(interpreter: TextInterpreter, codes: Tensor, targets: Tensor) -> Tensor:

@@ -137,7 +137,8 @@ DataPath = Annotated[
         "--data",
         "-d",
         metavar="FILE",
-        help="Rows: CSV with a header, Parquet, .npy, or .npz (sparse rows too).",
+        help="Rows: CSV with a header, Parquet, .npy, or .npz (sparse rows too); of sequences .jsonl, with tokens or "
+        "a text on each line.",
         show_default=False,
     ),
 ]
@@ -174,6 +175,12 @@ Targets = Annotated[
 K = Annotated[
     str | None,
     typer.Option("--k", "-k", metavar="K", help="How many features to select, or auto: those that matter."),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device", metavar="DEVICE", help="Where networks are computed: cpu, cuda, cuda:1, mps, or auto for the best."
+    ),
 ]
 TextColumn = Annotated[
     str | None, typer.Option("--text", metavar="COLUMN", help="The column of texts, for explainers of texts.")

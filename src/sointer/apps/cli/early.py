@@ -15,13 +15,29 @@ EXPLANATIONS = (".parquet", ".pq", ".csv", ".jsonl")
 
 def check_explainer(path: Path, target: Sequence[str] | None = None) -> dict[str, Any]:
     """The metadata of a saved explainer; refuses what is none, and outputs that it does not explain."""
-    from sointer.io.storage import EXPLAINER
+    from sointer.io.storage import SEQUENCES, storage_of
 
-    metadata = EXPLAINER.peek(path)
+    storage = storage_of(path)
+    metadata = storage.peek(path)
+    if storage is SEQUENCES:
+        read_positions(target)
+        return metadata
     outputs = metadata.get("outputs")
     if target and isinstance(outputs, dict) and outputs.get("shape") is None:
         _check_targets(target, outputs.get("names"))
     return metadata
+
+
+def read_positions(target: Sequence[str] | None) -> list[int] | None:
+    """Of sequences, the tokens that are explained, by their numbers; None for all."""
+    if not target or list(target) == ["all"]:
+        return None
+    try:
+        return [int(one) for one in target]
+    except ValueError:
+        raise InputError(
+            f"--target {' '.join(target)}: of sequences, expected the number of a token, from 0, or all."
+        ) from None
 
 
 def _check_targets(target: Sequence[str], names: Any) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sointer.apps.cli.console import (
     UNFAITHFUL,
+    Console,
     DataPath,
+    Device,
     ExplainerPath,
     Headers,
     Json,
@@ -64,6 +66,7 @@ def evaluate(
     seed: Seed = 0,
     text: TextColumn = None,
     method: Method = None,
+    device: Device = "cpu",
     header: Headers = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -75,7 +78,8 @@ def evaluate(
     should stay (keep). Then the selected ones are removed; it should change (delete). Of images, the selected
     pixels are put into images of another label (insert), or those of such an image in their place (delete); J is how
     much their contents count. Lime and KernelShap query the model about 1,000 times for every row, HideAndSeek and
-    Invase train networks; --against Random, or none, is fast.
+    Invase train networks; --against Random, or none, is fast. Of sequences, selected tokens are kept or replaced,
+    beside as many nearest and random ones.
 
     \b
     Examples:
@@ -92,9 +96,21 @@ def evaluate(
         early.check_model(model)
 
         from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
+        from sointer.errors import InputError
         from sointer.metrics.evaluation import evaluate as compare
+        from sointer.metrics.sequences import evaluate_sequences
 
-        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
+        found: Any
+        if opened.sequences_ is not None:
+            for option, given in (("--target", target), ("--ks", ks), ("--against", against)):
+                if given:
+                    raise InputError(f"{option} is not for sequences; leave it out.")
+            found = evaluate_sequences(
+                opened.sequences_, read_to_explain(data, opened), n_rows=rows, k=as_k(k), random_state=seed
+            )
+            finish(console, found, at_least)
+            return
         found = compare(
             opened,
             read_to_explain(data, opened, text),
@@ -107,12 +123,17 @@ def evaluate(
             random_state=seed,
             tell=lambda line: console.say(f"{line} ..."),
         )
-        console.say()
-        console.result(found.table(), found.to_json())
-        console.detail(f"the comparison queried the model with {found.n_queries:,} rows")
-        if at_least is not None and found.fidelity < at_least:
-            console.say(f"fidelity {found.fidelity:.3f} is below {at_least:g}")
-            raise typer.Exit(UNFAITHFUL)
+        finish(console, found, at_least)
+
+
+def finish(console: Console, found: Any, at_least: float | None) -> None:
+    """Print the comparison, and say by the exit code whether it is good enough."""
+    console.say()
+    console.result(found.table(), found.to_json())
+    console.detail(f"the comparison queried the model with {found.n_queries:,} rows")
+    if at_least is not None and found.fidelity < at_least:
+        console.say(f"fidelity {found.fidelity:.3f} is below {at_least:g}")
+        raise typer.Exit(UNFAITHFUL)
 
 
 def read_names(text: str | None) -> list[str] | None:

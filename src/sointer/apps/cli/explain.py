@@ -10,6 +10,7 @@ import typer
 from sointer.apps.cli.console import (
     Console,
     DataPath,
+    Device,
     ExplainerPath,
     Force,
     Headers,
@@ -42,7 +43,8 @@ def explain(
             "--target",
             "-t",
             metavar="OUTPUT",
-            help="An output by name or number, of masks a pixel such as 12,20; repeatable; or all.",
+            help="An output by name or number, of masks a pixel such as 12,20, of sequences a token such as 3; "
+            "repeatable; or all.",
         ),
     ] = None,
     k: K = None,
@@ -71,6 +73,7 @@ def explain(
         ),
     ] = None,
     method: Method = None,
+    device: Device = "cpu",
     header: Headers = None,
     chunk_rows: Annotated[int | None, typer.Option("--chunk-rows", min=1, help="Rows read at a time.")] = None,
     force: Force = False,
@@ -92,6 +95,7 @@ def explain(
     Examples:
       sointer explain why/ --data new.parquet --target games --model model:predict --out why.parquet
       sointer explain why/ --data new.csv --target all --k 3 --out - | head
+      sointer explain why/ --data sentences.jsonl --target 3 --model model:tagger --out why.csv
       sointer explain why/ --data new.csv -t games --model model:predict --refine 25 --verify 100 --out why.csv
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
@@ -119,7 +123,14 @@ def explain(
         from sointer.apps.cli.inputs import open_explainer, read_targets
         from sointer.io.stream import stream_explain
 
-        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
+        if opened.sequences_ is not None:
+            for option, given in (("--id", id_column), ("--refine", refine), ("--records", records)):
+                if given:
+                    raise InputError(f"{option} is not for sequences; leave it out.")
+            positions = early.read_positions(target)
+            explain_sequences(console, opened.sequences_, data, out, positions, as_k(k), query, chunk_rows, verify)
+            return
         if not target and len(opened.targets_) > 1:
             names = [opened.output_names_[t] for t in opened.targets_[:5]]
             raise InputError(f"--target is missing; give one of {', '.join(names)} ..., or all.")
@@ -146,6 +157,43 @@ def explain(
             instead = "name it with --model" if model is None else "leave out --no-query"
             console.say(f"values are expected ones: the model was not queried; {instead} to explain what it predicts")
         print_summary(console, done, out, records)
+
+
+def explain_sequences(
+    console: Console,
+    explainer: Any,
+    data: Path,
+    out: Path,
+    positions: list[int] | None,
+    k: Any,
+    query: bool,
+    chunk_rows: int | None,
+    verify: int,
+) -> None:
+    """The tokens behind the labels of sequences, one record for each."""
+    from dataclasses import replace
+    from itertools import islice
+
+    from sointer.io.token_files import read_token_lines, stream_sequences
+
+    options: dict[str, Any] = {"k": k, "query": query}
+    done, n_short = stream_sequences(
+        explainer,
+        data,
+        destination(out, console),
+        positions=positions,
+        chunk_rows=chunk_rows,
+        progress=console.progress,
+        **options,
+    )
+    if n_short:
+        console.warn(f"{n_short:,} of {done.n_rows:,} sequences have no token {positions}; they were left out")
+    if verify:
+        first = list(islice(read_token_lines(data), verify))
+        done = replace(done, fidelity=explainer.explain(first, **options).verify().fidelity)
+    if explainer.black_box_ is None or not query:
+        console.say("values are expected ones: the model was not queried")
+    print_summary(console, done, out, None)
 
 
 def destination(out: Path, console: Console) -> Any:

@@ -11,6 +11,7 @@ import typer
 from sointer.apps.cli.console import (
     Console,
     DataPath,
+    Device,
     Force,
     Headers,
     Json,
@@ -87,6 +88,7 @@ def fit(
         ),
     ] = None,
     method: Method = None,
+    device: Device = "cpu",
     header: Headers = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Most rows in one call.")] = None,
     force: Force = False,
@@ -106,6 +108,7 @@ def fit(
       sointer fit --model model:predict --data X.csv --out why/
       sointer fit --model model:forest --method predict_proba --data X.parquet --drop id --out why/
       sointer fit --model model.onnx --data X.npz --k 5 --query-budget 20000 --out why/
+      sointer fit --model model:tagger --data sentences.jsonl --out why/     {"tokens": [...]} on each line
       sointer fit --model https://host/v2/models/m --header 'Authorization: Bearer ${TOKEN}' --data X.csv --out why/
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
@@ -116,12 +119,17 @@ def fit(
         early.check_data(data)
 
         from sointer import BlackBox, SOInter
+        from sointer._support.devices import resolve_device
         from sointer.apps.cli.inputs import describe, load_model, read_names, read_targets, read_to_fit
         from sointer.config import check_rows
+        from sointer.errors import InputError
 
         check_rows(rows)
+        resolve_device(device)
         names = read_names(output_names, "--output-names")
         black_box = load_model(model, headers=header, method=method, batch_size=batch_size)
+        if rows != "keep" and data.suffix.lower() == ".jsonl":
+            raise InputError(f"--rows {rows} is not for sequences, whose tokens are kept; leave it out.")
         X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text)
         console.say(f"{describe(X)} in {data}{_left_out(left_out)}")
         explainer = SOInter(
@@ -136,6 +144,7 @@ def fit(
             batch_size=None if isinstance(black_box, BlackBox) else batch_size,
             random_state=seed,
             verbose=console.progress,
+            device=device,
         )
         started = time.perf_counter()
         targets = read_targets(target, names or getattr(black_box, "output_names", None) or [])
@@ -156,10 +165,15 @@ def print_summary(console: Console, explainer: Any, out: Path, seconds: float) -
     """What was learned, and what to do next."""
     from sointer.errors import InterruptedFitWarning
 
+    of_sequences = explainer.sequences_ is not None
+    labels = [str(label) for label in explainer.outputs_.classes] if of_sequences else []
     metadata = {
         "explainer": str(out),
-        "n_features": explainer.n_features_in_,
-        "outputs": explainer.output_names_,
+        **(
+            {"labels": labels}
+            if of_sequences
+            else {"n_features": explainer.n_features_in_, "outputs": explainer.output_names_}
+        ),
         "k": explainer.k,
         "n_queries": explainer.n_queries_,
         "held_out_agreement": explainer.held_out_agreement_,
@@ -167,16 +181,20 @@ def print_summary(console: Console, explainer: Any, out: Path, seconds: float) -
         "seconds": round(seconds, 3),
         "warnings": [str(warning) for warning in console.warned],
     }
+    explains = (
+        f"{len(labels)} labels of tokens, by the few tokens that keep them"
+        if of_sequences
+        else f"{len(explainer.targets_)} outputs, by {how_many(explainer.k)} of {explainer.n_features_in_:,} features"
+    )
     text = (
-        f"wrote {out}: explains {len(explainer.targets_)} outputs, by {how_many(explainer.k)} of "
-        f"{explainer.n_features_in_:,} features\nqueried the model with {explainer.n_queries_:,} rows in "
+        f"wrote {out}: explains {explains}\nqueried the model with {explainer.n_queries_:,} rows in "
         f"{seconds:.0f} s; {explainer.held_out_agreement_:.1%} of held-out outputs are predicted correctly"
     )
     console.result(text, metadata)
     if any(isinstance(warning, InterruptedFitWarning) for warning in console.warned):
         raise KeyboardInterrupt
-    example = explainer.output_names_[explainer.targets_[0]]
-    console.say(f"next: sointer explain {out} --data FILE --target {example!r} --out why.parquet")
+    example = "all" if of_sequences else repr(explainer.output_names_[explainer.targets_[0]])
+    console.say(f"next: sointer explain {out} --data FILE --target {example} --out why.parquet")
 
 
 def _left_out(names: list[str]) -> str:

@@ -20,10 +20,15 @@ def info(explainer: ExplainerPath, as_json: Json = False, verbose: Verbose = Fal
       sointer info why/ --json | jq .outputs
     """
     with running(verbose=verbose, as_json=as_json) as console:
-        from sointer.io.storage import DAMAGE, EXPLAINER
+        from sointer.io.storage import DAMAGE, SEQUENCES, storage_of
 
-        saved = EXPLAINER.peek(explainer, whole=True)
+        storage = storage_of(explainer)
+        saved = storage.peek(explainer, whole=True)
         try:
+            if storage is SEQUENCES:
+                found = describe_sequences(saved, explainer)
+                console.result(sequences_as_text(found, verbose), found)
+                return
             metadata = describe_table(saved, explainer)
         except DAMAGE:  # what is wrong comes to light when it is loaded
             metadata = None
@@ -68,6 +73,55 @@ def describe_table(saved: dict[str, Any], path: Path) -> dict[str, Any] | None:
         "localities": saved["localities"],
         "history": saved["history"],
     }
+
+
+def describe_sequences(saved: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What is worth knowing of an explainer of sequences, from metadata alone."""
+    agreement, skill = saved["held_out"]
+    return {
+        "explainer": str(path),
+        "sointer": saved["sointer"],
+        "bytes": sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
+        "takes": "sequences",
+        "output_kind": saved["outputs"]["kind"],
+        "labels": list(saved["outputs"]["classes"]),
+        "n_tokens": len(saved["tokens"]),
+        **{name: saved["parameters"][name] for name in ("k", "level")},
+        **{name: saved[name] for name in ("window", "random_state", "n_queries")},
+        "held_out_agreement": agreement,
+        "held_out_skill": skill,
+        "history": saved["history"],
+    }
+
+
+def sequences_as_text(metadata: dict[str, Any], verbose: bool) -> str:
+    """The same for people."""
+    labels = [_short(label) for label in metadata["labels"]]
+    size = "as few tokens as keep it" if metadata["k"] == "auto" else f"{metadata['k']} tokens"
+    lines = {
+        "explains": f"the {metadata['output_kind']} of every token: {listed(labels, verbose)}",
+        "by": f"{size}, of sequences with any tokens ({metadata['n_tokens']:,} were in fit)",
+        "a label sees": f"{metadata['window']} tokens on either side, others through the labels between",
+        "takes": metadata["takes"],
+        "queries": f"{metadata['n_queries']:,} sequences in fit",
+        "agreement": quality_line(metadata, "labels"),
+        "settings": f"level {metadata['level']:g}, seed {metadata['random_state']}",
+        "on disk": disk_line(metadata),
+    }
+    return "\n".join(f"{name:<13} {value}" for name, value in lines.items())
+
+
+def quality_line(metadata: dict[str, Any], noun: str) -> str:
+    """How well it was learned."""
+    return (
+        f"{metadata['held_out_agreement']:.1%} of held-out {noun} predicted correctly; "
+        f"{max(0.0, metadata['held_out_skill']):.0%} of the errors of predicting the most common value are avoided"
+    )
+
+
+def disk_line(metadata: dict[str, Any]) -> str:
+    """How large it is, and what wrote it."""
+    return f"{metadata['bytes'] / 1e6:.1f} MB, saved by sointer {metadata['sointer']}"
 
 
 def describe(explainer: Any, path: Path) -> dict[str, Any]:
@@ -137,11 +191,10 @@ def as_text(metadata: dict[str, Any], verbose: bool) -> str:
         "takes": metadata["takes"],
         "removal": metadata["removal"],
         "queries": f"{metadata['n_queries']:,} rows in fit",
-        "agreement": f"{metadata['held_out_agreement']:.1%} of held-out outputs predicted correctly; "
-        f"{max(0.0, metadata['held_out_skill']):.0%} of the errors of predicting the most common value are avoided",
+        "agreement": quality_line(metadata, "outputs"),
         "settings": f"preset {metadata['preset']}, seed {metadata['random_state']}"
         + ("" if metadata["structured"] else ", each output alone"),
-        "on disk": f"{metadata['bytes'] / 1e6:.1f} MB, saved by sointer {metadata['sointer']}",
+        "on disk": disk_line(metadata),
     }
     text = [f"{name:<13} {value}" for name, value in lines.items() if value]
     text += output_lines(metadata, verbose)

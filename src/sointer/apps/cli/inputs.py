@@ -8,24 +8,33 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from sointer._support import containers
+from sointer._support.devices import resolve_device
 from sointer._support.validation import did_you_mean
 from sointer.apps.cli.console import Console, one_line
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import BlackBox
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
+from sointer.explainers.sequence_dispatch import holds_token_lists
 from sointer.explainers.sointer import SOInter
 from sointer.io.columns import as_in_fit, columns_needed, csv_dtypes
 from sointer.io.explainers import STORAGE, load
+from sointer.io.locations import TOKENS
 from sointer.io.readers import open_source, read_chunks, read_table
+from sointer.io.token_files import read_token_lines
 
 
 def read_to_fit(path: Path, *, model: Any, drop: Sequence[str] = (), text: str | None = None) -> tuple[Any, list[str]]:
     """The rows to fit on, and the columns that were left out: those dropped, and those the model does not know."""
+    if path.name.lower().endswith(TOKENS):
+        if drop or text is not None:
+            raise InputError(f"{path} holds sequences; --drop and --text are for CSV and Parquet files.")
+        return list(read_token_lines(path)), []
     known = open_source(path).columns
     if known is None:
         if drop or text is not None:
@@ -54,6 +63,8 @@ def read_to_fit(path: Path, *, model: Any, drop: Sequence[str] = (), text: str |
 
 def read_to_explain(path: Path, explainer: Explainer, text: str | None = None) -> Any:
     """All rows of a file, as the explainer wants them."""
+    if explainer.sequences_ is not None:
+        return list(read_token_lines(path))
     opened = open_source(path)
     columns = columns_needed(explainer, opened.columns, text, opened.name)
     return as_in_fit(explainer, read_table(path, columns, dtypes=csv_dtypes(explainer)), text)
@@ -61,6 +72,8 @@ def read_to_explain(path: Path, explainer: Explainer, text: str | None = None) -
 
 def first_rows(path: Path, explainer: Explainer, n_rows: int, text: str | None = None) -> Any:
     """The first rows of a file, as the explainer wants them."""
+    if explainer.sequences_ is not None:
+        return list(islice(read_token_lines(path), n_rows))
     opened = open_source(path)
     columns = columns_needed(explainer, opened.columns, text, opened.name)
     first = next(read_chunks(path, columns, chunk_rows=n_rows, dtypes=csv_dtypes(explainer)))
@@ -99,6 +112,8 @@ def _target(text: str, names: Sequence[str], masks: bool) -> Any:
 def describe(X: Any) -> str:
     """How much was read, as text."""
     n = containers.n_rows(X)
+    if holds_token_lists(X):
+        return f"{n:,} sequences of {sum(map(len, X)):,} tokens"
     shape: tuple[int, ...] = getattr(X, "shape", (n,))
     if len(shape) == 4:
         return f"{n:,} images of {shape[2]} x {shape[3]} pixels"
@@ -216,13 +231,15 @@ def open_explainer(
     headers: Sequence[str] | None = None,
     method: str | None = None,
     text: str | None = None,
+    device: str = "cpu",
 ) -> SOInter:
     """The explainer; with its model, if that was named."""
     if model is None and (headers or method):
         raise InputError(f"--{'header' if headers else 'method'} is about the model, but no --model was given.")
+    resolve_device(device)  # before a model is loaded
     black_box = None if model is None else load_model(model, headers=headers, method=method)
-    explainer = load(path, black_box)
-    if text is not None and not explainer.reads_text:
+    explainer = load(path, black_box, device=device)
+    if text is not None and (explainer.sequences_ is not None or not explainer.reads_text):
         raise InputError(
             f"--text {text}: the explainer was not fitted on texts; leave out --text, and give a file with the columns "
             "that it was fitted on."

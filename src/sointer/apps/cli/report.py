@@ -9,6 +9,7 @@ import typer
 
 from sointer.apps.cli.console import (
     DataPath,
+    Device,
     ExplainerPath,
     Force,
     Headers,
@@ -38,6 +39,7 @@ def report(
     text: TextColumn = None,
     model: OptionalModelSpec = None,
     method: Method = None,
+    device: Device = "cpu",
     header: Headers = None,
     force: Force = False,
     as_json: Json = False,
@@ -64,11 +66,15 @@ def report(
         early.check_model(model)
 
         from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
+        from sointer.errors import InputError
 
-        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
-        masks = opened.outputs_.shape is not None
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
+        of_sequences = opened.sequences_ is not None
+        if of_sequences and target and target != ["all"]:
+            raise InputError("--target: on the page of sequences every label can be chosen; leave it out.")
+        masks = not of_sequences and opened.outputs_.shape is not None
         settings: dict[str, Any] = {
-            "targets": read_targets(target, opened.output_names_, masks=masks),
+            "targets": None if of_sequences else read_targets(target, opened.output_names_, masks=masks),
             "n_samples": rows,
             "k": as_k(k),
             "title": title,

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from sointer.apps.cli.console import (
+    Device,
     ExplainerPath,
     Headers,
     Method,
@@ -35,6 +36,7 @@ def serve(
     text: TextColumn = None,
     model: OptionalModelSpec = None,
     method: Method = None,
+    device: Device = "cpu",
     header: Headers = None,
     max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Most rows in a request.")] = 1000,
     max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Largest request.")] = 2**22,
@@ -93,7 +95,7 @@ def serve(
         limits = serving.Limits(
             max_body_bytes=max_body_bytes, max_rows=max_rows, queue=queue, timeout=timeout, **threads
         )
-        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text)
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         if query_budget is not None:
             if opened.black_box_ is None:
                 raise InputError("--query-budget is for the model, and there is none; give --model too.")

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from sointer.explainers.base import Explainer
+    from sointer.explainers.sequences import SequenceExplainer
 
 __all__ = ["Limits", "create_app", "run"]
 
 
 def create_app(
-    explainer: Explainer,
+    explainer: Explainer | SequenceExplainer,
     *,
     limits: Limits | None = None,
     name: str = "explainer",
@@ -36,7 +37,7 @@ def create_app(
         How much the server accepts at once.
     name : str, default "explainer"
         The name of the model in the paths of the Open Inference Protocol.
-    examples : table, array or list of texts, optional
+    examples : table, array, list of texts or of token lists, optional
         Rows to choose from on the page, as for `explain`. Everyone who sees the page sees them.
     hosts : tuple of str or None, default ("localhost", "127.0.0.1", "::1")
         The host names by which the server may be addressed, against DNS rebinding; None for any. Behind a proxy, give
@@ -62,12 +63,13 @@ def create_app(
     """
     require_extra("fastapi", "serve")
     from sointer.apps.serve.app import build_app
+    from sointer.explainers.sequence_dispatch import as_explainer
 
-    return build_app(explainer, limits or Limits(), name, examples, hosts, token, records)
+    return build_app(as_explainer(explainer), limits or Limits(), name, examples, hosts, token, records)
 
 
 def run(
-    explainer: str | PathLike[str] | Explainer,
+    explainer: str | PathLike[str] | Explainer | SequenceExplainer,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,

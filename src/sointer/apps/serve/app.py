@@ -22,8 +22,10 @@ from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_erro
 from sointer.apps.serve.response import RecordLog, Writer, as_json
 from sointer.apps.serve.rows import names_in_fit
 from sointer.apps.serve.security import SecurityMiddleware, digest_of
-from sointer.apps.serve.worker import Read, RequestQueue, Write
+from sointer.apps.serve.sequences import SequenceBody, read_sequence_request, sequence_info, write_sequences
+from sointer.apps.serve.worker import AnyRequest, Read, RequestQueue, Write
 from sointer.explainers.base import Explainer
+from sointer.explainers.sequence_dispatch import refuse_for_sequences
 
 ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -49,6 +51,9 @@ def with_body(schema: dict[str, Any]) -> dict[str, Any]:
 
 def info(explainer: Explainer, name: str, limits: Limits) -> dict[str, Any]:
     """What the server explains, and its limits."""
+    if explainer.sequences_ is not None:
+        known: dict[str, Any] = as_finite(sequence_info(explainer.sequences_, name) | {"limits": asdict(limits)})
+        return known
     image, outputs = explainer.input_format_.image, explainer.outputs_
     takes = "images" if image is not None else "texts" if explainer.reads_text else "rows"
     metadata = {
@@ -99,8 +104,12 @@ def build_app(
     records: str | PathLike[str] | None = None,
 ) -> FastAPI:
     """Put it together; `app.state.queue` is where requests wait, `app.state.replies` counts them."""
+    sequences = explainer.sequences_
+    if records is not None:
+        refuse_for_sequences(explainer, "records")
     log = None if records is None else RecordLog(records)
-    queue, writer, replies = RequestQueue(explainer, limits, log), Writer(explainer), Counter[int]()
+    queue, replies = RequestQueue(explainer, limits, log), Counter[int]()
+    writer = None if sequences is not None else Writer(explainer)
     metadata = info(explainer, name, limits) | {"needs_token": token is not None}
     digest = None if token is None else digest_of(token)
     page, policy = render_page(explainer, metadata, examples)
@@ -121,15 +130,24 @@ def build_app(
     def recorded(request: ExplainRequest) -> ExplainRequest:
         return request if log is None else replace(request, recorded=True)
 
-    def read_explain(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
-        return recorded(read_request(explainer, content, limits)), writer.write
+    def read_explain(content: dict[str, Any]) -> tuple[AnyRequest, Write]:
+        if sequences is not None:
+            return read_sequence_request(sequences, content, limits), write_sequences
+        return recorded(read_request(explainer, content, limits)), tensors().write
 
-    def read_infer(content: dict[str, Any]) -> tuple[ExplainRequest, Write]:
+    def tensors() -> Writer:
+        """What writes responses about rows."""
+        if writer is None:
+            raise HTTPException(422, "Sequences are no tensors: send token lists to POST /explain.")
+        return writer
+
+    def read_infer(content: dict[str, Any]) -> tuple[AnyRequest, Write]:
+        rows_writer = tensors()
         outputs, reply = open_inference.wanted_outputs(content), {"model_name": name}
         if content.get("id") is not None:
             reply["id"] = content["id"]
         request = open_inference.read_infer(explainer, content, limits)
-        return recorded(request), partial(open_inference.write_infer, explainer, writer, outputs, reply)
+        return recorded(request), partial(open_inference.write_infer, explainer, rows_writer, outputs, reply)
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:
@@ -139,7 +157,9 @@ def build_app(
     async def icon() -> Response:
         return Response(status_code=204)
 
-    @app.post("/explain", openapi_extra=with_body(ExplainBody.model_json_schema()), responses=ERRORS)
+    body = ExplainBody if sequences is None else SequenceBody
+
+    @app.post("/explain", openapi_extra=with_body(body.model_json_schema()), responses=ERRORS)
     async def explain(request: Request) -> Response:
         """Which features decided an output, for each row."""
         return await answer(queue, request, read_explain)
@@ -176,6 +196,7 @@ def build_app(
     async def described(model: str) -> Response:
         """Open Inference Protocol: what the explainer takes and gives."""
         check_name(model)
+        tensors()
         return as_json(open_inference.model_metadata(explainer, name))
 
     @app.get("/v2/models/{model}/ready")

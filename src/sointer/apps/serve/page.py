@@ -13,6 +13,7 @@ from sointer._support import containers
 from sointer._support.frames import as_pandas
 from sointer._support.strict_json import as_finite
 from sointer.apps.serve.rows import names_in_fit, row_as_json
+from sointer.data.sequences import read_sequences
 from sointer.explainers.base import Explainer
 from sointer.viz.report.page import render_template
 from sointer.viz.report.samples import sample_names_of
@@ -25,10 +26,10 @@ def render_page(explainer: Explainer, metadata: dict[str, Any], examples: Any) -
     shown, drawn = _examples(explainer, examples)
     data = {
         "takes": metadata["takes"],
-        "features": (metadata["features"] or [])[:MAX_NAMES],
-        "nFeatures": metadata["n_features"],
-        "missingIsZero": metadata["missing_is_zero"],
-        "targets": metadata["targets"] or [],
+        "features": (metadata.get("features") or [])[:MAX_NAMES],
+        "nFeatures": metadata.get("n_features"),
+        "missingIsZero": metadata.get("missing_is_zero"),
+        "targets": metadata.get("targets") or [],
         "k": metadata["k"],
         "hasModel": metadata["has_model"],
         "needsToken": metadata["needs_token"],
@@ -52,6 +53,11 @@ def _digest(source: str) -> str:
 
 def _examples(explainer: Explainer, examples: Any) -> tuple[list[dict[str, Any]], Any]:
     """Rows to pick, by name, and a row to begin with that is nobody's."""
+    if explainer.sequences_ is not None:
+        if examples is None:
+            return [], ""
+        sequences = read_sequences(examples, explainer.sequences_.splitter, "examples")[:MAX_EXAMPLES]
+        return [{"name": f"sequence {i}", "row": tokens} for i, tokens in enumerate(sequences)], None
     if explainer.input_format_.image is not None:
         return [], None
     names = names_in_fit(explainer.input_format_)

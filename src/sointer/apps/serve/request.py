@@ -104,7 +104,7 @@ class ExplainRequest:
         """Whether the model is queried with masked rows."""
         return self.verify or self.queries_for_size
 
-    def can_join(self, other: ExplainRequest) -> bool:
+    def can_join(self, other: Any) -> bool:
         """Whether both can be explained in one go: not where masked rows are queried, predictions are given, only
         one leaves the size open, or regions are counted."""
         is_image = self.source.input_format.image is not None
@@ -125,15 +125,20 @@ def validate(model: type[AnyOptions], content: dict[str, Any]) -> AnyOptions:
         raise InputError(f"{wrong['loc'][0]} must be {expected}, got {brief(wrong['input'])}.") from None
 
 
-def read_request(explainer: Explainer, content: dict[str, Any], limits: Limits) -> ExplainRequest:
-    """Read the body of a request to explain."""
+def check_keys(model: type[Options], content: dict[str, Any], example: str) -> None:
+    """InputError for a body with unknown fields, or without rows."""
     # Not left to pydantic, which would note every unknown field of a hostile body.
-    keys = list(ExplainBody.model_fields)
+    keys = list(model.model_fields)
     unknown = sorted(set(content) - set(keys))
     if unknown:
         raise InputError(f"the body has {brief(unknown[0])}, which is not known. {hint(unknown[0], keys)}")
     if "rows" not in content:
-        raise InputError('the body lacks "rows": what is to be explained, such as [{"name": value, ...}].')
+        raise InputError(f'the body lacks "rows": what is to be explained, such as {example}.')
+
+
+def read_request(explainer: Explainer, content: dict[str, Any], limits: Limits) -> ExplainRequest:
+    """Read the body of a request to explain."""
+    check_keys(ExplainBody, content, '[{"name": value, ...}]')
     rows, predicted = content.pop("rows"), content.pop("predicted", None)
     body = validate(ExplainBody, {"rows": None, **content})
     X = read_rows(explainer, rows, limits.max_rows)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer._support.validation import _some as some
 from sointer._support.validation import brief, did_you_mean
+from sointer.data.checks import places_of
+from sointer.data.columns import FrameColumn
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
@@ -83,6 +85,8 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArra
             if odd is not None:
                 raise InputError(f"column {str(column.label)!r} holds {_describe(odd)}, expected strings or numbers.")
             made[place] = pandas.Series(list(values), dtype=object)  # else pandas would make its own kind of strings
+        elif column.time is not None:
+            made[place] = times_of(values, column)
         else:
             null = bool(input_format.fills) and input_format.fills[place] is not None
             is_array = isinstance(values, np.ndarray) and values.dtype.kind != "O"
@@ -93,6 +97,30 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArra
     frame = pandas.DataFrame(made)
     frame.columns = pandas.Index([column.label for column in input_format.columns])
     return frame
+
+
+def times_of(values: Iterable[Any], column: FrameColumn) -> Any:
+    """Dates and durations written as text, such as "2024-05-31" and "1 days", with null where they are missing."""
+    pandas, what = require_extra("pandas", "pandas"), f"column {str(column.label)!r}"
+    cells = [plain(value) for value in values]
+    odd = next((cell for cell in cells if not (cell is None or isinstance(cell, str))), None)
+    assert column.time is not None
+    zone, kind = column.time.zone, "durations" if column.time.is_duration else "dates"
+    try:
+        if odd is not None:
+            raise ValueError
+        if column.time.is_duration:
+            return pandas.Series(pandas.to_timedelta(cells))
+        stamps = [pandas.Timestamp(cell) for cell in cells if cell is not None]
+        if zone is None or any(stamp.tzinfo is None for stamp in stamps):
+            return pandas.Series(pandas.to_datetime(cells, format="ISO8601"))
+        return pandas.Series(pandas.to_datetime(cells, format="ISO8601", utc=True)).dt.tz_convert(zone)
+    except (ValueError, TypeError, OverflowError):
+        example = next((cell for cell in [odd, *cells] if cell is not None), None)
+        raise InputError(
+            f"{what}: found {_describe(example)}, expected {kind} as text, "
+            f"such as {'1 days 12:00:00' if column.time.is_duration else '2024-05-31T12:00:00'!r}."
+        ) from None
 
 
 def numbers(cells: Sequence[Any], what: str, *, null: bool = False) -> NDArray[Any]:
@@ -170,19 +198,12 @@ def _split(split: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
 
 def _in_order(row: dict[str, Any], names: list[str], number: int) -> list[Any]:
+    """The values of the features; what else a record holds, such as an id, is ignored, as everywhere."""
     try:
-        cells = [row[name] for name in names]
+        return [row[name] for name in names]
     except KeyError:
-        missing = [name for name in names if name not in row]
-        raise InputError(
-            f"row {number} lacks {len(missing)} of {len(names)} features: {some(missing)}. Give all of them."
-        ) from None
-    if len(row) > len(names):
-        unknown = sorted(set(row) - set(names))
-        raise InputError(
-            f"row {number} has {_describe(unknown[0])}, which is no feature. {hint(unknown[0], names)} Drop the rest."
-        )
-    return cells
+        places_of(names, list(row), f"row {number}")
+        raise
 
 
 def _sparse(rows: Iterable[Iterable[tuple[str, Any]]], n_rows: int, names: list[str]) -> Any:

@@ -24,6 +24,8 @@ from sointer.apps.serve.security import LOOPBACK, is_loopback
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
+from sointer.explainers.sequence_dispatch import as_sointer
+from sointer.explainers.sequences import SequenceExplainer
 from sointer.io.explainers import load
 
 MAX_CONNECTIONS, BACKLOG, OTHER_FILES = 4096, 1024, 256
@@ -111,7 +113,7 @@ class Server(uvicorn.Server):
 
 
 def serve_explainer(
-    explainer: str | PathLike[str] | Explainer,
+    explainer: str | PathLike[str] | Explainer | SequenceExplainer,
     host: str,
     port: int,
     model: Any,
@@ -129,6 +131,8 @@ def serve_explainer(
             print(line, file=sys.stderr, flush=True)
 
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s: %(message)s")
+    if isinstance(explainer, SequenceExplainer):
+        explainer = as_sointer(explainer)
     if not isinstance(explainer, Explainer):
         name = name or Path(explainer).resolve().name
         explainer = load(explainer, model)
@@ -154,7 +158,10 @@ def serve_explainer(
         timeout_graceful_shutdown=int(limits.timeout) + 1,
     )
     shown = f"[{host}]" if ":" in host else host
-    say(f"explains {_many(len(explainer.targets_), 'output')} by {_many(explainer.n_features_in_, 'feature')}")
+    if explainer.sequences_ is not None:
+        say(f"explains {_many(explainer.sequences_.outputs_.n_labels, 'label')} of tokens")
+    else:
+        say(f"explains {_many(len(explainer.targets_), 'output')} by {_many(explainer.n_features_in_, 'feature')}")
     if explainer.black_box_ is None:
         say("no model: explains what is expected of it, not what it predicts; attach it with --model (or model=)")
     say(f"open http://{shown}:{listener.getsockname()[1]} (Ctrl-C stops)")
@@ -175,6 +182,9 @@ def _many(n: int, noun: str) -> str:
 def warm_up(explainer: Explainer) -> None:
     """Explain a row that is at hand, so that the first client need not wait for what is loaded when needed."""
     with unwarned():
+        if explainer.sequences_ is not None:
+            explainer.sequences_.explain([explainer.sequences_.replacement_.tokens[:1]], query=False)
+            return
         form = explainer.input_format_
         rows = form.feature_names[:1] if explainer.reads_text else form.decode(explainer.background_.rows[:1])
         explainer.explain(as_pandas(rows), explainer.targets_[0], k=1, query=explainer.asks_to_explain)

@@ -18,19 +18,22 @@ from starlette.exceptions import HTTPException
 from sointer.apps.serve.body import Bodies, parse_json
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import ExplainRequest
-from sointer.apps.serve.response import MAX_BATCH_ROWS, ExplainResponse, RecordLog, explain_batch
+from sointer.apps.serve.response import MAX_BATCH_ROWS, RecordLog, explain_batch
+from sointer.apps.serve.sequences import SequenceRequest, explain_sequence_batch
 from sointer.explainers.base import Explainer
 
-Explain = Callable[[Sequence[ExplainRequest]], list[ExplainResponse]]
-Write = Callable[[ExplainRequest, ExplainResponse], bytes]
-Read = Callable[[dict[str, Any]], tuple[ExplainRequest, Write]]
+AnyRequest = ExplainRequest | SequenceRequest
+Explain = Callable[[Sequence[Any]], list[Any]]
+"""The responses to requests of one kind."""
+Write = Callable[[Any, Any], bytes]
+Read = Callable[[dict[str, Any]], tuple[AnyRequest, Write]]
 
 
 @dataclass(eq=False)
 class Job:
     """A request that waits, how to write its response, and the promise of the reply."""
 
-    request: ExplainRequest
+    request: AnyRequest
     write: Write
     future: Future[bytes] = field(default_factory=Future)
 
@@ -68,7 +71,7 @@ class Batches:
                     self._threads.append(thread)
                     thread.start()
 
-    def submit(self, request: ExplainRequest, write: Write) -> Future[bytes]:
+    def submit(self, request: AnyRequest, write: Write) -> Future[bytes]:
         """The promise of a reply; cancelled, it is dropped unless someone is working on it."""
         self.start()
         job = Job(request, write)
@@ -137,7 +140,10 @@ class RequestQueue:
     def __init__(self, explainer: Explainer, limits: Limits, log: RecordLog | None = None) -> None:
         self.limits = limits
         self.bodies = Bodies(limits)
-        explain = partial(explain_batch, explainer, log=log)
+        behind = explainer.sequences_
+        explain: Explain = (
+            partial(explain_batch, explainer, log=log) if behind is None else partial(explain_sequence_batch, behind)
+        )
         self.plain = Batches(explain, "sointer-explain", limits.concurrency)
         self.querying = Batches(explain, "sointer-query", 1)
         self.all = [self.plain] if explainer.black_box_ is None else [self.plain, self.querying]

@@ -11,6 +11,7 @@ import re
 import ssl
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -24,7 +25,7 @@ from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.secrets import Secret, hidden_in_logs, hide
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import TransientError, check_seconds
-from sointer.errors import BlackBoxError, InputError, SointerError, require_extra
+from sointer.errors import BlackBoxError, InputError, SointerError, SointerWarning, require_extra
 
 T = TypeVar("T")
 AnyBox = TypeVar("AnyBox", bound="ClosableBlackBox")
@@ -313,6 +314,14 @@ def _secret_headers(headers: Mapping[str, str | Secret] | None, parts: SplitResu
     if parts.username is not None and not any(name.lower() == "authorization" for name in secrets):
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         secrets["Authorization"] = Secret("Basic " + base64.b64encode(pair.encode()).decode())
+    host = parts.hostname or ""
+    if secrets and parts.scheme == "http" and not (host in ("localhost", "::1") or host.startswith("127.")):
+        warnings.warn(
+            f"{', '.join(secrets)} will be sent to {host} unencrypted, where others on the way can read it, as "
+            "the address begins with http://. Use https:// if the server has it.",
+            SointerWarning,
+            stacklevel=4,
+        )
     return secrets
 
 

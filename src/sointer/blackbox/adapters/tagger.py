@@ -108,8 +108,8 @@ def _read_sequence(outputs: Any, tokens: Tokens) -> list[Any]:
         raise BlackBoxError(f"{WRONG}{got} {about}, expected a list with one label per token.")
     if len(outputs) != len(tokens):
         raise BlackBoxError(
-            f"{WRONG}{len(outputs)} labels {about}, expected {len(tokens)}, one per token. If the model splits its "
-            "input itself, give it the tokens as they are, or X in its own tokens."
+            f"{WRONG}{len(outputs)} labels {about}, expected {len(tokens)}, one per token. If the model splits or "
+            "cuts its input itself, give it the tokens as they are, or X in its own tokens, no longer than it reads."
         )
     read = [_read_output(_plain(one), about) for one in outputs]
     kinds = {_kind(one) for one in read}

@@ -34,6 +34,8 @@ class TorchPredict:
         """The module's outputs for X, as numpy if they are one tensor."""
         with _evaluating(self.module), torch.inference_mode():
             outputs = self.module(self._to_tensor(X))
+        if isinstance(outputs, Mapping) and outputs:
+            return _heads(outputs, containers.n_rows(X))
         return outputs.cpu() if isinstance(outputs, torch.Tensor) else outputs
 
     def gradient(self, X: Any, part: Callable[[torch.Tensor], torch.Tensor]) -> NDArray[np.float64]:
@@ -71,6 +73,14 @@ class TorchPredict:
 
     def __repr__(self) -> str:
         return type(self.module).__name__
+
+
+def _heads(outputs: Mapping[Any, Any], n_rows: int) -> Any:
+    """Heads with one number per row each, side by side under their names; others as they are, to be refused."""
+    if not all(isinstance(part, torch.Tensor) and part.numel() == n_rows == len(part) for part in outputs.values()):
+        return outputs
+    columns = torch.stack([part.cpu().reshape(n_rows) for part in outputs.values()], dim=1)
+    return NamedTable(columns.numpy(), [str(name) for name in outputs])
 
 
 @contextmanager

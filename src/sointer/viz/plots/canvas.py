@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,7 +93,7 @@ def title(ax: Axes, text: str) -> None:
     ax.set_title(text, parse_math=False, fontsize=11)
 
 
-def check_row(explanation: Explanation, row: int) -> int:
+def check_row(explanation: Sized, row: int) -> int:
     if not is_integer(row):
         raise InputError(
             f"row is {row!r}, expected a whole number from 0 to {len(explanation) - 1}, counting the rows."

@@ -231,9 +231,14 @@ def html_page(explanation: Explanation, max_rows: int) -> str:
     -------
     str
     """
+    return page_of(html_table(explanation, max_rows))
+
+
+def page_of(table: str) -> str:
+    """A table in HTML as a page that needs nothing else."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explanations</title>'
-        f"<style>{_STYLE}</style></head><body><h1>Explanations</h1>{html_table(explanation, max_rows)}</body></html>"
+        f"<style>{_STYLE}</style></head><body><h1>Explanations</h1>{table}</body></html>"
     )
 
 

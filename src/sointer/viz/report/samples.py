@@ -16,6 +16,7 @@ from sointer.viz.report.partial import MAX_UNITS, points_per_effect
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
+    from sointer.explainers.sequences import SequenceExplainer
 
 
 N_VALUES_CHECKED, MAX_COUNTS = 100_000, 200
@@ -62,13 +63,15 @@ N_DRAWS = 10
 """Queries per explanation, where removal is random."""
 
 
-def can_query(explainer: Explainer, n_rows: int) -> bool:
+def can_query(explainer: Explainer | SequenceExplainer, n_rows: int) -> bool:
     """Whether there is a black box that may still be queried with every row."""
     black_box = explainer.black_box_
     return black_box is not None and (black_box.remaining is None or black_box.remaining >= n_rows)
 
 
-def verification_budget(explainer: Explainer, n_rows: int, verify: bool | int | None, n_wanted: int) -> int:
+def verification_budget(
+    explainer: Explainer | SequenceExplainer, n_rows: int, verify: bool | int | None, n_wanted: int
+) -> int:
     """Rows that may be sent to confirm explanations, once the black box has been queried with every unmasked row.
 
     verify=None allows as many as fit needed, which the model's owner has agreed to before.

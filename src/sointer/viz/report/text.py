@@ -68,7 +68,8 @@ class ReportStats:
 
 def lead_of(explainer: Explainer, stats: ReportStats) -> str:
     """One sentence on what is explained."""
-    name = "the model" if explainer.black_box_ is None else f"the model “{explainer.black_box_.name}”"
+    known = "" if explainer.black_box_ is None else explainer.black_box_.name
+    name = "the model" if known in ("", "<lambda>") else f"the model “{known}”"
     n_targets, n_samples = len(stats.targets), stats.n_samples
     of_all = f" of {stats.n_given:,}" if stats.n_given > n_samples else ""
     unit = "words" if explainer.reads_text else "features"

@@ -19,7 +19,7 @@ from sointer.viz.report.pixel_page import image_page
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
 
-__all__ = ["write_report"]
+__all__ = ["check_writable", "write_report"]
 
 
 @unwarned()  # the page marks which samples are far
@@ -39,8 +39,22 @@ def write_report(
 ) -> Path:
     """Explain samples and write the page that shows it; see Explainer.report."""
     check_is_fitted(explainer, "outputs_")
+    if explainer.sequences_ is not None:
+        if targets is not None:
+            raise InputError("report: targets is for tables and texts; on the page of sequences every label is one.")
+        return explainer.sequences_.report(
+            X,
+            path,
+            n_samples=n_samples,
+            k=k,
+            predicted=predicted,
+            verify=verify,
+            title=title,
+            sample_names=sample_names,
+            paths=paths,
+        )
     require_extra("jinja2", "report")
-    written = _writable(path)
+    written = check_writable(path)
     check_positive_int(n_samples, "n_samples")
     for name, value in (("verify", verify), ("paths", paths)):
         if not (value is None or isinstance(value, bool) or (is_integer(value) and int(value) >= 0)):
@@ -63,7 +77,7 @@ def write_report(
     return written
 
 
-def _writable(path: str | PathLike[str]) -> Path:
+def check_writable(path: str | PathLike[str]) -> Path:
     """The path, if a file can be put there: better known before the model is queried than after."""
     written = Path(path)
     if written.is_dir():

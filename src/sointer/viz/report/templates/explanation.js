@@ -149,5 +149,5 @@ const sointerExplanation = (() => {
     else if (record.words) parts.push(make("h4", { text: "All that this sample has" }), chips(record));
     container.replaceChildren(...parts);
   };
-  return { render, make, number, signed };
+  return { render, make, number, signed, check };
 })();

@@ -5,10 +5,12 @@
   const byId = (id) => document.getElementById(id);
   const form = byId("form");
   if (!form) { document.body.dataset.ready = "yes"; return; }
-  const isText = data.takes === "texts";
+  const isText = data.takes === "texts", isSequence = data.takes === "sequences";
   let latest = 0;
 
-  const written = (row) => typeof row === "string" ? row : `{\n${Object.entries(row).map(([name, value]) => `  ${JSON.stringify(name)}: ${JSON.stringify(value)}`).join(",\n")}\n}`;
+  // Tokens between blanks, unless some would not come back as they were.
+  const joined = (tokens) => tokens.some((token) => !token || /\s/.test(token)) || tokens[0].startsWith("[") ? JSON.stringify(tokens) : tokens.join(" ");
+  const written = (row) => isSequence && Array.isArray(row) ? joined(row) : typeof row === "string" ? row : `{\n${Object.entries(row).map(([name, value]) => `  ${JSON.stringify(name)}: ${JSON.stringify(value)}`).join(",\n")}\n}`;
   const unquoted = (text) => text.trim().replace(/^"(.*)"$/, "$1");
   const known = new Set(data.features), nameFrom = (text) => known.has(text.trim()) ? text.trim() : unquoted(text);
   const cell = (text) => { const plain = unquoted(text); return plain !== "" && Number.isFinite(Number(plain)) ? Number(plain) : plain; };
@@ -17,11 +19,12 @@
   const rowFrom = (pasted) => {
     if (isText) return pasted;
     const text = pasted.trim();
-    if (!text) throw new Error("There is no row yet: paste one.");
+    if (!text) throw new Error(isSequence ? "There are no tokens yet: paste some." : "There is no row yet: paste one.");
+    if (isSequence && !text.startsWith("[")) return text.split(/\s+/);
     if (text.startsWith("{") || text.startsWith("[")) {
       let row;
       try { row = JSON.parse(text); } catch (error) { throw new Error(`The row looks like JSON, but is not: ${error.message}`); }
-      return Array.isArray(row) && row.length === 1 && typeof row[0] === "object" ? row[0] : row;
+      return !isSequence && Array.isArray(row) && row.length === 1 && typeof row[0] === "object" ? row[0] : row;
     }
     const lines = text.split(/\r?\n/).filter((line) => line.trim());
     const separator = [/\t/, /;/, /,/].find((one) => one.test(lines[0])) || /\s+/;
@@ -44,7 +47,12 @@
     return chosen && written(chosen.row) === byId("row").value ? chosen.name : "as given";
   };
 
+  const showCommand = (question) => {
+    byId("command").textContent = `curl ${location.origin}/explain -H 'Content-Type: application/json'${data.needsToken ? ' -H "Authorization: Bearer $SOINTER_TOKEN"' : ""} -d ${quoted(JSON.stringify(question))}`;
+    byId("again").hidden = false;
+  };
   const show = (row, question, reply) => {
+    if (isSequence) return void sointerSequence.render(byId("record"), reply.rows[0], "the tokens")(0);
     const { target, value, kind, value_source: valueSource, features, agreement, verdict, far, effects, where } = reply.rows[0];
     const isProbability = kind === "probability" && typeof value === "number";
     render(byId("record"), {
@@ -57,8 +65,6 @@
       text: isText ? row : null, words: data.missingIsZero && !Array.isArray(row) ? Object.keys(row) : null,
     });
     byId("far").hidden = !far;
-    byId("command").textContent = `curl ${location.origin}/explain -H 'Content-Type: application/json'${data.needsToken ? ' -H "Authorization: Bearer $SOINTER_TOKEN"' : ""} -d ${quoted(JSON.stringify(question))}`;
-    byId("again").hidden = false;
   };
 
   const ask = async () => {
@@ -67,7 +73,7 @@
     fail("");
     try {
       const row = rowFrom(byId("row").value), k = byId("k").value;
-      const question = { rows: [row], target: byId("target").value };
+      const question = isSequence ? { rows: [row], paths: row.length <= 200 } : { rows: [row], target: byId("target").value };
       if (k) question.k = Number(k);
       if (byId("verify")?.checked) question.verify = true;
       button.disabled = true;
@@ -77,6 +83,7 @@
       if (turn !== latest) return;
       if (!response.ok) throw new Error(reply.error);
       show(row, question, reply);
+      showCommand(question);
     } catch (error) {
       if (turn !== latest) return;
       fail(error.message);
@@ -87,7 +94,7 @@
     }
   };
 
-  byId("target").replaceChildren(...data.targets.map((text) => make("option", { text, value: text })));
+  byId("target")?.replaceChildren(...data.targets.map((text) => make("option", { text, value: text })));
   if (Number.isInteger(data.k)) byId("k").value = data.k;
   else byId("k").placeholder = "auto";
   if (byId("names")) byId("names").textContent = data.features.join(", ") + (data.nFeatures > data.features.length ? ` and ${data.nFeatures - data.features.length} more` : "");
@@ -98,7 +105,7 @@
     byId("row").value = written(data.examples[0].row);
   } else if (data.typical !== null) byId("row").value = written(data.typical);
   form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
-  byId("target").addEventListener("change", () => { if (document.body.dataset.state) ask(); });
+  byId("target")?.addEventListener("change", () => { if (document.body.dataset.state) ask(); });
   form.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); ask(); } });
   document.body.dataset.ready = "yes";
 })();

@@ -1,0 +1,139 @@
+"""Requests about sequences: token lists, which tokens are targets, and what decided them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, WithJsonSchema
+
+from sointer._support.validation import check_positive_int
+from sointer._version import __version__
+from sointer.apps.serve.limits import Limits
+from sointer.apps.serve.request import Options, check_keys, validate
+from sointer.apps.serve.response import to_bytes
+from sointer.data.sequences import Tokens, read_sequences, resolve_positions
+from sointer.errors import InputError
+from sointer.explainers.sequences import SequenceExplainer
+from sointer.viz.report.sequences import MAX_LENGTH_FOR_PATHS, sequence_records
+
+MAX_TARGETS, MAX_TOKEN_LENGTH = 1000, 1000
+"""In one request, labels that are explained, and letters of a token."""
+ROWS_SCHEMA = {
+    "description": "Lists of tokens; strings only where the explainer has a splitter.",
+    "type": "array",
+    "items": {"type": "array", "items": {"type": "string"}},
+}
+
+
+class SequenceBody(Options):
+    """The body of a request to /explain, of an explainer of sequences."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rows: Annotated[Any, WithJsonSchema(ROWS_SCHEMA)]
+    target: Any = Field(
+        None,
+        description='The number of a token, from 0; "all" (default); or a list with one of these, or of '
+        "numbers, for each row.",
+    )
+    predicted: Any = Field(
+        None, description="The model's outputs, one per token of each row.", json_schema_extra={"type": "array"}
+    )
+    paths: bool = Field(False, description="Say of each selected token whether it acts through other labels.")
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceRequest:
+    """Which labels of which sequences are to be explained."""
+
+    sequences: list[Tokens]
+    target: list[Any]
+    k: int | Literal["auto"] | None
+    predicted: Any
+    verify: bool
+    query: bool
+    paths: bool
+    has_model: bool
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.sequences)
+
+    @property
+    def queries_model(self) -> bool:
+        return self.verify or (self.has_model and self.query and self.predicted is None)
+
+    def can_join(self, other: Any) -> bool:
+        """Never: targets and sizes are told for each request."""
+        return False
+
+
+def read_sequence_request(explainer: SequenceExplainer, content: dict[str, Any], limits: Limits) -> SequenceRequest:
+    """Read the body of a request to explain sequences; whatever explain would refuse is refused here."""
+    check_keys(SequenceBody, content, '[["a", "b"]]')
+    rows, predicted = content.pop("rows"), content.pop("predicted", None)
+    body = validate(SequenceBody, {"rows": None, **content})
+    if not isinstance(rows, list) or not 1 <= len(rows) <= limits.max_rows:
+        got = f"{len(rows):,} rows" if isinstance(rows, list) else type(rows).__name__
+        raise InputError(f"rows holds {got}, expected a list of 1 to {limits.max_rows:,} token lists.")
+    sequences = read_sequences(rows, explainer.splitter, "explain")
+    longest = max(len(token) for tokens in sequences for token in tokens)
+    if longest > MAX_TOKEN_LENGTH:
+        raise InputError(f"rows holds a token of {longest:,} letters, expected at most {MAX_TOKEN_LENGTH:,}.")
+    positions = resolve_positions("all" if body.target is None else body.target, sequences)
+    if (n_targets := sum(map(len, positions))) > MAX_TARGETS:
+        raise InputError(
+            f"the request asks about {n_targets:,} labels, expected at most {MAX_TARGETS:,}. Send fewer rows at a "
+            "time, or name targets."
+        )
+    n_longest = max(map(len, sequences))
+    if body.paths and n_longest > MAX_LENGTH_FOR_PATHS:
+        raise InputError(
+            f"paths is true, but rows holds a sequence of {n_longest:,} tokens, expected at most "
+            f"{MAX_LENGTH_FOR_PATHS}. Leave paths out, or cut it."
+        )
+    if body.k is not None and body.k != "auto":
+        check_positive_int(body.k, "k")
+    has_model = explainer.black_box_ is not None
+    if body.verify and not has_model:
+        raise InputError("verify needs the model, and this server has none; it was started without --model.")
+    target = [tuple(places.tolist()) for places in positions]
+    return SequenceRequest(sequences, target, body.k, predicted, body.verify, body.query, body.paths, has_model)
+
+
+def explain_sequence_batch(
+    explainer: SequenceExplainer, requests: Sequence[SequenceRequest]
+) -> list[list[dict[str, Any]]]:
+    """The records of each request."""
+    found = []
+    for request in requests:
+        why = explainer.explain(
+            request.sequences, request.target, k=request.k, predicted=request.predicted, query=request.query
+        )
+        found.append(
+            sequence_records(why, why.paths() if request.paths else None, why.verify() if request.verify else None)
+        )
+    return found
+
+
+def write_sequences(request: SequenceRequest, response: list[dict[str, Any]]) -> bytes:
+    """The reply to a request."""
+    return b'{"rows":[%s]}' % b",".join(map(to_bytes, response))
+
+
+def sequence_info(explainer: SequenceExplainer, name: str) -> dict[str, Any]:
+    """What the server explains."""
+    return {
+        "name": name,
+        "sointer": __version__,
+        "takes": "sequences",
+        "labels": explainer.outputs_.classes,
+        "output_kind": explainer.outputs_.kind,
+        "window": explainer.window_,
+        "k": explainer.k,
+        "has_model": explainer.black_box_ is not None,
+        "held_out_agreement": explainer.held_out_agreement_,
+        "held_out_skill": explainer.held_out_skill_,
+    }

@@ -1,0 +1,244 @@
+"""What an explainer of sequences shares with all others: checkpoints, files, pages, a score, the notebook."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import nullcontext
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from sointer._support.validation import check_random_state
+from sointer.blackbox.adapters.tagger import as_tagger
+from sointer.blackbox.box import BlackBox
+from sointer.blackbox.checkpoint import Checkpoint, plain_fingerprint
+from sointer.data.sequences import Splitter, Tokens, read_sequences
+from sointer.errors import CheckpointWarning, LoadError
+from sointer.explainers.sequence_explanation import SequenceExplanation
+from sointer.masking.tokens import ReplacementFunction
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from sointer.explainers.sequences import SequenceExplainer
+
+SCORE_DRAWS = 3
+DECIDE_QUERIES = ("window", "tolerance", "query_budget")
+
+
+class SequenceFrame(BaseEstimator):
+    """The frame of an explainer of sequences: `_fit` learns, `explain` says what was learned."""
+
+    model: Any
+    replacement: ReplacementFunction | None
+    splitter: Splitter | None
+    batch_size: int | None
+    random_state: Any
+    device: str
+    history_: list[dict[str, Any]]
+    n_explain_queries_: int = 0
+    """Sequences sent to the model by all calls of explain since fit."""
+    n_queries_replayed_: int = 0
+    """Outputs that fit took from its checkpoint; `n_queries_` counts those that it asked for itself."""
+
+    def fit(self, X: Any, y: Any = None, *, checkpoint: str | PathLike[str] | None = None) -> Self:
+        """Learn to explain the model on sequences X, at every position and for every length; y is not used.
+
+        Parameters
+        ----------
+        X : list of token lists, or of strings if there is a splitter.
+        checkpoint : directory that keeps every output of the model as it arrives: if fit is stopped, by whatever, the
+            same call resumes from there, queries nothing again, and gives the same explainer.
+
+        Raises
+        ------
+        InputError
+            If X or a parameter is wrong.
+        BlackBoxError
+            If the model does not return one output per token.
+        """
+        self._check_parameters()
+        sequences = read_sequences(X, self.splitter, "fit")
+        model = as_tagger(self.model, self.batch_size)
+        with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
+            black_box, seed = model, self.random_state
+            if kept is not None:
+                settings = {name: getattr(self, name) for name in DECIDE_QUERIES}
+                function = None if self.replacement is None else getattr(self.replacement, "__name__", "a function")
+                wanted = plain_fingerprint({**settings, "replacement": function, "data": sequences})
+                black_box = kept.replaying(model, wanted)
+                seed = self.random_state if kept.seed is None else kept.seed
+                if kept.is_finished and self._adopt_saved(kept, model):
+                    return self
+            before = model.n_queries
+            self._fit(sequences, black_box, check_random_state(seed))
+            self.black_box_: BlackBox | None = model
+            self.n_queries_: int = model.n_queries - before
+            self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
+            if kept is not None:
+                kept.keep(self.save)
+        return self
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """InputError where a parameter is wrong."""
+
+    @abstractmethod
+    def _fit(self, sequences: list[Tokens], black_box: BlackBox, rng: np.random.Generator) -> None:
+        """Query and learn."""
+
+    def _adopt_saved(self, kept: Checkpoint, model: BlackBox) -> bool:
+        """Become the explainer that was fitted with this checkpoint before; False if its files were damaged."""
+        from sointer.io.sequences import load
+
+        try:
+            saved = load(kept.finished, replacement=self.replacement, splitter=self.splitter, device=self.device)
+        except LoadError as error:
+            warnings.warn(f"{error} It is fitted again, from the outputs kept.", CheckpointWarning, stacklevel=3)
+            return False
+        adopt(self, fitted_attributes(saved))
+        self.black_box_ = model
+        self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
+        return True
+
+    @abstractmethod
+    def explain(
+        self,
+        X: Any,
+        target: Any = "all",
+        *,
+        k: int | Literal["auto"] | None = None,
+        predicted: Any = None,
+        query: bool = True,
+    ) -> SequenceExplanation:
+        """The tokens that decide what the model predicts for the targets of every sequence."""
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Fidelity: the share of labels that the model repeats from the selected tokens alone; y is not used.
+
+        Every sequence is sent once, and three times for each of its tokens with all but the selected ones replaced.
+        """
+        return float(self.explain(X).verify(n_draws=SCORE_DRAWS).agreement.mean())
+
+    def report(
+        self,
+        X: Any,
+        path: str | PathLike[str],
+        *,
+        n_samples: int = 100,
+        k: int | Literal["auto"] | None = None,
+        predicted: Any = None,
+        verify: bool | int | None = None,
+        title: str | None = None,
+        sample_names: Sequence[str] | None = None,
+        paths: bool | int = True,
+    ) -> Path:
+        """Write a page (one HTML file that works offline) of tagged sequences; returns its path.
+
+        A click on a label, or the arrow keys, show which tokens decided it, directly or through other labels.
+
+        Parameters
+        ----------
+        X : sequences to show: the first n_samples, or as many as have 5,000 tokens together.
+        k : how many tokens are shown; default: the explainer's own.
+        predicted : the model's outputs for X; without it the model, if there is one, is queried once per sequence.
+        verify : how many queries may be sent to confirm explanations: a number, True for as many as it takes, False for
+            none; None for at most as many as fit sent. Labels that are not checked say so.
+        title : of the page.
+        sample_names : one name for each sequence; default: their numbers.
+        paths : whether to say which tokens act through other labels.
+        """
+        from sointer.viz.report.sequences import write_sequences
+
+        check_is_fitted(self, "energy_")
+        return write_sequences(
+            cast("SequenceExplainer", self),
+            X,
+            path,
+            n_samples=n_samples,
+            k=k,
+            predicted=predicted,
+            verify=verify,
+            title=title,
+            sample_names=sample_names,
+            paths=bool(paths),
+        )
+
+    def plot_history(self, *, ax: Any = None) -> Any:
+        """Loss, and agreement with the model, on held-out queries, over the steps of training. Returns the Axes."""
+        from sointer.viz.plots.bars import history
+
+        check_is_fitted(self, "energy_")
+        return history(self.history_, ax=ax)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted explainer to a new directory; the model itself is never stored."""
+        from sointer.io.sequences import save
+
+        check_is_fitted(self, "energy_")
+        save(cast("SequenceExplainer", self), path)
+
+    @staticmethod
+    def load(
+        path: str | PathLike[str],
+        model: Any = None,
+        *,
+        replacement: ReplacementFunction | None = None,
+        splitter: Splitter | None = None,
+        device: str = "cpu",
+    ) -> SequenceExplainer:
+        """Read a saved explainer; nothing in the files is executed.
+
+        Parameters
+        ----------
+        path : the directory that `save` wrote.
+        model : what is explained; without it expected values are explained, and nothing can be verified.
+        replacement, splitter : functions of yours that fit was given: they are not stored.
+        device : where its networks are computed, as in the constructor, whatever fit was computed on.
+
+        Raises
+        ------
+        LoadError
+            If files are missing, damaged, or of another format.
+        """
+        from sointer.io.sequences import load
+
+        return load(path, model, replacement=replacement, splitter=splitter, device=device)
+
+    def _repr_html_(self) -> str:
+        """In notebooks: what is explained and how well, once fitted."""
+        from sklearn.utils import estimator_html_repr
+
+        from sointer.viz.plots.sequences import html_explainer
+
+        return (
+            html_explainer(cast("SequenceExplainer", self))
+            if hasattr(self, "energy_")
+            else str(estimator_html_repr(self))
+        )
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def __sklearn_clone__(self) -> SequenceFrame:
+        """An unfitted copy with the same model: cloning must not un-fit what is being explained."""
+        params = self.get_params(deep=False)
+        model = params.pop("model")
+        return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
+
+
+def adopt(explainer: BaseEstimator, attributes: dict[str, Any]) -> None:
+    """Set what another explainer has learned."""
+    for name, value in attributes.items():
+        setattr(explainer, name, value)
+
+
+def fitted_attributes(explainer: BaseEstimator) -> dict[str, Any]:
+    """What fit has set, by name."""
+    return {name: value for name, value in vars(explainer).items() if name.endswith("_") and not name.startswith("_")}

@@ -1,0 +1,155 @@
+"""The HTML report on sequences: tagged tokens, and what decided any label. One file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from sointer._support.validation import check_positive_int, check_unique_names, is_integer
+from sointer.data.sequences import read_sequences
+from sointer.errors import InputError, require_extra
+from sointer.explanation import Verification
+from sointer.viz.plots.canvas import short
+from sointer.viz.report.page import render_template
+from sointer.viz.report.samples import N_DRAWS, can_query, verification_budget
+from sointer.viz.report.write import check_writable
+
+if TYPE_CHECKING:
+    from sointer.explainers.sequence_explanation import SequenceExplanation
+    from sointer.explainers.sequence_paths import SequencePaths
+    from sointer.explainers.sequences import SequenceExplainer
+
+MAX_TOKENS = 5000
+"""On one page, with a few hundred bytes for each."""
+MAX_LENGTH_FOR_PATHS = 200
+"""Tokens of a sequence; paths of longer ones take seconds for each label."""
+N_COMMON = 6
+DIGITS = 4
+
+
+def sequence_records(
+    explanation: SequenceExplanation, paths: SequencePaths | None, verification: Verification | None
+) -> list[dict[str, Any]]:
+    """One record for each sequence, of plain values: its tokens, their labels, and what decided each target.
+
+    `verification` may be about the first targets only.
+    """
+    records: list[dict[str, Any]] = [
+        {
+            "sample": sample,
+            "tokens": list(tokens),
+            "labels": list(labels),
+            "value_source": explanation.value_source,
+            "targets": [],
+        }
+        for sample, (tokens, labels) in enumerate(zip(explanation.sequences, explanation.labels, strict=True))
+    ]
+    verdict = None if verification is None else verification.verdict
+    for i, found in enumerate(explanation.to_dict()):
+        target = {name: found[name] for name in ("position", "value")} | {"keeps": round(found["keeps"], DIGITS)}
+        if verification is not None and verdict is not None and i < len(verdict):
+            target |= {"agreement": float(verification.agreement[i]), "verdict": str(verdict[i])}
+        selected = target["selected"] = []
+        for place, one in enumerate(found["selected"]):
+            entry = {name: one[name] for name in ("at", "label")} | {"token": one["selected"]}
+            entry["score"] = round(one["score"], DIGITS)
+            if paths is not None:
+                entry["effect"] = round(float(paths.total[i, place]), DIGITS)
+                entry |= {name: round(float(getattr(paths, name)[i, place]), DIGITS) for name in ("direct", "mediated")}
+                at = paths.through(i, place)
+                entry["through"] = None if at is None else {"at": at, "label": records[found["sample"]]["labels"][at]}
+            selected.append(entry)
+        records[found["sample"]]["targets"].append(target)
+    return records
+
+
+def write_sequences(
+    explainer: SequenceExplainer,
+    X: Any,
+    path: str | PathLike[str],
+    *,
+    n_samples: int,
+    k: int | Literal["auto"] | None,
+    predicted: Any,
+    verify: bool | int | None,
+    title: str | None,
+    sample_names: Sequence[str] | None,
+    paths: bool,
+) -> Path:
+    """Explain every label of sequences and write the page that shows it; see SequenceExplainer.report."""
+    require_extra("jinja2", "report")
+    written = check_writable(path)
+    check_positive_int(n_samples, "n_samples")
+    if not (verify is None or isinstance(verify, bool) or (is_integer(verify) and int(verify) >= 0)):
+        raise InputError(f"report: verify must be True, False or a whole number of at least 0, got {verify!r}.")
+    sequences = read_sequences(X, explainer.splitter, "report")
+    names = [f"sequence {i}" for i in range(len(sequences))]
+    if sample_names is not None:
+        names = check_unique_names(sample_names, len(sequences), "sample_names")
+    ends = np.cumsum([len(tokens) for tokens in sequences])
+    if ends[0] > MAX_TOKENS:
+        raise InputError(
+            f"report: the first sequence has {ends[0]:,} tokens, expected at most {MAX_TOKENS:,} on a page; cut it."
+        )
+    n_shown = min(n_samples, int((ends <= MAX_TOKENS).sum()))
+    shown = sequences[:n_shown]
+    paths = paths and max(map(len, shown)) <= MAX_LENGTH_FOR_PATHS
+    query = predicted is not None or can_query(explainer, n_shown)
+    given = None if predicted is None else list(predicted)[:n_shown]
+    explanation = explainer.explain(shown, k=k, predicted=given, query=query)
+    wanted = len(explanation) * N_DRAWS
+    n_checked = verification_budget(explainer, 0, verify, wanted) // N_DRAWS if query else 0
+    verification = explanation.first(n_checked).verify(n_draws=N_DRAWS) if n_checked else None
+    records = sequence_records(explanation, explanation.paths() if paths else None, verification)
+    for record, name in zip(records, names[:n_shown], strict=True):
+        record["name"] = name
+    summary = [
+        (short(value), ", ".join(f"{token} ({share:.0%})" for token, share in common) or "no token")
+        for value, common in explanation.summary(N_COMMON).items()
+    ]
+    page = render_template(
+        "sequences.html",
+        title=title or "What decides this label?",
+        notes=_notes(explainer, explanation, verification, len(sequences), paths),
+        summary=summary[:MAX_TOKENS],
+        data=records,
+    )
+    written.write_text(page, encoding="utf-8")
+    return written
+
+
+def _notes(
+    explainer: SequenceExplainer,
+    explanation: SequenceExplanation,
+    verification: Verification | None,
+    n_given: int,
+    paths: bool,
+) -> list[str]:
+    """How far the page can be trusted, and what is not on it."""
+    notes = [
+        f"The explainer predicts {explainer.held_out_agreement_:.1%} of held-out labels correctly; it learned from "
+        f"{explainer.n_queries_ + explainer.n_queries_replayed_:,} queries."
+    ]
+    if verification is None:
+        notes.append("The model was not queried to confirm what is shown.")
+    else:
+        n, verdicts = len(verification.agreement), verification.verdict.tolist()
+        of_all = "" if n == len(explanation) else f" (of {len(explanation):,} labels in all)"
+        notes.append(
+            f"Of {n:,} labels checked{of_all}, {verdicts.count('confirmed'):,} are confirmed: with all other tokens "
+            f"replaced, {N_DRAWS} times, the model predicts the same; {verdicts.count('refuted'):,} are refuted."
+        )
+    if explanation.value_source == "expected":
+        notes.append("Labels are what the explainer expects of the model, which was not queried.")
+    if not paths:
+        notes.append(
+            "Whether tokens act directly or through other labels is not shown; it is for sequences of at most "
+            f"{MAX_LENGTH_FOR_PATHS} tokens, unless paths=False is given."
+        )
+    if len(explanation.sequences) < n_given:
+        notes.append(f"The first {len(explanation.sequences):,} of {n_given:,} sequences are shown.")
+    return notes

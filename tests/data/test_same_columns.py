@@ -1,0 +1,132 @@
+"""Other columns than those of fit: the same behaviour and sentence in Python, streams, commands and server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sointer import BlackBox, SOInter
+from sointer.apps.cli.inputs import read_to_explain
+from sointer.apps.serve.rows import as_frame, read_rows
+from sointer.data.inputs import InputFormat
+from sointer.errors import InputError
+from sointer.io.stream import stream_explain
+from tests.support.quick import QUICK, quick_fit
+
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(RNG.normal(size=(60, 3)), columns=["a", "b", "c"])
+LACKS = "lacks 1 of the 3 features seen in fit: 'b'; it has .*others are ignored, and their order does not matter"
+
+
+def picky(X: Any) -> Any:
+    """A model that takes the columns of fit, in the order of fit, and nothing else."""
+    assert list(X.columns) == ["a", "b", "c"]
+    return (X[["a", "b"]].to_numpy() > 0).astype(int)
+
+
+@pytest.fixture(scope="module")
+def explainer() -> SOInter:
+    return quick_fit(picky, FRAME)
+
+
+def scores_by_every_way(explainer: SOInter, frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
+    """Scores of target 0 by Python, as streams and commands read a file, and as the server reads records."""
+    frame.to_csv(folder / "rows.csv", index=False)
+    rows = read_to_explain(folder / "rows.csv", explainer)
+    records = read_rows(explainer, frame.to_dict("records"), 1000)
+    split = read_rows(explainer, {"columns": list(frame), "data": frame.to_numpy().tolist()}, 1000)
+    return {
+        "python": explainer.explain(frame, target=0).scores,
+        "file": explainer.explain(rows, target=0).scores,
+        "records": explainer.explain(records, target=0).scores,
+        "table": explainer.explain(split, target=0).scores,
+    }
+
+
+def test_other_columns_are_ignored_everywhere(explainer: SOInter, tmp_path: Path) -> None:
+    straight = explainer.explain(FRAME[:5], target=0).scores
+    mixed = FRAME[:5].assign(id=np.arange(5))[["id", "c", "b", "a"]]
+    for way, scores in scores_by_every_way(explainer, mixed, tmp_path).items():
+        np.testing.assert_allclose(scores, straight, err_msg=way)
+
+
+def test_a_missing_column_is_refused_everywhere_by_the_same_sentence(explainer: SOInter, tmp_path: Path) -> None:
+    lacking = FRAME[:5].drop(columns="b")
+    lacking.to_csv(tmp_path / "rows.csv", index=False)
+    box = explainer.black_box_
+    assert box is not None
+    before = box.n_queries
+    for way in (
+        lambda: explainer.explain(lacking, target=0),
+        lambda: stream_explain(explainer, tmp_path / "rows.csv", tmp_path / "why.csv", target=0),
+        lambda: read_to_explain(tmp_path / "rows.csv", explainer),
+        lambda: read_rows(explainer, lacking.to_dict("records"), 1000),
+        lambda: read_rows(explainer, {"columns": ["a", "c"], "data": [[1.0, 2.0]]}, 1000),
+    ):
+        with pytest.raises(InputError, match=LACKS):
+            way()
+    assert box.n_queries == before
+
+
+def test_names_given_to_an_array_count_too() -> None:
+    form = InputFormat.infer(FRAME.to_numpy(), feature_names=["a", "b", "c"])
+    np.testing.assert_array_equal(form.encode(FRAME.assign(id=1)[["id", "c", "b", "a"]]), FRAME.to_numpy())
+    with pytest.raises(InputError, match=LACKS):
+        form.encode(FRAME.drop(columns="b"))
+    nameless = InputFormat.infer(FRAME.to_numpy())
+    np.testing.assert_array_equal(nameless.encode(FRAME), FRAME.to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (pd.concat([FRAME, FRAME[["a"]]], axis=1), "must be unique, got more than one of 'a'"),
+        (FRAME.assign(d=[[1]] * 60), r"the value \[1\] of type list in column 'd'"),
+        (FRAME.assign(d=[pd.Timestamp(2024, 1, 1), *["x"] * 59]), "type Timestamp in column 'd'.*pandas.to_datetime"),
+        (pd.concat([FRAME] * 5).assign(d=[f"user {i}" for i in range(300)]), "'d' with 300 different values in 300"),
+        (pd.concat([FRAME] * 5).assign(d=[f"a text of words {i}" for i in range(300)]), "an id, or free text"),
+    ],
+)
+def test_columns_that_cannot_be_learned_are_refused_before_any_query(X: pd.DataFrame, message: str) -> None:
+    box = BlackBox(lambda X: (X[["a", "b"]].to_numpy() > 0).astype(int))
+    with pytest.raises(InputError, match=message):
+        SOInter(box, **QUICK).fit(X)
+    assert box.n_queries == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (["1", 2.0, None], "column 'a' of dtype object, expected numbers like the float64 seen before"),
+        ([pd.Timestamp(2024, 1, 1)] * 3, "column 'a' of dtype datetime64.*expected numbers"),
+    ],
+)
+def test_other_types_than_in_fit_are_refused_before_any_query(
+    explainer: SOInter, column: list[Any], message: str
+) -> None:
+    box = explainer.black_box_
+    assert box is not None
+    before = box.n_queries
+    with pytest.raises(InputError, match=message):
+        explainer.explain(FRAME[:3].assign(a=column), target=0)
+    assert box.n_queries == before
+
+
+def test_dates_reach_the_server_as_text() -> None:
+    zone = pd.DataFrame({"t": pd.to_datetime(["2024-01-01", "2024-03-01", None]).tz_localize("Europe/Berlin")})
+    form = InputFormat.infer(zone)
+    again = as_frame(form, [["2024-01-01T00:00:00+01:00", "2024-02-29T23:00:00Z", None]])
+    np.testing.assert_array_equal(form.encode(again), form.encode(zone))
+    with pytest.raises(InputError, match="without a time zone in column 't', but in the time zone Europe/Berlin"):
+        form.encode(as_frame(form, [["2024-01-01"]]))
+    for wrong in (5, "hello", [1]):
+        with pytest.raises(InputError, match=r"column 't': found .*expected dates as text, such as '2024-05-31T12:00"):
+            as_frame(form, [[wrong]])
+    durations = InputFormat.infer(pd.DataFrame({"d": pd.to_timedelta(["1 days", "2 days"])}))
+    np.testing.assert_array_equal(durations.encode(as_frame(durations, [["2 days"]])), [[86400e6]])
+    with pytest.raises(InputError, match="expected durations as text, such as '1 days 12:00:00'"):
+        as_frame(durations, [["soon"]])
