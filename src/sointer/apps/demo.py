@@ -41,7 +41,7 @@ class Size:
 
 
 FULL = Size(DeskSize(4000, 6000, 40, 1000, 200), 8000, 100, n_train=None, n_shown=200, n_evaluated=60, n_paths=1)
-QUICK = Size(DeskSize(1500, 2000, 12, 200, 40), 1500, 30, n_train=600, n_shown=60, n_evaluated=40, n_paths=1)
+QUICK = Size(DeskSize(4000, 4000, 24, 200, 40), 1500, 30, n_train=600, n_shown=60, n_evaluated=40, n_paths=1)
 
 
 @dataclass(frozen=True)
