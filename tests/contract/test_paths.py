@@ -215,7 +215,7 @@ def test_wide_sparse_rows(monkeypatch):
         a, b = dense[:, :60].sum(axis=1) > 0, dense[:, 60:120].sum(axis=1) > 0
         return np.column_stack([a, b, a & b]).astype(int)
 
-    explainer = quick_fit(tags, X, k=3, energy=EnergyConfig(hidden=(8,), batch_size=32))
+    explainer = quick_fit(tags, X, k=3, energy=EnergyConfig(hidden=(8,), batch_size=32), training=QUICK["training"])
     explanation = explainer.explain(X[:40], target=2)
     assert explainer.removal_.keeps_zeros
     together, alone = explanation.paths(), explainer.explain(X[7:8], target=2).paths()

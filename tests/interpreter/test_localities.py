@@ -149,7 +149,7 @@ def slow_threshold(at: np.ndarray, right: np.ndarray, size: np.ndarray, threshol
     ends = min(size[~right].sum(), size[right].sum())  # everything on one side leaves the threshold as it is
     least = min([*wrong.values(), ends])
     best = [c for c in cuts if wrong[c] <= least + 1e-9 * size.sum()]
-    return min(best, key=lambda c: abs(c - threshold)) if best and min(wrong.values()) <= least else threshold
+    return min(best, key=lambda c: abs(c - threshold)) if best else threshold
 
 
 @given(st.integers(0, 10_000))

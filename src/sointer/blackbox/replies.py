@@ -40,12 +40,21 @@ class ModelOutputs(NamedTuple):
     names: list[str] | None
 
 
+class TokenTexts(NamedTuple):
+    """What a tagger returns: for each row one text, which holds the outputs of all its tokens and may be long."""
+
+    texts: Table
+
+
 def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | None = None) -> ModelOutputs:
     """A model's outputs for `n_rows` rows as a table, or BlackBoxError; label dtypes are kept.
 
     `size` is the height and width of the rows where they are images: the outputs may then be masks.
     """
     names: list[str] | None = None
+    is_tagged = isinstance(outputs, TokenTexts)
+    if isinstance(outputs, TokenTexts):
+        outputs = outputs.texts
     _refuse_parts(outputs, n_rows)
     outputs = as_pandas(from_records(outputs))
     if isinstance(outputs, NamedTable):
@@ -74,7 +83,7 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
             f"{WRONG}{table.shape[1]} outputs ({got}), expected shape {wanted}. "
             "Return the same outputs, at least one, in the same order on every call."
         )
-    _check_values(table, got)
+    _check_values(table, got, None if is_tagged else MAX_LABEL)
     return ModelOutputs(table, shape, names)
 
 
@@ -208,7 +217,7 @@ def _clean(table: Table) -> Table:
     return np.array(cells).reshape(table.shape)
 
 
-def _check_values(table: Table, got: str) -> None:
+def _check_values(table: Table, got: str, max_label: int | None) -> None:
     if table.dtype.kind not in "biufUO":
         raise BlackBoxError(
             f"{WRONG}values of dtype {table.dtype} ({got}), expected numbers, booleans or strings. Convert them."
@@ -216,9 +225,9 @@ def _check_values(table: Table, got: str) -> None:
     longest = table.dtype.itemsize // 4 if table.dtype.kind == "U" else 0
     if table.dtype.kind == "O":
         longest = max((len(cell) for cell in table.ravel().tolist() if isinstance(cell, str)), default=0)
-    if longest > MAX_LABEL:
+    if max_label is not None and longest > max_label:
         raise BlackBoxError(
-            f"{WRONG}a label of more than {MAX_LABEL:,} characters ({got}), expected the name of a class. Return short "
+            f"{WRONG}a label of more than {max_label:,} characters ({got}), expected the name of a class. Return short "
             "labels; a text that the model writes is no output that can be explained."
         )
     if table.dtype.kind == "O":

@@ -62,6 +62,8 @@ class ChainEnergy(nn.Module):
         """How much tokens two or more places away speak for a label directly: the sum of the norms of their weights."""
         by_slot = self.hidden.weight.view(self.width, self.n_slots, -1)
         far = [s for s in range(self.n_slots) if abs(s - self.window) > 1]
+        if not far:
+            return torch.zeros(())
         return by_slot[:, far].pow(2).sum((0, 2)).clamp_min(TINY).sqrt().sum()
 
     def project(self, vectors: Tensor) -> Tensor:

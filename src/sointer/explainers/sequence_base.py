@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.devices import resolve_device
 from sointer._support.validation import check_random_state
 from sointer.blackbox.adapters.tagger import as_tagger
 from sointer.blackbox.box import BlackBox
@@ -64,6 +65,7 @@ class SequenceFrame(BaseEstimator):
             If the model does not return one output per token.
         """
         self._check_parameters()
+        resolve_device(self.device)  # before the model is looked at
         sequences = read_sequences(X, self.splitter, "fit")
         model = as_tagger(self.model, self.batch_size)
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import TransientError
-from sointer.blackbox.replies import WRONG
+from sointer.blackbox.replies import WRONG, TokenTexts
 from sointer.data.sequences import Tokens
 from sointer.errors import BlackBoxError, InputError
 
@@ -44,7 +44,7 @@ class Tagger:
         self.predict = predict
         self.__name__ = str(getattr(predict, "__name__", type(predict).__name__))
 
-    def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def __call__(self, rows: NDArray[Any]) -> TokenTexts:
         batch: list[Tokens] = [json.loads(row) for row in np.ravel(rows).tolist()]
         try:
             outputs = self.predict([list(tokens) for tokens in batch])
@@ -55,7 +55,8 @@ class Tagger:
                 "must take any tokens, also those that replace others."
             ) from error
         read = read_tagged(outputs, batch)
-        return np.array([json.dumps(outputs, ensure_ascii=False) for outputs in read], dtype=object).reshape(-1, 1)
+        texts = [json.dumps(outputs, ensure_ascii=False) for outputs in read]
+        return TokenTexts(np.array(texts, dtype=object).reshape(-1, 1))
 
 
 def as_tagger(model: Any, batch_size: int | None) -> BlackBox:
