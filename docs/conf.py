@@ -53,5 +53,8 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(?!sointer\b).*"),
     # Seen in annotations only.
-    ("py:class", r"sointer\.(blackbox\.replies|blackbox\.adapters\.text|explainers\.base|io\.writers|zoo\.\w+)\.\w+"),
+    (
+        "py:class",
+        r"sointer\.(explainers\.records|explanation\.record|blackbox\.replies|blackbox\.adapters\.text|explainers\.base|io\.writers|zoo\.\w+)\.\w+",
+    ),
 ]
