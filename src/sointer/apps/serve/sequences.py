@@ -66,7 +66,7 @@ class SequenceRequest:
         return self.verify or (self.has_model and self.query and self.predicted is None)
 
     def can_join(self, other: Any) -> bool:
-        """Never: targets and sizes are told for each request."""
+        """Never: each request names its own targets and sizes."""
         return False
 
 
