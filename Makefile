@@ -34,7 +34,7 @@ demo: $(INSTALLED) ## explain a loan desk and a reader of digits, and write page
 # Each file is run by one worker, which fits what its tests share; tests/conftest.py puts the longest files first.
 SPREAD := -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
-test: $(INSTALLED) ## run the tests that take seconds (about eight minutes on two cores)
+test: $(INSTALLED) ## run the tests that take seconds (about nine minutes on two cores)
 	OMP_NUM_THREADS=1 $(PY) -m pytest $(SPREAD) --durations=10
 
 # Marked slow, and so only here: every problem with planted truth in all sizes and seeds, real data sets, the studies and
