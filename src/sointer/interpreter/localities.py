@@ -393,4 +393,5 @@ def prune_unconfirmed(root: Node, least: float, *, least_off: float) -> None:
 
 
 def leaves(root: Node) -> Sequence[Node]:
+    """All nodes below that have no children."""
     return [node for node in root.walk() if node.children is None]

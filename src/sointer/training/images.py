@@ -71,11 +71,13 @@ def train_images(context: FitContext) -> Trained:
 
 
 def check_masks(outputs: Outputs, image: ImageShape) -> None:
+    """InputError if the model does not return masks of classes."""
     if outputs.shape is None or outputs.kind == "continuous":
         refuse_masks(f"{outputs.n_outputs} outputs" if outputs.shape is None else "numbers", image)
 
 
 def refuse_masks(got: str, image: ImageShape) -> NoReturn:
+    """Raise InputError: the model returned `got` where masks are expected."""
     raise InputError(
         f"the black box returned {got} for images, expected masks of classes (n, {image.height}, {image.width}). "
         "Return the class of every pixel or, for two classes, its probability (a sigmoid of logits). To explain other "
@@ -91,6 +93,7 @@ def add_mirror_images(context: FitContext, image: ImageShape) -> None:
 
 
 def n_checks(context: FitContext) -> int:
+    """How many queries are kept for checks."""
     return int(CHECKS * context.n_queries)
 
 

@@ -14,7 +14,7 @@ from sointer.viz.plots.words import html_words, rgba
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation, Verification
-    from sointer.explanation.paths import Localities, Paths
+    from sointer.paths import Localities, Paths
 
 
 MAX_NAMES, MAX_ROWS, N_WEAKEST = 8, 20, 3
