@@ -41,7 +41,7 @@ def run(page: str, n_blocks: int | None = None) -> dict[str, Any]:
 
 
 def draw_plots() -> None:
-    made = run("plots.md", 1)
+    made = run("how-to/plots-and-reports.md", 1)
     explainer, X = made["explainer"], made["X"]
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 6.4), layout="constrained")
     explanation = explainer.explain(X[:200], target="steam")
@@ -54,11 +54,11 @@ def draw_plots() -> None:
 
 
 def draw_paths() -> None:
-    run("paths.md", 1)["paths"].plot().figure.savefig(IMAGES / "paths-example.png", dpi=100)
+    run("concepts/paths.md", 1)["paths"].plot().figure.savefig(IMAGES / "paths-example.png", dpi=100)
 
 
 def draw_tutorial() -> None:
-    made = run("tutorial.md")
+    made = run("tutorials/first-explanation.md")
     made["explanation"].plot(row=9).figure.savefig(IMAGES / "tutorial-row.png")
     made["paths"].plot().figure.savefig(IMAGES / "tutorial-paths.png")
     with browser(1100, 1500) as page:
@@ -140,14 +140,15 @@ def draw_demo() -> None:
 
 def draw_gallery() -> None:
     names: dict[str, Any] = {"__name__": "example"}
-    for number, (_, code) in enumerate(BLOCK.findall((DOCS / "gallery.md").read_text(encoding="utf-8")), start=1):
+    page = (DOCS / "tutorials" / "gallery.md").read_text(encoding="utf-8")
+    for number, (_, code) in enumerate(BLOCK.findall(page), start=1):
         exec(compile(code, "gallery.md", "exec"), names)
         pyplot.gcf().savefig(IMAGES / f"gallery-{number}.png", dpi=80, bbox_inches="tight")
         pyplot.close("all")
 
 
 def draw_texts() -> None:
-    made = run("texts.md")
+    made = run("how-to/texts.md")
     made["why"].to_html("words.html")
     rng = np.random.default_rng(0)
     chosen = [rng.choice(4, size=rng.integers(1, 4), replace=False) for _ in range(300)]

@@ -72,7 +72,7 @@ def page(results: Path) -> str:
             """Every table and figure of the SOInter paper (ICLR 2024) beside what we measured. Its figures are
             printed without numbers, so of these only the claim can be compared. *As the paper writes it* is
             `preset="paper"`: its networks, losses, steps and removal by zero, with the [slips that had to be
-            decided](../deviations.md). "–" was not measured."""
+            decided](../concepts/departures-from-the-paper.md). "–" was not measured."""
         ),
         figure_1(accuracy),
         table_1(read(results / "text", "text")),

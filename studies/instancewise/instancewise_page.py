@@ -103,7 +103,7 @@ ALONE_TEXT = "The same functions, each as a model with a single output."
 PUBLISHED = ("l2x_", "lspin", "clusters", "logistic")
 PUBLISHED_TEXT = (
     "L2X's four problems, LSPIN's two groups, OpenXAI's clusters and four logistic regressions; "
-    "[data sets](../datasets.md) says where ours differ from the published ones."
+    "[data sets](../reference/datasets.md) says where ours differ from the published ones."
 )
 NUMBERS = ("friedman1", "friedman2", "mechanics")
 NUMBERS_TEXT = "Regression with several outputs; the same features matter in every sample."

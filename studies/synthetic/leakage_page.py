@@ -32,7 +32,7 @@ def page(rows: Rows, images: Path) -> str:
             "",
             "An explainer that learns to select together with a predictor can agree on a code with it: *this* feature",
             "selected means yes, *that* one no, though neither matters. Such an explanation looks accurate and says",
-            "nothing. `sointer.metrics.leakage` finds out ([how](../leakage.md); after EVAL-X, Jethani et al. 2021):",
+            "nothing. `sointer.metrics.leakage` finds out ([how](../concepts/trust.md); after EVAL-X, Jethani et al. 2021):",
             "an *evaluator* learns to tell the black box's answer from parts of rows, under masks drawn without regard",
             "to the row, so that to it the shape of a mask means nothing. Its twin, *joint*, learns from the same rows",
             "with the explainer's own masks, and *shape* from the masks alone. What these two tell beyond the",

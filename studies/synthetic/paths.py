@@ -132,7 +132,7 @@ def page(rows: list[Row], images: Path) -> str:
         "# Direct, or through other outputs?",
         "",
         "`explanation.paths()` says how much of a feature's effect on the target is direct and how much goes through "
-        "each other output ([what that means](../paths.md)). Here the truth is known: every output is an equation in "
+        "each other output ([what that means](../concepts/paths.md)). Here the truth is known: every output is an equation in "
         "features and earlier outputs, and an output is *held* by replacing its equation. In "
         f"{_share(np.mean(right))} of the rows and features the main way that is reported is the true one; the weakest "
         f"problem is `{weakest}`, with {_share(np.mean([row['main_way'] for row in of[weakest]]))}.",

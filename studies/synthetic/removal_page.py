@@ -69,7 +69,7 @@ def introduction(rows: list[Row]) -> str:
 An explanation says: keep these features, and the model repeats its answer whatever stands in for the others. What
 stands in for them is a choice: **zero**, the **mean**, the values of another row (**marginal**), or those of a row that
 is alike in the kept features (**conditional**: one of the ten nearest of 1,000). The picture shows what each of them
-does to two correlated features of which the second is removed. [Which to choose](../choosing-removal.md) is the advice
+does to two correlated features of which the second is removed. [Which to choose](../concepts/removal.md) is the advice
 that follows from this page.
 
 Measured with exact black boxes of 20 features in shuffled order whose relevant features are known: default SOInter, k =

@@ -184,7 +184,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     def distance(self, X: Any) -> NDArray[np.float64]:
         """For each row, how far it lies from the training data: above 1 it is far, as at most 1 % of those were.
 
-        What is compared: docs/trust.md. The black box is not asked. Explanations know it too: `explanation.far`.
+        What is compared: docs/concepts/trust.md. The black box is not asked. Explanations know it too: `explanation.far`.
         """
         check_is_fitted(self, "outputs_")
         refuse_for_sequences(self, "distance")

@@ -177,7 +177,7 @@ class SequenceExplanation:
 
         Each selected token is replaced n_draws times, all others staying, and the energy says what that does to the
         value: in all, through what the target's own position knows of the token, and through the labels of other
-        positions. The model is not queried. See docs/sequences.md.
+        positions. The model is not queried. See docs/how-to/sequences.md.
         """
         check_positive_int(n_draws, "n_draws")
         if self.tracer is None:

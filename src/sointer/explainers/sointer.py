@@ -62,7 +62,7 @@ class SOInter(Explainer):
         most probable labels are those that predict returns, else predict. Of more than two classes the label that
         predict returns is explained, and probabilities only teach.
     tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
-    groups : features that stand or fall together, as {name: features}; of texts see docs/texts.md.
+    groups : features that stand or fall together, as {name: features}; of texts see docs/how-to/texts.md.
     query_budget : most rows sent to the black box during fit.
     batch_size : most rows sent to the black box in one call (default 1024).
     random_state : a number gives the same explainer every time.
@@ -149,7 +149,7 @@ class SOInter(Explainer):
         `targets` limits which outputs will be explained (by name or number); the others still help. `checkpoint` is a
         directory that keeps every answer of the model as it arrives, and the state of training: if fit is stopped, by
         whatever, the same call goes on from there, asks and learns nothing again, and gives the same explainer. See
-        docs/reliability.md.
+        docs/how-to/save-and-resume.md.
         """
         from sointer.explainers import fitting  # saved explainers are loaded and used without what trains them
 
@@ -380,7 +380,7 @@ class SOInter(Explainer):
         them (mode 0600). With rows="synthetic" they hold rows with features drawn independently of each other instead:
         `verify`, `paths` and `far` work, but judge by combinations that may not occur. With rows="none" they hold none:
         `explain` works, `far` is never true, and what fills in values of other rows (`verify`, `paths`, `refine`) is
-        refused. What stays in any case, and what each costs: docs/reliability.md. Of sequences the files hold every
+        refused. What stays in any case, and what each costs: docs/how-to/save-and-resume.md. Of sequences the files hold every
         token, by the kind of its place, but no sequence.
         """
         from sointer.io.explainers import save

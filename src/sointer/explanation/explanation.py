@@ -63,7 +63,7 @@ class Explanation:
     trace: Trace | None = field(default=None, repr=False)
     """Computes `paths`, given by the explainer."""
     distance: NDArray[np.float64] | None = field(default=None, repr=False)
-    """(rows,) how far each row lies from the training data; above 1 it is far. See docs/trust.md."""
+    """(rows,) how far each row lies from the training data; above 1 it is far. See docs/concepts/trust.md."""
     effects: NDArray[np.float32] | None = field(default=None, repr=False)
     """(rows, features or groups) which way each pushes the output and how far, in the unit of the output; the number,
     the probability, or the probability of the label explained. Of images: how strongly each speaks for the prediction
@@ -221,7 +221,7 @@ class Explanation:
         known (`value_source` is "model" or "given"), else at what the energy expects. The first call learns a small
         network for each target of the rows, which costs a few seconds per target: asking about many targets at once
         takes minutes. Where removal is random it is averaged over n_draws; at most n_outputs other outputs are looked
-        at, those that matter most to the target. docs/paths.md says how it is defined, and what it cannot say.
+        at, those that matter most to the target. docs/concepts/paths.md says how it is defined, and what it cannot say.
         """
         if self.trace is None:
             raise InputError("paths: this explanation was not made by SOInter.explain(), which alone knows the paths.")
@@ -245,7 +245,7 @@ class Explanation:
     ) -> list[dict[str, Any]]:
         """One JSON-ready dictionary per explanation, with all that it takes to check it later: evidence to keep.
 
-        What each field says, and a JSON schema: docs/records.md. `sointer.verify_record` compares a record with an
+        What each field says, and a JSON schema: docs/how-to/records.md. `sointer.verify_record` compares a record with an
         explainer. The first call computes the hash of the explainer.
 
         Parameters
@@ -346,7 +346,7 @@ class Explanation:
             "heatmap" (targets by features: how often); of texts also "words" (a document with its selected words
             marked); of images "image" (a row with its target in red and the selected pixels in green, beside the mask
             that the model predicts, if known, and the smallest rectangle that holds them; without a row, the first n
-            (8) rows). The default is what suits the data: docs/plots.md.
+            (8) rows). The default is what suits the data: docs/how-to/plots-and-reports.md.
         """
         from sointer.viz.plots.kinds import draw
 
