@@ -2,7 +2,8 @@
 
 python docs/pictures.py [NAME ...]
 
-Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex.
+Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex. The picture of README.md
+shows seconds: draw it on a quiet machine with `make demo-picture`.
 """
 
 from __future__ import annotations
@@ -129,9 +130,10 @@ def draw_demo() -> None:
     from sointer.apps.demo import run_demo
 
     first = run_demo(".").page.resolve()
-    with browser(1300, 1130) as page:
+    with browser(1300, 900) as page:
         page.get(first.as_uri())
-        page.save_screenshot(str(IMAGES / "demo.png"))
+        save_whole_page(page, IMAGES / "demo.png")
+        page.set_window_size(1300, 1130)
         page.get(first.with_name("digits.html").as_uri() + "#target=a%20(top)")
         time.sleep(1)
         page.execute_script("window.scrollTo(0, 0)")
@@ -166,6 +168,15 @@ def draw_texts() -> None:
         page.get(page_of_stories.resolve().as_uri() + f"#target=praise&sample={row}")
         time.sleep(1)
         page.save_screenshot(str(IMAGES / "report-text.png"))
+
+
+def save_whole_page(page: Any, path: Path) -> None:
+    """A picture of the page down to its end, however long it is."""
+    height = page.execute_script("return document.documentElement.scrollHeight")
+    size = {"width": 1300, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.save_screenshot(str(path))
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @contextmanager

@@ -160,14 +160,14 @@ def page(rows: list[Row], images: Path) -> str:
     }
     n_seeds = len({row["seed"] for row in pick(rows, method=OURS)})
     return sections(
-        "## Rules that took no part in development",
+        "## Rules not used in development",
         prose(
-            "Written down after the method was finished, which was not changed since: "
+            "Chosen after the method was finished; it has not been changed since: "
             + "; ".join(f"*{name}*, {what[name]}" for name in names)
             + f". R-precision on test images; SOInter: mean over {n_seeds} seed{'' if n_seeds == 1 else 's'}. Evidence "
-            "adds up over pixels, so a patch that only chooses which other pixels count is found worse than pixels "
-            "that count themselves. (After a first look at one seed, 0.45, the truth of *switch* was narrowed to "
-            "targets whose two windows speak for different labels, as elsewhere either would do.)"
+            "is additive over pixels, so a patch that only chooses which other pixels count is harder to find than "
+            "pixels that count themselves. (After a first look at one seed, 0.45, the truth of *switch* was "
+            "narrowed to targets whose two windows support different labels; elsewhere, either suffices.)"
         ),
         table(["", *names], body),
     )
