@@ -2,8 +2,8 @@
 
 python docs/pictures.py [NAME ...]
 
-Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex. The picture of README.md
-shows seconds: draw it on a quiet machine with `make demo-picture`.
+Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex. The picture of
+README.md shows seconds: draw it on a quiet machine, with `make demo-picture`.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_the_site_builds_without_a_warning_and_reads_well_offline(tmp_path):
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     pages = sorted(path for path in tmp_path.rglob("*.html") if path.name not in ("genindex.html", "search.html"))
-    expected = "index tutorials/first-explanation concepts/trust results/mediated reference/api/explainer".split()
+    expected = ["index", "tutorials/first-explanation", "concepts/trust", "results/mediated", "reference/api/explainer"]
     names = {path.relative_to(tmp_path).as_posix() for path in pages}
     assert {f"{name}.html" for name in expected} <= names
     with browser(390, 800) as phone:

@@ -1,4 +1,4 @@
-"""Spark: a saved explainer inside `mapInPandas`, as docs/how-to/scaling-out.md shows it. Runs where pyspark and Java are."""
+"""Spark: a saved explainer inside `mapInPandas`, as in docs/how-to/scaling-out.md. Runs where pyspark and Java are."""
 
 from __future__ import annotations
 

@@ -19,25 +19,25 @@ CONFIRMED, REFUTED, UNSURE = "confirmed", "refuted", "unsure"
 
 @dataclass(frozen=True)
 class Verification:
-    """What the model predicts for samples masked to their selected features, compared with the values explained.
+    """Whether the model predicts the values explained when only the selected features are kept.
 
-    Where what is removed becomes something random, the black box was asked about a few draws only, so that there are
-    three verdicts: a row is confirmed if the target surely keeps its value in at least `level` of all draws,
-    refuted if it surely does not, and unsure else. Surely: the bound of `interval` says so.
+    If removal is random, only a few draws were queried, so there are three verdicts: a row is confirmed if, with 95 %
+    confidence, the target keeps its value in at least `level` of all draws, refuted if it does not, and otherwise
+    unsure.
     """
 
     agreement: NDArray[np.float64]
-    """For each row, the share of draws in which the target kept its value; of a region, the share of its pixels too."""
+    """(rows,) share of draws in which the target kept its value; for a region, averaged over its pixels."""
     difference: NDArray[np.float64]
-    """For each row, how far the target moved on average; labels 0 or 1, probabilities `|p - q|`, else in deviations."""
+    """(rows,) mean change of the target: labels 0 or 1, probabilities `|p - q|`, numbers in standard deviations."""
     n_queries: int
     n_draws: int | None = None
-    """How many draws; None where nothing is random, so that one answer tells all."""
+    """Number of draws; None if nothing is random and one query decides."""
     level: float = LEVEL
     value_source: ValueSource = "model"
-    """What the masked predictions were compared with; the model's own, given ones, or values that are only expected."""
+    """Where the values explained come from, as in `Explanation`."""
     removal: str | None = None
-    """How everything else was removed."""
+    """The removal used."""
     random_state: int = 0
 
     @property
@@ -47,9 +47,10 @@ class Verification:
 
     @property
     def interval(self) -> NDArray[np.float64]:
-        """(rows, 2) bounds of the agreement in all possible draws; each is wrong in 5 % of cases at most.
+        """(rows, 2) Clopper-Pearson bounds of the agreement in all possible draws; each is wrong in at most 5 % of
+        cases.
 
-        These are the bounds of Clopper and Pearson; where nothing is random, both are the agreement itself.
+        If nothing is random, both are the agreement itself.
         """
         if self.n_draws is None:
             return np.stack([self.agreement, self.agreement], axis=1)
@@ -60,22 +61,22 @@ class Verification:
 
     @property
     def confirmed(self) -> NDArray[np.bool_]:
-        """Rows whose target surely keeps its value; where nothing is random, those where it did."""
+        """(rows,) True where the target keeps its value, with 95 % confidence if removal is random."""
         return np.asarray(self.agreement == 1.0 if self.n_draws is None else self.interval[:, 0] >= self.level)
 
     @property
     def refuted(self) -> NDArray[np.bool_]:
-        """Rows that are surely refuted; the model relied on more than was selected, or on something else."""
+        """(rows,) True where it does not: the model relied on more than was selected, or on something else."""
         return np.asarray(self.agreement < 1.0 if self.n_draws is None else self.interval[:, 1] < self.level)
 
     @property
     def unsure(self) -> NDArray[np.bool_]:
-        """Rows that are neither; more draws would tell."""
+        """(rows,) True where there were too few draws to decide."""
         return ~(self.confirmed | self.refuted)
 
     @property
     def verdict(self) -> NDArray[np.object_]:
-        """For each row "confirmed", "refuted" or "unsure"."""
+        """(rows,) "confirmed", "refuted" or "unsure"."""
         return np.where(self.confirmed, CONFIRMED, np.where(self.refuted, REFUTED, UNSURE)).astype(object)
 
     def _repr_html_(self) -> str:
