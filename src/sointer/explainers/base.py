@@ -11,18 +11,18 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.containers import is_dask
 from sointer._support.torch_state import ForkSafeLock
-from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, is_integer
 from sointer.errors import InputError
 from sointer.explainers.data_checks import (
     warn_about_far_rows,
     warn_about_unseen_labels,
 )
+from sointer.explainers.estimator import ExplainerMixin
 from sointer.explainers.novelty import Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explainers.records import Probe
@@ -34,73 +34,6 @@ from sointer.explanation.record import Provenance
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
 from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
-
-MAX_SCORED_TARGETS = 16
-SCORE_DRAWS = 3
-
-
-class ExplainerMixin(TransformerMixin):
-    """An explainer as the last step of a Pipeline, or inside GridSearchCV."""
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Fidelity: the share of rows and targets where the model says the same on the selected features alone.
-
-        The black box is asked once about every row, and for each of its targets about what is left of it, three times
-        where removal is random. Where more than 16 outputs were fitted, every row is judged on 16 of them, other ones
-        from row to row. y is not used. More features hardly ever keep less of a row, so the largest k of a search wins
-        as a rule: look at `cv_results_` for the smallest that is good enough.
-        """
-        explainer: Any = self
-        check_is_fitted(explainer, "outputs_")
-        if explainer.sequences_ is not None:
-            return float(explainer.sequences_.score(X))
-        source, targets = explainer._source(X, None).queried(), np.array(explainer.targets_)
-        row, n_scored = np.arange(source.n_samples), min(len(targets), MAX_SCORED_TARGETS)
-        agreement = []
-        for place in range(n_scored):
-            shift = row if len(targets) > n_scored else 0  # so that all targets have their rows
-            target = targets[(place * len(targets) // n_scored + shift) % len(targets)]
-            of_rows = np.broadcast_to(target, row.shape).astype(np.int64)
-            explanation = explainer._explain_rows(source, of_rows)
-            checked = explanation.source.agreement
-            agreement.append(checked(explanation.unit_mask, of_rows, rows=row, n_draws=SCORE_DRAWS, seed=0))
-        return float(np.mean(agreement))
-
-    def transform(self, X: Any) -> NDArray[np.float32]:
-        """Return the scores of the selected features, and 0 for all others: (samples, features or groups).
-
-        The explainer must be fitted on one output, as in fit(X, targets=["games"]). Use it to cluster samples by their
-        explanations; `explain` returns more.
-        """
-        explainer: Any = self
-        check_is_fitted(explainer, "outputs_")
-        refuse_for_sequences(explainer, "transform")
-        if len(explainer.targets_) != 1:
-            names = [explainer.output_names_[target] for target in explainer.targets_]
-            raise InputError(
-                f"transform: {len(names)} outputs were fitted ({some(names)}), expected one, for a table is about one "
-                f"target; fit with targets=[{names[0]!r}], or call explain(X, target)."
-            )
-        explanation = explainer.explain(X)
-        return np.asarray(np.where(explanation.unit_mask, explanation.scores, np.float32(0.0)))
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """The columns of `transform`: features, or groups; input_features is not used."""
-        explainer: Any = self
-        check_is_fitted(explainer, "outputs_")
-        refuse_for_sequences(explainer, "get_feature_names_out")
-        return np.array(explainer.groups_.unit_names, dtype=object)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.string = True
-        tags.input_tags.allow_nan = True  # if the model does
-        tags.target_tags.required = False
-        assert tags.transformer_tags is not None
-        tags.transformer_tags.preserves_dtype = []  # scores are float32, whatever comes in
-        return tags
-
 
 _counting = ForkSafeLock()
 
@@ -362,15 +295,30 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : samples to show; a random n_samples of them (of images, the first), or fewer if the file would exceed 5 MB
-        path : where to write the file
-        targets : outputs to show, by name or index; default: all that were fitted
-        k : maximum number of features shown; default: the explainer's own, or 10 if that is "auto" (50 pixels)
-        predicted : the model's predictions for X; without it, the model is queried once per sample
-        verify : maximum queries to confirm explanations; True: no limit, False: none; default: as many as in fit
-        title : title of the page
-        sample_names : one name per sample; default: the labels of a DataFrame, or numbers
-        paths : for how many targets paths are computed, a few seconds each; True: the five that depend most on others
+        X : samples, in the format of fit
+            If there are more than n_samples, a random subset is shown (of images, the first).
+        path : path
+            Where to write the file.
+        targets : sequence of int or str, optional
+            Outputs to show; default: all that were fitted.
+        n_samples : int, default 500
+            Maximum number of samples shown; fewer if the file would exceed 5 MB.
+        k : int, optional
+            Maximum number of features shown; default: the explainer's own, or 10 if that is "auto" (50 pixels).
+        predicted : array or DataFrame, optional
+            The model's predictions for X; otherwise the model, if there is one, is queried once per sample.
+        verify : bool or int, optional
+            Maximum number of queries to confirm explanations; True: no limit. Default: as many as in fit.
+        title : str, optional
+            Title of the page.
+        sample_names : sequence of str, optional
+            One name per sample; default: the labels of a DataFrame, or numbers.
+        paths : bool or int, default True
+            For how many targets paths are computed, a few seconds each. True: the five that depend most on others.
+
+        Returns
+        -------
+        Path
         """
         from sointer.viz.report.write import write_report
 

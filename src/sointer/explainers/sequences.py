@@ -235,12 +235,16 @@ class SequenceExplainer(SequenceFrame):
 
         Parameters
         ----------
-        X : list of token lists, or of strings if there is a splitter.
-        target : "all" for every token (default), a position (from the end, if negative), a tuple of positions, or a
-            list with one of these for each sequence.
-        k : overrides the constructor's. A number selects so many tokens, as far as a sequence has them.
-        predicted : the model's outputs for X, one list per sequence; the model is then not queried.
-        query : with False the model is not queried, and what the energy expects of it is explained.
+        X : list of token lists
+            Or of strings, with a splitter.
+        target : int, tuple, list or "all", default "all"
+            A position (negative: from the end), several, or a list with one of these per sequence.
+        k : int or "auto", optional
+            Number of tokens; default: the constructor's.
+        predicted : list, optional
+            The model's outputs for X, one list per sequence; the model is then not queried.
+        query : bool, default True
+            With False, expected values are explained and the model is not queried.
 
         Raises
         ------

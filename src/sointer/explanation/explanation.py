@@ -266,9 +266,12 @@ class Explanation:
 
         Parameters
         ----------
-        verification : what `verify()` returned for this explanation; adds its verdicts
-        created : time of creation, with a time zone; default: now
-        ids : one per sample; default: the labels of a DataFrame, if any
+        verification : Verification, optional
+            What `verify()` returned for this explanation; adds its verdicts.
+        created : datetime or str, optional
+            Time of creation, with a time zone; default: now.
+        ids : sequence, optional
+            One per sample; default: the labels of a DataFrame, if any.
         """
         return make_records(self, verification, created=created, ids=ids)
 
