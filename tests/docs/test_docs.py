@@ -71,6 +71,25 @@ def test_the_places_that_contributors_are_sent_to_exist():
     assert [place for place in places if not (Path(sointer.__file__).parent / place).exists()] == []
 
 
+def test_pages_that_the_code_cites_exist():
+    sources = [
+        *ROOT.glob("src/**/*.py"),
+        *ROOT.glob("studies/**/*.py"),
+        *ROOT.glob("examples/*"),
+        ROOT / "CONTRIBUTING.md",
+    ]
+    cited = {page for path in sources for page in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))}
+    assert len(cited) >= 5
+    assert sorted(page for page in cited if not (ROOT / page).exists()) == []
+
+
+def test_every_page_is_of_one_kind():
+    kinds = ("tutorials", "how-to", "concepts", "reference", "results")
+    assert [page.name for page in DOCS.glob("*.md")] == ["index.md"], "pages belong into one of the folders"
+    assert all((DOCS / kind / "index.md").exists() for kind in kinds)
+    assert {page.parent.name for page in PAGES if page not in (README, DOCS / "index.md")} == set(kinds)
+
+
 def test_the_reference_has_every_public_name():
     pages = [*DOCS.glob("reference/api/*.rst"), DOCS / "reference" / "configuration.md"]
     reference = "".join(page.read_text(encoding="utf-8") for page in pages)
