@@ -29,7 +29,6 @@ from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_seque
 from sointer.explainers.showing import ShowsItself
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
-from sointer.explanation.paths import Localities, NoPaths, Trace
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
@@ -38,6 +37,7 @@ from sointer.interpreter.tables import TableInterpreter
 from sointer.interpreter.text_scoring import SCORERS
 from sointer.masking.rows import ExplainedRows, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
+from sointer.paths import Localities, NoPaths, Trace
 
 if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
@@ -279,6 +279,7 @@ class SOInter(ShowsItself, Explainer):
 
     @property
     def known_columns(self) -> tuple[str, ...]:
+        """Columns of `to_frame()` that are known here, beside those that always are."""
         if isinstance(self.interpreter_, (TableInterpreter, ImageInterpreter)):
             return ("needed", "effect", "locality")[: 3 if isinstance(self.interpreter_, TableInterpreter) else 2]
         needed = ("needed",) if self.reads_text else ()

@@ -1,4 +1,4 @@
-"""Explanation: what was selected, for which target, and whether the black box says the same."""
+"""What explaining returns: what was selected, for which target, and whether the model predicts the same from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,90 @@ from numpy.typing import NDArray
 from sointer._support.files import put
 from sointer._support.frames import BACKENDS, to_backend
 from sointer._support.validation import check_positive_int
-from sointer.data.values import ValueSource, is_value, target_values
+from sointer.data.values import ValueSource, is_value, target_values, tolerance_of
 from sointer.errors import InputError, require_extra
-from sointer.explanation.paths import Paths, Trace
-from sointer.explanation.record import Provenance, make_records
-from sointer.explanation.verification import LEVEL, Verification
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows
-from sointer.masking.selection import Scored, first_units
-from sointer.masking.unit_values import UnitValues, value_kind
+from sointer.masking.selection import Scored, first_units, most_needed, share_bounds
+from sointer.masking.unit_values import feature_values
+from sointer.paths import Paths, Trace
 
-if TYPE_CHECKING:
-    import pandas as pd
+LEVEL = 0.7
+"""Share of draws in which a confirmed explanation holds, at the least."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether the model predicts the values explained when only the selected features are kept.
+
+    If removal is random, only a few draws were queried, so there are three verdicts: a row is confirmed if, with 95 %
+    confidence, the target keeps its value in at least `level` of all draws, refuted if it does not, and else unsure.
+    """
+
+    agreement: NDArray[np.float64]
+    """(rows,) share of draws in which the target kept its value; for a region, averaged over its pixels."""
+    difference: NDArray[np.float64]
+    """(rows,) mean change of the target: labels 0 or 1, probabilities `|p - q|`, numbers in standard deviations."""
+    n_queries: int
+    n_draws: int | None = None
+    """Number of draws; None if nothing is random and one query decides."""
+    level: float = LEVEL
+    value_source: ValueSource = "model"
+    """Where the values explained come from, as in `Explanation`."""
+    removal: str | None = None
+    """The removal used."""
+    random_state: int = 0
+    tolerance: float | None = None
+    """Numbers agree if they differ by at most this many standard deviations; None unless all targets are numbers."""
+
+    @property
+    def fidelity(self) -> float:
+        """Mean agreement over the rows."""
+        return float(self.agreement.mean())
+
+    @property
+    def interval(self) -> NDArray[np.float64]:
+        """(rows, 2) Clopper-Pearson bounds of the agreement in all possible draws, each wrong in at most 5 % of cases.
+
+        If nothing is random, both are the agreement itself.
+        """
+        if self.n_draws is None:
+            return np.stack([self.agreement, self.agreement], axis=1)
+        return share_bounds(self.agreement, self.n_draws)
+
+    @property
+    def confirmed(self) -> NDArray[np.bool_]:
+        """(rows,) True where the target keeps its value, with 95 % confidence if removal is random."""
+        return np.asarray(self.agreement == 1.0 if self.n_draws is None else self.interval[:, 0] >= self.level)
+
+    @property
+    def refuted(self) -> NDArray[np.bool_]:
+        """(rows,) True where it does not: the model relied on more than was selected, or on something else."""
+        return np.asarray(self.agreement < 1.0 if self.n_draws is None else self.interval[:, 1] < self.level)
+
+    @property
+    def unsure(self) -> NDArray[np.bool_]:
+        """(rows,) True where there were too few draws to decide."""
+        return ~(self.confirmed | self.refuted)
+
+    @property
+    def verdict(self) -> NDArray[np.object_]:
+        """(rows,) "confirmed", "refuted" or "unsure"."""
+        return np.where(self.confirmed, "confirmed", np.where(self.refuted, "refuted", "unsure")).astype(object)
+
+    def _repr_html_(self) -> str:
+        from sointer.viz.plots.notebook import html_verification
+
+        return html_verification(self)
+
+    def __repr__(self) -> str:
+        expected = " of expected values" if self.value_source == "expected" else ""
+        unsure = f"unsure of {int(self.unsure.sum())}, " if self.unsure.any() else ""
+        off = "" if self.tolerance is None else f"off by {self.difference.mean():.2g} standard deviations, "
+        return (
+            f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
+            f"{len(self.agreement)} rows{expected}, {unsure}{off}n_queries={self.n_queries})"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +110,6 @@ class Explanation:
     selected
         (rows, k) indices of features (or groups), best first; -1 where a row has fewer. Use `mask` or `to_frame()` to
         look features up.
-    mask
-        (rows, features), True where selected.
     scores
         (rows, features or groups) relevance: how much the target depends on each here. Never negative; the direction
         is in `effects`.
@@ -48,8 +118,6 @@ class Explanation:
     value
         (rows,) the value explained: the model's prediction (a label, a probability or a number; for a region, the
         label of most pixels, or their mean), or the value expected by the explainer.
-    value_source
-        Where the value comes from: "model" (queried), "given" (passed as predicted=) or "expected" (neither).
     """
 
     selected: NDArray[np.int64]
@@ -77,8 +145,8 @@ class Explanation:
     n_opposite: NDArray[np.int64] | None = field(default=None, repr=False)
     """(rows,) images only: how many training images have another label at the target. If there are none, nothing could
     be learned about the target, and its explanation is extrapolated from other targets."""
-    provenance: Provenance | None = field(default=None, repr=False)
-    """The explainer and its settings; needed for `record`."""
+    provenance: Any = field(default=None, repr=False)
+    """The explainer and its settings; makes records."""
 
     @classmethod
     def of(
@@ -91,6 +159,7 @@ class Explanation:
         trace: Trace | None = None,
         distance: NDArray[np.float64] | None = None,
     ) -> Explanation:
+        """The explanation of rows whose units are ranked so, each with as many as `sizes` says."""
         width = int(sizes.max())
         selected = np.where(np.arange(width) < sizes[:, None], ranking[:, :width], -1)
         if source.predicted is None:
@@ -99,21 +168,8 @@ class Explanation:
         else:
             value = target_values(source.outputs, source.predicted, targets, source.regions, source.sample)
         names = source.groups.unit_names, [*source.outputs.names, *source.region_names]
-        return cls(
-            selected,
-            scored.scores,
-            targets,
-            value,
-            *names,
-            source,
-            trace,
-            distance,
-            scored.effects,
-            scored.base,
-            scored.needed,
-            scored.locality,
-            scored.n_opposite,
-        )
+        known: tuple[Any, ...] = scored.effects, scored.base, scored.needed, scored.locality, scored.n_opposite
+        return cls(selected, scored.scores, targets, value, *names, source, trace, distance, *known)
 
     def __len__(self) -> int:
         return len(self.selected)
@@ -125,7 +181,7 @@ class Explanation:
 
     @property
     def value_source(self) -> ValueSource:
-        """Where `value` comes from, "model", "given" or "expected"."""
+        """Where `value` comes from: "model" (queried), "given" (as predicted=) or "expected" (by the explainer)."""
         return self.source.value_source
 
     @property
@@ -175,7 +231,7 @@ class Explanation:
         level: float = LEVEL,
         random_state: int = 0,
     ) -> Verification:
-        """Query the model with everything removed except the selected features: does it still predict `value`?
+        """Check that the model still predicts `value` with everything removed except the selected features.
 
         Parameters
         ----------
@@ -199,46 +255,23 @@ class Explanation:
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
             raise InputError(f"level must be a share of draws between 0 and 1, such as {LEVEL}, got {level!r}.")
-        source = self.source
-        rng = np.random.default_rng(random_state)
-        how = source.removal
+        source, how, rng = self.source, self.source.removal, np.random.default_rng(random_state)
+        before = source.sent.n
         if removal is not None:
             how = make_removal(removal, source.background.known_rows(), source.input_format, rng)
-        before = source.sent.n
-        which = np.arange(len(self)) if rows is None else np.arange(len(self))[np.asarray(rows)]
-        keep, target = self.unit_mask[which], self.target[which]
-        n_times = n_draws if how.is_random else 1
-        agree, moved = np.empty((n_times, len(which))), np.empty((n_times, len(which)))
-        for draw in range(n_times):
-            for chunk, masked in source.ask_in_parts(how, keep, which, rng):
-                agree[draw, chunk] = source.agrees(masked, which[chunk], target[chunk])
-                moved[draw, chunk] = source.moved(masked, which[chunk], target[chunk])
-        n_queries, n_drawn = source.sent.n - before, n_draws if how.is_random else None
-        return Verification(
-            np.mean(agree, axis=0),
-            np.mean(moved, axis=0),
-            n_queries,
-            n_drawn,
-            float(level),
-            self.value_source,
-            how.name,
-            int(random_state),
-        )
+        which = np.arange(len(self))[slice(None) if rows is None else np.asarray(rows)]
+        keep, target, n_drawn = self.unit_mask[which], self.target[which], n_draws if how.is_random else None
+        agreement, moved = source.compare(how, keep, target, rows=which, n_draws=n_drawn or 1, rng=rng)
+        judged = n_drawn, float(level), self.value_source, how.name, int(random_state)
+        may_differ, n_queries = tolerance_of(source.outputs, target), source.sent.n - before
+        return Verification(agreement, moved, n_queries, *judged, may_differ)
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
         """Split the effect of each selected feature into a direct part and parts through other outputs.
 
-        The model is not queried. The first call trains a small network per target, in a few seconds each. Other outputs
-        are held at the model's predictions, if known. See docs/concepts/paths.md.
-
-        Parameters
-        ----------
-        n_draws : int, default 16
-            Draws to average over, if removal is random.
-        n_outputs : int, default 8
-            Maximum number of other outputs considered: those that matter most to the target.
-        random_state : int, default 0
-            Seed of the draws.
+        The model is not queried. The first call trains a small network per target, in a few seconds each. Random
+        removal is averaged over n_draws; the n_outputs other outputs that matter most are considered. See
+        docs/concepts/paths.md.
         """
         if self.trace is None:
             raise InputError("paths: this explanation was not made by SOInter.explain(), which alone knows the paths.")
@@ -262,18 +295,14 @@ class Explanation:
     ) -> list[dict[str, Any]]:
         """Return one JSON-ready dictionary per explanation, with everything needed to check it later.
 
-        See docs/how-to/records.md for the fields, and `sointer.verify_record`.
-
-        Parameters
-        ----------
-        verification : Verification, optional
-            What `verify()` returned for this explanation; adds its verdicts.
-        created : datetime or str, optional
-            Time of creation, with a time zone; default: now.
-        ids : sequence, optional
-            One per sample; default: the labels of a DataFrame, if any.
+        `verification`, what `verify()` returned, adds verdicts. `created` is a time with a time zone (default: now),
+        `ids` one per sample (default: the labels of a DataFrame). Fields: docs/how-to/records.md; check:
+        `verify_record`.
         """
-        return make_records(self, verification, created=created, ids=ids)
+        if self.provenance is None:
+            raise InputError("record: this explanation was not made by an explainer, so nobody could make it again.")
+        records: list[dict[str, Any]] = self.provenance.records(self, verification, created=created, ids=ids)
+        return records
 
     def to_frame(self) -> Any:
         """Return a table with one line per sample and selected feature.
@@ -285,7 +314,7 @@ class Explanation:
         pandas = require_extra("pandas", "pandas")
         row, position = np.nonzero(self.selected >= 0)
         unit, sample = self.selected[row, position], self.sample[row]
-        frame: pd.DataFrame = pandas.DataFrame(
+        frame = pandas.DataFrame(
             {
                 "sample": sample,
                 "target": np.array(self.output_names, dtype=object)[self.target[row]],
@@ -293,7 +322,7 @@ class Explanation:
                 "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],
-                **self._feature_values(sample, unit),
+                **feature_values(self.source, sample, unit),
                 "score": self.scores[row, unit],
                 **({} if self.needed is None else {"needed": self.needed[row, unit]}),
                 **({} if self.effects is None else {"effect": self.effects[row, unit]}),
@@ -304,18 +333,6 @@ class Explanation:
         kind = self.source.input_format.kind
         return to_backend(frame, kind, {}) if kind in BACKENDS else frame
 
-    def _feature_values(self, sample: NDArray[np.int64], unit: NDArray[np.int64]) -> dict[str, Any]:
-        """The column of values of features, in their own type, as far as one column holds them."""
-        kind = value_kind(self.source.input_format, self.source.groups)
-        if kind is None:
-            return {}
-        own = UnitValues(self.source).own(sample, unit)
-        if self.source.input_format.kind in BACKENDS and kind == "string":
-            own = [None if value is None else str(value) for value in own]
-        values = np.array([*own, None], dtype=object)[:-1]
-        is_plain = kind == "float64" or (kind != "string" and all(value is not None for value in own))
-        return {"feature_value": values.astype(kind) if is_plain else values}
-
     def summary(self, n: int = 10, *, value: Any = None) -> dict[str, list[tuple[str, float]]]:
         """Return, for every target, the n features that most rows need, with the share of rows that need them.
 
@@ -323,17 +340,12 @@ class Explanation:
         tag (for probabilities, those above 0.5), not those against it.
         """
         result: dict[str, list[tuple[str, float]]] = {}
-        chosen = self.needed_mask
-        every = np.ones(len(self), dtype=bool)
+        chosen, every = self.needed_mask, np.ones(len(self), dtype=bool)
         counted = every if value is None else is_value(self.value, value, self.source.outputs, self.target)
         for target in np.unique(self.target[counted]):
             rows = counted & (self.target == target)
-            share = chosen[rows].mean(axis=0)
-            strength = np.abs(self.scores[rows]).mean(axis=0)
-            order = np.lexsort((-strength, -share))[:n]
-            result[self.output_names[target]] = [
-                (self.feature_names[unit], float(share[unit])) for unit in order if share[unit] > 0
-            ]
+            most = most_needed(chosen[rows], self.scores[rows], n)
+            result[self.output_names[target]] = [(self.feature_names[unit], share) for unit, share in most]
         return result
 
     def to_shap(self, *, selected_only: bool = False) -> Any:
@@ -349,18 +361,10 @@ class Explanation:
         return to_shap(self, selected_only=selected_only)
 
     def plot(self, row: int | None = None, *, kind: str | None = None, n: int | None = None, ax: Any = None) -> Any:
-        """Draw one row, or many; returns the matplotlib Axes. See docs/how-to/plots-and-reports.md.
+        """Draw one row, or all; returns the matplotlib Axes. See docs/how-to/plots-and-reports.md.
 
-        Parameters
-        ----------
-        row : int, optional
-            Which row; default: all of them.
-        kind : {"bar", "effects", "summary", "heatmap", "words", "image"}, optional
-            Default: what suits the data.
-        n : int, optional
-            Number of features (of images, rows) shown.
-        ax : matplotlib Axes, optional
-            Where to draw.
+        `kind` is "bar", "effects", "summary", "heatmap", "words" or "image"; by default what suits the data. `n`
+        limits the number of features (of images, rows) shown.
         """
         from sointer.viz.plots.kinds import draw
 
