@@ -49,7 +49,8 @@ def page(rows: list[Row], images: Path) -> str:
             "because that helped on *switch*. Evidence is additive over pixels, so a patch that only chooses which "
             "other pixels count is harder to find than pixels that count themselves. In *ring*, the truth is the whole "
             "ring, while SOInter ranks the parts that support the label first. (After a first look at one seed, the "
-            "truth of *switch* was narrowed to targets whose two windows support different labels; elsewhere, either suffices.)"
+            "truth of *switch* was narrowed to targets whose two windows support different labels; elsewhere, either "
+            "suffices.)"
         ),
         of_rules(rows, tuple(OLDER)),
     )
