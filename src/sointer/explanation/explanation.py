@@ -272,7 +272,7 @@ class Explanation:
             {
                 "sample": sample,
                 "target": np.array(self.output_names, dtype=object)[self.target[row]],
-                "value": self.value[row],
+                "value": self._values(row),
                 "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],
@@ -286,6 +286,14 @@ class Explanation:
         )
         kind = self.source.input_format.kind
         return to_backend(frame, kind, {}) if kind in BACKENDS else frame
+
+    def _values(self, row: NDArray[np.int64]) -> Any:
+        """The column of values, in their own type; of targets of several kinds, objects, or text outside pandas."""
+        values = self.value[row]
+        if self.source.input_format.kind in BACKENDS and len({type(value) for value in values}) > 1:
+            is_text = any(isinstance(value, str) for value in values)
+            return values.astype(str) if is_text else values.astype(np.float64)
+        return values if len(values) == 0 else require_extra("pandas", "pandas").Series(values).infer_objects().array
 
     def _feature_values(self, sample: NDArray[np.int64], unit: NDArray[np.int64]) -> dict[str, Any]:
         """The column of values of features, in their own type, as far as one column holds them."""
