@@ -49,8 +49,11 @@ def csv_source(path: Path) -> RowSource:
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, str(path))
         wanted = column_names(columns)
-        zones = {name: ZONE.fullmatch(dtype) for name, dtype in dtypes.items() if wanted is None or name in wanted}
-        zones = {name: found[1] for name, found in zones.items() if found}
+        zones = {
+            name: found[1]
+            for name, dtype in dtypes.items()
+            if (found := ZONE.fullmatch(dtype)) and (wanted is None or name in wanted)
+        }
         # The types are those of the first block where they were not given.
         with (
             reading(path, "CSV", ADVICE, InputError),
