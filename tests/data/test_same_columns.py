@@ -175,6 +175,12 @@ def test_what_is_wrong_is_said_by_the_same_sentence_everywhere(
         assert box.n_queries == before, way
 
 
+def test_one_sample_as_a_list_is_no_list_of_texts(of_kinds: SOInter) -> None:
+    for sample in (list(ROWS.iloc[0]), tuple(ROWS.iloc[0])):
+        with pytest.raises(InputError, match=r"X has 1 dimensions .*expected 2: samples and features.*for one sample"):
+            of_kinds.explain(sample, target=0)
+
+
 def test_dates_in_a_time_zone_are_read_from_files_and_requests(of_kinds: SOInter, tmp_path: Path) -> None:
     """A file of text has the moment, with its offset, but not the time zone: the model gets that of fit."""
     straight = of_kinds.explain(ROWS, target=0)
