@@ -25,15 +25,15 @@ from sointer.explainers.data_checks import (
 )
 from sointer.explainers.novelty import Distance
 from sointer.explainers.reading import ReadsModelAndData
+from sointer.explainers.recording import Provenance
 from sointer.explainers.records import Probe
 from sointer.explainers.sequence_dispatch import explain_sequences, refuse_for_sequences
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.explanation import Explanation
-from sointer.explanation.paths import NoPaths, Trace
-from sointer.explanation.record import Provenance
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
 from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
+from sointer.paths import NoPaths, Trace
 
 MAX_SCORED_TARGETS = 16
 SCORE_DRAWS = 3

@@ -16,7 +16,7 @@ from sointer._support import containers
 from sointer._support.strict_json import as_finite, content_digest
 from sointer.data.texts import Documents
 from sointer.errors import InputError
-from sointer.explanation.record import FORMAT, place_of_sample, record_digest, row_digests
+from sointer.explainers.recording import FORMAT, place_of_sample, record_digest, row_digests
 from sointer.masking.unit_values import plain
 
 if TYPE_CHECKING:
@@ -40,12 +40,14 @@ class Probe:
 
     @classmethod
     def of(cls, rows: Any, outputs: NDArray[Any]) -> Probe:
+        """Of the first rows of the training data, as few as are small enough to be kept."""
         n = max(1, min(len(outputs), MAX_PROBE_OUTPUTS // outputs.shape[1], MAX_PROBE_COLUMNS // rows.shape[1]))
         rows, outputs = rows[:n], outputs[:n]
         inputs = content_digest(texts_of(rows) or row_digests(rows))
         return cls(rows, outputs, n, inputs, content_digest(as_lists(outputs)))
 
     def without_rows(self) -> Probe:
+        """The same with hashes only."""
         return Probe(None, None, self.n, self.inputs_sha256, self.outputs_sha256)
 
     @cached_property

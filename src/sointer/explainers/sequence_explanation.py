@@ -33,7 +33,8 @@ Query = Callable[[Sequence[Tokens]], list[list[Any]]]
 class Tracer(Protocol):
     """Computes the paths of an explanation; handed to it by the explainer."""
 
-    def __call__(self, explanation: SequenceExplanation, *, n_draws: int, seed: int) -> SequencePaths: ...
+    def __call__(self, explanation: SequenceExplanation, *, n_draws: int, seed: int) -> SequencePaths:
+        """The paths of this explanation's selected tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,7 @@ class SequenceExplanation:
         verifier: tuple[Query, Replacement] | None,
         tracer: Tracer,
     ) -> SequenceExplanation:
+        """The explanation of what was found for each sequence."""
         sample, position, codes, rankings, sizes, keeps, scores = zip(*found, strict=True)
         selected = np.full((len(found), max(sizes)), -1, dtype=np.int64)
         padded = np.full((len(found), max(map(len, scores))), np.nan, dtype=np.float32)
