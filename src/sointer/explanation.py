@@ -20,7 +20,7 @@ from sointer.errors import InputError, require_extra
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored, first_units, most_needed, share_bounds
-from sointer.masking.unit_values import feature_values
+from sointer.masking.unit_values import feature_values, output_values
 from sointer.paths import Paths, Trace
 
 LEVEL = 0.7
@@ -318,7 +318,7 @@ class Explanation:
             {
                 "sample": sample,
                 "target": np.array(self.output_names, dtype=object)[self.target[row]],
-                "value": self.value[row],
+                "value": output_values(self.source, self.value[row]),
                 "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],

@@ -16,7 +16,7 @@ from sointer._support import containers
 from sointer._support.strict_json import as_finite, content_digest
 from sointer.data.texts import Documents
 from sointer.errors import InputError
-from sointer.explainers.recording import FORMAT, record_digest, row_digests, sample_digests
+from sointer.explainers.recording import FORMAT, place_of_sample, record_digest, row_digests
 from sointer.masking.unit_values import plain
 
 if TYPE_CHECKING:
@@ -134,13 +134,14 @@ def verify_record(
         raise InputError(
             f"record: expected a record of format {FORMAT}, as explanation.record() makes it, got {got!r}."
         )
-    digests = sample_digests(explainer._source(X, None))
-    if record["sample"]["sha256"] not in digests:
+    source = explainer._source(X, None)
+    found_at = place_of_sample(record, source)
+    if found_at is None:
         raise InputError(
-            f"X holds {len(digests)} samples, none of which is that of the record (number "
+            f"X holds {source.n_samples} samples, none of which is that of the record (number "
             f"{record['sample']['number']}, id {record['sample']['id']}); give the sample as it was explained."
         )
-    place = np.array([digests.index(record["sample"]["sha256"])])
+    place = np.array([found_at])
     given = record["value_source"] == "given"
     if given and predicted is None and explainer.black_box_ is None:
         raise InputError(
