@@ -18,17 +18,30 @@ from sointer.data.sequences import Vocabulary
 from sointer.data.token_outputs import MAX_LABELS, TokenOutputs
 from sointer.energy.chain import ChainEnergy
 from sointer.errors import InputError
+from sointer.explainers.records import Probe
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.io.networks import NO_MEMORY
-from sointer.io.storage import DAMAGE, SEQUENCES, check_shapes, need
+from sointer.io.storage import DAMAGE, SEQUENCES, check_shapes, hash_of, need
 from sointer.masking.tokens import N_PLACES, Replacement
 
 SAVED_PARAMETERS = ("k", "level", "window", "tolerance", "query_budget", "batch_size", "verbose")
 MAX_WINDOW = 64
+DECISIVE = ("outputs", "window", "tokens", "has_function", "has_splitter", "probe")
 
 
 def save(explainer: SequenceExplainer, path: str | os.PathLike[str]) -> None:
     """Write the explainer to the directory `path`, whole or not at all."""
+    SEQUENCES.write(path, *_describe(explainer))
+
+
+def digest(explainer: SequenceExplainer) -> str:
+    """SHA-256 of what decides explanations: networks, tokens, outputs, settings; before and after saving."""
+    metadata, tensors = _describe(explainer)
+    decisive = {name: metadata[name] for name in DECISIVE} | {"level": explainer.level}
+    return hash_of(decisive, tensors)
+
+
+def _describe(explainer: SequenceExplainer) -> tuple[dict[str, Any], dict[str, Tensor]]:
     seed = explainer.random_state
     metadata = {
         "parameters": {name: getattr(explainer, name) for name in SAVED_PARAMETERS},
@@ -41,12 +54,13 @@ def save(explainer: SequenceExplainer, path: str | os.PathLike[str]) -> None:
         "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
         "held_out": [explainer.held_out_agreement_, explainer.held_out_skill_],
         "history": explainer.history_,
+        "probe": None if explainer.probe_ is None else explainer.probe_.summary,
     }
     tensors = {f"energy.{name}": tensor.to(CPU) for name, tensor in explainer.energy_.state_dict().items()}
     tensors["vocabulary"] = torch.from_numpy(explainer.vocabulary_.known)
     for place, pool in enumerate(explainer.replacement_.pools):
         tensors[f"pool.{place}"] = torch.from_numpy(pool.astype(np.int32))
-    SEQUENCES.write(path, metadata, tensors)
+    return metadata, tensors
 
 
 def load(
@@ -104,4 +118,6 @@ def _restore(
     explainer.held_out_agreement_, explainer.held_out_skill_ = map(float, metadata["held_out"])
     explainer.history_, explainer.n_queries_ = metadata["history"], int(metadata["n_queries"])
     explainer.n_explain_queries_ = 0
+    if (probe := metadata.get("probe")) is not None:  # older versions kept none
+        explainer.probe_ = Probe.of_summary(probe)
     return explainer

@@ -31,14 +31,14 @@ N_COMMON = 6
 DIGITS = 4
 
 
-def sequence_records(
+def sequence_entries(
     explanation: SequenceExplanation, paths: SequencePaths | None, verification: Verification | None
 ) -> list[dict[str, Any]]:
-    """One record for each sequence, of plain values: its tokens, their labels, and what decided each target.
+    """One entry for each sequence, of plain values: its tokens, their labels, and what decided each target.
 
     `verification` may be about the first targets only.
     """
-    records: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {
             "sample": sample,
             "tokens": list(tokens),
@@ -61,10 +61,10 @@ def sequence_records(
                 entry["effect"] = round(float(paths.total[i, place]), DIGITS)
                 entry |= {name: round(float(getattr(paths, name)[i, place]), DIGITS) for name in ("direct", "mediated")}
                 at = paths.through(i, place)
-                entry["through"] = None if at is None else {"at": at, "label": records[found["sample"]]["labels"][at]}
+                entry["through"] = None if at is None else {"at": at, "label": entries[found["sample"]]["labels"][at]}
             selected.append(entry)
-        records[found["sample"]]["targets"].append(target)
-    return records
+        entries[found["sample"]]["targets"].append(target)
+    return entries
 
 
 def write_sequences(
@@ -104,9 +104,9 @@ def write_sequences(
     wanted = len(explanation) * N_DRAWS
     n_checked = verification_budget(explainer, 0, verify, wanted) // N_DRAWS if query else 0
     verification = explanation.first(n_checked).verify(n_draws=N_DRAWS) if n_checked else None
-    records = sequence_records(explanation, explanation.paths() if paths else None, verification)
-    for record, name in zip(records, names[:n_shown], strict=True):
-        record["name"] = name
+    entries = sequence_entries(explanation, explanation.paths() if paths else None, verification)
+    for entry, name in zip(entries, names[:n_shown], strict=True):
+        entry["name"] = name
     summary = [
         (short(value), ", ".join(f"{token} ({share:.0%})" for token, share in common) or "no token")
         for value, common in explanation.summary(N_COMMON).items()
@@ -116,7 +116,7 @@ def write_sequences(
         title=title or "What decides this label?",
         notes=_notes(explainer, explanation, verification, len(sequences), paths),
         summary=summary[:MAX_TOKENS],
-        data=records,
+        data=entries,
     )
     written.write_text(page, encoding="utf-8")
     return written
