@@ -217,7 +217,6 @@ def test_the_server_gives_and_keeps_records(fitted: SOInter, tmp_path: Path) -> 
         ({"rows": [["sun"] * 10_001]}, "10,001 tokens, expected at most"),
         ({"rows": [["sun"] * 600] * 2}, "1,200 labels, expected at most 1,000"),
         ({"rows": [["x" * 1001]]}, "1,001 letters"),
-        ({"rows": [["sun"] * 201], "target": 0, "paths": True}, "201 tokens, expected at most 200"),
         ({"rows": [["sun"]], "target": 1}, "target 1 is not in sequence 0"),
         ({"rows": [["sun"]], "target": "rain"}, "target must be"),
         ({"rows": [["sun"]], "target": [0, 0]}, "target is a list of 2"),
@@ -308,7 +307,10 @@ def test_what_does_not_fit_on_a_page_is_said(fitted: SOInter, tmp_path: Path) ->
     page = fitted.report([["sun", "rain"]] * 3, tmp_path / "page.html", n_samples=2, verify=3, paths=False).read_text()
     assert "The first 2 of 3 sequences are shown" in page
     assert "The model was not queried to confirm" in page  # three queries are less than one label takes
-    assert "directly or through other labels is not shown" in page
+    assert "directly or through other labels is not shown, for paths=False was given" in page
+    page = fitted.report([["sun", "rain"] * 150], tmp_path / "page.html", verify=False).read_text()
+    assert "In sequences of more than 64 tokens, labels are explained by the tokens around them" in page
+    assert page.count('"through"') >= 150  # the label of every "sun" but the first has a reason, and paths are said
     page = fitted.report([["sun", "rain"]] * 3, tmp_path / "page.html", verify=20).read_text()
     assert "Of 2 labels checked (of 6 labels in all)" in page
 

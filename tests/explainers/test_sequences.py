@@ -1,5 +1,6 @@
 """SequenceExplainer on taggers whose truth is known, end to end, and on everything that can be wrong with the input."""
 
+import copy
 import json
 import warnings
 from pathlib import Path
@@ -13,6 +14,7 @@ import sointer
 from sointer import SequenceExplainer
 from sointer.errors import InputError, LoadError, QueryBudgetExceeded, SointerWarning
 from sointer.explainers.sequence_explanation import SequenceExplanation
+from sointer.masking.tokens import Replacement
 from sointer.zoo.chains import PlantedChain
 
 CHAIN = PlantedChain("carry", n_words=40, seed=3)
@@ -65,6 +67,25 @@ def test_paths_go_through_the_labels_between(fitted: SequenceExplainer, held_out
     assert np.nanmax(np.abs(paths.right)) < 0.2  # and never from the right
     assert "through other labels" in str(paths)
     assert len(paths.to_frame()) == (paths.selected >= 0).sum()
+
+
+@pytest.mark.parametrize("replacement", [None, lambda tokens, position, rng: "w1" if position % 2 else "w2"])
+def test_paths_in_long_sequences_are_those_of_the_part_around(fitted: SequenceExplainer, replacement: Any) -> None:
+    short = CHAIN.sequences(1, 60, seed=4)[0]
+    long = CHAIN.sequences(1, 300, seed=5)[0]
+    long[120:180] = short
+    loaded = fitted if replacement is None else copy.copy(fitted)
+    loaded.replacement_ = Replacement(fitted.replacement_.tokens, fitted.replacement_.pools, replacement)
+    alone, inside = (
+        loaded.explain([tokens], target=tuple(range(first + 25, first + 35)), k=1).paths(n_draws=64)
+        for tokens, first in ((short, 0), (long, 120))
+    )
+    assert (inside.selected - 120 == alone.selected).all()
+    for name in ("total", "direct", "mediated"):
+        np.testing.assert_allclose(
+            getattr(inside, name), getattr(alone, name), atol=0.15 if replacement is None else 1e-4
+        )
+    assert loaded.explain([long], target=(0, 299)).paths().total.shape[0] == 2
 
 
 def test_saved_explainers_say_the_same(fitted: SequenceExplainer, held_out: list[list[str]], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from sointer.apps.serve.response import RecordLog, to_bytes
 from sointer.data.sequences import Tokens, read_sequences, resolve_positions
 from sointer.errors import InputError
 from sointer.explainers.sequences import SequenceExplainer
-from sointer.viz.report.sequences import MAX_LENGTH_FOR_PATHS, sequence_entries
+from sointer.viz.report.sequences import sequence_entries
 
 MAX_TARGETS, MAX_TOKEN_LENGTH = 1000, 1000
 """In one request, labels that are explained, and letters of a token."""
@@ -94,12 +94,6 @@ def read_sequence_request(explainer: SequenceExplainer, content: dict[str, Any],
         raise InputError(
             f"the request asks about {n_targets:,} labels, expected at most {MAX_TARGETS:,}. Send fewer rows at a "
             "time, or name targets."
-        )
-    n_longest = max(map(len, sequences))
-    if body.paths and n_longest > MAX_LENGTH_FOR_PATHS:
-        raise InputError(
-            f"paths is true, but rows holds a sequence of {n_longest:,} tokens, expected at most "
-            f"{MAX_LENGTH_FOR_PATHS}. Leave paths out, or cut it."
         )
     if body.k is not None and body.k != "auto":
         check_positive_int(body.k, "k")

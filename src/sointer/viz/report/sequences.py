@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from sointer._support.validation import check_positive_int, check_unique_names, is_integer
-from sointer.data.sequences import read_sequences
+from sointer.data.sequences import PIECE, read_sequences
 from sointer.errors import InputError, require_extra
 from sointer.explanation import Verification
 from sointer.viz.plots.canvas import short
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 5000
 """On one page, with a few hundred bytes for each."""
-MAX_LENGTH_FOR_PATHS = 200
-"""Tokens of a sequence; paths of longer ones take seconds for each label."""
 N_COMMON = 6
 DIGITS = 4
 
@@ -97,7 +95,6 @@ def write_sequences(
         )
     n_shown = min(n_samples, int((ends <= MAX_TOKENS).sum()))
     shown = sequences[:n_shown]
-    paths = paths and max(map(len, shown)) <= MAX_LENGTH_FOR_PATHS
     query = predicted is not None or can_query(explainer, n_shown)
     given = None if predicted is None else list(predicted)[:n_shown]
     explanation = explainer.explain(shown, k=k, predicted=given, query=query)
@@ -146,10 +143,9 @@ def _notes(
     if explanation.value_source == "expected":
         notes.append("Labels are what the explainer expects of the model, which was not queried.")
     if not paths:
-        notes.append(
-            "Whether tokens act directly or through other labels is not shown; it is for sequences of at most "
-            f"{MAX_LENGTH_FOR_PATHS} tokens, unless paths=False is given."
-        )
+        notes.append("Whether tokens act directly or through other labels is not shown, for paths=False was given.")
+    elif max(map(len, explanation.sequences)) > PIECE:
+        notes.append(f"In sequences of more than {PIECE} tokens, labels are explained by the tokens around them.")
     if len(explanation.sequences) < n_given:
         notes.append(f"The first {len(explanation.sequences):,} of {n_given:,} sequences are shown.")
     return notes
