@@ -27,6 +27,7 @@ from sointer.masking.tokens import ReplacementFunction
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from sointer.energy.chain import ChainEnergy
     from sointer.explainers.sequences import SequenceExplainer
 
 SCORE_DRAWS = 3
@@ -47,6 +48,8 @@ class SequenceFrame(BaseEstimator):
     """Sequences sent to the model by all calls of explain since fit."""
     n_queries_replayed_: int = 0
     """Outputs that fit took from its checkpoint; `n_queries_` counts those that it asked for itself."""
+    additive_: ChainEnergy | None = None
+    """A simpler energy, which paths are read from where it predicts as well; None else."""
     probe_: Any = None
     """By which records name the model; None where an older version saved the explainer."""
     _known_digest: tuple[Any, str] | None = None

@@ -14,7 +14,6 @@ from torch import Tensor
 from sointer._support.devices import device_of
 from sointer._support.torch_state import one_thread
 from sointer.data.sequences import MARGIN, PIECE, TokenIndex, Tokens, Vocabulary
-from sointer.data.token_outputs import TokenOutputs
 from sointer.energy.chain import ChainEnergy, log_marginals
 from sointer.errors import require_extra
 from sointer.interpreter.sequence import ChainReader
@@ -113,7 +112,6 @@ def trace_paths(
     energy: ChainEnergy,
     vocabulary: Vocabulary,
     replacement: Replacement,
-    outputs: TokenOutputs,
     explanation: SequenceExplanation,
     *,
     n_draws: int,

@@ -150,23 +150,25 @@ class SequenceExplainer(SequenceFrame):
                         plan = training.plan_queries(sequences, replacement, n_imagined, rng)
                         imagined = training.Queries.of(index, *plan, outputs, None)
                     known, held_out = training.split(queries, VALIDATION_SHARE, rng)
+                    rows = torch.as_tensor(vocabulary.rows(index.tokens))
+                    steps: dict[str, Any] = {
+                        "n_steps": training.n_steps_for(len(known)),
+                        "seed": int(rng.integers(2**31)),
+                        "history": history,
+                    }
+                    windows = WINDOWS if self.window == "auto" else (int(self.window),)
                     energy, quality = training.learn_chain(
-                        vocabulary,
-                        torch.as_tensor(vocabulary.rows(index.tokens)),
-                        known,
-                        held_out,
-                        imagined,
-                        windows=WINDOWS if self.window == "auto" else (int(self.window),),
-                        n_steps=training.n_steps_for(len(known)),
-                        seed=int(rng.integers(2**31)),
-                        history=history,
+                        vocabulary, rows, known, held_out, imagined, windows=windows, **steps
+                    )
+                    simpler = training.learn_additive(
+                        vocabulary, rows, known, held_out, quality, window=energy.window, **steps
                     )
         finally:
             history.close()
         self.replacement_ = replacement
         self.outputs_ = outputs
         self.vocabulary_ = vocabulary
-        self.energy_ = energy
+        self.energy_, self.additive_ = energy, simpler
         self.window_ = energy.window
         self.history_: list[dict[str, Any]] = history.rows
         self.held_out_agreement_, self.held_out_skill_ = quality.agreement, quality.skill
@@ -265,7 +267,7 @@ class SequenceExplainer(SequenceFrame):
             source,
             self.level if size == "auto" else None,
             verifier=self._verifier(),
-            tracer=partial(trace_paths, self.energy_, self.vocabulary_, self.replacement_, self.outputs_),
+            tracer=partial(trace_paths, self.additive_ or self.energy_, self.vocabulary_, self.replacement_),
             provenance=Provenance(self, size, 0, n_queries),
         )
 

@@ -138,7 +138,8 @@ def _notes(
         of_all = "" if n == len(explanation) else f" (of {len(explanation):,} labels in all)"
         notes.append(
             f"Of {n:,} labels checked{of_all}, {verdicts.count('confirmed'):,} are confirmed: with all other tokens "
-            f"replaced, {N_DRAWS} times, the model predicts the same; {verdicts.count('refuted'):,} are refuted."
+            f"replaced, {N_DRAWS} times, the model predicts the same; {verdicts.count('unsure'):,} are unsure, "
+            f"{verdicts.count('refuted'):,} refuted."
         )
     if explanation.value_source == "expected":
         notes.append("Labels are what the explainer expects of the model, which was not queried.")
