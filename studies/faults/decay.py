@@ -14,6 +14,7 @@ import numpy as np
 from sointer.blackbox.checkpoint import Checkpoint
 from sointer.blackbox.records import RecordFile
 from sointer.errors import CheckpointError, CheckpointWarning
+from studies.faults.counting import total
 from studies.faults.killing import make_explainer, make_problem
 from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
@@ -109,12 +110,8 @@ def outputs_by_record(path: Path) -> tuple[list[tuple[int, int, list[bytes]]], d
     return places, outputs
 
 
-def total(rows: list[Row]) -> Counter[str]:
-    return sum((Counter({name: row[name] for name in COUNTED}) for row in rows), Counter[str]())
-
-
 def verdict(rows: list[Row]) -> tuple[str, str]:
-    found = total(rows)
+    found = total(rows, COUNTED)
     return f"{found['damaged']:,} journals with flipped bits, lost sectors or noise in them", (
         f"{found['cost_more']} times an output lost that was not touched, {found['unnoticed']} times unnoticed, "
         f"{found['wrong']} wrong outputs, {found['changed']} files changed by looking"
@@ -122,7 +119,7 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 
 def page(rows: list[Row], images: Path) -> str:
-    found, n_outputs = total(rows), rows[0]["n_outputs"]
+    found, n_outputs = total(rows, COUNTED), rows[0]["n_outputs"]
     lines = [
         ["", "count"],
         [f"journals damaged ({', '.join(DAMAGES)})", f"{found['damaged']:,}"],

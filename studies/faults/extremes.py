@@ -12,7 +12,8 @@ import numpy as np
 
 from sointer import SOInter, TrainingConfig
 from sointer.errors import InputError
-from studies.frame.markdown import sections, table
+from studies.faults.counting import count_table, total
+from studies.frame.markdown import sections
 from studies.frame.study import Case, Row, Study
 
 N_PARTS, PER_PART = 5, 10
@@ -63,12 +64,8 @@ def run(part: int, n: int) -> dict[str, Any]:
     return {name: found[name] for name in COUNTED}
 
 
-def total(rows: list[Row]) -> Counter[str]:
-    return sum((Counter({name: row[name] for name in COUNTED}) for row in rows), Counter[str]())
-
-
 def verdict(rows: list[Row]) -> tuple[str, str]:
-    found = total(rows)
+    found = total(rows, COUNTED)
     return f"{found['data sets']} data sets with numbers between 1e-300 and 1e300", (
         f"{found['refused']} refused before the first query, {found['refused late']} later; {found['explained']} "
         f"explained, {found['not finite']} with a score that is not finite; {found['other errors']} other errors"
@@ -76,12 +73,10 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 
 def page(rows: list[Row], images: Path) -> str:
-    found = total(rows)
-    lines = [["", "count"], *([name, f"{found[name]:,}"] for name in COUNTED)]
     return sections(
         "## Numbers of any size",
         "Columns in units between 1e-60 and 1e60, with single numbers up to 1e300, are fitted and explained.",
-        table(lines[0], lines[1:]),
+        count_table(total(rows, COUNTED), COUNTED),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sointer import SOInter, TrainingConfig
+from studies.faults.counting import total
 from studies.faults.fuzz_load import EXPLAINERS, IMAGES, SPARSE, TABLE
 from studies.faults.fuzzing import FORBIDDEN
 from studies.faults.served import Client, Server, request, serving
@@ -307,16 +308,12 @@ def is_whole(sent: bytes) -> bool:
 # --- the page ----------------------------------------------------------------------------------------------
 
 
-def total(rows: list[Row]) -> Counter[str]:
-    return sum((Counter({name: row[name] for name in OUTCOMES}) for row in rows), Counter())
-
-
 def n_tried(found: Counter[str]) -> int:
     return sum(found[name] for name in OUTCOMES if name != "executions")
 
 
 def verdict(rows: list[Row]) -> tuple[str, str]:
-    found = total(rows)
+    found = total(rows, OUTCOMES)
     return f"{n_tried(found):,} fuzzed requests to a server", (
         f"{found['crashes']} crashes, {found['hangs']} hangs over {MAX_SECONDS:g} s, {found['executions']} code "
         f"executions, {found['memory']} times more than {TIMES} bytes of memory for a byte (and "
@@ -329,7 +326,7 @@ def _most(rows: list[Row], name: str) -> str:
 
 
 def page(rows: list[Row], images: Path) -> str:
-    found = total(rows)
+    found = total(rows, OUTCOMES)
     lines = [
         ["", "count"],
         ["requests sent, sixteen at a time, the large ones one by one", f"{n_tried(found):,}"],

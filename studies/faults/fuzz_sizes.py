@@ -13,7 +13,8 @@ import sointer
 from sointer.errors import SointerError
 from studies.faults import fuzz_load
 from studies.faults.consistent import GROWTHS, make_consistent
-from studies.faults.fuzzing import MAX_SECONDS, fuzz, n_tried, section, total
+from studies.faults.counting import total
+from studies.faults.fuzzing import MAX_SECONDS, OUTCOMES, fuzz, n_tried, section
 from studies.faults.mutations import fresh_copy
 from studies.frame.study import Case, Row, Study
 
@@ -56,7 +57,7 @@ def run(part: int, n: int) -> dict[str, Any]:
 
 
 def verdict(rows: list[Row]) -> tuple[str, str]:
-    found = total(rows)
+    found = total(rows, OUTCOMES)
     return f"{n_tried(rows):,} hostile saved explainers whose sizes and checksums agree", (
         f"{found['crashes']} crashes, {found['hangs']} loads over {MAX_SECONDS} s, {found['memory']} over {TIMES} "
         f"times the size of the files plus {FREE // 2**20} MB; {found['accepted']:,} loaded"

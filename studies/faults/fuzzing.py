@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from studies.faults.counting import total
 from studies.frame.markdown import sections, table
 from studies.frame.study import Row
 
@@ -119,17 +120,13 @@ def _virtual_memory() -> int:
 # --- the page ----------------------------------------------------------------------------------------------
 
 
-def total(rows: list[Row]) -> Counter[str]:
-    return sum((Counter({name: row[name] for name in OUTCOMES}) for row in rows), Counter[str]())
-
-
 def n_tried(rows: list[Row]) -> int:
-    found = total(rows)
+    found = total(rows, OUTCOMES)
     return sum(found[name] for name in OUTCOMES if name != "executions")
 
 
 def what_held(rows: list[Row]) -> str:
-    found = total(rows)
+    found = total(rows, OUTCOMES)
     return (
         f"{found['crashes']} crashes, {found['hangs']} hangs over {MAX_SECONDS} s, {found['executions']} code "
         f"executions, {found['memory']} times over {MAX_MEMORY // 2**20} MB"
@@ -137,7 +134,7 @@ def what_held(rows: list[Row]) -> str:
 
 
 def section(title: str, lead: str, rows: list[Row]) -> str:
-    found = total(rows)
+    found = total(rows, OUTCOMES)
     lines = [
         ["", "count"],
         ["tried", f"{n_tried(rows):,}"],

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from studies.faults.counting import total
 from studies.faults.killing import PROBLEMS, Process, content, journaled, n_steps, read_log
 from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
@@ -87,13 +88,9 @@ def killed_and_resumed(
 # --- the page ----------------------------------------------------------------------------------------------
 
 
-def total(rows: list[Row]) -> Counter[str]:
-    return sum((Counter({name: row.get(name, 0) for name in COUNTED}) for row in rows), Counter())
-
-
 def verdict(rows: list[Row]) -> tuple[str, str]:
     """What was reached: the kills, and what held."""
-    found = total(rows)
+    found = total(rows, COUNTED)
     return f"{found['kills']} SIGKILLs at random moments of fit, then resume", (
         f"{found['identical']} of {found['kills']} identical to the uninterrupted explainer; {found['paid_twice']} "
         f"journaled queries paid twice; {found['answered_in_vain']} of {found['rows_asked']:,} queries were answered, "
@@ -108,7 +105,7 @@ def _training(found: Counter[str]) -> str:
 
 
 def page(rows: list[Row], images: Path) -> str:
-    found = total(rows)
+    found = total(rows, COUNTED)
     n_questions, seconds = rows[0]["n_questions"], np.mean([row["cpu_seconds"] for row in rows])
     lines = [
         ["", "count"],

@@ -15,6 +15,7 @@ import numpy as np
 
 import sointer
 from sointer.errors import SointerError
+from studies.faults.counting import total
 from studies.faults.killing import content, journaled, make_explainer, make_problem
 from studies.faults.losing_disk import LosingDisk, after_power_failure
 from studies.frame.markdown import sections, table
@@ -79,12 +80,8 @@ def _found(checkpoint: Path, n_kept: int, expected: dict[str, Any]) -> Counter[s
     return found
 
 
-def total(rows: list[Row]) -> Counter[str]:
-    return sum((Counter({name: row[name] for name in COUNTED}) for row in rows), Counter[str]())
-
-
 def verdict(rows: list[Row]) -> tuple[str, str]:
-    found = total(rows)
+    found = total(rows, COUNTED)
     return f"{found['failures']:,} power failures at random moments of a fit", (
         f"{found['lost']} kept outputs lost, {found['refused']} checkpoints or explainers unreadable, {found['wrong']} "
         f"explainers changed; {found['identical']} of {found['resumed']} that were called again are identical"
@@ -92,7 +89,7 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 
 def page(rows: list[Row], images: Path) -> str:
-    found = total(rows)
+    found = total(rows, COUNTED)
     lines = [
         ["", "count"],
         ["power failures", f"{found['failures']:,}"],

@@ -17,7 +17,8 @@ import numpy as np
 
 from sointer import HTTPBlackBox
 from sointer.errors import BlackBoxError
-from studies.frame.markdown import sections, table
+from studies.faults.counting import count_table, total
+from studies.frame.markdown import sections
 from studies.frame.study import Case, Row, Study
 
 N_PARTS, PER_PART = 5, 40
@@ -110,12 +111,8 @@ def run(part: int, n: int) -> dict[str, Any]:
     return {name: found[name] for name in COUNTED}
 
 
-def total(rows: list[Row]) -> Counter[str]:
-    return sum((Counter({name: row[name] for name in COUNTED}) for row in rows), Counter[str]())
-
-
 def verdict(rows: list[Row]) -> tuple[str, str]:
-    found = total(rows)
+    found = total(rows, COUNTED)
     return f"{found['servers']} slow, broken and hostile model servers, asked twice each", (
         f"{found['wrong']} replies taken for those of another request, {found['over time']} calls longer than their "
         f"timeout, {found['over memory']} times over {ALLOWED_MB} MB, {found['other errors']} unclear errors"
@@ -123,14 +120,12 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 
 def page(rows: list[Row], images: Path) -> str:
-    found = total(rows)
-    lines = [["", "count"], *([name, f"{found[name]:,}"] for name in COUNTED)]
     return sections(
         "## Model servers",
         "Replies that are compressed up to three times, too long, announced with a wrong length, nested, preceded by "
         "`100 Continue`, followed by a second reply, in chunks, or sent by a few bytes at a time. Timeout "
         f"{TIMEOUT} s, `max_reply_bytes` 1 MB.",
-        table(lines[0], lines[1:]),
+        count_table(total(rows, COUNTED), COUNTED),
     )
 
 

@@ -165,6 +165,23 @@ class Found(NamedTuple):
     """(rows, features) signed, towards the value explained, if it has signs."""
 
 
+class Job(NamedTuple):
+    """What a method is to explain, with which budget."""
+
+    planted: Problem
+    X_test: NDArray[np.float64]
+    truths: dict[int, NDArray[np.bool_]]
+    method: str
+    budget: int
+    seed: int
+    quick: bool
+
+    @property
+    def largest(self) -> int:
+        """How many features any row has that are relevant to one target, at most."""
+        return max(int(truth.sum(axis=1).max()) for truth in self.truths.values())
+
+
 class Run(NamedTuple):
     targets: dict[int, Found]
     fit_queries: int
@@ -186,7 +203,7 @@ def run(problem: str, n_features: int, kind: str, method: str, seed: int, quick:
     targets = [t for t in planted.targets if planted.output_names[t] in SWITCHED or not is_slow(method, n_features)]
     truths = {target: planted.relevant_rows(X_test, target) for target in targets}
     explain = explain_ours if method in OURS else explain_baseline
-    done = explain(planted, X_test, truths, method, budget, seed, quick)
+    done = explain(Job(planted, X_test, truths, method, budget, seed, quick))
     found = {
         planted.output_names[target]: judged(planted, target, X_test, truths[target], of_target)
         for target, of_target in done.targets.items()
@@ -238,18 +255,11 @@ def as_given(planted: Problem, X: NDArray[np.float64]) -> Any:
     return planted.frame(X) if planted.categorical else X
 
 
-def explain_ours(
-    planted: Problem,
-    X_test: NDArray[np.float64],
-    truths: dict[int, NDArray[np.bool_]],
-    method: str,
-    budget: int,
-    seed: int,
-    quick: bool,
-) -> Run:
+def explain_ours(job: Job) -> Run:
+    planted, X_test, truths, method, budget, seed, quick = job
     X = as_given(planted, planted.sample(budget if quick else N_DATA, random_state=seed))
     rows, predicted = as_given(planted, X_test), planted(X_test)
-    largest = max(int(truth.sum(axis=1).max()) for truth in truths.values())
+    largest = job.largest
     started = time.process_time()
     targets = list(truths)
     explainer = fit_ours(planted, X, name=method, k=largest, seed=seed, targets=targets, budget=budget, quick=quick)
@@ -270,19 +280,12 @@ def explain_ours(
     return Run(found, explainer.n_queries_, row_queries, own_queries, fitted - started, explained - fitted)
 
 
-def explain_baseline(
-    planted: Problem,
-    X_test: NDArray[np.float64],
-    truths: dict[int, NDArray[np.bool_]],
-    method: str,
-    budget: int,
-    seed: int,
-    quick: bool,
-) -> Run:
+def explain_baseline(job: Job) -> Run:
     """Baselines: all targets of a row are explained together, so that its copies are queried once."""
+    planted, X_test, truths, method, budget, seed, quick = job
     X = planted.sample(N_DATA if method not in LEARNED else budget, random_state=seed)
     targets, n_test = list(truths), len(X_test)
-    largest = max(int(truth.sum(axis=1).max()) for truth in truths.values())
+    largest = job.largest
     has_signs = method in PER_ROW and isinstance(planted, LogisticProblem)
     explainer = make_baseline(method, planted, largest, budget, seed, quick, has_signs=has_signs)
     started = time.process_time()

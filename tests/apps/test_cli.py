@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sointer
-from quick import short_training
+from quick import LAYOUT, short_training
 
 pytest.importorskip("typer")
 pytest.importorskip("pyarrow")
@@ -139,19 +139,7 @@ def test_the_path_of_a_newcomer(here: Path) -> None:
     assert explained.exit_code == 0, explained.stderr
     assert "explained 400 rows" in explained.stdout
     records = pd.read_parquet("odd.parquet")
-    assert list(records.columns) == [
-        "sample",
-        "target",
-        "value",
-        "value_source",
-        "rank",
-        "feature",
-        "feature_value",
-        "score",
-        "needed",
-        "effect",
-        "locality",
-    ]
+    assert list(records.columns) == LAYOUT
     assert set(records["feature"]) == TRUTH["odd"]
     own = sointer.load("why").explain(pd.read_csv("X.csv")[FEATURES], "odd").to_frame()
     assert records["feature"].tolist() == own["feature"].tolist()

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
 from browsing import browser, requested
+from quick import short_training
 
 pytest.importorskip("jinja2")
 
-from sointer.apps.demo import QUICK, TITLE, DemoResult, K, make_folder, run_demo
+from sointer.apps.demo import QUICK, TITLE, DemoResult, K, Size, make_folder, run_demo
+from sointer.apps.demo_desk import DeskSize
 from sointer.errors import InputError
+
+SMALL = Size(DeskSize(2000, 1500, 8, 200, 10), 600, 10, n_train=400, n_shown=12, n_evaluated=12, n_paths=1)
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +28,15 @@ def stages() -> list[str]:
     return []
 
 
+@pytest.fixture(scope="module", params=[SMALL, pytest.param(QUICK, marks=pytest.mark.slow)], ids=["small", "quick"])
+def size(request: pytest.FixtureRequest) -> Iterator[Size]:
+    with pytest.MonkeyPatch.context() as patch, short_training(15) if request.param is SMALL else nullcontext():
+        patch.setattr("sointer.apps.demo.QUICK", request.param)
+        yield request.param
+
+
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory, stages: list[str]) -> DemoResult:
+def result(tmp_path_factory: pytest.TempPathFactory, stages: list[str], size: Size) -> DemoResult:
     n_threads = torch.get_num_threads()
     done = run_demo(tmp_path_factory.mktemp("demo") / "new" / "folder", quick=True, tell=stages.append)
     assert torch.get_num_threads() == n_threads
@@ -36,7 +49,9 @@ def test_it_announces_every_stage(result: DemoResult, stages: list[str]) -> None
         assert stage in text
 
 
-def test_the_desk_is_explained_more_faithfully_than_by_kernel_shap_and_for_fewer_queries(result: DemoResult) -> None:
+def test_the_desk_is_explained_more_faithfully_than_by_kernel_shap_and_for_fewer_queries(
+    result: DemoResult, size: Size
+) -> None:
     ours, shapley, one_list = result.desk.evaluation.methods
     assert [ours.name, one_list.name] == ["SOInter", "GlobalList"]
     assert shapley.name in ("KernelShap", "ShapleySampling")
@@ -45,12 +60,14 @@ def test_the_desk_is_explained_more_faithfully_than_by_kernel_shap_and_for_fewer
         assert sum(ours.delete) > sum(shapley.delete)
     assert ours.fidelity.mean > 0.9
     n = result.desk.evaluation.n_rows
-    assert ours.n_fit_queries <= QUICK.desk.query_budget
+    assert ours.n_fit_queries <= size.desk.query_budget
     assert ours.queries_per_row == 0, "predictions are given to all methods"
     assert shapley.queries_per_row * n > ours.n_fit_queries
 
 
-def test_digits_are_explained_clearly_better_than_by_the_baselines_under_both_removals(result: DemoResult) -> None:
+def test_digits_are_explained_clearly_better_than_by_the_baselines_under_both_removals(
+    result: DemoResult, size: Size
+) -> None:
     ours, random, global_list = result.digits.methods
     assert [ours.name, random.name, global_list.name] == ["SOInter", "Random", "GlobalList"]
     assert result.digits.k == K
@@ -63,7 +80,7 @@ def test_digits_are_explained_clearly_better_than_by_the_baselines_under_both_re
         assert other + 0.05 < own <= 1.0
     assert ours.fidelity.mean > global_list.fidelity.mean
     assert len(result.digits.targets) == 7
-    assert result.digits.n_questions == 7 * QUICK.n_evaluated
+    assert result.digits.n_questions == 7 * size.n_evaluated
 
 
 def test_the_result_is_also_plain_json(result: DemoResult) -> None:

@@ -22,7 +22,7 @@ from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import InputError
 from sointer.explainers import tracing
 from sointer.explainers.baselines.base import Random
-from sointer.explanation.paths import one_to_one
+from sointer.explainers.tracing import one_to_one
 from sointer.training import energy
 from sointer.zoo.structural import STRUCTURAL_PROBLEMS, structural
 

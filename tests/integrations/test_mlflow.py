@@ -15,7 +15,7 @@ pytest.importorskip("mlflow")
 import mlflow
 from sklearn.exceptions import NotFittedError
 
-from quick import quick_fit
+from quick import LAYOUT, quick_fit
 from sointer import SOInter
 from sointer.errors import InputError
 from sointer.integrations import mlflow as bridge
@@ -25,20 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
-]
-
-LAYOUT = [
-    "sample",
-    "target",
-    "value",
-    "value_source",
-    "rank",
-    "feature",
-    "feature_value",
-    "score",
-    "needed",
-    "effect",
-    "locality",
 ]
 
 

@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 import sointer
 from quick import quick_fit
-from sointer._support.strict_json import content_digest
+from sealing import seal
 from sointer.errors import InputError, LoadError, SointerWarning
 
 X = np.random.default_rng(0).normal(size=(80, 4))
@@ -167,9 +167,8 @@ def test_a_full_disk_leaves_the_old_explainer_whole(saved, monkeypatch, fails_at
 def edit(saved, change):
     """Change metadata as one would who makes the checksum right again."""
     metadata = json.loads((saved / "explainer.json").read_text())
-    metadata.pop("content_sha256", None)
     change(metadata)
-    (saved / "explainer.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
+    seal(saved / "explainer.json", metadata)
 
 
 @pytest.mark.parametrize(

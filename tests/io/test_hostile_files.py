@@ -17,8 +17,9 @@ import scipy.sparse as sp
 import sointer
 from quick import quick_fit
 from repo_scripts import run_apart
+from sealing import seal
 from sointer import Patches
-from sointer._support.strict_json import content_digest, parse
+from sointer._support.strict_json import parse
 from sointer.errors import LoadError
 
 RNG = np.random.default_rng(0)
@@ -62,11 +63,6 @@ def refused(saved, words):
     assert "Memory" not in str(caught.value), "it was allocated, or tried to be"
     assert len(str(caught.value)) < 1500
     assert time.monotonic() - started < 60, "a hang, even on a busy machine"
-
-
-def seal(saved, metadata):
-    metadata.pop("content_sha256", None)
-    (saved / "explainer.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
 
 
 def read_metadata(saved):
@@ -137,7 +133,7 @@ def test_metadata_that_ask_for_too_much(kind, change, words, explainers, tmp_pat
     explainers[kind].save(tmp_path / "why")
     metadata = read_metadata(tmp_path / "why")
     change(metadata)
-    seal(tmp_path / "why", metadata)
+    seal(tmp_path / "why" / "explainer.json", metadata)
     refused(tmp_path / "why", words)
 
 
@@ -180,7 +176,7 @@ def reseal(saved, content):
     (saved / name).write_bytes(content)
     metadata = read_metadata(saved)
     metadata["weights"] = {"file": name, "sha256": digest, "bytes": len(content)}
-    seal(saved, metadata)
+    seal(saved / "explainer.json", metadata)
 
 
 def with_tensors(saved, change):

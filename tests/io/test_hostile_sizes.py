@@ -17,8 +17,8 @@ from safetensors.torch import save as serialise
 
 import sointer
 from repo_scripts import run_apart
+from sealing import seal
 from sointer import SOInter, TrainingConfig
-from sointer._support.strict_json import content_digest
 from sointer.errors import InputError, LoadError, SointerWarning
 from sointer.io.explainers import STORAGE
 from sointer.masking.conditional import row_hashes
@@ -57,7 +57,7 @@ def write(folder, metadata, tensors):
     name = f"weights-{digest[:16]}.safetensors"
     (folder / name).write_bytes(content)
     metadata = json.loads(json.dumps(metadata)) | {"weights": {"file": name, "sha256": digest, "bytes": len(content)}}
-    (folder / "explainer.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
+    seal(folder / "explainer.json", metadata)
     return sum(path.stat().st_size for path in folder.iterdir())
 
 

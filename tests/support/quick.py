@@ -47,6 +47,9 @@ IMAGES = RNG.random((60, 1, 6, 6))
 WORDS = ["rain", "sun", "wind", "snow", "warm", "cold", "dry", "wet"]
 TEXTS = [" ".join(RNG.choice(WORDS, size=6)) for _ in range(120)]
 SENTENCES = [text.split()[: 2 + i % 5] for i, text in enumerate(TEXTS)]
+LAYOUT = ["sample", "target", "value", "value_source", "rank", "feature", "feature_value", "score"]
+LAYOUT += ["needed", "effect", "locality"]
+"""Columns of the explanation of a table."""
 WIDE = RNG.normal(size=(80, 300))
 
 
@@ -91,8 +94,7 @@ def quick_fit(model: Any, X: Any, *, targets: Any = None, **changes: Any) -> SOI
 def few_steps(n: int = 60) -> Iterator[None]:
     """Fits of sparse rows and texts may take fewer steps than their recipes take at the least."""
     with pytest.MonkeyPatch.context() as patch:
-        for recipe in ("sparse_rows", "texts"):
-            patch.setattr(f"sointer.training.{recipe}.N_STEPS", (n, 10_000))
+        patch.setattr("sointer.training.sparse_rows.N_STEPS", (n, 10_000))
         yield
 
 

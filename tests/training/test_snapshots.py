@@ -19,7 +19,7 @@ import quick
 from sointer import SOInter, TrainingConfig
 from sointer._support.progress import History
 from sointer.errors import CheckpointWarning, SointerWarning
-from sointer.training import snapshots, sparse_rows, texts
+from sointer.training import snapshots, sparse_rows
 from sointer.training.optim import Adam
 from sointer.training.snapshots import Snapshots
 from studies.faults.killing import content
@@ -76,8 +76,7 @@ def killed(*args):
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
-    for recipe in (sparse_rows, texts):
-        monkeypatch.setattr(recipe, "N_STEPS", (20, 40))
+    monkeypatch.setattr(sparse_rows, "N_STEPS", (20, 40))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sointer import SOInter, Verification
-from sointer.explanation.paths import Localities, Locality, Paths
+from sointer.paths import Localities, Locality, Paths
 
 EVIL = "<script>alert('$')</script>"
 

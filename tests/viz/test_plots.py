@@ -19,12 +19,12 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.explanation.paths import Localities, Locality, Paths
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored
+from sointer.paths import Localities, Locality, Paths
 from sointer.viz import plots as plot
 
 matplotlib.use("Agg")

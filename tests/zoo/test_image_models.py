@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from sointer._support.strict_json import content_digest
+from sealing import edit_model
 from sointer.errors import InputError, LoadError
 from sointer.metrics.segmentation import iou
 from sointer.zoo import fit_or_load
@@ -453,24 +451,15 @@ def test_a_saved_model_answers_bit_for_bit_alike(fitted, tmp_path):
     assert {path.suffix for path in (tmp_path / "m").iterdir()} == {".json", ".safetensors"}
 
 
-def edit(**changes):
-    def change(directory):
-        metadata = {**json.loads((directory / "model.json").read_text()), **changes}
-        del metadata["content_sha256"]
-        (directory / "model.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (edit(model="SPEN"), "holds a SPEN, expected a UNet"),
-        (edit(parameters={"width": 5, "depth": 2}), "whole UNet"),
-        (edit(parameters={"colour": 1}), "whole UNet"),
-        (edit(pictures={"channels": 1, "height": 8, "width": 8, "brightest": 255}), "whole UNet"),
-        (edit(pictures=None), "whole UNet"),
-        (edit(n_classes=3), "whole UNet"),
+        (edit_model(model="SPEN"), "holds a SPEN, expected a UNet"),
+        (edit_model(parameters={"width": 5, "depth": 2}), "whole UNet"),
+        (edit_model(parameters={"colour": 1}), "whole UNet"),
+        (edit_model(pictures={"channels": 1, "height": 8, "width": 8, "brightest": 255}), "whole UNet"),
+        (edit_model(pictures=None), "whole UNet"),
+        (edit_model(n_classes=3), "whole UNet"),
     ],
 )
 def test_a_damaged_model_gives_one_clear_error(tmp_path, damage, message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from itertools import pairwise
 
@@ -18,7 +17,7 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import cross_val_score
 from sklearn.multioutput import MultiOutputClassifier
 
-from sointer._support.strict_json import content_digest
+from sealing import edit_model
 from sointer.errors import InputError, LoadError
 from sointer.zoo import fit_or_load
 from sointer.zoo.model_networks import (
@@ -481,15 +480,6 @@ def damage_bytes(directory):
     file.write_bytes(bytes(content))
 
 
-def edit(**changes):
-    def change(directory):
-        metadata = {**json.loads((directory / "model.json").read_text()), **changes}
-        del metadata["content_sha256"]
-        (directory / "model.json").write_text(json.dumps({**metadata, "content_sha256": content_digest(metadata)}))
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -498,12 +488,12 @@ def edit(**changes):
         (lambda d: (d / "model.json").unlink(), "model.json is missing"),
         (lambda d: (d / "model.json").write_text("{"), "damaged"),
         (lambda d: (d / "model.json").write_text("[]"), "format None"),
-        (edit(format=99), "format 99"),
-        (edit(model="Other"), "holds a Other, expected a DeepValueNetwork"),
-        (edit(labels=["one"]), "whole DeepValueNetwork"),
-        (edit(parameters={"hidden": [8], "colour": 1}), "whole DeepValueNetwork"),
-        (edit(weights={"file": "../secret", "sha256": ""}), "which save never writes"),
-        (edit(weights=None), "whole model"),
+        (edit_model(format=99), "format 99"),
+        (edit_model(model="Other"), "holds a Other, expected a DeepValueNetwork"),
+        (edit_model(labels=["one"]), "whole DeepValueNetwork"),
+        (edit_model(parameters={"hidden": [8], "colour": 1}), "whole DeepValueNetwork"),
+        (edit_model(weights={"file": "../secret", "sha256": ""}), "which save never writes"),
+        (edit_model(weights=None), "whole model"),
     ],
 )
 def test_a_damaged_model_gives_one_clear_error(tmp_path, damage, message):

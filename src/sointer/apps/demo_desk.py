@@ -102,8 +102,10 @@ def decide(X: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def train_desk(n: int, seed: int) -> tuple[ClassifierChain, NDArray[np.float64], NDArray[np.float64], float]:
-    """A chain of boosted trees (each output sees those before it), its training data, unseen data, and how often the
-    model is right about the latter."""
+    """A chain of boosted trees, its training data, unseen data, and how often it is right about the latter.
+
+    Each output of the chain sees those before it.
+    """
     rng = np.random.default_rng(seed)
     X, unseen = applicants(n, rng), applicants(400, rng)
     Y = decide(X)

@@ -30,6 +30,7 @@ class OutputCache:
             self._changed, self._pending, self._owner = threading.Condition(), set(), os.getpid()
 
     def clear(self) -> None:
+        """Forget all outputs."""
         with self._changed:
             self._outputs.clear()
 

@@ -62,6 +62,7 @@ class Journal:
         self._file.sync()
 
     def close(self) -> None:
+        """Close the file; nothing can be added after that."""
         self._file.close()
 
     def replaying(self, black_box: BlackBox, n_allowed: int | None) -> BlackBox:

@@ -184,6 +184,7 @@ class RecordFile:
         return self._read(record.start, record.n_bytes)
 
     def close(self) -> None:
+        """Close the file; more than once does no harm."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -137,6 +137,7 @@ def stack(tables: list[Table]) -> Table:
 
 
 def to_array(outputs: Any) -> Table:
+    """What a model returned, of whatever type, as a numpy array."""
     if containers.is_frame(outputs) or containers.is_series(outputs):
         return _clean(outputs.to_numpy())
     if containers.is_tensor(outputs):
@@ -328,6 +329,7 @@ class ClassProbabilities:
 
     @property
     def n_columns(self) -> int:
+        """How many columns a table of all probabilities has."""
         return sum(map(len, self.classes))
 
     def most_probable(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -71,7 +71,7 @@ class ImageShape:
         return np.tile(np.arange(self.n_pixels), self.channels)
 
     def pixel_names(self) -> list[str]:
-        """ "(row, column)" of every pixel, row by row."""
+        """Names of all pixels, "(row, column)", row by row."""
         return pixel_names(self.size)
 
     def unflatten(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -100,7 +100,7 @@ class ImageShape:
 
 
 def pixel_names(size: tuple[int, int]) -> list[str]:
-    """ "(row, column)" of every pixel of a mask or image, row by row."""
+    """Names of all pixels of a mask or image, "(row, column)", row by row."""
     height, width = size
     return [f"({row}, {column})" for row in range(height) for column in range(width)]
 

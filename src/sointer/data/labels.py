@@ -124,8 +124,10 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Quantiles:
-    """A distribution function, piecewise linear between knots; numbers beyond the outermost, such as outliers, count as
-    these."""
+    """A distribution function, piecewise linear between knots.
+
+    Numbers beyond the outermost, such as outliers, count as these.
+    """
 
     values: FloatArray
     """Rising."""
@@ -135,6 +137,7 @@ class Quantiles:
 
     @classmethod
     def of(cls, numbers: npt.NDArray[Any]) -> Quantiles:
+        """The distribution of these numbers, outliers left out."""
         column = _without_outliers(numbers.astype(np.float64))
         levels = np.linspace(LOWEST, 1 - LOWEST, N_KNOTS)
         knots = np.quantile(column, levels)
@@ -145,12 +148,15 @@ class Quantiles:
         return cls(values, levels, deviation if deviation > 0 else float(column.std()) or 1.0)
 
     def encode(self, numbers: npt.NDArray[Any]) -> FloatArray:
+        """Numbers as levels from 0 to 1."""
         return np.asarray(np.interp(numbers, self.values, self.levels))
 
     def decode(self, codes: npt.NDArray[Any]) -> FloatArray:
+        """Levels as numbers: the inverse of `encode`."""
         return np.asarray(np.interp(codes, self.levels, self.values))
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, for `from_json`."""
         return {"values": self.values.tolist(), "levels": self.levels.tolist(), "deviation": self.deviation}
 
     @classmethod

@@ -24,6 +24,7 @@ DEFAULT_TOLERANCE = 0.1
 
 
 def check_table(Y: npt.ArrayLike) -> Table:
+    """A table of outputs (samples, outputs); InputError if it is none."""
     table = np.asarray(Y)
     if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "biufUO":
         raise InputError(
@@ -124,6 +125,7 @@ def _check_kind(kind: Any, part: Table, found: list[Label], is_text: bool, likel
 
 
 def make_classes(kinds: Sequence[Kind], values: list[list[Label]]) -> list[Classes | None]:
+    """The labels of each output that has any; binary ones share theirs, so that all of them are coded alike."""
     binary = [value for kind, found in zip(kinds, values, strict=True) if kind == "binary" for value in found]
     together = column_labels(np.array(binary, dtype=object)) if binary else []
     return [_classes(kind, found, together) for kind, found in zip(kinds, values, strict=True)]
@@ -228,6 +230,7 @@ def infer_fields(
 
 
 def equal_values(a: Table, b: Table) -> npt.NDArray[np.bool_]:
+    """Where two tables hold the same values; a string never equals a number."""
     if (a.dtype.kind in "biuf") != (b.dtype.kind in "biuf") or "O" in (a.dtype.kind, b.dtype.kind):
         a, b = a.astype(object), b.astype(object)  # numpy refuses to compare strings with numbers
     return np.asarray(a == b, dtype=bool)

@@ -118,6 +118,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, sequences: Iterable[Tokens]) -> Vocabulary:
+        """The features of tokens that occur often enough."""
         counts: Counter[int] = Counter()
         for token, n in Counter(token for tokens in sequences for token in tokens).items():
             for feature in token_features(token):
@@ -126,6 +127,7 @@ class Vocabulary:
 
     @property
     def n_rows(self) -> int:
+        """How many rows an embedding of all features needs."""
         return N_SPECIAL + len(self.known)
 
     def rows(self, tokens: Sequence[str]) -> NDArray[np.int64]:
@@ -161,6 +163,7 @@ class TokenIndex:
         return found
 
     def text(self, ids: Iterable[int]) -> Tokens:
+        """The tokens with these numbers."""
         return [self.tokens[number - 2] for number in ids]
 
 

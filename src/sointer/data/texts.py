@@ -283,6 +283,7 @@ class TextFormat(InputFormat):
         return spans, numbered(words) if self.by == "occurrences" else words, words, np.arange(len(words))
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, for `restored`."""
         return super().to_json() | {"by": self.by, "words": list(self.words)}
 
     @classmethod

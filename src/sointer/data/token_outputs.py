@@ -66,6 +66,7 @@ class TokenOutputs:
 
     @property
     def n_labels(self) -> int:
+        """How many labels, or bins of a number, there are."""
         return len(self.classes)
 
     def check(self, outputs: Iterable[Sequence[Any]]) -> None:
@@ -122,11 +123,13 @@ class TokenOutputs:
         return float(abs(value - other)) if self.kind == "number" else float(value != other)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, for `from_json`."""
         edges = self.edges.tolist()
         return {"kind": self.kind, "classes": self.classes, "edges": edges, "tolerance": self.tolerance}
 
     @classmethod
     def from_json(cls, known: dict[str, Any]) -> TokenOutputs:
+        """The inverse of `to_json`."""
         edges = np.array(known["edges"], dtype=np.float64)
         return cls(known["kind"], list(known["classes"]), edges, float(known["tolerance"]))
 
@@ -135,6 +138,7 @@ _WORDS: dict[Kind, str] = {"label": "labels", "number": "numbers", "probability"
 
 
 def kind_of(outputs: Sequence[Any]) -> Kind:
+    """Whether outputs are labels, numbers or probabilities; InputError if they are of several kinds."""
     kinds: set[Kind] = {
         "probability" if isinstance(one, (dict, list)) else "number" if isinstance(one, float) else "label"
         for one in outputs

@@ -22,6 +22,7 @@ TABLE_ENTRIES = 2**17
 
 
 def rows_at_once(space: OutputSpace) -> int:
+    """How many rows have their energies of all configurations in memory at a time."""
     return max(16, TABLE_ENTRIES // len(space.configurations))
 
 

@@ -25,16 +25,16 @@ from sointer.explainers.data_checks import (
 from sointer.explainers.estimator import ExplainerMixin
 from sointer.explainers.novelty import Distance
 from sointer.explainers.reading import ReadsModelAndData
+from sointer.explainers.recording import Provenance
 from sointer.explainers.records import Probe
 from sointer.explainers.sequence_dispatch import explain_sequences, refuse_for_sequences
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.explanation import Explanation
-from sointer.explanation.paths import NoPaths, Trace
-from sointer.explanation.record import Provenance
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
 from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
+from sointer.paths import NoPaths, Trace
 
 _counting = ForkSafeLock()
 TokenLists: TypeAlias = Sequence[list[str] | tuple[str, ...]]

@@ -27,6 +27,7 @@ MIN_RANGE = 3e-36
 
 
 def refuse_too_many_classes(outputs: Outputs) -> None:
+    """InputError if an output has more classes than can be learned."""
     for name, kind, n_classes in zip(outputs.names, outputs.kinds, outputs.n_classes, strict=True):
         if kind == "categorical" and n_classes > MAX_CLASSES:
             raise InputError(

@@ -130,6 +130,7 @@ def replayed(explainer: SOInter, kept: Checkpoint | None, subject: Subject, targ
 
 
 def resolve_configs(explainer: SOInter, data: DataKind) -> Configs:
+    """The three configurations, with the defaults of the preset and the data."""
     return Configs(
         (explainer.energy or EnergyConfig()).resolve(explainer.preset, data),
         (explainer.interpreter or InterpreterConfig()).resolve(explainer.preset, data),
@@ -138,6 +139,7 @@ def resolve_configs(explainer: SOInter, data: DataKind) -> Configs:
 
 
 def n_planned(explainer: SOInter, n_units: int, data: DataKind) -> int:
+    """How many queries fit may send: its budget or, without one, as many as suit the data."""
     fewest, most = N_AUTO_QUERIES
     most = MAX_SPARSE_QUERIES if data == "sparse rows" and explainer.preset == "default" else most
     planned = int(np.clip(AUTO_QUERIES_PER_FEATURE * n_units, fewest, most))
@@ -151,6 +153,7 @@ def n_planned(explainer: SOInter, n_units: int, data: DataKind) -> int:
 
 
 def warn_about_fit(explainer: SOInter, context: FitContext, trained: Trained, plan: int) -> None:
+    """Warn of an interrupted fit, a budget that ended early, and an energy that has learned little."""
     agreement = f"{explainer.held_out_agreement_:.0%}"
     n_answers = explainer.n_queries_ + explainer.n_queries_replayed_
     if trained.interrupted:

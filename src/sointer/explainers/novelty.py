@@ -56,6 +56,7 @@ class Distance:
 
     @classmethod
     def of(cls, background: Background, image: ImageShape | None) -> Distance:
+        """By the training data, as the explainer keeps it."""
         rows = background.rows
         if is_sparse(rows):
             words = SparseView.of(rows)
@@ -145,10 +146,12 @@ class SparseView:
 
     @classmethod
     def of(cls, rows: Any) -> SparseView:
+        """By the words of the training data."""
         n_having = np.bincount(_entries(rows).indices, minlength=rows.shape[1])
         return cls(rows.shape[0], n_having, np.array([0.3, 0.3, 0.3, 0.3]))
 
     def __call__(self, rows: Any, n_own: int = 0) -> FloatArray:
+        """How rare, how many and how large the entries of rows are; n_own=1 of rows that were counted themselves."""
         entries = _entries(rows)
         sizes = np.diff(entries.indptr)
         owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -175,6 +178,7 @@ class ImageView:
     image: ImageShape
 
     def __call__(self, rows: Any) -> FloatArray:
+        """Mean, deviation, extremes and roughness of every channel."""
         shape = self.image
         images = np.asarray(rows, dtype=np.float64).reshape(-1, shape.channels, shape.height, shape.width)
         flat = images.reshape(len(images), shape.channels, -1)
@@ -189,6 +193,7 @@ class FarRows:
         self.n, self.n_far, self.n_very_far = 0, 0, 0
 
     def add(self, distance: FloatArray) -> FarRows:
+        """Count these rows too."""
         self.n += len(distance)
         self.n_far += int((distance > 1).sum())
         self.n_very_far += int((distance > SURELY).sum())

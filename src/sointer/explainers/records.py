@@ -17,9 +17,9 @@ from sointer._support.strict_json import as_finite, content_digest
 from sointer.data.sequences import Tokens, read_sequences
 from sointer.data.texts import Documents
 from sointer.errors import InputError
+from sointer.explainers.recording import FORMAT, record_digest, row_digests, sample_digests
 from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_records import position_of, tokens_digest
-from sointer.explanation.record import FORMAT, record_digest, row_digests, sample_digests
 from sointer.masking.unit_values import plain
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Probe:
 
     @classmethod
     def of(cls, rows: Any, outputs: NDArray[Any]) -> Probe:
+        """Of the first rows of the training data, as few as are small enough to be kept."""
         n = max(1, min(len(outputs), MAX_PROBE_OUTPUTS // outputs.shape[1], MAX_PROBE_COLUMNS // rows.shape[1]))
         rows, outputs = rows[:n], outputs[:n]
         inputs = content_digest(texts_of(rows) or row_digests(rows))
@@ -64,6 +65,7 @@ class Probe:
         return cls(None, None, int(summary["n"]), str(summary["inputs_sha256"]), str(summary["outputs_sha256"]))
 
     def without_rows(self) -> Probe:
+        """The same with hashes only."""
         return Probe(None, None, self.n, self.inputs_sha256, self.outputs_sha256)
 
     @cached_property

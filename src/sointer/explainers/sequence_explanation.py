@@ -18,10 +18,10 @@ from sointer.data.sequences import Tokens
 from sointer.data.token_outputs import TokenOutputs
 from sointer.data.values import ValueSource
 from sointer.errors import InputError, require_extra
+from sointer.explainers.recording import Provenance
 from sointer.explainers.sequence_paths import SequencePaths
 from sointer.explainers.sequence_records import make_sequence_records
 from sointer.explanation import LEVEL, Verification
-from sointer.explanation.record import Provenance
 from sointer.masking.tokens import Replacement
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ Query = Callable[[Sequence[Tokens]], list[list[Any]]]
 class Tracer(Protocol):
     """Computes the paths of an explanation; handed to it by the explainer."""
 
-    def __call__(self, explanation: SequenceExplanation, *, n_draws: int, seed: int) -> SequencePaths: ...
+    def __call__(self, explanation: SequenceExplanation, *, n_draws: int, seed: int) -> SequencePaths:
+        """The paths of this explanation's selected tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,7 @@ class SequenceExplanation:
         tracer: Tracer,
         provenance: Provenance,
     ) -> SequenceExplanation:
+        """The explanation of what was found for each sequence."""
         sample, position, codes, rankings, sizes, keeps, scores = zip(*found, strict=True)
         selected = np.full((len(found), max(sizes)), -1, dtype=np.int64)
         padded = np.full((len(found), max(map(len, scores))), np.nan, dtype=np.float32)

@@ -117,8 +117,11 @@ def trace_paths(
     n_draws: int,
     seed: int,
 ) -> SequencePaths:
-    """The paths of an explanation's selected tokens: potentials of a sequence with the token replaced are put in place
-    of its own, at all positions, at the target's, or at all others. Of long sequences the part around both is taken."""
+    """The paths of an explanation's selected tokens.
+
+    Potentials of a sequence with the token replaced are put in place of its own: at all positions, at the target's, or
+    at all others. Of long sequences the part around both is taken.
+    """
     rng = np.random.default_rng(seed)
     effects = np.full((5, *explanation.selected.shape), np.nan)
     target, place = np.nonzero(explanation.selected >= 0)

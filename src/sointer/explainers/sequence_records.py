@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from sointer._support.strict_json import content_digest
 from sointer.data.sequences import Tokens
 from sointer.errors import InputError
-from sointer.explanation.record import common_fields, sealed, short_number, verdict_of
+from sointer.explainers.recording import common_fields, sealed, short_number, verdict_of
 from sointer.masking.unit_values import plain
 
 if TYPE_CHECKING:
     from sointer.explainers.sequence_explanation import SequenceExplanation
-    from sointer.explanation.verification import Verification
+    from sointer.explanation import Verification
 
 KINDS = {"label": "categorical", "number": "continuous", "probability": "probability"}
 """What records call the kinds of outputs of tokens."""

@@ -31,11 +31,11 @@ from sointer.data.sequences import (
 )
 from sointer.data.token_outputs import TokenOutputs
 from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded, SointerWarning
+from sointer.explainers.recording import Provenance
 from sointer.explainers.records import Probe
 from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths
-from sointer.explanation.record import Provenance
 from sointer.interpreter.sequence import ChainReader, Size
 from sointer.masking.tokens import Replacement, ReplacementFunction
 

@@ -28,7 +28,6 @@ from sointer.explainers.records import Probe
 from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_sequences, save_sequences
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
-from sointer.explanation.paths import Localities, NoPaths, Trace
 from sointer.interpreter.image import ImageInterpreter
 from sointer.interpreter.image_scoring import ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
@@ -37,6 +36,7 @@ from sointer.interpreter.tables import TableInterpreter
 from sointer.interpreter.text_scoring import SCORERS
 from sointer.masking.rows import ExplainedRows, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
+from sointer.paths import Localities, NoPaths, Trace
 
 if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
@@ -255,6 +255,7 @@ class SOInter(Explainer):
 
     @property
     def known_columns(self) -> tuple[str, ...]:
+        """Columns of `to_frame()` that are known here, beside those that always are."""
         if isinstance(self.interpreter_, (TableInterpreter, ImageInterpreter)):
             return ("needed", "effect", "locality")[: 3 if isinstance(self.interpreter_, TableInterpreter) else 2]
         needed = ("needed",) if self.reads_text else ()

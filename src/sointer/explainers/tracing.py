@@ -21,14 +21,15 @@ from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood, outputs_given
 from sointer.energy.networks import VectorEnergy
 from sointer.energy.sparse import Inputs
-from sointer.explanation.paths import Paths, one_to_one
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import first_units
+from sointer.paths import Paths
 
 N_POINTS = 4096
 SHARE_WHOLE = 0.25
 CHUNK_POINTS = 256
 MAX_NUMBERS = 2**23  # held in memory at a time, as points to look at
+MIN_UNUSUAL = 5  # answers other than the usual one, to say of an output that it copies another
 MAX_DENSE_BYTES = 2**28  # of points to learn from; batches of dense rows are taken much faster
 
 
@@ -288,3 +289,36 @@ def _reduced_rows(
 
 def _stacked(parts: list[Any]) -> Any:
     return sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
+
+
+def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list[list[int]]:
+    """Groups of outputs that determine each other in all answers (rows, outputs).
+
+    Class codes: a one-to-one relation of the classes that occur. Numbers: a correlation beyond `least_correlation`,
+    of either sign. Left out are outputs of which fewer than MIN_UNUSUAL answers differ from the usual one: what
+    is rare agrees by chance.
+    """
+    varied = np.flatnonzero([_n_unusual(column) >= MIN_UNUSUAL for column in codes.T])
+    if len(varied) < 2:
+        return []
+    if codes.dtype.kind == "f":
+        alike = np.abs(np.corrcoef(codes[:, varied].astype(np.float64), rowvar=False)) > least_correlation
+        first = np.argmax(alike, axis=1)  # the first output that each is alike to
+    else:
+        first = np.unique(_by_appearance(codes[:, varied]), axis=1, return_inverse=True)[1].ravel()
+    groups = [varied[first == label].tolist() for label in dict.fromkeys(first.tolist())]
+    return [group for group in groups if len(group) > 1]
+
+
+def _n_unusual(column: NDArray[Any]) -> int:
+    """How many answers differ from the most common one."""
+    return len(column) - int(np.unique(column, return_counts=True)[1].max(initial=0))
+
+
+def _by_appearance(codes: NDArray[Any]) -> NDArray[np.int64]:
+    """Classes numbered in the order in which each column first shows them: equal for columns that are one-to-one."""
+    result = np.empty(codes.shape, dtype=np.int64)
+    for column in range(codes.shape[1]):
+        _, first, inverse = np.unique(codes[:, column], return_index=True, return_inverse=True)
+        result[:, column] = np.argsort(np.argsort(first))[inverse.ravel()]
+    return result

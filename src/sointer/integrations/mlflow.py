@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.frames import as_pandas
-from sointer._version import __version__
+from sointer._support.version import __version__
 from sointer.config import Rows
 from sointer.errors import InputError, require_extra
 from sointer.explainers.sequence_dispatch import refuse_for_sequences

@@ -167,6 +167,7 @@ def blocks(n_of_row: Tensor) -> Iterator[tuple[Tensor, int]]:
 
 
 def rows_at_once(room: int) -> int:
+    """How many rows of so many entries are computed at a time."""
     return max(1, min(BLOCK_ROWS, BLOCK_UNITS // room))
 
 
@@ -193,8 +194,10 @@ class Evidence:
         return UnmaskedRows(scores, secant, low)
 
     def along(self, differences: SparseRows) -> tuple[Tensor, Tensor, Tensor]:
-        """On the way from the reference to rows: slopes behind the first layer (rows, width), and what `UnmaskedRows`
-        calls slope and base."""
+        """On the way from the reference to rows: slopes behind the first layer (rows, width), slope and base.
+
+        Slope and base are those of `UnmaskedRows`.
+        """
         push = self.push(differences)
         before, after = self._log_odds(self._start.expand_as(push)), self._log_odds(self._start + push)
         low, high = before.sigmoid(), after.sigmoid()

@@ -18,12 +18,12 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.sparse import SparseRows
-from sointer.explanation.paths import Localities, Locality
 from sointer.interpreter.elimination import eliminate, whole_rows
 from sointer.interpreter.tables import LocalityTable, Shown, TableInterpreter, conditions_of
 from sointer.masking.groups import Groups
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
 from sointer.masking.selection import Likely, Scored
+from sointer.paths import Localities, Locality
 
 Targets = NDArray[np.int64]
 

@@ -263,8 +263,11 @@ Path = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
 
 def best_path(table: NDArray[np.float32], size: Size) -> Path:
-    """The best set of the wanted size, from (sequences, targets, 2^tokens): tokens are then taken away from it one by
-    one, always the one that costs least, and others are added to it, always the one that gains most."""
+    """The best set of the wanted size, from (sequences, targets, 2^tokens), and the order of tokens that it implies.
+
+    Tokens are taken away from it one by one, always the one that costs least, and others are added to it, always the
+    one that gains most.
+    """
     flat = table.reshape(-1, table.shape[-1])
     n, rows = table.shape[-1].bit_length() - 1, np.arange(len(flat))
     bit = 1 << np.arange(n - 1, -1, -1)

@@ -67,8 +67,10 @@ class TextInterpreter(EliminationInterpreter):
     def evidence(
         self, documents: Documents, targets: Tensor, values: Tensor
     ) -> Iterator[tuple[slice, TextInputs, Tensor, Tensor, Tensor]]:
-        """Some texts at a time: their places, what the energy sees of them, what each entry of that says for the
-        value, and what `UnmaskedRows` calls slope and base."""
+        """Some texts at a time: their places, what the energy sees of them, and what each entry says for the value.
+
+        Last come slope and base, as in `UnmaskedRows`.
+        """
         n, features, weight = documents.shape[0], self.features, self.energy.projection_weight.T
         start = self.energy.project(self.references)
         for begin in range(0, n, BLOCK_ROWS):

@@ -59,6 +59,7 @@ def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
 
 
 def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
+    """ValueError if this describes no inputs of so many columns."""
     names, columns = data["feature_names"], data["columns"]
     is_frame = data["kind"] in KINDS_OF_FRAME
     need(is_frame or data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
@@ -96,6 +97,7 @@ def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
 
 
 def check_time(data: Any, *, is_number: bool) -> None:
+    """ValueError if this describes no column of times."""
     need(is_number and isinstance(data, dict) and data.get("unit") in UNITS, "the unit of a time is not known")
     need(all(type(data[name]) is int for name in ("origin", "step")), "a time is not counted in whole numbers")
     need(data["step"] in (1, 1000) and abs(data["origin"]) < 2**63, "a time has another step or origin")
@@ -104,6 +106,7 @@ def check_time(data: Any, *, is_number: bool) -> None:
 
 
 def check_groups(data: Mapping[str, Any], n_columns: int, n_features: int, image: Any) -> None:
+    """ValueError if these are no groups of such features."""
     if "patches" in data or "superpixels" in data:
         shape = data["image"]
         need(image is not None and [shape[s] for s in ("channels", "height", "width")] == image, "other images")
@@ -154,6 +157,7 @@ def check_outputs(data: Mapping[str, Any], n_bytes: int) -> None:
 
 
 def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any) -> None:
+    """ValueError if this is no removal for so many columns."""
     kind = meta["type"]
     known = ("fixed", "blur", "marginal", "conditional", "function", "text")
     need(kind in known, "the removal is not known")
@@ -176,6 +180,7 @@ def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_colu
 
 
 def check_background(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int) -> None:
+    """ValueError if this is no background of so many columns."""
     need(tuple(tensors["varies"].shape) == (n_columns,), "varies is of another size")
     if meta["shape"] is None:
         rows = tensors["rows"]
@@ -194,6 +199,7 @@ def check_background(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_c
 
 
 def check_probe(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, n_outputs: int) -> None:
+    """ValueError if this is no probe of such a model."""
     hashes = [meta["inputs_sha256"], meta["outputs_sha256"]]
     need(_is_count(meta["n"], most=N_PROBES) and all(isinstance(one, str) for one in hashes), "the probe is none")
     outputs, texts = meta["outputs"], meta["texts"]
@@ -210,6 +216,7 @@ def check_probe(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_column
 
 
 def check_training_codes(outputs: Mapping[str, Any], codes: Tensor, n_outputs: int) -> None:
+    """ValueError if these are no encoded outputs of the training samples."""
     need(codes.ndim == 2 and codes.shape[1] == n_outputs, "outputs of the training samples are of another size")
     graded = any(kind in ("probability", "continuous") for kind in outputs["kinds"]) and outputs.get("shape") is None
     need(codes.is_floating_point() == graded, "outputs of training samples are of another kind")
@@ -220,6 +227,7 @@ def check_training_codes(outputs: Mapping[str, Any], codes: Tensor, n_outputs: i
 
 
 def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without that beginning."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 

@@ -293,6 +293,7 @@ def _removal(metadata: dict[str, Any], arrays: dict[str, NDArray[Any]], function
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
+    """An array as a tensor, whatever its order in memory."""
     return torch.as_tensor(np.ascontiguousarray(array))
 
 

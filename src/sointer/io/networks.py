@@ -188,6 +188,7 @@ def _check_own_shapes(interpreter: nn.Module, state: dict[str, Tensor]) -> dict[
 
 
 def of_energy(name: str) -> bool:
+    """Whether a weight is one of the energy's."""
     return name.startswith(("energy.", "effects.energy."))
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from sointer._support.files import checked_size, put, read_file
 from sointer._support.strict_json import as_finite, content_digest, parse
-from sointer._version import __version__
+from sointer._support.version import __version__
 from sointer.errors import InputError, LoadError
 
 if TYPE_CHECKING:  # what reads metadata alone need not wait for torch
@@ -254,6 +254,7 @@ def _alone_in(directory: Path) -> Iterator[None]:
 
 
 def need(holds: bool, what: str) -> None:
+    """ValueError that says `what`, if it does not hold."""
     if not holds:
         raise ValueError(what)
 

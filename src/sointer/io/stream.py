@@ -19,12 +19,12 @@ from sklearn.utils.validation import check_is_fitted
 from sointer._support import containers
 from sointer._support.progress import Progress, make_progress
 from sointer._support.validation import check_positive_int
-from sointer._version import __version__
+from sointer._support.version import __version__
 from sointer.errors import InputError, SointerError, SointerWarning
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import FarRows
+from sointer.explainers.recording import make_records
 from sointer.explainers.sequence_dispatch import refuse_for_sequences
-from sointer.explanation.record import make_records
 from sointer.io.columns import RowSource, as_in_fit, columns_needed, csv_dtypes, slice_rows, with_id
 from sointer.io.readers import open_source, read_table
 from sointer.io.writers import (
@@ -58,6 +58,7 @@ class StreamResult:
 
     @property
     def rows_per_second(self) -> float:
+        """Explained rows per second."""
         return self.n_rows / self.seconds if self.seconds else float("inf")
 
     def __repr__(self) -> str:

@@ -40,6 +40,7 @@ class Writer:
 
     @property
     def partial(self) -> Path:
+        """The name of the file until all is written."""
         return self.path.with_name(self.path.name + ".partial")
 
     def finish(self) -> Path:

@@ -258,6 +258,24 @@ class ExplainedRows(MaskableRows):
         draws = self.removal.draws(self.rows(rows), columns, n_draws, rng)
         return np.asarray(np.mean([self.agrees(self.ask(points), rows, targets) for points in draws], axis=0))
 
+    def compare(
+        self,
+        removal: Removal,
+        keep_units: NDArray[np.bool_],
+        targets: NDArray[np.int64],
+        *,
+        rows: NDArray[np.int64],
+        n_draws: int,
+        rng: np.random.Generator,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of rows reduced to `keep_units`, `agrees` and `moved`, each as its mean over the draws."""
+        agree, moved = np.empty((2, n_draws, len(rows)))
+        for draw in range(n_draws):
+            for chunk, masked in self.ask_in_parts(removal, keep_units, rows, rng):
+                agree[draw, chunk] = self.agrees(masked, rows[chunk], targets[chunk])
+                moved[draw, chunk] = self.moved(masked, rows[chunk], targets[chunk])
+        return agree.mean(axis=0), moved.mean(axis=0)
+
     def agrees(self, masked: NDArray[Any], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
         """Whether predictions for masked samples have the value that is explained; of a region, the share that has."""
         explained = self._explained(masked, rows, targets)

@@ -8,12 +8,15 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Removal
 
 MAX_ONE_BY_ONE = 24
 """Up to so many units are quicker found one after the other than by sorting."""
+DOUBT = 0.05
+"""How often a bound of a share of draws may be wrong."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,3 +252,18 @@ def _swaps(k: int, n: int) -> NDArray[np.int64]:
     swaps = np.tile(np.arange(k), (len(out) * len(into), 1))
     swaps[np.arange(len(swaps)), np.repeat(out, len(into))] = np.tile(into, len(out))
     return swaps
+
+
+def most_needed(chosen: NDArray[np.bool_], scores: NDArray[np.float32], n: int) -> list[tuple[int, float]]:
+    """The n units that most rows have chosen, with the share of rows; of equal shares, the higher scores first."""
+    share, strength = chosen.mean(axis=0), np.abs(scores).mean(axis=0)
+    order = np.lexsort((-strength, -share))[:n].tolist()
+    return [(unit, float(share[unit])) for unit in order if share[unit] > 0]
+
+
+def share_bounds(share: NDArray[np.float64], n_draws: int) -> NDArray[np.float64]:
+    """Bounds of Clopper and Pearson (rows, 2) of shares measured by so many draws; each is wrong in DOUBT of cases."""
+    agreed = share * n_draws
+    low = betaincinv(np.maximum(agreed, 1e-9), n_draws - agreed + 1, DOUBT)
+    high = betaincinv(agreed + 1, np.maximum(n_draws - agreed, 1e-9), 1 - DOUBT)
+    return np.stack([np.where(agreed > 0, low, 0.0), np.where(agreed < n_draws, high, 1.0)], axis=1)

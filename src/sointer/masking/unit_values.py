@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
-from sointer._support.frames import as_pandas
+from sointer._support.frames import BACKENDS, as_pandas
 from sointer.data.inputs import InputFormat
 from sointer.masking.groups import FixedGroups, Groups
 from sointer.masking.rows import ExplainedRows
@@ -114,3 +114,18 @@ class UnitValues:
         if feature not in self._columns:
             self._columns[feature] = self._shown.iloc[:, feature].tolist()
         return self._columns[feature][sample]
+
+
+def feature_values(
+    source: ExplainedRows, sample: NDArray[np.int64], unit: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """The column of values of features, in their own type, as far as one column holds them; none of pixels."""
+    kind = value_kind(source.input_format, source.groups)
+    if kind is None:
+        return {}
+    own = UnitValues(source).own(sample, unit)
+    if source.input_format.kind in BACKENDS and kind == "string":
+        own = [None if value is None else str(value) for value in own]
+    values = np.array([*own, None], dtype=object)[:-1]
+    is_plain = kind == "float64" or (kind != "string" and all(value is not None for value in own))
+    return {"feature_value": values.astype(kind) if is_plain else values}

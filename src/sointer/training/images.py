@@ -23,7 +23,7 @@ from sointer.training.image_swaps import Mixtures, Planned, Predictions, plan_mi
 from sointer.training.quality import Quality
 from sointer.training.queries import N_FIRST
 
-MIXTURES_PER_IMAGE = 4
+MIXTURES_PER_IMAGE = 8
 WHOLE, CHECKS = 0.2, 0.1
 """Shares of the queries, at most: images as they are; and to see how relevance is best shown, and how much suffices."""
 FEW_IMAGES = 20
@@ -71,11 +71,13 @@ def train_images(context: FitContext) -> Trained:
 
 
 def check_masks(outputs: Outputs, image: ImageShape) -> None:
+    """InputError if the model does not return masks of classes."""
     if outputs.shape is None or outputs.kind == "continuous":
         refuse_masks(f"{outputs.n_outputs} outputs" if outputs.shape is None else "numbers", image)
 
 
 def refuse_masks(got: str, image: ImageShape) -> NoReturn:
+    """Raise InputError: the model returned `got` where masks are expected."""
     raise InputError(
         f"the black box returned {got} for images, expected masks of classes (n, {image.height}, {image.width}). "
         "Return the class of every pixel or, for two classes, its probability (a sigmoid of logits). To explain other "
@@ -91,6 +93,7 @@ def add_mirror_images(context: FitContext, image: ImageShape) -> None:
 
 
 def n_checks(context: FitContext) -> int:
+    """How many queries are kept for checks."""
     return int(CHECKS * context.n_queries)
 
 

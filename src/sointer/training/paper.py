@@ -290,6 +290,7 @@ class Rounds:
 
 
 def take_step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step of an optimiser down this loss."""
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     optimiser.step()

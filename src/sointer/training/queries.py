@@ -109,14 +109,17 @@ def ask_first(context: FitContext) -> tuple[QueryBatch, Tensor, Callable[[], Pen
 
 
 def are_few(context: FitContext) -> bool:
+    """Whether queries are so few that each must be a good one."""
     return context.n_queries < FEW_QUESTIONS
 
 
 def draw_keeps(context: FitContext, index: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Random units to keep, for each of these rows."""
     return context.random_keeps(len(index), rng)
 
 
 def can_be_chosen(context: FitContext, raw: NDArray[np.float64]) -> Tensor:
+    """The units of raw rows that differ from what they become when removed."""
     return torch.as_tensor(allowed_units(context.rows.removal, context.rows.groups, raw))
 
 

@@ -132,6 +132,7 @@ class Queries:
 
 
 def n_steps_for(n_queries: int) -> int:
+    """How many steps the energy takes to learn from so many queries."""
     return max(MIN_STEPS, int(N_EPOCHS * n_queries / BATCH))
 
 

@@ -48,19 +48,28 @@ def train_sparse_rows(context: FitContext) -> Trained:
     pairs = QueryPool.of(outputs, replies, some_held_out(context, len(replies), len(rest)))
     whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
     interpreter = fresh_interpreter(context, outputs)
-    trainer = EnergyTrainer(
-        interpreter.energy,
-        interpreter.likelihood,
-        pairs,
-        context.configs.energy,
-        number_of_steps(context),
-        context,
+    select = partial(ask_selected, context, interpreter, whole, torch.tensor(targets))
+    return train_energy(
+        context, outputs, targets, interpreter, whole, pairs, lambda trainer: alternate(context, trainer, rest, select)
     )
+
+
+def train_energy(
+    context: FitContext,
+    outputs: Outputs,
+    targets: list[int],
+    interpreter: EliminationInterpreter,
+    whole: UnmaskedRows,
+    pairs: QueryPool,
+    learn: Callable[[EnergyTrainer], None],
+) -> Trained:
+    """Learn the energy; an interrupt ends the training, but before features were first selected the whole fit."""
+    energy, n_steps = interpreter.energy, number_of_steps(context)
+    trainer = EnergyTrainer(energy, interpreter.likelihood, pairs, context.configs.energy, n_steps, context)
     interrupted = False
     try:
         context.history.stage("learning", trainer.n_steps)
-        select = partial(ask_selected, context, interpreter, whole, torch.tensor(targets))
-        alternate(context, trainer, rest, select)
+        learn(trainer)
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
             raise
@@ -68,8 +77,8 @@ def train_sparse_rows(context: FitContext) -> Trained:
         context.asker.stop()
     quality: Quality = trainer.finish()
     context.history.close()
-    queried = whole_index.numpy(), whole.codes.numpy()
-    return Trained(outputs, targets, interpreter.energy, interpreter, quality, queried, interrupted)
+    queried = whole.index.numpy(), whole.codes.numpy()
+    return Trained(outputs, targets, energy, interpreter, quality, queried, interrupted)
 
 
 def fresh_interpreter(context: FitContext, outputs: Outputs) -> EliminationInterpreter:

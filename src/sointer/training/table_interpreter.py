@@ -390,6 +390,7 @@ def strongest_weights(context: FitContext, energy: TrainableEnergy, n: int) -> T
 
 
 def unit_of_column(context: FitContext) -> Tensor:
+    """The unit of every column, as a tensor."""
     return torch.as_tensor(context.rows.groups.unit_of_column.astype(np.int64))
 
 

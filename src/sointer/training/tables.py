@@ -268,6 +268,7 @@ def strengths(
 
 
 def one_removed(unit: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
+    """What to keep so that one unit of each row is removed."""
     keep = np.ones((len(unit), n_units), dtype=bool)
     keep[np.arange(len(unit)), unit] = False
     return keep

@@ -26,12 +26,12 @@ from sointer.training.sparse_rows import (
     ON_POLICY_CHUNK,
     alternate,
     selection_sizes,
+    train_energy,
 )
 
 N_SHUFFLED, SHARE_SHUFFLED = 400, 0.05
 """Texts whose words are shuffled to see whether their order counts: so many, but no larger share of the queries."""
 
-N_STEPS = 1_500, 10_000
 N_LOOKED_AT, MAX_LOOKED_AT = 256, 4096
 """Texts for each target, and in all, by which words are chosen whose order is read."""
 
@@ -50,37 +50,15 @@ def train_texts(context: FitContext) -> Trained:
     whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
     interpreter = fresh_interpreter(context, outputs, reads_order)
     pairs.points.features = lambda documents: interpreter.features(documents).rows
-    trainer = EnergyTrainer(
-        interpreter.energy,
-        interpreter.likelihood,
-        pairs,
-        context.configs.energy,
-        number_of_steps(context),
-        context,
-    )
-    interrupted = False
-    try:
-        context.history.stage("learning", trainer.n_steps)
+
+    def learn(trainer: EnergyTrainer) -> None:
         trainer.run_until(FIRST_SELECTION, "pre-training")
         if reads_order:
             strength = strengths(context, interpreter, whole, torch.tensor(targets))
             interpreter.rank.copy_(torch.as_tensor(ranks(strength)))
         alternate(context, trainer, rest, partial(ask_selected, context, interpreter, whole, torch.tensor(targets)))
-    except KeyboardInterrupt:
-        if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
-            raise
-        interrupted = True
-        context.asker.stop()
-    quality = trainer.finish()
-    context.history.close()
-    asked = whole_index.numpy(), whole.codes.numpy()
-    return Trained(outputs, targets, interpreter.energy, interpreter, quality, asked, interrupted)
 
-
-def number_of_steps(context: FitContext) -> int:
-    """n_epochs passes over all queries, within bounds that suit two cores."""
-    n_batches = context.n_queries / context.configs.energy.batch_size
-    return int(np.clip(context.configs.training.n_epochs * n_batches, *N_STEPS))
+    return train_energy(context, outputs, targets, interpreter, whole, pairs, learn)
 
 
 def check_empty_text(context: FitContext) -> None:

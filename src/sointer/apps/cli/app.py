@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sointer._version import __version__
+from sointer._support.version import __version__
 from sointer.apps.cli.demo import demo
 from sointer.apps.cli.evaluate import evaluate
 from sointer.apps.cli.explain import explain
@@ -49,6 +49,7 @@ def build_app() -> typer.Typer:
 
 
 def show_version(wanted: bool) -> None:
+    """Print the version, and end, if it was asked for."""
     if wanted:
         typer.echo(f"sointer {__version__}")
         raise typer.Exit
@@ -59,4 +60,4 @@ def root(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    """What comes before any command."""

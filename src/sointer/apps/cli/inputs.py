@@ -150,6 +150,7 @@ def load_model(
 
 
 def existing(spec: str) -> Path:
+    """The path of a file with a model; InputError where there is none."""
     path = Path(spec)
     if not path.is_file():
         raise InputError(f"--model {spec} does not exist; it is looked up from {Path.cwd()}.")
@@ -181,6 +182,7 @@ def load_attribute(spec: str) -> Any:
 
 
 def import_module(name: str) -> Any:
+    """A module of the user's, also from the folder that the command runs in; InputError if it cannot be imported."""
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from sointer._support.strict_json import as_finite
-from sointer._version import __version__
+from sointer._support.version import __version__
 from sointer.apps.serve import open_inference
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.page import render_page

@@ -29,6 +29,7 @@ class Bodies:
 
     @property
     def n_arriving(self) -> int:
+        """How many bodies are being received."""
         return len(self._arriving)
 
     async def receive(self, request: Request) -> bytearray:

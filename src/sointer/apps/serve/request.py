@@ -93,10 +93,12 @@ class ExplainRequest:
 
     @property
     def n_rows(self) -> int:
+        """How many explanations are asked for."""
         return len(self.targets)
 
     @property
     def queries_model(self) -> bool:
+        """Whether the model is queried at all."""
         return self.queries_masked or (self.has_model and self.query and self.source.predicted is None)
 
     @property
@@ -105,8 +107,10 @@ class ExplainRequest:
         return self.verify or self.queries_for_size
 
     def can_join(self, other: Any) -> bool:
-        """Whether both can be explained in one go: not where masked rows are queried, predictions are given, only
-        one leaves the size open, or regions are counted."""
+        """Whether both can be explained in one go.
+
+        Not where masked rows are queried, predictions are given, only one leaves the size open, or regions are counted.
+        """
         is_image = self.source.input_format.image is not None
         if self.recorded or other.recorded or is_image:
             return False

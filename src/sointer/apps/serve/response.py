@@ -22,8 +22,8 @@ from sointer.data.texts import Documents
 from sointer.data.values import effects_from, effects_on
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
+from sointer.explainers.recording import make_records
 from sointer.explanation import Explanation, Verification
-from sointer.explanation.record import make_records
 from sointer.masking.groups import FixedGroups
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.unit_values import UnitValues, plain, value_kind
@@ -88,6 +88,7 @@ class RecordLog:
             raise InputError(f"cannot write records to {os.fspath(path)}: {error.strerror}.") from None
 
     def add(self, records: list[dict[str, Any]]) -> None:
+        """Write records as one piece, and wait until the disk has them."""
         content = memoryview(b"".join(to_bytes(record) + b"\n" for record in records))
         with self._lock:
             while content:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from sointer._support.validation import check_positive_int
-from sointer._version import __version__
+from sointer._support.version import __version__
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import Options, check_keys, read_ids, validate
 from sointer.apps.serve.response import RecordLog, to_bytes
@@ -66,10 +66,12 @@ class SequenceRequest:
 
     @property
     def n_rows(self) -> int:
+        """How many sequences there are."""
         return len(self.sequences)
 
     @property
     def queries_model(self) -> bool:
+        """Whether the model is queried at all."""
         return self.verify or (self.has_model and self.query and self.predicted is None)
 
     def can_join(self, other: Any) -> bool:

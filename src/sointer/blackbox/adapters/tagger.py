@@ -45,6 +45,7 @@ class Tagger:
         self.__name__ = str(getattr(predict, "__name__", type(predict).__name__))
 
     def __call__(self, rows: NDArray[Any]) -> TokenTexts:
+        """The outputs of sequences, each written as JSON, as JSON."""
         batch: list[Tokens] = [json.loads(row) for row in np.ravel(rows).tolist()]
         try:
             outputs = self.predict([list(tokens) for tokens in batch])

@@ -124,6 +124,7 @@ class TensorSpec:
 
 
 def is_free(side: int | None) -> bool:
+    """Whether a side of a tensor may have any length."""
     return side is None or side < 0
 
 

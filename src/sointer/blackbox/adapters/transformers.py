@@ -26,6 +26,7 @@ class TextClassification:
         self._has_warned = False
 
     def __call__(self, X: Any) -> Any:
+        """The scores of all labels, for each text."""
         texts = list(X)
         self._warn_about_long(texts)
         return self.pipeline(texts, top_k=None, truncation=True)

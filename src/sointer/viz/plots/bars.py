@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sointer.data.values import by_side, effects_from, effects_on, of_kind
 from sointer.errors import InputError
+from sointer.masking.selection import most_needed
 from sointer.viz.plots.canvas import (
     BLUE,
     DISTINCT,
@@ -279,9 +280,7 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
             "or explain one target."
         )
     chosen = explanation.needed_mask
-    share = chosen.mean(axis=0)
-    strength = np.abs(explanation.scores).mean(axis=0)
-    units = [unit for unit in np.lexsort((-strength, -share))[:n].tolist() if share[unit] > 0]
+    units = np.array([unit for unit, _ in most_needed(chosen, explanation.scores, n)], dtype=np.int64)
     names = [explanation.feature_names[unit] for unit in units]
     width, height = bars_size(names)
     ax = make_axes(ax, width + 1.5, height + 0.4)

@@ -31,6 +31,7 @@ POINTS_PER_INCH, MAX_FONT, MIN_FONT, LINE_SPACING = 72.0, 10.0, 5.0, 1.25
 
 
 def make_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
+    """These axes, or those of a new figure."""
     require_extra("matplotlib", "plot")
     if ax is not None:
         return ax
@@ -90,10 +91,12 @@ def label_axis(
 
 
 def title(ax: Axes, text: str) -> None:
+    """Set a title, in which dollar signs are dollar signs."""
     ax.set_title(text, parse_math=False, fontsize=11)
 
 
 def check_row(explanation: Sized, row: int) -> int:
+    """The number of a row, counted from the end if negative; InputError if there is no such row."""
     if not is_integer(row):
         raise InputError(
             f"row is {row!r}, expected a whole number from 0 to {len(explanation) - 1}, counting the rows."
@@ -131,6 +134,7 @@ def labels_with_values(explanation: Explanation, row: int, units: Sequence[int])
 
 
 def short(value: Any) -> str:
+    """A value with at most three digits."""
     return f"{value:.3g}" if isinstance(value, float | np.floating) else str(value)
 
 

@@ -60,6 +60,7 @@ class ImageView:
 
     @classmethod
     def of(cls, explanation: Explanation, row: int) -> ImageView:
+        """The view of one row."""
         row = check_row(explanation, row)
         source, shape = explanation.source, image_shape(explanation)
         units = explanation.selected[row][explanation.selected[row] >= 0]

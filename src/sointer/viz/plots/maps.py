@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
-from sointer.explanation.paths import Localities
+from sointer.paths import Localities
 from sointer.viz.plots.bars import share_label
 from sointer.viz.plots.canvas import BLUE, GREY, ORANGE, label_axis, make_axes, relevance_colours, short, shorten, title
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from sointer.explanation import Explanation
-    from sointer.explanation.paths import Paths
+    from sointer.paths import Paths
 
 
 MAX_LINE_WIDTH, MIN_SHOWN = 13.0, 0.06

@@ -16,9 +16,9 @@ from sointer._support.validation import check_k, resolve_targets
 from sointer.data.values import by_side, effects_from
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.explanation.paths import NoPaths, Paths
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.unit_values import UnitValues, format_value
+from sointer.paths import NoPaths, Paths
 from sointer.viz.report.content import (
     QUANTILE,
     EffectSummary,

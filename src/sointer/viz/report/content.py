@@ -185,6 +185,7 @@ class ReportContent:
 
     @property
     def k(self) -> int:
+        """How many units are selected at most."""
         return int(self.selected.shape[2])
 
     @property

@@ -63,6 +63,7 @@ class ReportStats:
 
     @property
     def n_samples(self) -> int:
+        """How many samples there are."""
         return int(self.codes.shape[1])
 
 

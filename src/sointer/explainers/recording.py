@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
 from sointer._support.strict_json import as_finite, content_digest
-from sointer._version import __version__
+from sointer._support.version import __version__
 from sointer.data.values import effects_from, effects_on
 from sointer.errors import InputError
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.unit_values import UnitValues, format_value, plain, value_kind
 
 if TYPE_CHECKING:
-    from sointer.explanation.explanation import Explanation
-    from sointer.explanation.verification import Verification
+    from sointer.explanation import Explanation, Verification
 
 FORMAT = 1
 UNHASHED = ("sha256", "created")
@@ -40,6 +39,17 @@ class Provenance:
     n_queries: int
     """Samples sent to the model for the whole explanation."""
 
+    def records(
+        self,
+        explanation: Explanation,
+        verification: Verification | None,
+        *,
+        created: datetime | str | None,
+        ids: Sequence[Any] | None,
+    ) -> list[dict[str, Any]]:
+        """See `Explanation.record`."""
+        return make_records(explanation, verification, created=created, ids=ids)
+
 
 def make_records(
     explanation: Explanation,
@@ -52,8 +62,6 @@ def make_records(
 ) -> list[dict[str, Any]]:
     """See `Explanation.record`; `verified` are the rows that the verification is about, `first` is added to numbers."""
     made, source = explanation.provenance, explanation.source
-    if made is None:
-        raise InputError("record: this explanation was not made by an explainer, so nobody could make it again.")
     if verification is not None:
         verified = np.arange(len(explanation)) if verified is None else verified
         if len(verification.agreement) != len(verified):

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 N_SHOWN = 10
-MIN_UNUSUAL = 5  # answers other than the usual one, to say of an output that it copies another
 
 
 class Route(NamedTuple):
@@ -44,7 +43,8 @@ class Trace(Protocol):
         n_draws: int,
         n_outputs: int,
         seed: int,
-    ) -> Paths: ...
+    ) -> Paths:
+        """The paths of what was selected for these targets, whose values are explained."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class NoPaths:
     instead: str = "explain with SOInter(model, structured=True), whose energy relates the outputs to each other"
 
     def __call__(self, *_: Any, **__: Any) -> Paths:
+        """Refuse, and say why."""
         raise InputError(f"paths: {self.why}, so it cannot say what goes through which output; {self.instead}.")
 
 
@@ -200,39 +201,6 @@ class Paths:
 
 def _names(names: list[str]) -> NDArray[Any]:
     return np.array(names, dtype=object)
-
-
-def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list[list[int]]:
-    """Groups of outputs that determine each other in all answers (rows, outputs).
-
-    Class codes: a one-to-one relation of the classes that occur. Numbers: a correlation beyond `least_correlation`,
-    of either sign. Left out are outputs of which fewer than MIN_UNUSUAL answers differ from the usual one: what
-    is rare agrees by chance.
-    """
-    varied = np.flatnonzero([_n_unusual(column) >= MIN_UNUSUAL for column in codes.T])
-    if len(varied) < 2:
-        return []
-    if codes.dtype.kind == "f":
-        alike = np.abs(np.corrcoef(codes[:, varied].astype(np.float64), rowvar=False)) > least_correlation
-        first = np.argmax(alike, axis=1)  # the first output that each is alike to
-    else:
-        first = np.unique(_by_appearance(codes[:, varied]), axis=1, return_inverse=True)[1].ravel()
-    groups = [varied[first == label].tolist() for label in dict.fromkeys(first.tolist())]
-    return [group for group in groups if len(group) > 1]
-
-
-def _n_unusual(column: NDArray[Any]) -> int:
-    """How many answers differ from the most common one."""
-    return len(column) - int(np.unique(column, return_counts=True)[1].max(initial=0))
-
-
-def _by_appearance(codes: NDArray[Any]) -> NDArray[np.int64]:
-    """Classes numbered in the order in which each column first shows them: equal for columns that are one-to-one."""
-    result = np.empty(codes.shape, dtype=np.int64)
-    for column in range(codes.shape[1]):
-        _, first, inverse = np.unique(codes[:, column], return_index=True, return_inverse=True)
-        result[:, column] = np.argsort(np.argsort(first))[inverse.ravel()]
-    return result
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Explanation: what was selected, for which target, and whether the black box says the same."""
+"""What explaining returns: what was selected, for which target, and whether the model predicts the same from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,91 @@ from numpy.typing import NDArray
 from sointer._support.files import put
 from sointer._support.frames import BACKENDS, to_backend
 from sointer._support.validation import check_positive_int
-from sointer.data.values import ValueSource, is_value, target_values
+from sointer.data.values import ValueSource, is_value, target_values, tolerance_of
 from sointer.errors import InputError, require_extra
-from sointer.explanation.paths import Paths, Trace
-from sointer.explanation.record import Provenance, make_records
-from sointer.explanation.verification import LEVEL, Verification
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows
-from sointer.masking.selection import Scored, first_units
-from sointer.masking.unit_values import UnitValues, value_kind
+from sointer.masking.selection import Scored, first_units, most_needed, share_bounds
+from sointer.masking.unit_values import feature_values
+from sointer.paths import Paths, Trace
 
-if TYPE_CHECKING:
-    import pandas as pd
+LEVEL = 0.7
+"""Share of draws in which a confirmed explanation holds, at the least."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What the model predicts for samples masked to their selected features, compared with the values explained.
+
+    Where what is removed becomes something random, the black box was asked about a few draws only, so that there are
+    three verdicts: a row is confirmed if the target surely keeps its value in at least `level` of all draws,
+    refuted if it surely does not, and unsure else. Surely: the bound of `interval` says so.
+    """
+
+    agreement: NDArray[np.float64]
+    """For each row, the share of draws in which the target kept its value; of a region, the share of its pixels too."""
+    difference: NDArray[np.float64]
+    """For each row, how far the target moved on average; labels 0 or 1, probabilities `|p - q|`, else in deviations."""
+    n_queries: int
+    n_draws: int | None = None
+    """How many draws; None where nothing is random, so that one answer tells all."""
+    level: float = LEVEL
+    value_source: ValueSource = "model"
+    """What the masked predictions were compared with; the model's own, given ones, or values that are only expected."""
+    removal: str | None = None
+    """How everything else was removed."""
+    random_state: int = 0
+    tolerance: float | None = None
+    """Numbers that differ by at most so many standard deviations agree; None unless all targets are numbers."""
+
+    @property
+    def fidelity(self) -> float:
+        """Mean agreement over the rows."""
+        return float(self.agreement.mean())
+
+    @property
+    def interval(self) -> NDArray[np.float64]:
+        """(rows, 2) bounds of the agreement in all possible draws; each is wrong in 5 % of cases at most.
+
+        These are the bounds of Clopper and Pearson; where nothing is random, both are the agreement itself.
+        """
+        if self.n_draws is None:
+            return np.stack([self.agreement, self.agreement], axis=1)
+        return share_bounds(self.agreement, self.n_draws)
+
+    @property
+    def confirmed(self) -> NDArray[np.bool_]:
+        """Rows whose target surely keeps its value; where nothing is random, those where it did."""
+        return np.asarray(self.agreement == 1.0 if self.n_draws is None else self.interval[:, 0] >= self.level)
+
+    @property
+    def refuted(self) -> NDArray[np.bool_]:
+        """Rows that are surely refuted; the model relied on more than was selected, or on something else."""
+        return np.asarray(self.agreement < 1.0 if self.n_draws is None else self.interval[:, 1] < self.level)
+
+    @property
+    def unsure(self) -> NDArray[np.bool_]:
+        """Rows that are neither; more draws would tell."""
+        return ~(self.confirmed | self.refuted)
+
+    @property
+    def verdict(self) -> NDArray[np.object_]:
+        """For each row "confirmed", "refuted" or "unsure"."""
+        return np.where(self.confirmed, "confirmed", np.where(self.refuted, "refuted", "unsure")).astype(object)
+
+    def _repr_html_(self) -> str:
+        from sointer.viz.plots.notebook import html_verification
+
+        return html_verification(self)
+
+    def __repr__(self) -> str:
+        expected = " of expected values" if self.value_source == "expected" else ""
+        unsure = f"unsure of {int(self.unsure.sum())}, " if self.unsure.any() else ""
+        off = "" if self.tolerance is None else f"off by {self.difference.mean():.2g} standard deviations, "
+        return (
+            f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
+            f"{len(self.agreement)} rows{expected}, {unsure}{off}n_queries={self.n_queries})"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +111,6 @@ class Explanation:
     selected
         (rows, k) feature (or group) numbers, best first; -1 where a row has fewer, so use `mask` or `to_frame()` to
         look features up.
-    mask
-        (rows, features), True where selected.
     scores
         (rows, features or groups) relevance: how much the target depends on each here. It has no sign; which way a
         feature pushes is said by `effects`.
@@ -48,9 +119,6 @@ class Explanation:
     value
         (rows,) the value that is explained: exactly what the model predicted (a label, a probability or a number; of a
         region, the label of most pixels, or their mean), or what is expected of it, as `value_source` says.
-    value_source
-        "model" (it was queried), "given" (predicted= was passed) or "expected" (neither: what the explainer expects the
-        model to predict).
     """
 
     selected: NDArray[np.int64]
@@ -78,8 +146,8 @@ class Explanation:
     n_opposite: NDArray[np.int64] | None = field(default=None, repr=False)
     """(rows,) of images, how many of those in fit have another label at the target than the one explained. Where there
     is none, nothing could be learned about the target, and what is said of it is a guess from other targets."""
-    provenance: Provenance | None = field(default=None, repr=False)
-    """Who made it, and how; needed for `record`."""
+    provenance: Any = field(default=None, repr=False)
+    """Who made it, and how; makes its records. Given by the explainer."""
 
     @classmethod
     def of(
@@ -92,6 +160,7 @@ class Explanation:
         trace: Trace | None = None,
         distance: NDArray[np.float64] | None = None,
     ) -> Explanation:
+        """The explanation of rows whose units are ranked so, each with as many as `sizes` says."""
         width = int(sizes.max())
         selected = np.where(np.arange(width) < sizes[:, None], ranking[:, :width], -1)
         if source.predicted is None:
@@ -100,21 +169,8 @@ class Explanation:
         else:
             value = target_values(source.outputs, source.predicted, targets, source.regions, source.sample)
         names = source.groups.unit_names, [*source.outputs.names, *source.region_names]
-        return cls(
-            selected,
-            scored.scores,
-            targets,
-            value,
-            *names,
-            source,
-            trace,
-            distance,
-            scored.effects,
-            scored.base,
-            scored.needed,
-            scored.locality,
-            scored.n_opposite,
-        )
+        known: tuple[Any, ...] = scored.effects, scored.base, scored.needed, scored.locality, scored.n_opposite
+        return cls(selected, scored.scores, targets, value, *names, source, trace, distance, *known)
 
     def __len__(self) -> int:
         return len(self.selected)
@@ -126,7 +182,7 @@ class Explanation:
 
     @property
     def value_source(self) -> ValueSource:
-        """Where `value` comes from, "model", "given" or "expected"."""
+        """Where `value` comes from: "model" (queried), "given" (as predicted=) or "expected" (by the explainer)."""
         return self.source.value_source
 
     @property
@@ -188,31 +244,16 @@ class Explanation:
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
             raise InputError(f"level must be a share of draws between 0 and 1, such as {LEVEL}, got {level!r}.")
-        source = self.source
-        rng = np.random.default_rng(random_state)
-        how = source.removal
+        source, how, rng = self.source, self.source.removal, np.random.default_rng(random_state)
+        before = source.sent.n
         if removal is not None:
             how = make_removal(removal, source.background.known_rows(), source.input_format, rng)
-        before = source.sent.n
-        which = np.arange(len(self)) if rows is None else np.arange(len(self))[np.asarray(rows)]
-        keep, target = self.unit_mask[which], self.target[which]
-        n_times = n_draws if how.is_random else 1
-        agree, moved = np.empty((n_times, len(which))), np.empty((n_times, len(which)))
-        for draw in range(n_times):
-            for chunk, masked in source.ask_in_parts(how, keep, which, rng):
-                agree[draw, chunk] = source.agrees(masked, which[chunk], target[chunk])
-                moved[draw, chunk] = source.moved(masked, which[chunk], target[chunk])
-        n_queries, n_drawn = source.sent.n - before, n_draws if how.is_random else None
-        return Verification(
-            np.mean(agree, axis=0),
-            np.mean(moved, axis=0),
-            n_queries,
-            n_drawn,
-            float(level),
-            self.value_source,
-            how.name,
-            int(random_state),
-        )
+        which = np.arange(len(self))[slice(None) if rows is None else np.asarray(rows)]
+        keep, target, n_drawn = self.unit_mask[which], self.target[which], n_draws if how.is_random else None
+        agreement, moved = source.compare(how, keep, target, rows=which, n_draws=n_drawn or 1, rng=rng)
+        judged = n_drawn, float(level), self.value_source, how.name, int(random_state)
+        may_differ, n_queries = tolerance_of(source.outputs, target), source.sent.n - before
+        return Verification(agreement, moved, n_queries, *judged, may_differ)
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
         """How much of each selected feature's effect on the target is direct, and how much goes through other outputs.
@@ -254,7 +295,10 @@ class Explanation:
         created : the time to put down, with a time zone; default: now.
         ids : one for each sample, by which its owner knows it; default: the labels of a DataFrame, else none.
         """
-        return make_records(self, verification, created=created, ids=ids)
+        if self.provenance is None:
+            raise InputError("record: this explanation was not made by an explainer, so nobody could make it again.")
+        records: list[dict[str, Any]] = self.provenance.records(self, verification, created=created, ids=ids)
+        return records
 
     def to_frame(self) -> Any:
         """One line per sample and selected feature: sample, target, value, value_source, rank, feature, score.
@@ -268,7 +312,7 @@ class Explanation:
         pandas = require_extra("pandas", "pandas")
         row, position = np.nonzero(self.selected >= 0)
         unit, sample = self.selected[row, position], self.sample[row]
-        frame: pd.DataFrame = pandas.DataFrame(
+        frame = pandas.DataFrame(
             {
                 "sample": sample,
                 "target": np.array(self.output_names, dtype=object)[self.target[row]],
@@ -276,7 +320,7 @@ class Explanation:
                 "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],
-                **self._feature_values(sample, unit),
+                **feature_values(self.source, sample, unit),
                 "score": self.scores[row, unit],
                 **({} if self.needed is None else {"needed": self.needed[row, unit]}),
                 **({} if self.effects is None else {"effect": self.effects[row, unit]}),
@@ -287,18 +331,6 @@ class Explanation:
         kind = self.source.input_format.kind
         return to_backend(frame, kind, {}) if kind in BACKENDS else frame
 
-    def _feature_values(self, sample: NDArray[np.int64], unit: NDArray[np.int64]) -> dict[str, Any]:
-        """The column of values of features, in their own type, as far as one column holds them."""
-        kind = value_kind(self.source.input_format, self.source.groups)
-        if kind is None:
-            return {}
-        own = UnitValues(self.source).own(sample, unit)
-        if self.source.input_format.kind in BACKENDS and kind == "string":
-            own = [None if value is None else str(value) for value in own]
-        values = np.array([*own, None], dtype=object)[:-1]
-        is_plain = kind == "float64" or (kind != "string" and all(value is not None for value in own))
-        return {"feature_value": values.astype(kind) if is_plain else values}
-
     def summary(self, n: int = 10, *, value: Any = None) -> dict[str, list[tuple[str, float]]]:
         """For every target explained, the n features that most rows need, and the share of rows that need them.
 
@@ -308,17 +340,12 @@ class Explanation:
         above 0.5.
         """
         result: dict[str, list[tuple[str, float]]] = {}
-        chosen = self.needed_mask
-        every = np.ones(len(self), dtype=bool)
+        chosen, every = self.needed_mask, np.ones(len(self), dtype=bool)
         counted = every if value is None else is_value(self.value, value, self.source.outputs, self.target)
         for target in np.unique(self.target[counted]):
             rows = counted & (self.target == target)
-            share = chosen[rows].mean(axis=0)
-            strength = np.abs(self.scores[rows]).mean(axis=0)
-            order = np.lexsort((-strength, -share))[:n]
-            result[self.output_names[target]] = [
-                (self.feature_names[unit], float(share[unit])) for unit in order if share[unit] > 0
-            ]
+            most = most_needed(chosen[rows], self.scores[rows], n)
+            result[self.output_names[target]] = [(self.feature_names[unit], share) for unit, share in most]
         return result
 
     def to_shap(self, *, selected_only: bool = False) -> Any:
