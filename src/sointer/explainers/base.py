@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from sointer.explainers.reading import ReadsModelAndData
 from sointer.explainers.recording import Provenance
 from sointer.explainers.records import Probe
 from sointer.explainers.sequence_dispatch import explain_sequences, refuse_for_sequences
+from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.explanation import Explanation
 from sointer.masking.removal import Background
@@ -36,6 +37,8 @@ from sointer.masking.selection import Scored, allowed_units, rank_units, smalles
 from sointer.paths import NoPaths, Trace
 
 _counting = ForkSafeLock()
+TokenLists: TypeAlias = Sequence[list[str] | tuple[str, ...]]
+"""Sequences; a list of strings, which are texts, is none."""
 
 
 class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
@@ -58,6 +61,28 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
 
     # --- explaining --------------------------------------------------------------------------------------
 
+    @overload
+    def explain(
+        self,
+        X: TokenLists,
+        target: Any = ...,
+        *,
+        k: int | Literal["auto"] | None = ...,
+        predicted: Any = ...,
+        query: bool = ...,
+        refine: int = ...,
+    ) -> SequenceExplanation: ...
+    @overload
+    def explain(
+        self,
+        X: Any,
+        target: Any = ...,
+        *,
+        k: int | Literal["auto"] | None = ...,
+        predicted: Any = ...,
+        query: bool = ...,
+        refine: int = ...,
+    ) -> Explanation: ...
     def explain(
         self,
         X: Any,
@@ -67,7 +92,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         predicted: Any = None,
         query: bool = True,
         refine: int = 0,
-    ) -> Explanation:
+    ) -> Explanation | SequenceExplanation:
         """Find the features that decide the model's prediction of a target, for every sample.
 
         SOInter queries the model once per sample. For dask collections use `sointer.integrations.dask.explain`.
@@ -92,12 +117,12 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
 
         Returns
         -------
-        Explanation
-            For token lists a `SequenceExplanation`.
+        Explanation or SequenceExplanation
+            The latter if the explainer was fitted on token lists: its entries are tokens.
         """
         if self.sequences_ is not None:
-            found: Explanation = explain_sequences(self, X, target, refine, k=k, predicted=predicted, query=query)
-            return found
+            options = {"k": k, "predicted": predicted, "query": query}
+            return explain_sequences(self, self.sequences_, X, target, refine, **options)
         explanation = self._explain(X, target, k, predicted, query=query, refine=self._check_refine(refine, k))
         self._warn_about(explanation, stacklevel=2)
         return explanation

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.devices import resolve_device
-from sointer._support.validation import check_random_state
+from sointer._support.validation import check_random_state, is_integer
 from sointer.blackbox.adapters.tagger import as_tagger
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint, plain_fingerprint
@@ -27,6 +27,7 @@ from sointer.masking.tokens import ReplacementFunction
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from sointer.energy.chain import ChainEnergy
     from sointer.explainers.sequences import SequenceExplainer
 
 SCORE_DRAWS = 3
@@ -47,6 +48,11 @@ class SequenceFrame(BaseEstimator):
     """Sequences sent to the model by all calls of explain since fit."""
     n_queries_replayed_: int = 0
     """Outputs that fit took from its checkpoint; `n_queries_` counts those that it asked for itself."""
+    additive_: ChainEnergy | None = None
+    """A simpler energy, which paths are read from where it predicts as well; None else."""
+    probe_: Any = None
+    """By which records name the model; None where an older version saved the explainer."""
+    _known_digest: tuple[Any, str] | None = None
 
     def fit(self, X: Any, y: Any = None, *, checkpoint: str | PathLike[str] | None = None) -> Self:
         """Learn to explain the model on sequences X, at every position and for every length; y is not used.
@@ -187,6 +193,33 @@ class SequenceFrame(BaseEstimator):
             sample_names=sample_names,
             paths=bool(paths),
         )
+
+    def identity(self) -> dict[str, Any]:
+        """What records say of the explainer and its model."""
+        name = None if self.black_box_ is None else self.black_box_.name
+        return {
+            "explainer": {
+                "class": type(self).__name__,
+                "sha256": self._digest(),
+                "random_state": int(self.random_state) if is_integer(self.random_state) else None,
+                "queries_of_fit": self.n_queries_ + self.n_queries_replayed_,
+            },
+            "model": {
+                "name": None if name == "<lambda>" else name,
+                "method": None,
+                "probe": None if self.probe_ is None else self.probe_.summary,
+            },
+        }
+
+    def _digest(self) -> str:
+        """SHA-256 of all that decides what is explained."""
+        from sointer.io.sequences import digest
+
+        explainer = cast("SequenceExplainer", self)
+        known = self._known_digest
+        if known is None or known[0] is not explainer.energy_:
+            known = self._known_digest = explainer.energy_, digest(explainer)
+        return known[1]
 
     def plot_history(self, *, ax: Any = None) -> Any:
         """Loss, and agreement with the model, on held-out queries, over the steps of training. Returns the Axes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +18,9 @@ from sointer.data.sequences import Tokens
 from sointer.data.token_outputs import TokenOutputs
 from sointer.data.values import ValueSource
 from sointer.errors import InputError, require_extra
+from sointer.explainers.recording import Provenance
 from sointer.explainers.sequence_paths import SequencePaths
+from sointer.explainers.sequence_records import make_sequence_records
 from sointer.explanation import LEVEL, Verification
 from sointer.masking.tokens import Replacement
 
@@ -77,6 +80,8 @@ class SequenceExplanation:
     """The share that `selected` should keep, where their number was chosen by it."""
     verifier: tuple[Query, Replacement] | None = field(default=None, repr=False)
     tracer: Tracer | None = field(default=None, repr=False)
+    provenance: Provenance | None = field(default=None, repr=False)
+    """Who made it, and how; needed for `record`."""
 
     @classmethod
     def of(
@@ -90,6 +95,7 @@ class SequenceExplanation:
         *,
         verifier: tuple[Query, Replacement] | None,
         tracer: Tracer,
+        provenance: Provenance,
     ) -> SequenceExplanation:
         """The explanation of what was found for each sequence."""
         sample, position, codes, rankings, sizes, keeps, scores = zip(*found, strict=True)
@@ -114,6 +120,7 @@ class SequenceExplanation:
             level,
             verifier,
             tracer,
+            provenance,
         )
 
     def __len__(self) -> int:
@@ -156,7 +163,10 @@ class SequenceExplanation:
         if not 0 < level < 1:
             raise InputError(f"level must be a share of draws between 0 and 1, such as {LEVEL}, got {level!r}.")
         agreement, difference, n_queries = self.repeated(self.mask, n_draws, random_state)
-        return Verification(agreement, difference, n_queries, n_draws, float(level), self.value_source)
+        removal = None if self.verifier is None else self.verifier[1].name
+        return Verification(
+            agreement, difference, n_queries, n_draws, float(level), self.value_source, removal, random_state
+        )
 
     def repeated(
         self, keep: NDArray[np.bool_], n_draws: int, random_state: int
@@ -194,6 +204,26 @@ class SequenceExplanation:
         if self.tracer is None:
             raise InputError("paths: this explanation was not made by an explainer, which alone knows the paths.")
         return self.tracer(self, n_draws=n_draws, seed=check_positive_int(random_state, "random_state", minimum=0))
+
+    def record(
+        self,
+        verification: Verification | None = None,
+        *,
+        created: datetime | str | None = None,
+        ids: Sequence[Any] | None = None,
+    ) -> list[dict[str, Any]]:
+        """One record per target, of plain values that JSON can hold, to keep and to check later.
+
+        Fields and JSON schema are those of tables: docs/records.md. `sointer.verify_record` compares a record with an
+        explainer and a sequence.
+
+        Parameters
+        ----------
+        verification : what `verify()` returned for this explanation; records then have its verdicts.
+        created : when, if not now.
+        ids : a name for each sequence.
+        """
+        return make_sequence_records(self, verification, created=created, ids=ids)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one line per target and selected token."""

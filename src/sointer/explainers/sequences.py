@@ -31,6 +31,8 @@ from sointer.data.sequences import (
 )
 from sointer.data.token_outputs import TokenOutputs
 from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded, SointerWarning
+from sointer.explainers.recording import Provenance
+from sointer.explainers.records import Probe
 from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths
@@ -136,8 +138,9 @@ class SequenceExplainer(SequenceFrame):
         try:
             with one_thread(), black_box.budget(n_queries):
                 history.stage("querying the model", n_queries, unit="rows")
-                query_tagger(black_box, sequences[:N_FIRST])  # a wrong model must come to light before time is spent
-                n_left = n_queries - min(N_FIRST, len(sequences))
+                first = sequences[:N_FIRST]
+                said = query_tagger(black_box, first)  # a wrong model must come to light before time is spent
+                n_left = n_queries - len(first)
                 asked, keep = training.plan_queries(sequences, replacement, n_left, rng)
                 answers = query_tagger(black_box, asked)
                 outputs = TokenOutputs.infer(answers, self.tolerance)
@@ -155,27 +158,30 @@ class SequenceExplainer(SequenceFrame):
                         plan = training.plan_queries(sequences, replacement, n_imagined, rng)
                         imagined = training.Queries.of(index, *plan, outputs, None)
                     known, held_out = training.split(queries, VALIDATION_SHARE, rng)
+                    rows = torch.as_tensor(vocabulary.rows(index.tokens))
+                    steps: dict[str, Any] = {
+                        "n_steps": training.n_steps_for(len(known)),
+                        "seed": int(rng.integers(2**31)),
+                        "history": history,
+                    }
+                    windows = WINDOWS if self.window == "auto" else (int(self.window),)
                     energy, quality = training.learn_chain(
-                        vocabulary,
-                        torch.as_tensor(vocabulary.rows(index.tokens)),
-                        known,
-                        held_out,
-                        imagined,
-                        windows=WINDOWS if self.window == "auto" else (int(self.window),),
-                        n_steps=training.n_steps_for(len(known)),
-                        seed=int(rng.integers(2**31)),
-                        history=history,
+                        vocabulary, rows, known, held_out, imagined, windows=windows, **steps
+                    )
+                    simpler = training.learn_additive(
+                        vocabulary, rows, known, held_out, quality, window=energy.window, **steps
                     )
         finally:
             history.close()
         self.replacement_ = replacement
         self.outputs_ = outputs
         self.vocabulary_ = vocabulary
-        self.energy_ = energy
+        self.energy_, self.additive_ = energy, simpler
         self.window_ = energy.window
         self.history_: list[dict[str, Any]] = history.rows
         self.held_out_agreement_, self.held_out_skill_ = quality.agreement, quality.skill
         self.n_explain_queries_ = 0
+        self.probe_ = Probe.of_sequences(first, said)
         if quality.skill < POOR_SKILL:
             warnings.warn(
                 f"the energy has learned little of this model: on held-out sequences it avoids only "
@@ -259,7 +265,9 @@ class SequenceExplainer(SequenceFrame):
             check_positive_int(size, "k")
         if not isinstance(query, bool):
             raise InputError(f"query must be True or False, got {query!r}. To give predictions, use predicted=.")
+        sent_before = self.n_explain_queries_
         said, source = self._said(sequences, predicted, query)
+        n_queries = self.n_explain_queries_ - sent_before
         labels = [[] if said is None else self.outputs_.values(said[i]) for i in range(len(sequences))]
         found = list(self._in_pieces(sequences, positions, labels, size))
         order = np.argsort([sample * 2**32 + position for sample, position, *_ in found], kind="stable")
@@ -271,7 +279,8 @@ class SequenceExplainer(SequenceFrame):
             source,
             self.level if size == "auto" else None,
             verifier=self._verifier(),
-            tracer=partial(trace_paths, self.energy_, self.vocabulary_, self.replacement_, self.outputs_),
+            tracer=partial(trace_paths, self.additive_ or self.energy_, self.vocabulary_, self.replacement_),
+            provenance=Provenance(self, size, 0, n_queries),
         )
 
     def _said(
