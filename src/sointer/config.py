@@ -125,7 +125,7 @@ class EnergyConfig(StageConfig):
     weight_decay: float = OPEN
     """By how much all weights are drawn to zero, in learning rates per step."""
     batch_size: int = OPEN
-    """Queries per step; for images, images per step, each with four mixtures."""
+    """Queries per step; for images, images per step, each with eight mixtures."""
     exact_limit: int = OPEN
     """Largest number of output configurations over which inference is exact."""
     mean_field_steps: int = OPEN
@@ -175,7 +175,7 @@ class EnergyConfig(StageConfig):
             "learning_rate": 3e-3,
             "coupling_speed": None,
             "weight_decay": 1e-2,
-            "batch_size": 10,
+            "batch_size": 5,
             "exact_limit": None,
             "mean_field_steps": None,
         },
@@ -244,7 +244,7 @@ class TrainingConfig(StageConfig):
     other_data: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "sparse rows": {"n_rounds": 3, "n_epochs": 6, "on_policy_share": 0.5},
         "texts": {"n_rounds": 3, "n_epochs": 6, "on_policy_share": 0.5},
-        "images": {"n_epochs": 3},
+        "images": {"n_epochs": 6},
     }
     may_be_zero: ClassVar[frozenset[str]] = frozenset({"n_rounds", "on_policy_share"})
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sointer._support.files import put
 from sointer._support.frames import BACKENDS, to_backend
 from sointer._support.validation import check_positive_int
-from sointer.data.values import ValueSource, is_value, target_values
+from sointer.data.values import ValueSource, is_value, target_values, tolerance_of
 from sointer.errors import InputError, require_extra
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows
@@ -49,6 +49,8 @@ class Verification:
     removal: str | None = None
     """How everything else was removed."""
     random_state: int = 0
+    tolerance: float | None = None
+    """Numbers that differ by at most so many standard deviations agree; None unless all targets are numbers."""
 
     @property
     def fidelity(self) -> float:
@@ -93,9 +95,10 @@ class Verification:
     def __repr__(self) -> str:
         expected = " of expected values" if self.value_source == "expected" else ""
         unsure = f"unsure of {int(self.unsure.sum())}, " if self.unsure.any() else ""
+        off = "" if self.tolerance is None else f"off by {self.difference.mean():.2g} standard deviations, "
         return (
             f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
-            f"{len(self.agreement)} rows{expected}, {unsure}n_queries={self.n_queries})"
+            f"{len(self.agreement)} rows{expected}, {unsure}{off}n_queries={self.n_queries})"
         )
 
 
@@ -241,17 +244,16 @@ class Explanation:
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
             raise InputError(f"level must be a share of draws between 0 and 1, such as {LEVEL}, got {level!r}.")
-        source, rng = self.source, np.random.default_rng(random_state)
-        how = source.removal
+        source, how, rng = self.source, self.source.removal, np.random.default_rng(random_state)
+        before = source.sent.n
         if removal is not None:
             how = make_removal(removal, source.background.known_rows(), source.input_format, rng)
-        before = source.sent.n
-        which = np.arange(len(self)) if rows is None else np.arange(len(self))[np.asarray(rows)]
-        keep, target = self.unit_mask[which], self.target[which]
-        n_drawn = n_draws if how.is_random else None
-        agreement, difference = source.compare(how, keep, target, rows=which, n_draws=n_drawn or 1, rng=rng)
+        which = np.arange(len(self))[slice(None) if rows is None else np.asarray(rows)]
+        keep, target, n_drawn = self.unit_mask[which], self.target[which], n_draws if how.is_random else None
+        agreement, moved = source.compare(how, keep, target, rows=which, n_draws=n_drawn or 1, rng=rng)
         judged = n_drawn, float(level), self.value_source, how.name, int(random_state)
-        return Verification(agreement, difference, source.sent.n - before, *judged)
+        may_differ, n_queries = tolerance_of(source.outputs, target), source.sent.n - before
+        return Verification(agreement, moved, n_queries, *judged, may_differ)
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
         """How much of each selected feature's effect on the target is direct, and how much goes through other outputs.

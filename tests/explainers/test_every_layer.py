@@ -78,8 +78,11 @@ def test_labels_are_verified_by_agreement_and_numbers_by_error(explainer: SOInte
     for verification in (group, risk, price):  # everything is kept, so nothing may change
         assert (verification.agreement == 1).all()
         assert np.allclose(verification.difference, 0)
+        assert ("standard deviations" in repr(verification)) == (verification is price)
     moved = explainer.explain(FRAME[:6], "price", k=1).verify(n_draws=20)
     assert 0 < np.abs(moved.difference).max() < 100  # in standard deviations or in its unit, but a distance
+    assert f"off by {moved.difference.mean():.2g} standard deviations" in repr(moved)
+    assert explainer.explain(FRAME[:6], "all").verify(n_draws=2).tolerance is None
 
 
 def test_gaps_are_the_same_in_files_and_requests(explainer: SOInter, tmp_path: Path) -> None:

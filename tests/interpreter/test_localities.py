@@ -142,6 +142,35 @@ def test_a_switch_is_found_where_every_feature_matters_a_little(seed: int) -> No
     assert set(np.flatnonzero(right.active).tolist()) - {0} == {2, 3}
 
 
+def switch_beside_others(rows: np.ndarray) -> np.ndarray:
+    """Three features matter everywhere; the second only where the first is low, for a quarter of the samples."""
+    beside = 1 / (1 + np.exp(-8 * (rows[:, 3] + rows[:, 4] - rows[:, 5])))
+    chosen = 1 / (1 + np.exp(-8 * np.where(rows[:, 0] <= -0.7, rows[:, 1], rows[:, 3])))
+    return beside * (1 - chosen) + (1 - beside) * chosen
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_clean_switch_is_found_among_larger_effects(seed: int) -> None:
+    root = replace(planted(switch_beside_others, n=1000, n_redraws=3000, seed=seed), min_relative=0.03).grow()
+    assert root.condition == 0
+    assert abs(root.threshold + 0.7) < 0.2
+    assert [np.flatnonzero(leaf.active).tolist() for leaf in leaves(root)] == [[0, 1, 3, 4, 5], [0, 3, 4, 5]]
+
+
+def quiet_corner(rows: np.ndarray) -> np.ndarray:
+    """Two features decide, but where both are low nothing does: every feature moves it by next to nothing."""
+    gate = 1 / (1 + np.exp(-12 * rows[:, 0]))
+    return gate / (1 + np.exp(-6 * rows[:, 1])) + 0.003 * np.tanh(rows).sum(axis=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_nothing_matters_much_not_everything_is_listed(seed: int) -> None:
+    root = replace(planted(quiet_corner, n=1000, n_redraws=3000, seed=seed), min_relative=0.03).grow()
+    assert len(leaves(root)) <= 4
+    for leaf in leaves(root):
+        assert set(np.flatnonzero(leaf.active).tolist()) <= {0, 1}
+
+
 def slow_threshold(at: np.ndarray, right: np.ndarray, size: np.ndarray, threshold: float) -> float:
     values = np.unique(at)
     cuts = [(a + b) / 2 for a, b in pairwise(values)]

@@ -12,6 +12,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.neural_network import MLPClassifier
 
 from sointer import SOInter
+from sointer.apps.demo_desk import FEATURES, OUTPUTS, train_desk
 from sointer.metrics.ground_truth import false_discovery_rates, sign_accuracy, true_positive_rates
 from sointer.zoo import ALL_PROBLEMS, shuffled
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
@@ -92,6 +93,30 @@ def test_the_structure_of_a_loan_table_is_found_in_a_forest(seed):
     explanation = explainer.explain(X[2000:2300], "risky")
     assert explanation.n_selected.mean() < 3
     assert explanation.verify().confirmed.mean() > 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_structure_of_the_loan_desk_is_found_in_a_chain_of_boosted_trees(seed):
+    """Also of "second look", where the switch is behind another output and half of the effects have nothing to do with
+    it; and no locality lists features that do not matter."""
+    model, X, unseen, _ = train_desk(4000, seed)
+    explainer = SOInter(
+        model, feature_names=list(FEATURES), output_names=list(OUTPUTS), query_budget=6000, random_state=seed
+    ).fit(X)
+    risk_of = {"young": {"debt", "income"}, "old": {"missed payments", "years in job"}}
+    for target, always in (("high risk", set()), ("second look", {"amount", "property value"})):
+        found = {one.where: one for one in explainer.localities(target)}
+        assert {where.split()[0] for where in found} == {"age"}
+        for where, locality in found.items():
+            assert 27 < float(where.split()[-1]) < 33
+            risk = risk_of["young" if "<=" in where else "old"]
+            assert set(locality.features[: len(risk | always | {"age"})]) == risk | always | {"age"}
+    for locality in explainer.localities("gold account"):
+        assert set(locality.features) <= {"savings", "accounts"}
+    explanation = explainer.explain(unseen, "second look")
+    assert explanation.n_selected.mean() < 6
+    assert explanation.verify().confirmed.mean() > 0.9
 
 
 @pytest.mark.slow

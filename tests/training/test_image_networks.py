@@ -114,10 +114,16 @@ def test_attention_by_place_against_loops() -> None:
             assert float(found[target, cell]) == pytest.approx(float(wanted), rel=1e-4, abs=1e-5)
 
 
+def random_evidence(n_images: int, n_targets: int, n_cells: int) -> Evidence:
+    shape = n_images, n_targets, n_cells
+    return Evidence(normal(*shape).softmax(2), normal(*shape), normal(n_images, n_targets).exp())
+
+
 def test_which_image_a_mixture_follows_against_loops() -> None:
-    signed, share = normal(3, 4, 6), torch.rand(5, 6, generator=seeded())
+    evidence, share = random_evidence(3, 4, 6), torch.rand(5, 6, generator=seeded())
+    signed = evidence.signed
     first, second = torch.tensor([0, 1, 2, 0, 1]), torch.tensor([1, 2, 0, 2, 0])
-    found = follows(signed, first, second, share)
+    found = follows(evidence, first, second, share)
     for mixture in range(5):
         for target in range(4):
             wanted = sum(
@@ -129,11 +135,10 @@ def test_which_image_a_mixture_follows_against_loops() -> None:
 
 
 def test_swapping_both_images_and_their_shares_swaps_the_odds() -> None:
-    signed, share = normal(2, 4, 6), torch.rand(5, 6, generator=seeded())
+    evidence, share = random_evidence(2, 4, 6), torch.rand(5, 6, generator=seeded())
     first = torch.tensor([0, 1, 0, 1, 0])
-    torch.testing.assert_close(
-        follows(signed, first, 1 - first, share), -follows(signed, 1 - first, first, 1 - share), rtol=1e-4, atol=1e-5
-    )
+    odds, swapped = follows(evidence, first, 1 - first, share), follows(evidence, 1 - first, first, 1 - share)
+    torch.testing.assert_close(odds, -swapped, rtol=1e-4, atol=1e-5)
 
 
 def test_shares_of_cells_are_means_of_their_pixels() -> None:

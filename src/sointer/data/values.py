@@ -115,3 +115,10 @@ def effects_from(removal: str, *, is_text: bool, is_image: bool = False) -> str:
     if removal == "nan":
         return "where all is missing"
     return "where all is at its mean" if removal == "mean" else "with everything removed"
+
+
+def tolerance_of(outputs: Outputs, targets: Targets) -> float | None:
+    """By how many standard deviations numbers may differ and still agree; None unless all targets are numbers."""
+    single = targets[targets < outputs.n_outputs]
+    are_numbers = len(single) == len(targets) and all(outputs.kinds[t] == "continuous" for t in np.unique(single))
+    return outputs.tolerance if are_numbers else None

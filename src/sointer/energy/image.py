@@ -166,9 +166,11 @@ class ImageEnergy(nn.Module):
     def evidence(self, maps: Maps, targets: Tensor) -> Evidence:
         """What decides targets: the same pixels of all images (targets,), or some of each (n, targets)."""
         query, strength, asked = self._questions(maps.features, targets).split(self._target_sizes, 2)
-        logits = query @ maps.key / math.sqrt(self.n_keys) + self._by_place(targets)
-        value = asked @ maps.value / math.sqrt(maps.value.shape[1]) + 1.0
-        return Evidence(logits.softmax(2), value, F.softplus(strength.squeeze(2) + self.first_strength))
+        # Scaled and shifted while they are small: the last of the values of a cell is 1.
+        by_place = self._by_place(targets).expand(len(query), -1, -1)
+        logits = torch.baddbmm(by_place, query / math.sqrt(self.n_keys), maps.key)
+        asked = asked / math.sqrt(asked.shape[2]) + F.pad(asked.new_ones(1), (asked.shape[2] - 1, 0))
+        return Evidence(logits.softmax(2), asked @ maps.value, F.softplus(strength.squeeze(2) + self.first_strength))
 
     def _questions(self, features: Tensor, targets: Tensor) -> Tensor:
         """What targets ask of the cells of their images: (n, targets, channels)."""
@@ -200,17 +202,18 @@ class ImageEnergy(nn.Module):
         return (maps.labels[:, 0] > 0).long() if self.n_maps == 1 else maps.labels.argmax(1)
 
 
-def follows(signed: Tensor, first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+def follows(evidence: Evidence, first: Tensor, second: Tensor, share: Tensor) -> Tensor:
     """Log-odds that mixtures have the outputs of their first image: (mixtures, targets).
 
-    signed : evidence of all images (images, targets, cells).
+    evidence : of all images.
     first, second : which two images each mixture is made of (mixtures,).
     share : of the first image in each cell (mixtures, cells).
     """
     mixture = torch.arange(len(share))
-    kept = signed @ share.T  # (images, targets, mixtures)
-    replaced = signed.sum(2)[second] - kept[second, :, mixture]
-    return kept[first, :, mixture] - replaced
+    direction = evidence.attention * evidence.value
+    kept = direction @ share.T  # (images, targets, mixtures)
+    replaced = direction.sum(2)[second] - kept[second, :, mixture]
+    return evidence.strength[first] * kept[first, :, mixture] - evidence.strength[second] * replaced
 
 
 def cell_side(image: ImageShape) -> int:

@@ -34,6 +34,9 @@ MAX_DEPTH = 3
 MIN_LEAF = 0.05
 MIN_GAIN, MIN_EXPLAINED, MIN_CLEARLY_EXPLAINED = 0.015, 0.1, 0.2
 """Of the summed variance of effect shares: what a split must explain, at the least, and of the node's as a share."""
+WEAK_GAIN, QUIET = 0.5, 0.1
+"""Of graded targets: share of that which does if redraws confirm that the split switches much off, and cleanly; and
+share of the largest effect in the whole space below which a part of it is not split any further."""
 OUTPUT_PRICE = 1.15
 """A split on another output must explain this much more than one on a feature."""
 OFF_BY_QUERIES, OFF_BY_ENERGY = 0.1, 0.15
@@ -50,6 +53,8 @@ MIN_SIGNAL = 0.5
 STILL_ON, MIN_ON = 0.3, 0.05
 """Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell; and
 of the largest effect there."""
+MIN_OF_WHOLE = 0.02
+"""Of graded targets: share of the largest score in the whole space that a unit must have to matter in a part."""
 STANDS_OUT = 4.0
 """How many times the score of all others units must have, to count as few that decide where few queries are left."""
 MIN_EXPECTED = 3.0
@@ -139,7 +144,7 @@ class TargetData:
     noise_rate: float
     """Share of such queries that changed it by more than the tolerance."""
     min_relative: float = 0.0
-    """Share of the largest score that a unit must have to matter."""
+    """Share of the largest score that a unit must have to matter; above 0 for graded targets."""
 
     def grow(self) -> Node:
         """The tree, with scores and active units in every node."""
@@ -179,24 +184,26 @@ class TargetData:
 
     def _best_split(self, node: Node) -> Split | None:
         """The split that switches most off, of those that explain most of how effects are shared out."""
-        n_least = max(10, int(MIN_LEAF * len(self.effects)))
-        if len(node.pool) < 2 * n_least:
+        n_least, graded = max(10, int(MIN_LEAF * len(self.effects))), self.min_relative > 0
+        is_quiet = node.effect.max() < QUIET * node.path()[0].effect.max()
+        if len(node.pool) < 2 * n_least or (graded and is_quiet):
             return None
         shares = self._shares[node.pool]
         strongest = np.argsort(-shares.mean(axis=0), kind="stable")[:N_UNITS_COMPARED]
         gains, thresholds = split_gains(self.pool_conditions[node.pool], shares[:, strongest], n_least)
         gains[self.n_input_columns :] /= OUTPUT_PRICE
-        least = max(MIN_GAIN, MIN_EXPLAINED * float(shares.var(axis=0).sum()))
-        candidates = [j for j in np.argsort(-gains, kind="stable")[:N_CANDIDATES].tolist() if gains[j] >= least]
+        variance = float(shares.var(axis=0).sum())
+        least, clear = max(MIN_GAIN, MIN_EXPLAINED * variance), MIN_CLEARLY_EXPLAINED * variance
+        weakest = WEAK_GAIN * least if graded else least
+        candidates = [j for j in np.argsort(-gains, kind="stable")[:N_CANDIDATES].tolist() if gains[j] >= weakest]
         inside = self.rows_in(node)[self.redraws.row]
         splits = [self._refined(node, inside, j, float(thresholds[j])) for j in candidates]
-        clear = MIN_CLEARLY_EXPLAINED * float(shares.var(axis=0).sum())
-        good = [
-            split
-            for split in splits
-            if min(split.left, 1 - split.left) * len(node.pool) >= n_least
-            and split.switches(clearly=bool(gains[split.condition] >= clear))
-        ]
+
+        def is_good(split: Split) -> bool:
+            gain = gains[split.condition]
+            return (gain >= least and split.switches(clearly=bool(gain >= clear))) or (graded and split.is_clean)
+
+        good = [s for s in splits if min(s.left, 1 - s.left) * len(node.pool) >= n_least and is_good(s)]
         return max(good, key=lambda split: split.saved, default=None)
 
     def _refined(self, node: Node, inside: BoolArray, condition: int, threshold: float) -> Split:
@@ -220,15 +227,10 @@ class TargetData:
         counted = inside & (np.abs(at - threshold) >= band)
         square = np.maximum(self.redraws.change**2 - self.noise, 0.0)
         n_units = shares.shape[1]
-        (n_a, a), (n_b, b) = (
-            mean_by_unit(self.redraws.unit[side], square[side], n_units)
-            for side in (counted & (at <= threshold), counted & (at > threshold))
-        )
+        sides, unit = (counted & (at <= threshold), counted & (at > threshold)), self.redraws.unit
         changes = self.redraws.change > self.tolerance
-        (_, rate_a), (_, rate_b) = (
-            mean_by_unit(self.redraws.unit[side], changes[side], n_units)
-            for side in (counted & (at <= threshold), counted & (at > threshold))
-        )
+        (n_a, a), (n_b, b) = (mean_by_unit(unit[side], square[side], n_units) for side in sides)
+        (_, rate_a), (_, rate_b) = (mean_by_unit(unit[side], changes[side], n_units) for side in sides)
         # Where a unit seldom changes a label, that it did not on one side may be by chance.
         enough = np.maximum(rate_a * n_b, rate_b * n_a) >= MIN_CHANGES
         asked = (n_a >= MIN_REDRAWS) & (n_b >= MIN_REDRAWS) & enough & ((here > 0.02) | (there > 0.02))
@@ -270,7 +272,9 @@ class TargetData:
         node.active = (surely >= 2) | ((surely >= 1) & (relative > 0.2)) | ((asked < MIN_REDRAWS) & (relative > 0.1))
         if self.noise_rate > 0:
             node.active |= (relative > CLEARLY_ON) & (node.effect > MIN_EFFECT)
-        node.active &= node.score >= self.min_relative * node.score.max()
+        if self.min_relative > 0:
+            whole = node.path()[0].score.max()
+            node.active &= node.score >= max(self.min_relative * node.score.max(), MIN_OF_WHOLE * whole)
         if node.parent is not None:
             node.doubtful = self._in_doubt(node, node.parent, inside, asked, changed)
             node.active |= node.doubtful

@@ -24,6 +24,8 @@ MIN_REDRAWS = 8
 CLEARLY_ON = 0.35
 """Share of the largest effect on the energy at which a unit matters, where the black box is noisy."""
 MIN_NOISY_UNITS, N_NOISE_ROUNDS, MAX_QUIET = 3, 4, 2.0
+MIN_SAVED, MAX_LEAK = 0.2, 0.02
+"""Of a clean split: what redraws must confirm to be switched off, for a sample on average, and how little may leak."""
 LEAK_PRICE = 10.0
 """Of splits, that is best which switches most off; units that are off but still change the target cost so much."""
 
@@ -51,6 +53,12 @@ class Split:
         """Share of effects that is switched off, for a sample on average; the less, the less cleanly."""
         saved = (1 - self.left) * self.off[0] + self.left * self.off[1]
         return saved * max(0.0, 1 - LEAK_PRICE * self.leak)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether redraws alone say that much is switched off, and that next to nothing of it still matters there."""
+        confirmed = (1 - self.left) * self.confirmed[0] + self.left * self.confirmed[1]
+        return confirmed >= MIN_SAVED and self.leak <= MAX_LEAK
 
     def switches(self, *, clearly: bool) -> bool:
         """Whether enough is switched off: on one side, or on both where the split explains less.

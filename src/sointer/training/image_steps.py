@@ -75,8 +75,7 @@ class ImageSteps:
         images = torch.as_tensor(mixtures.images)
         maps = self.energy.maps(self.rows(mixtures.images))
         share = self.energy.cell_shares(mixtures.kept_pixels(self.energy.image.n_pixels))
-        signed = self.energy.evidence(maps, targets).signed
-        log_odds = follows(signed, mixtures.first, mixtures.second, share)
+        log_odds = follows(self.energy.evidence(maps, targets), mixtures.first, mixtures.second, share)
         first, second = (self.whole.take(images[part], targets) for part in (mixtures.first, mixtures.second))
         every = torch.arange(len(mixtures))
         follow, weight = followed(first, second, mixtures.predictions.take(every, targets))

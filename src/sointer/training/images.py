@@ -23,7 +23,7 @@ from sointer.training.image_swaps import Mixtures, Planned, Predictions, plan_mi
 from sointer.training.quality import Quality
 from sointer.training.queries import N_FIRST
 
-MIXTURES_PER_IMAGE = 4
+MIXTURES_PER_IMAGE = 8
 WHOLE, CHECKS = 0.2, 0.1
 """Shares of the queries, at most: images as they are; and to see how relevance is best shown, and how much suffices."""
 FEW_IMAGES = 20

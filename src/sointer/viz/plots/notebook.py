@@ -126,10 +126,11 @@ def html_verification(check: Verification) -> str:
     -------
     str
     """
+    unit = "" if check.tolerance is None else f" standard deviations, where {check.tolerance:g} agrees,"
     lines = [
         ("fidelity", meter(check.fidelity)),
         ("confirmed", f"{int(check.confirmed.sum())} of {len(check.agreement)} rows{_unsure(check)}"),
-        ("the target moved by", f"{float(check.difference.mean()):.3g} on average"),
+        ("the target moved by", f"{float(check.difference.mean()):.3g}{unit} on average"),
         ("queries", f"{check.n_queries:,} rows"),
     ]
     if check.value_source == "expected":
