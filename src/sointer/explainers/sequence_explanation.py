@@ -214,8 +214,8 @@ class SequenceExplanation:
     ) -> list[dict[str, Any]]:
         """One record per target, of plain values that JSON can hold, to keep and to check later.
 
-        Fields and JSON schema are those of tables: docs/records.md. `sointer.verify_record` compares a record with an
-        explainer and a sequence.
+        Fields and JSON schema are those of tables: docs/how-to/records.md. `sointer.verify_record` compares a record
+        with an explainer and a sequence.
 
         Parameters
         ----------
