@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from sointer import SOInter, TrainingConfig
+from quick import TAUGHT
+from sointer import SOInter
 from sointer._support.progress import History
 
 pty = pytest.importorskip("pty")
@@ -71,7 +72,7 @@ def last_lines(text: str) -> list[str]:
 
 def test_a_fit_shows_stages_rate_time_left_queries_agreement_and_loss(terminal, small_problem, small_data):
     shown = terminal(130)
-    SOInter(small_problem, k=4, random_state=0, query_budget=500, training=TrainingConfig(n_epochs=12)).fit(small_data)
+    SOInter(small_problem, **TAUGHT | {"query_budget": 500}).fit(small_data)
     text = shown.close()
     assert re.search(r"asking the model +\d+%\|", text)
     numbers = r"\| \d\d:\d\d left, +\S+ steps/s, agrees \d+\.\d%, queried \d+/500, loss \S+ *$"

@@ -17,6 +17,7 @@ pytest.importorskip("typer")
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner, Result
 
+import sointer
 from browsing import browser, requested
 from model_server import serve
 from quick import SENTENCES, quick_explainer
@@ -142,6 +143,25 @@ def test_what_cannot_be_is_one_line(folder: Path, arguments: tuple[str, ...], me
     assert result.stderr.strip().splitlines()[-1].startswith("error: ")
 
 
+def test_records_are_written_and_can_be_checked(folder: Path, fitted: SOInter) -> None:
+    options = ("--data", "X.jsonl", "--model", "tagging:weather", "--out", "why.csv")
+    done = run("explain", "why", *options, "-t", 2, "--verify", 3, "--records", "kept.jsonl", "--chunk-rows", 2)
+    assert "one for each explanation, to check it later, in kept.jsonl" in done.output
+    assert "the model predicts the same from the selected features" in done.output
+    records = [json.loads(line) for line in (folder / "kept.jsonl").read_text().splitlines()]
+    lines = [*SENTENCES[:8], ["sun", "rain", "warm"]]
+    assert [one["sample"]["number"] for one in records] == [i for i, tokens in enumerate(lines) if len(tokens) > 2]
+    assert [one["verification"] is not None for one in records] == [one["sample"]["number"] < 3 for one in records]
+    assert {one["target"] for one in records} == {"token 2"}
+    for record in records:
+        check = sointer.verify_record(record, fitted, lines)
+        assert check.holds, check
+    assert (
+        "--records and --out are both"
+        in run("explain", "why", *options[:-1], "a.jsonl", "--records", "a.jsonl", code=1).stderr
+    )
+
+
 def test_a_table_explainer_does_not_take_sequences(folder: Path) -> None:
     quick_explainer("table").save(folder / "table")
     assert (
@@ -169,6 +189,22 @@ def test_the_server_explains_token_lists(fitted: SOInter) -> None:
         assert client.get("/openapi.json").status_code == 200
 
 
+def test_the_server_gives_and_keeps_records(fitted: SOInter, tmp_path: Path) -> None:
+    with TestClient(create_app(fitted, records=tmp_path / "kept.jsonl"), base_url="http://localhost") as client:
+        body = {"rows": [SENTENCE, ["rain"]], "target": [2, 0], "format": "records", "ids": ["a", "b"], "verify": True}
+        records = client.post("/explain", json=body).json()["records"]
+        assert [(one["sample"]["id"], one["target"], one["value"]) for one in records] == [
+            ("a", "token 2", "after rain"),
+            ("b", "token 0", "dry"),
+        ]
+        assert records[0]["verification"]["verdict"] == "confirmed"
+        assert sointer.verify_record(records[0], fitted, [SENTENCE]).holds
+        assert client.post("/explain", json={"rows": [["sun", "rain"]]}).json()["rows"][0]["labels"] == ["dry", "dry"]
+        kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+        assert kept[:2] == records
+        assert [one["target"] for one in kept[2:]] == ["token 0", "token 1"]
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -181,7 +217,6 @@ def test_the_server_explains_token_lists(fitted: SOInter) -> None:
         ({"rows": [["sun"] * 10_001]}, "10,001 tokens, expected at most"),
         ({"rows": [["sun"] * 600] * 2}, "1,200 labels, expected at most 1,000"),
         ({"rows": [["x" * 1001]]}, "1,001 letters"),
-        ({"rows": [["sun"] * 201], "target": 0, "paths": True}, "201 tokens, expected at most 200"),
         ({"rows": [["sun"]], "target": 1}, "target 1 is not in sequence 0"),
         ({"rows": [["sun"]], "target": "rain"}, "target must be"),
         ({"rows": [["sun"]], "target": [0, 0]}, "target is a list of 2"),
@@ -189,7 +224,9 @@ def test_the_server_explains_token_lists(fitted: SOInter) -> None:
         ({"rows": [["sun"]], "verify": "yes"}, "verify must be true or false"),
         ({"rows": [["sun"]], "predicted": [["dry", "dry"]]}, "2 labels for the 1 tokens"),
         ({"rows": [["sun"]], "predicted": [[0.5]]}, "but fit learned labels"),
-        ({"rows": [["sun"]], "format": "table"}, "not known"),
+        ({"rows": [["sun"]], "format": "table"}, "format must be"),
+        ({"rows": [["sun"]], "format": "records", "paths": True}, "records do not hold paths"),
+        ({"rows": [["sun"]], "ids": ["a", "b"]}, "ids must be a list with a name for each of 1 rows"),
     ],
 )
 def test_the_server_refuses_in_one_sentence(fitted: SOInter, body: dict[str, Any], message: str) -> None:
@@ -270,7 +307,10 @@ def test_what_does_not_fit_on_a_page_is_said(fitted: SOInter, tmp_path: Path) ->
     page = fitted.report([["sun", "rain"]] * 3, tmp_path / "page.html", n_samples=2, verify=3, paths=False).read_text()
     assert "The first 2 of 3 sequences are shown" in page
     assert "The model was not queried to confirm" in page  # three queries are less than one label takes
-    assert "directly or through other labels is not shown" in page
+    assert "directly or through other labels is not shown, for paths=False was given" in page
+    page = fitted.report([["sun", "rain"] * 150], tmp_path / "page.html", verify=False).read_text()
+    assert "In sequences of more than 64 tokens, labels are explained by the tokens around them" in page
+    assert page.count('"through"') >= 150  # the label of every "sun" but the first has a reason, and paths are said
     page = fitted.report([["sun", "rain"]] * 3, tmp_path / "page.html", verify=20).read_text()
     assert "Of 2 labels checked (of 6 labels in all)" in page
 

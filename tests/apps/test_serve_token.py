@@ -8,14 +8,17 @@ import pytest
 
 pytest.importorskip("httpx")
 pytest.importorskip("fastapi")
+pytest.importorskip("typer")
 
 import httpx
+from typer.testing import CliRunner
 
 from model_server import serve
 from quick import TABLE
 from quick import quick_explainer as fitted
 from serving import command
-from sointer.apps.serve import create_app
+from sointer.apps.cli.app import build_app
+from sointer.apps.serve import create_app, run
 from sointer.apps.serve.security import host_name
 from sointer.errors import InputError
 
@@ -72,14 +75,10 @@ def test_the_token_is_kept_as_a_digest(url):
     assert "too short" not in str(caught.value)
 
 
-@pytest.mark.parametrize("way", ["file", "variable"])
-def test_the_command_takes_it_and_never_says_it(tmp_path, monkeypatch, way):
+def test_the_command_takes_it_and_never_says_it(tmp_path):
     fitted("table").save(tmp_path / "why")
     (tmp_path / "token").write_text(TOKEN + "\n")
-    if way == "variable":
-        monkeypatch.setenv("SOINTER_TOKEN", TOKEN)
-    options = ["--token-file", tmp_path / "token"] if way == "file" else []
-    with command(tmp_path / "why", "--host", "0.0.0.0", *options) as (url, process):
+    with command(tmp_path / "why", "--host", "0.0.0.0", "--token-file", tmp_path / "token") as (url, process):
         url = url.replace("0.0.0.0", "127.0.0.1")
         assert httpx.get(f"{url}/info").status_code == 401
         assert httpx.get(f"{url}/info", headers=BEARER).status_code == 200
@@ -89,10 +88,23 @@ def test_the_command_takes_it_and_never_says_it(tmp_path, monkeypatch, way):
         assert "TLS" in said
 
 
-def test_without_a_token_other_machines_are_warned_of(tmp_path):
+def test_the_command_takes_it_from_a_variable(tmp_path, monkeypatch):
     fitted("table").save(tmp_path / "why")
-    with command(tmp_path / "why", "--host", "0.0.0.0") as (_, process):
-        assert "set a token" in process.stderr.readline()
+    given = {}
+    monkeypatch.setenv("SOINTER_TOKEN", TOKEN)
+    monkeypatch.setattr("sointer.apps.serve.run", lambda *_, **options: given.update(options))
+    done = CliRunner().invoke(build_app(), ["serve", str(tmp_path / "why")])
+    assert done.exit_code == 0, done.output
+    assert given["token"] == TOKEN
+    assert TOKEN not in done.output
+
+
+def test_without_a_token_other_machines_are_warned_of(monkeypatch, capsys):
+    monkeypatch.setattr("sointer.apps.serve.server.Server.run", lambda *_, **__: None)
+    run(fitted("table"), host="127.0.0.1", port=0)
+    assert "set a token" not in capsys.readouterr().err
+    run(fitted("table"), host="0.0.0.0", port=0)
+    assert "set a token" in capsys.readouterr().err
 
 
 def test_an_app_answers_to_this_machine_alone_by_default():

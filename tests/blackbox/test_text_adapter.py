@@ -10,7 +10,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
 import sointer
-from quick import TAUGHT, quick_fit
+from quick import TAUGHT, few_steps, quick_fit
 from sointer import SOInter
 from sointer.data.texts import is_text
 from sointer.errors import BlackBoxError, InputError
@@ -85,7 +85,9 @@ def test_a_saved_explainer_takes_texts_again_with_its_pipeline(explainer, pipeli
 def test_any_vectoriser_will_do(vectoriser) -> None:
     texts, labels = documents(600, seed=0)
     model = make_pipeline(vectoriser, MultiOutputClassifier(LogisticRegression(C=1000.0))).fit(texts, labels)
-    explainer = SOInter(model, k=1, query_budget=2000, output_names=list(CLUES), random_state=0).fit(texts[:300])
+    with few_steps(500):
+        settings = TAUGHT | {"k": 1, "query_budget": 2000, "output_names": list(CLUES)}
+        explainer = quick_fit(model, texts[:300], **settings)
     said = model.predict(texts[:100])
     about = [text for text, label in zip(texts, said[:, 2], strict=False) if label]
     explanation = explainer.explain(about, target="music")

@@ -77,20 +77,24 @@ def fitted() -> SOInter:
     return SOInter(model, output_names=["one", "two"], **TAUGHT).fit(X)
 
 
-def test_the_score_is_the_share_that_the_model_repeats(fitted: SOInter) -> None:
+@pytest.fixture(scope="module")
+def by_zero(fitted: SOInter) -> SOInter:
+    return clone(fitted).set_params(removal="zero").fit(X)
+
+
+def test_the_score_is_the_share_that_the_model_repeats(fitted: SOInter, by_zero: SOInter) -> None:
     """A slow twin: every row and target, verified one target at a time."""
     rows, said = X[:40], model(X[:40])
     shares = [
         fitted.explain(rows, target, predicted=said).verify(n_draws=3, random_state=0).fidelity for target in (0, 1)
     ]
     assert fitted.score(rows) == pytest.approx(np.mean(shares), abs=0.05)
-    assert clone(fitted).set_params(removal="zero").fit(X).score(rows) > 0.9
+    assert by_zero.score(rows) > 0.9
 
 
-def test_a_score_that_must_be_low_is_low() -> None:
+def test_a_score_that_must_be_low_is_low(by_zero: SOInter) -> None:
     noise = Random(model, k=1, removal="zero", random_state=0).fit(X)
-    right = SOInter(model, removal="zero", **TAUGHT).fit(X)
-    assert noise.score(X) < right.score(X) - 0.1
+    assert noise.score(X) < by_zero.score(X) - 0.1
 
 
 def test_a_score_asks_about_whole_rows_once_and_of_many_outputs_about_some() -> None:
@@ -105,11 +109,11 @@ def test_a_score_asks_about_whole_rows_once_and_of_many_outputs_about_some() -> 
 
 
 def test_a_search_over_k_scores_by_fidelity() -> None:
-    search = GridSearchCV(SOInter(model, removal="zero", **TAUGHT), {"k": [1, 2, 5]}, cv=2)
+    search = GridSearchCV(SOInter(model, removal="zero", **TAUGHT), {"k": [1, 5]}, cv=2)
     search.fit(X)
-    by_k = dict(zip([1, 2, 5], search.cv_results_["mean_test_score"], strict=True))
+    by_k = dict(zip([1, 5], search.cv_results_["mean_test_score"], strict=True))
     assert by_k[5] == 1.0, "all features are the whole row"
-    assert 0.9 < by_k[1] <= by_k[2] <= by_k[5], "what speaks most for the prediction comes first"
+    assert 0.9 < by_k[1] <= by_k[5], "what speaks most for the prediction comes first"
     assert search.best_score_ == 1.0
     assert search.best_estimator_.explain(X[:3], 0).selected.shape == (3, search.best_params_["k"])
 
@@ -134,7 +138,7 @@ def test_transform_is_the_selected_scores_and_can_be_pandas() -> None:
     def named(rows: pd.DataFrame) -> np.ndarray:
         return model(rows.to_numpy())
 
-    grouped = SOInter(named, groups={"both": ["b", "c"]}, **TAUGHT | {"k": 1}).fit(frame, targets=[1])
+    grouped = SOInter(named, groups={"both": ["b", "c"]}, **QUICK | {"k": 1}).fit(frame, targets=[1])
     explanation = grouped.explain(frame)
     plain = grouped.transform(frame)
     np.testing.assert_array_equal(plain, np.where(explanation.unit_mask, explanation.scores, 0))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,6 +22,7 @@ from sointer.blackbox.adapters.tagger import Tagger
 from sointer.data.sequences import MAX_TOKENS, MAX_TOKENS_IN_FIT
 from sointer.errors import BlackBoxError, CheckpointError, CheckpointWarning, InputError, SointerWarning
 from sointer.explainers.sequence_dispatch import as_sointer, holds_token_lists
+from sointer.explainers.sequence_explanation import SequenceExplanation
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),
@@ -50,7 +53,8 @@ def test_token_lists_are_explained_by_sointer_itself(fitted: SOInter) -> None:
     why = fitted.explain(X[:2], target=(1,))
     assert why.value.tolist() == ["dry", "after rain"]
     every = fitted.explain(X)  # all tokens are the default
-    assert type(every) is type(why)
+    assert isinstance(every, SequenceExplanation)
+    assert isinstance(why, SequenceExplanation)
     assert len(every) == sum(map(len, X)) == len(fitted.explain(X, target="all"))
     place = [i for i in range(len(every)) if every.value[i] == "after rain"]
     assert [every.tokens(i) for i in place] == [["rain"]] * 3
@@ -114,6 +118,46 @@ def test_what_only_rows_have_is_refused_with_what_helps(fitted: SOInter) -> None
         fitted.explain(pd.DataFrame(TABLE))
     with pytest.raises(InputError, match="rows='none' is not for sequences"):
         fitted.save("nowhere", rows="none")
+
+
+def test_what_takes_tables_refuses_sequences_in_one_sentence(fitted: SOInter, tmp_path: Path) -> None:
+    from sointer.integrations.attributions import SOInterAttribution, explain_func
+    from sointer.integrations.hub import save_pretrained
+    from sointer.io.stream import stream_explain
+    from sointer.metrics import evaluate
+
+    calls: list[Any] = [
+        lambda explainer: save_pretrained(explainer, tmp_path / "hub"),
+        lambda explainer: stream_explain(explainer, SENTENCES, tmp_path / "why.parquet"),
+        lambda explainer: evaluate(explainer, SENTENCES),
+        SOInterAttribution,
+        explain_func,
+    ]
+    with suppress(ImportError):
+        import mlflow  # noqa: F401
+
+        from sointer.integrations.mlflow import log_model, save_model
+
+        calls += [lambda explainer: save_model(explainer, tmp_path / "mlflow"), log_model]
+    with suppress(ImportError):
+        import dask.dataframe  # noqa: F401
+
+        from sointer.integrations.dask import explain
+
+        calls.append(lambda explainer: explain(explainer, SENTENCES))
+    for call in calls:
+        for explainer in (fitted, fitted.sequences_):
+            with pytest.raises(InputError, match="but this explainer was fitted on sequences, where every token"):
+                call(explainer)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_model_is_queried_through_joblib_too() -> None:
+    alone = small().fit(SENTENCES)
+    with joblib.parallel_config("threading"):
+        together = small(BlackBox(Tagger(weather), n_jobs=2, batch_size=40)).fit(SENTENCES)
+    assert together.n_queries_ == alone.n_queries_
+    assert together.explain(X).to_dict() == alone.explain(X).to_dict()
 
 
 def test_a_refit_on_another_kind_of_data_leaves_nothing_behind() -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from quick import few_steps
 from sointer import SOInter
-from sointer.config import TrainingConfig
+from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import InputError
 from sointer.explainers.baselines import KernelShap, Random
 
@@ -37,7 +38,12 @@ def X_of(n=300):
     return np.random.default_rng(0).normal(size=(n, 8))
 
 
-QUICK = {"random_state": 0, "query_budget": 300, "training": TrainingConfig(n_epochs=2)}
+QUICK = {
+    "random_state": 0,
+    "query_budget": 300,
+    "energy": EnergyConfig(hidden=(16,)),
+    "training": TrainingConfig(n_epochs=2),
+}
 SETTINGS = {
     "labels": lambda: SOInter(labels, k=3, **QUICK).fit(X_of()),
     "probabilities": lambda: SOInter(probabilities, **QUICK).fit(X_of()),
@@ -116,7 +122,8 @@ def test_frames_verify_paths_and_pages_are_about_the_right_samples(tmp_path, qui
 def test_sparse_rows():
     X = sparse.random(300, 300, density=0.05, format="csr", random_state=0)
     X.data[:] = 1
-    explainer = SOInter(words, k=4, **QUICK).fit(X)
+    with few_steps():
+        explainer = SOInter(words, k=4, **QUICK).fit(X)
     every = explainer.explain(X[:40], "all")
     for target in range(2):
         one = explainer.explain(X[:40], target)

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 
 from quick import QUICK
-from sointer import SOInter, TrainingConfig
+from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.blackbox.adapters import as_black_box
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
@@ -26,6 +26,12 @@ from sointer.errors import InterruptedFitWarning, MethodWarning, SointerWarning
 from sointer.io.explainers import load
 
 X = np.random.default_rng(0).normal(size=(400, 4))
+SETTINGS: dict[str, Any] = {
+    "query_budget": 1000,
+    "random_state": 0,
+    "energy": EnergyConfig(hidden=(64,)),
+    "training": TrainingConfig(n_epochs=20),
+}
 
 
 class Softmax(BaseEstimator):
@@ -72,8 +78,8 @@ def learned(explainer: SOInter, rows: np.ndarray) -> np.ndarray:
 
 
 def test_probabilities_teach_what_labels_do_not_say() -> None:
-    settings: dict[str, Any] = {"query_budget": 1500, "random_state": 0, "training": TrainingConfig(n_epochs=20)}
     model = Softmax()
+    settings = SETTINGS | {"query_budget": 1500, "energy": EnergyConfig()}
     taught = SOInter(model, **settings).fit(X)
     by_labels = SOInter(model.predict, **settings).fit(X)
     assert (taught.outputs_.kind, by_labels.outputs_.kind, taught.method_) == ("binary", "binary", "predict")
@@ -93,8 +99,7 @@ class Three(Softmax):
 
 @pytest.fixture(scope="module")
 def taught() -> SOInter:
-    settings: dict[str, Any] = {"query_budget": 1500, "random_state": 0, "training": TrainingConfig(n_epochs=20)}
-    return SOInter(Three(), **settings).fit(X)
+    return SOInter(Three(), **SETTINGS).fit(X)
 
 
 def test_probabilities_of_three_classes_are_learned_as_they_are(taught: SOInter) -> None:

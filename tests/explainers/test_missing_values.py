@@ -11,7 +11,7 @@ from sklearn.multioutput import MultiOutputClassifier
 
 import sointer
 from quick import TAUGHT, quick_fit
-from sointer import BlackBox, SOInter, TrainingConfig
+from sointer import BlackBox, SOInter
 from sointer.errors import InputError
 from sointer.explainers.baselines import KernelShap
 
@@ -34,8 +34,7 @@ def model(X: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.fixture(scope="module", params=["auto", "conditional", "nan"])
 def explainer(request: pytest.FixtureRequest, data: pd.DataFrame) -> SOInter:
-    training = TrainingConfig(n_epochs=25)
-    return SOInter(model, removal=request.param, random_state=0, query_budget=3000, training=training).fit(data)
+    return SOInter(model, removal=request.param, **TAUGHT | {"k": "auto", "query_budget": 2500}).fit(data)
 
 
 def test_the_feature_whose_absence_decides_is_found(explainer: SOInter, data: pd.DataFrame) -> None:

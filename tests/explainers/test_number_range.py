@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sointer import SOInter, TrainingConfig
+from quick import TAUGHT
+from sointer import SOInter
 from sointer.errors import InputError, SointerWarning
 
 X = np.random.default_rng(0).normal(size=(300, 5))
@@ -29,8 +30,7 @@ class Model:
 def fit(model, data):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SointerWarning)
-        settings = {"k": 2, "random_state": 0, "query_budget": 600, "training": TrainingConfig(n_epochs=20)}
-        return SOInter(model, **settings).fit(data)
+        return SOInter(model, **TAUGHT | {"query_budget": 600}).fit(data)
 
 
 def changed(column, factor=None, value=None):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import sointer
-from quick import FRAME, IMAGES, SPARSE, TABLE, TAUGHT, TEXTS, labels, quick_explainer, quick_fit
+from quick import FRAME, IMAGES, SENTENCES, SPARSE, TABLE, TAUGHT, TEXTS, labels, quick_explainer, quick_fit
 from sointer.errors import InputError, LoadError
 from sointer.explainers.baselines import Random
 from sointer.explainers.recording import record_digest
@@ -249,3 +249,88 @@ def test_what_was_explained_before_a_stop_is_kept(tmp_path):
         )
     assert len((tmp_path / "records.jsonl.partial").read_text().splitlines()) == 50
     assert not (tmp_path / "records.jsonl").exists()
+
+
+# --- sequences -------------------------------------------------------------------------------------------
+
+
+def test_records_of_sequences_fit_the_schema_and_hold_after_saving(validate, tmp_path):
+    explainer = quick_explainer("sequences")
+    why = explainer.explain(SENTENCES[:4], target=(0, 1))
+    records = why.record(why.verify(), created=WHEN, ids=["a", "b", "c", "d"])
+    for record in json.loads(json.dumps(records, allow_nan=False)):
+        validate(record)
+        assert record["sha256"] == record_digest(record)
+    again = explainer.explain(SENTENCES[:4], target=(0, 1))
+    assert again.record(again.verify(), created=WHEN, ids=["a", "b", "c", "d"]) == records
+    explainer.save(tmp_path / "why")
+    loaded = sointer.load(tmp_path / "why", black_box=explainer.model)
+    for behind in (loaded, loaded.sequences_):
+        check = sointer.verify_record(records[5], behind, SENTENCES)
+        assert check.holds, check
+        assert [check.intact, check.same_explainer, check.same_value, check.same_selection] == [True] * 4
+        assert check.same_model is None  # saved explainers hold no sequence
+
+
+def test_what_a_record_of_a_token_says():
+    explainer = quick_explainer("sequences")
+    tokens = ["sun", "rain", "warm"]
+    why = explainer.explain([["sun"], tokens], target=[0, 2], k=1)
+    verification = why.verify(n_draws=9, random_state=3)
+    record = why.record(verification, ids=["x", "y"])[1]
+    assert record["sample"]["number"] == 1
+    assert record["sample"]["id"] == "y"
+    assert [record["target"], record["kind"], record["value"]] == ["token 2", "categorical", "after rain"]
+    assert record["settings"] == {"k": 1, "refine": 0, "removal": "same place"}
+    assert record["queries"] == {"of_the_call": 2, "rows_of_the_call": 2}
+    [chosen] = record["selected"]
+    assert [chosen["unit"], chosen["value"], chosen["needed"]] == ["token 1", "rain", True]
+    assert chosen["relevance"] == pytest.approx(why.scores[1, 1], rel=1e-6)
+    assert record["verification"]["verdict"] == verification.verdict[1]
+    assert [record["verification"][name] for name in ("n_draws", "random_state", "removal")] == [9, 3, "same place"]
+    assert record["text"] == (
+        "token 2 (warm) = after rain (the model predicts), decided by token 1 = rain. "
+        "From these alone, the model's prediction is confirmed."
+    )
+    assert record["model"]["probe"]["n"] == 16
+    assert record["explainer"]["class"] == "SequenceExplainer"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda record: record["selected"][0].update(unit="token 2"), "selected: token 2 in the record, token 1 now"),
+        (lambda record: record["selected"][0].update(relevance=0.001), "relevance of token 1"),
+        (lambda record: record.update(value="dry"), "value: 'dry' in the record, 'after rain' now"),
+        (lambda record: record.update(target="token 1"), "value: 'after rain' in the record, 'dry' now"),
+        (lambda record: record["explainer"].update(sha256="0" * 64), "the explainer is another one"),
+    ],
+)
+def test_whatever_was_changed_in_a_record_of_a_token_is_noticed(change, words):
+    explainer, X = quick_explainer("sequences"), [["sun", "rain", "warm"]]
+    record = explainer.explain(X, target=2, k=1).record()[0]
+    assert sointer.verify_record(record, explainer, X).holds
+    change(record)
+    check = sointer.verify_record(record, explainer, X)
+    assert not check.intact
+    assert any(words in one for one in check.differences), check.differences
+
+
+def test_given_and_expected_labels_and_wrong_use_of_records_of_sequences():
+    explainer, X = quick_explainer("sequences"), [["sun", "rain", "warm"]]
+    expected = explainer.explain(X, target=2, query=False).record()[0]
+    assert expected["value_source"] == "expected"
+    assert expected["queries"]["of_the_call"] == 0
+    assert sointer.verify_record(expected, explainer, X).holds
+    given = explainer.explain(X, target=2, predicted=[["dry", "dry", "dry"]]).record()[0]
+    assert sointer.verify_record(given, explainer, X, predicted=[["dry", "dry", "dry"]]).holds
+    assert "value: 'dry'" in str(sointer.verify_record(given, explainer, X).differences)
+    with pytest.raises(InputError, match="none of which is that of the record"):
+        sointer.verify_record(given, explainer, [["sun rain", "warm"]])
+    with pytest.raises(InputError, match="expected a token of a sequence"):
+        sointer.verify_record({**given, "target": "warm"}, explainer, X)
+    why = explainer.explain(X)
+    with pytest.raises(InputError, match="ids holds 2 ids"):
+        why.record(ids=["a", "b"])
+    with pytest.raises(InputError, match="about 3 targets, the explanation has 1"):
+        why.first(1).record(why.verify())

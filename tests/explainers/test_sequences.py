@@ -1,5 +1,6 @@
 """SequenceExplainer on taggers whose truth is known, end to end, and on everything that can be wrong with the input."""
 
+import copy
 import json
 import warnings
 from pathlib import Path
@@ -7,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 
 import sointer
 from sointer import SequenceExplainer
+from sointer.energy.chain import log_marginals
 from sointer.errors import InputError, LoadError, QueryBudgetExceeded, SointerWarning
 from sointer.explainers.sequence_explanation import SequenceExplanation
+from sointer.masking.tokens import Replacement
 from sointer.zoo.chains import PlantedChain
 
 CHAIN = PlantedChain("carry", n_words=40, seed=3)
@@ -65,6 +69,87 @@ def test_paths_go_through_the_labels_between(fitted: SequenceExplainer, held_out
     assert np.nanmax(np.abs(paths.right)) < 0.2  # and never from the right
     assert "through other labels" in str(paths)
     assert len(paths.to_frame()) == (paths.selected >= 0).sum()
+
+
+class LinearChain:
+    """A linear chain CRF over w0 to w29: tables of the token, the one before and the one after, and transitions."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(1)
+        self.words = [f"w{i}" for i in range(30)]
+        self.tables = rng.normal(size=(3, 30, 3)) * np.array([1.5, 0.8, 0.8])[:, None, None]
+        self.moves = 1.5 * np.eye(3) + 0.5 * rng.normal(size=(3, 3))
+
+    def potentials(self, tokens: list[str]) -> Any:
+        ids = np.array([int(token[1:]) for token in tokens])
+        unary = self.tables[0][ids]
+        unary[1:] += self.tables[1][ids[:-1]]
+        unary[:-1] += self.tables[2][ids[1:]]
+        return unary
+
+    def p(self, unary: Any) -> Any:
+        moves = torch.as_tensor(self.moves).expand(*unary.shape[:2], 3, 3)
+        return log_marginals(torch.as_tensor(unary), moves).exp().numpy()
+
+    def __call__(self, batch: Any) -> list[list[str]]:
+        return [["abc"[k] for k in self.p(self.potentials(tokens)[None])[0].argmax(1)] for tokens in batch]
+
+    def is_mediated(self, tokens: list[str], i: int, j: int) -> tuple[float, bool]:
+        """The effect of token j on label i, and whether more of it goes through other labels: over all 30 words."""
+        own = self.potentials(tokens)[None]
+        other = np.stack([self.potentials([*tokens[:j], word, *tokens[j + 1 :]]) for word in self.words])
+        before, at = self.p(own)[0, i], (np.arange(len(tokens)) == i)[:, None]
+        k = before.argmax()
+        cases = other, np.where(at, other, own), np.where(at, own, other)
+        total, direct, mediated = (before[k] - self.p(case)[:, i, k].mean() for case in cases)
+        return total, bool(abs(mediated) > abs(direct))
+
+
+def test_paths_of_a_linear_chain_are_read_from_an_energy_of_its_kind(tmp_path: Path) -> None:
+    crf, rng = LinearChain(), np.random.default_rng(0)
+    X = [[crf.words[w] for w in rng.integers(0, 30, rng.integers(4, 9))] for _ in range(400)]
+    explainer = SequenceExplainer(crf, query_budget=4000, window=2, random_state=0).fit(X[:380])
+    assert explainer.additive_ is not None
+    why = explainer.explain(X[380:390], k=9)
+    paths, same = why.paths(n_draws=32), {0: [], 1: [], 2: []}
+    for t, place in np.argwhere(why.selected >= 0):
+        i, j = int(why.position[t]), int(why.selected[t, place])
+        total, mediated = crf.is_mediated(why.sequences[why.sample[t]], i, j)
+        if abs(total) > 0.05:
+            same[min(abs(i - j), 2)].append(mediated == paths.is_mediated[t, place])
+    assert min(map(len, same.values())) >= 5
+    assert np.mean(same[0]) >= 0.95
+    assert np.mean(same[1]) >= 0.8
+    assert np.mean(same[2]) >= 0.8
+    explainer.save(tmp_path / "why")
+    loaded = SequenceExplainer.load(tmp_path / "why", crf)
+    np.testing.assert_array_equal(loaded.explain(X[380:390], k=9).paths(n_draws=32).direct, paths.direct)
+    assert loaded._digest() == explainer._digest()
+
+
+def test_a_chain_that_is_not_linear_has_one_energy_alone() -> None:
+    chain = PlantedChain("xor", n_words=30, seed=3)
+    explainer = SequenceExplainer(chain, query_budget=1500, random_state=0).fit(chain.sequences(200, (3, 8), seed=0))
+    assert explainer.additive_ is None
+
+
+@pytest.mark.parametrize("replacement", [None, lambda tokens, position, rng: "w1" if position % 2 else "w2"])
+def test_paths_in_long_sequences_are_those_of_the_part_around(fitted: SequenceExplainer, replacement: Any) -> None:
+    short = CHAIN.sequences(1, 60, seed=4)[0]
+    long = CHAIN.sequences(1, 300, seed=5)[0]
+    long[120:180] = short
+    loaded = fitted if replacement is None else copy.copy(fitted)
+    loaded.replacement_ = Replacement(fitted.replacement_.tokens, fitted.replacement_.pools, replacement)
+    alone, inside = (
+        loaded.explain([tokens], target=tuple(range(first + 25, first + 35)), k=1).paths(n_draws=64)
+        for tokens, first in ((short, 0), (long, 120))
+    )
+    assert (inside.selected - 120 == alone.selected).all()
+    for name in ("total", "direct", "mediated"):
+        np.testing.assert_allclose(
+            getattr(inside, name), getattr(alone, name), atol=0.15 if replacement is None else 1e-4
+        )
+    assert loaded.explain([long], target=(0, 299)).paths().total.shape[0] == 2
 
 
 def test_saved_explainers_say_the_same(fitted: SequenceExplainer, held_out: list[list[str]], tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def explainer() -> SOInter:
-    names, config = list(PROBLEM.output_names), EnergyConfig(hidden=(64,))
-    return SOInter(PROBLEM, query_budget=8000, output_names=names, energy=config, random_state=0).fit(TEXTS)
+    names, config = list(PROBLEM.output_names), EnergyConfig(hidden=(32,))
+    return SOInter(PROBLEM, query_budget=5000, output_names=names, energy=config, random_state=0).fit(TEXTS)
 
 
 def quick(model, texts=TEXTS[:200], **settings) -> SOInter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -13,8 +12,8 @@ import scipy.sparse as sp
 from safetensors.numpy import load_file
 
 import sointer
-from sointer import SOInter, TrainingConfig
-from sointer.errors import InputError, SointerWarning
+from quick import quick_fit
+from sointer.errors import InputError
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(400, 4))
@@ -46,10 +45,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def explainers():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SointerWarning)
-        settings = {"k": 2, "random_state": 0, "query_budget": 600, "training": TrainingConfig(n_epochs=3)}
-        return {name: SOInter(model, **settings, **more).fit(X) for name, (X, model, more) in KINDS.items()}
+    return {name: quick_fit(model, X, query_budget=600, **more) for name, (X, model, more) in KINDS.items()}
 
 
 def rows_in(folder):

@@ -49,9 +49,8 @@ def data() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def explainer(data: pd.DataFrame) -> SOInter:
-    return SOInter(
-        lambda X: X[["debt"]].to_numpy() < 4000, output_names=["loan"], random_state=0, query_budget=400
-    ).fit(data)
+    settings = TAUGHT | {"k": "auto", "query_budget": 400, "output_names": ["loan"]}
+    return quick_fit(lambda X: X[["debt"]].to_numpy() < 4000, data, **settings)
 
 
 def test_tables_have_values_in_their_own_type(explainer: SOInter, data: pd.DataFrame) -> None:

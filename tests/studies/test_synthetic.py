@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from repo_scripts import PICTURES, ROOT, run_smoke, run_studies
+from studies.frame.command import main
 
 SYNTHETIC = "synthetic"
 STUDIES = (
@@ -70,11 +71,20 @@ def test_a_failing_case_is_shown_and_makes_the_command_fail(tmp_path):
     assert [row["square"] for row in rows] == [0, 4], "the other cases are kept"
 
 
-def test_wrong_arguments_are_refused():
-    assert "no family is called 'colour'" in run_studies("run", "colour").stderr
-    assert "no study of synthetic is called 'colour'" in run_studies("pages", "synthetic/colour").stderr
-    assert "--smoke needs --out" in run_studies("run", "synthetic/accuracy", "--smoke").stderr
-    assert "such as 0/2 and 1/2; got '2/2'" in run_studies("list", "synthetic", "--shard", "2/2").stderr
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run colour", "no family is called 'colour'"),
+        ("pages synthetic/colour", "no study of synthetic is called 'colour'"),
+        ("run synthetic/accuracy --smoke", "--smoke needs --out"),
+        ("list synthetic --shard 2/2", "such as 0/2 and 1/2; got '2/2'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments.split())
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -16,6 +16,13 @@ csr_array: Any = sparse.csr_array
 csr_matrix: Any = sparse.csr_matrix
 
 
+def is_missing(value: Any) -> bool:
+    """Whether one value is None, NaN, NA or NaT."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
 def is_sparse(X: object) -> bool:
     """True for any scipy sparse matrix or array."""
     return bool(sparse.issparse(X))

@@ -27,12 +27,16 @@ class ChainEnergy(nn.Module):
     n_rows : rows of the table of token features.
     n_labels : labels that a token can have.
     window : tokens on either side that speak for a label directly.
+    additive : tokens of the window speak for a label one by one, not together, and transitions are the same for all
+        tokens: a linear chain CRF.
     dim, width : sizes of token vectors and of the hidden layer.
     """
 
-    def __init__(self, n_rows: int, n_labels: int, *, window: int, dim: int = 48, width: int = 128) -> None:
+    def __init__(
+        self, n_rows: int, n_labels: int, *, window: int, additive: bool = False, dim: int = 48, width: int = 128
+    ) -> None:
         super().__init__()
-        self.n_labels, self.window, self.width = n_labels, window, width
+        self.n_labels, self.window, self.width, self.additive = n_labels, window, width, additive
         self.n_slots = 2 * window + 1
         self.tokens = nn.EmbeddingBag(n_rows, dim, mode="sum", padding_idx=OUTSIDE)
         nn.init.normal_(self.tokens.weight, std=0.15)
@@ -42,9 +46,10 @@ class ChainEnergy(nn.Module):
         self.unary = nn.Linear(width, n_labels)
         self.static = nn.Parameter(torch.zeros(n_labels, n_labels))
         n_pairs = n_labels * n_labels
-        self.mix = nn.Linear(width, n_pairs if n_pairs <= MAX_FULL else RANK)
-        self.patterns = nn.Parameter(0.05 * torch.randn(RANK, n_pairs)) if n_pairs > MAX_FULL else None
-        if self.patterns is None:
+        is_full = n_pairs <= MAX_FULL
+        self.mix = None if additive else nn.Linear(width, n_pairs if is_full else RANK)
+        self.patterns = None if additive or is_full else nn.Parameter(0.05 * torch.randn(RANK, n_pairs))
+        if self.mix is not None and self.patterns is None:
             nn.init.zeros_(self.mix.weight)
             nn.init.zeros_(self.mix.bias)
 
@@ -56,7 +61,11 @@ class ChainEnergy(nn.Module):
         placed = F.pad(F.embedding(ids, vectors) + self.ends[end_codes(n, lengths)], (0, 0, w, w))
         beyond = torch.arange(-w, n + w)
         placed = torch.where(((beyond < 0) | (beyond >= lengths[:, None]))[:, :, None], self.outside, placed)
-        return F.silu(self.hidden(torch.cat([placed[:, s : s + n] for s in range(self.n_slots)], dim=2)))
+        return self.activate(self.hidden(torch.cat([placed[:, s : s + n] for s in range(self.n_slots)], dim=2)))
+
+    def activate(self, hidden: Tensor) -> Tensor:
+        """The hidden layer from what the tokens of the window add to it."""
+        return hidden if self.additive else F.silu(hidden)
 
     def far_weights(self) -> Tensor:
         """How much tokens two or more places away speak for a label directly: the sum of the norms of their weights."""
@@ -72,6 +81,8 @@ class ChainEnergy(nn.Module):
 
     def potentials(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """For every label (..., labels), and every pair of the label before and the own one (..., labels, labels)."""
+        if self.mix is None:
+            return self.unary(states), self.static.expand(*states.shape[:-1], -1, -1)
         mixed = self.mix(states)
         static = self.static.flatten()
         pairs = mixed + static if self.patterns is None else F.linear(mixed, self.patterns.T, static)

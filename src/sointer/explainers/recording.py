@@ -74,16 +74,7 @@ def make_records(
     if ids is not None and len(ids) != source.n_samples:
         raise InputError(f"record: ids holds {len(ids)} ids, expected one for each of {source.n_samples} samples.")
     labels = ids if ids is not None else source.index
-    common = {
-        "record": FORMAT,
-        "sha256": "",
-        "created": _timestamp(created),
-        "sointer": __version__,
-        "environment": _environment(),
-        **made.explainer.identity(),
-        "settings": {"k": made.k, "refine": made.refine, "removal": source.removal.name},
-        "queries": {"of_the_call": made.n_queries, "rows_of_the_call": len(explanation)},
-    }
+    common = common_fields(made, source.removal.name, len(explanation), created)
     where = {}
     if explanation.locality is not None:
         for target in np.unique(explanation.target).tolist():
@@ -105,11 +96,31 @@ def make_records(
             "verification": None,
         }
         if verification is not None and row in place_of:
-            record["verification"] = _verdict(verification, place_of[row])
-        record["text"] = _sentence(record)
-        record = as_finite(record)
-        records.append(record | {"sha256": record_digest(record)})
+            record["verification"] = verdict_of(verification, place_of[row])
+        records.append(sealed(record, record["target"]))
     return records
+
+
+def common_fields(
+    made: Provenance, removal: str, n_explanations: int, created: datetime | str | None
+) -> dict[str, Any]:
+    """What all records of one call of explain say."""
+    return {
+        "record": FORMAT,
+        "sha256": "",
+        "created": _timestamp(created),
+        "sointer": __version__,
+        "environment": _environment(),
+        **made.explainer.identity(),
+        "settings": {"k": made.k, "refine": made.refine, "removal": removal},
+        "queries": {"of_the_call": made.n_queries, "rows_of_the_call": n_explanations},
+    }
+
+
+def sealed(record: dict[str, Any], target: str) -> dict[str, Any]:
+    """The record with its sentence, in which the target is called so, and its hash."""
+    whole = as_finite(record | {"text": _sentence(record, target)})
+    return {**whole, "sha256": record_digest(whole)}
 
 
 def record_digest(record: dict[str, Any]) -> str:
@@ -181,8 +192,8 @@ def _decided(explanation: Explanation, row: int, where: dict[int, dict[int, str]
         decided["effects"] = {
             "on": effects_on(outputs, target, value),
             "from": effects_from(source.removal.name, is_text=form.kind == "text", is_image=form.image is not None),
-            "base_value": _short(explanation.base_value[row]),
-            "of_others": _short(explanation.effects[row].sum() - explanation.effects[row][own].sum()),
+            "base_value": short_number(explanation.base_value[row]),
+            "of_others": short_number(explanation.effects[row].sum() - explanation.effects[row][own].sum()),
         }
     if explanation.locality is not None:
         number = int(explanation.locality[row])
@@ -201,15 +212,16 @@ def _selected(explanation: Explanation) -> Iterator[list[dict[str, Any]]]:
                 "rank": rank + 1,
                 "unit": explanation.feature_names[unit],
                 "value": plain(value),
-                "relevance": _short(explanation.scores[row, unit]),
-                "effect": None if explanation.effects is None else _short(explanation.effects[row, unit]),
+                "relevance": short_number(explanation.scores[row, unit]),
+                "effect": None if explanation.effects is None else short_number(explanation.effects[row, unit]),
                 "needed": None if explanation.needed is None else bool(explanation.needed[row, unit]),
             }
             for rank, (unit, value) in enumerate(zip(units.tolist(), own, strict=True))
         ]
 
 
-def _verdict(verification: Verification, place: int) -> dict[str, Any]:
+def verdict_of(verification: Verification, place: int) -> dict[str, Any]:
+    """What a record says of the verification of one explanation."""
     low, high = verification.interval[place].tolist()
     return {
         "verdict": verification.verdict[place],
@@ -222,7 +234,7 @@ def _verdict(verification: Verification, place: int) -> dict[str, Any]:
     }
 
 
-def _sentence(record: dict[str, Any]) -> str:
+def _sentence(record: dict[str, Any], target: str) -> str:
     """What a record says, for people."""
     whose = {"model": "the model predicts", "given": "given as predicted", "expected": "expected, not predicted"}
     parts = []
@@ -233,14 +245,14 @@ def _sentence(record: dict[str, Any]) -> str:
         effect = "" if one["effect"] is None else f" ({one['effect']:+.3g})"
         parts.append(f"{one['unit']}{value}{effect}")
     value, source = format_value(record["value"]), whose[record["value_source"]]
-    text = f"{record['target']} = {value} ({source}), decided by {', '.join(parts) or 'nothing that was found'}."
+    text = f"{target} = {value} ({source}), decided by {', '.join(parts) or 'nothing that was found'}."
     if record["effects"] is not None:
         text += f" In brackets: effect on {record['effects']['on']}."
     verdict = record["verification"]
     return text if verdict is None else f"{text} From these alone, the model's prediction is {verdict['verdict']}."
 
 
-def _short(number: Any) -> float:
+def short_number(number: Any) -> float:
     """A number in single precision without the digits that it does not have."""
     return float(f"{number:.7g}")
 

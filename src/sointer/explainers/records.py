@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
 from sointer._support.strict_json import as_finite, content_digest
+from sointer.data.sequences import Tokens, read_sequences
 from sointer.data.texts import Documents
 from sointer.errors import InputError
 from sointer.explainers.recording import FORMAT, place_of_sample, record_digest, row_digests
+from sointer.explainers.sequence_base import SequenceFrame
+from sointer.explainers.sequence_records import position_of, tokens_digest
 from sointer.masking.unit_values import plain
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
+    from sointer.explainers.sequences import SequenceExplainer
+    from sointer.explanation import Explanation
 
 MAX_PROBE_OUTPUTS, MAX_PROBE_COLUMNS = 2**12, 2**17
+MAX_PROBE_SEQUENCES = 16
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 """So far may numbers of two machines differ."""
 
@@ -45,6 +51,18 @@ class Probe:
         rows, outputs = rows[:n], outputs[:n]
         inputs = content_digest(texts_of(rows) or row_digests(rows))
         return cls(rows, outputs, n, inputs, content_digest(as_lists(outputs)))
+
+    @classmethod
+    def of_sequences(cls, sequences: Sequence[Tokens], outputs: Sequence[Sequence[Any]]) -> Probe:
+        """Of sequences hashes alone are kept, for saved explainers hold no sequence."""
+        n = min(len(sequences), MAX_PROBE_SEQUENCES)
+        inputs = content_digest([list(tokens) for tokens in sequences[:n]])
+        return cls(None, None, n, inputs, content_digest(as_finite([list(one) for one in outputs[:n]])))
+
+    @classmethod
+    def of_summary(cls, summary: Mapping[str, Any]) -> Probe:
+        """What `summary` says, without rows."""
+        return cls(None, None, int(summary["n"]), str(summary["inputs_sha256"]), str(summary["outputs_sha256"]))
 
     def without_rows(self) -> Probe:
         """The same with hashes only."""
@@ -102,7 +120,12 @@ class RecordCheck:
 
 
 def verify_record(
-    record: Mapping[str, Any], explainer: Explainer, X: Any, *, target: Any = None, predicted: Any = None
+    record: Mapping[str, Any],
+    explainer: Explainer | SequenceExplainer,
+    X: Any,
+    *,
+    target: Any = None,
+    predicted: Any = None,
 ) -> RecordCheck:
     """Explain the sample of a record again, and compare.
 
@@ -110,12 +133,12 @@ def verify_record(
     ----------
     record : dict
         As `Explanation.record` made it.
-    explainer : SOInter
+    explainer : SOInter or SequenceExplainer
         Fitted or loaded. If it has its model, the model is queried: up to 16 samples kept since fit, and the sample.
     X : samples
         Among which the record's is found by its hash, as `explain` takes them.
     target : optional
-        Needed where the record is about a region of a mask, which its name does not say exactly.
+        Needed where the record is about a region of a mask, which its name does not say exactly; not for sequences.
     predicted : optional
         What the model predicted for X, if the record's value was given (`value_source` "given") rather than queried.
 
@@ -134,28 +157,17 @@ def verify_record(
         raise InputError(
             f"record: expected a record of format {FORMAT}, as explanation.record() makes it, got {got!r}."
         )
-    source = explainer._source(X, None)
-    found_at = place_of_sample(record, source)
-    if found_at is None:
-        raise InputError(
-            f"X holds {source.n_samples} samples, none of which is that of the record (number "
-            f"{record['sample']['number']}, id {record['sample']['id']}); give the sample as it was explained."
-        )
-    place = np.array([found_at])
-    given = record["value_source"] == "given"
-    if given and predicted is None and explainer.black_box_ is None:
+    if not isinstance(explainer, SequenceFrame) and explainer.sequences_ is not None:
+        explainer = explainer.sequences_
+    if record["value_source"] == "given" and predicted is None and explainer.black_box_ is None:
         raise InputError(
             "the record's value was given by its maker; pass predicted=, or load the explainer with its model."
         )
-    settings = record["settings"]
-    again = explainer.explain(
-        containers.rows(X, place),
-        record["target"] if target is None else target,
-        k=settings["k"],
-        predicted=None if predicted is None else containers.rows(predicted, place),
-        query=record["value_source"] != "expected",
-        refine=settings["refine"],
-    ).record()[0]
+    same_model = None
+    if isinstance(explainer, SequenceFrame):
+        again = _tagged_again(record, explainer, X, predicted)
+    else:
+        again, same_model = _explained_again(record, explainer, X, target, predicted), _same_model(explainer)
     differences = (
         [] if record_digest(dict(record)) == record["sha256"] else ["the record was changed since it was made"]
     )
@@ -164,7 +176,6 @@ def verify_record(
     same_explainer = None if known is None else known == again["explainer"]["sha256"]
     if same_explainer is False:
         differences.append("the explainer is another one, or was saved with other rows=")
-    same_model = _same_model(explainer)
     if same_model is False:
         differences.append("the model predicts something else for the samples kept since fit")
     same_value = _same(record["value"], again["value"])
@@ -172,6 +183,49 @@ def verify_record(
         differences.append(f"value: {record['value']!r} in the record, {again['value']!r} now")
     found = list(_selection_differences(record["selected"], again["selected"]))
     return RecordCheck(intact, same_explainer, same_model, same_value, not found, (*differences, *found))
+
+
+def _explained_again(
+    record: Mapping[str, Any], explainer: Explainer, X: Any, target: Any, predicted: Any
+) -> dict[str, Any]:
+    """The record of the same sample, made now."""
+    source, settings = explainer._source(X, None), record["settings"]
+    place = np.array([_known(record, place_of_sample(record, source), source.n_samples)])
+    again: Explanation = explainer.explain(
+        containers.rows(X, place),
+        record["target"] if target is None else target,
+        k=settings["k"],
+        predicted=None if predicted is None else containers.rows(predicted, place),
+        query=record["value_source"] != "expected",
+        refine=settings["refine"],
+    )
+    return again.record()[0]
+
+
+def _tagged_again(record: Mapping[str, Any], explainer: SequenceFrame, X: Any, predicted: Any) -> dict[str, Any]:
+    """The same of a sequence."""
+    position = position_of(record["target"])
+    sequences = read_sequences(X, explainer.splitter, "verify_record")
+    digests, wanted = [tokens_digest(tokens) for tokens in sequences], record["sample"]["sha256"]
+    place = _known(record, digests.index(wanted) if wanted in digests else None, len(digests))
+    again = explainer.explain(
+        [sequences[place]],
+        (position,),
+        k=record["settings"]["k"],
+        predicted=None if predicted is None else [list(predicted)[place]],
+        query=record["value_source"] != "expected",
+    )
+    return again.record()[0]
+
+
+def _known(record: Mapping[str, Any], place: int | None, n_samples: int) -> int:
+    """Where among the samples that of a record is, which must be known."""
+    if place is None:
+        raise InputError(
+            f"X holds {n_samples} samples, none of which is that of the record (number {record['sample']['number']}, "
+            f"id {record['sample']['id']}); give the sample as it was explained."
+        )
+    return place
 
 
 def _same_model(explainer: Explainer) -> bool | None:

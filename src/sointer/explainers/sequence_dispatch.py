@@ -13,6 +13,8 @@ from sointer.explainers.sequence_base import adopt, fitted_attributes
 from sointer.explainers.sequences import SequenceExplainer
 
 if TYPE_CHECKING:
+    from sointer.explainers.base import Explainer
+    from sointer.explainers.sequence_explanation import SequenceExplanation
     from sointer.explainers.sointer import SOInter
 
 SHARED = ("k", "query_budget", "batch_size", "random_state", "verbose", "device")
@@ -77,14 +79,16 @@ def as_explainer(explainer: Any) -> Any:
     return as_sointer(explainer) if isinstance(explainer, SequenceExplainer) else explainer
 
 
-def explain_sequences(explainer: Any, X: Any, target: Any, refine: Any, **options: Any) -> Any:
-    """What the explainer behind says of sequences: a SequenceExplanation."""
+def explain_sequences(
+    explainer: Explainer, behind: SequenceExplainer, X: Any, target: Any, refine: Any, **options: Any
+) -> SequenceExplanation:
+    """What the explainer behind says of sequences."""
     if refine:
         raise InputError(f"refine={refine!r} is not for sequences; leave it out, and verify() what is selected.")
     try:
-        return explainer.sequences_.explain(X, "all" if target is None else target, **options)
+        return behind.explain(X, "all" if target is None else target, **options)
     finally:
-        explainer.n_explain_queries_ = explainer.sequences_.n_explain_queries_
+        explainer.n_explain_queries_ = behind.n_explain_queries_
 
 
 def save_sequences(explainer: SOInter, path: str | PathLike[str], rows: str) -> bool:
@@ -99,10 +103,11 @@ def save_sequences(explainer: SOInter, path: str | PathLike[str], rows: str) -> 
 
 def refuse_for_sequences(explainer: Any, what: str) -> None:
     """InputError for what only rows with features have."""
-    if explainer.sequences_ is not None:
+    if isinstance(explainer, SequenceExplainer) or getattr(explainer, "sequences_", None) is not None:
         raise InputError(
             f"{what} is for tables, texts and images, but this explainer was fitted on sequences, where every token is "
-            "a target of its own; use explain, report, score, save, or sointer.metrics.evaluate_sequences."
+            "a target of its own; use explain, report, score, save, sointer.metrics.evaluate_sequences or, for files "
+            "of any size, the command sointer explain."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +18,9 @@ from sointer.data.sequences import Tokens
 from sointer.data.token_outputs import TokenOutputs
 from sointer.data.values import ValueSource
 from sointer.errors import InputError, require_extra
+from sointer.explainers.recording import Provenance
 from sointer.explainers.sequence_paths import SequencePaths
+from sointer.explainers.sequence_records import make_sequence_records
 from sointer.explanation import LEVEL, Verification
 from sointer.masking.tokens import Replacement
 
@@ -39,16 +42,26 @@ class Tracer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SequenceExplanation:
-    """The tokens that decide the output of a token, best first; one entry for every target.
+    """The tokens that decide the output of a token, best first; one entry per target.
 
-    sequences : the token lists that were explained.
-    sample : (targets,) which of them; position : (targets,) which of its tokens is the target.
-    selected : (targets, k) positions of the selected tokens, best first; -1 where there are fewer.
-    scores : (targets, longest) by position, how much the output depends on each token; NaN beyond the end.
-    value : (targets,) what is explained: the label, the number, or the most probable class.
-    keeps : (targets,) the share of replacements of all other tokens in which the value is expected to stay.
-    labels : for every sequence the values of all its tokens, as predicted, given or expected.
-    value_source : "model" (it was queried), "given" (predicted= was passed) or "expected".
+    Attributes
+    ----------
+    sequences
+        The token lists that were explained.
+    sample, position
+        (targets,) index of the sequence, and of the target in it.
+    selected
+        (targets, k) positions of the selected tokens, best first; -1 where there are fewer.
+    scores
+        (targets, longest) how much the output depends on the token at each position; NaN beyond the end.
+    value
+        (targets,) the value explained: a label, a number, or the most probable class.
+    keeps
+        (targets,) expected share of replacements of all other tokens in which the value stays.
+    labels
+        The values of all tokens of every sequence, as predicted, given or expected.
+    value_source
+        "model" (queried), "given" (passed as predicted=) or "expected" (neither).
     """
 
     sequences: list[Tokens]
@@ -67,6 +80,8 @@ class SequenceExplanation:
     """The share that `selected` should keep, where their number was chosen by it."""
     verifier: tuple[Query, Replacement] | None = field(default=None, repr=False)
     tracer: Tracer | None = field(default=None, repr=False)
+    provenance: Provenance | None = field(default=None, repr=False)
+    """Who made it, and how; needed for `record`."""
 
     @classmethod
     def of(
@@ -80,6 +95,7 @@ class SequenceExplanation:
         *,
         verifier: tuple[Query, Replacement] | None,
         tracer: Tracer,
+        provenance: Provenance,
     ) -> SequenceExplanation:
         """The explanation of what was found for each sequence."""
         sample, position, codes, rankings, sizes, keeps, scores = zip(*found, strict=True)
@@ -104,6 +120,7 @@ class SequenceExplanation:
             level,
             verifier,
             tracer,
+            provenance,
         )
 
     def __len__(self) -> int:
@@ -146,7 +163,10 @@ class SequenceExplanation:
         if not 0 < level < 1:
             raise InputError(f"level must be a share of draws between 0 and 1, such as {LEVEL}, got {level!r}.")
         agreement, difference, n_queries = self.repeated(self.mask, n_draws, random_state)
-        return Verification(agreement, difference, n_queries, n_draws, float(level), self.value_source)
+        removal = None if self.verifier is None else self.verifier[1].name
+        return Verification(
+            agreement, difference, n_queries, n_draws, float(level), self.value_source, removal, random_state
+        )
 
     def repeated(
         self, keep: NDArray[np.bool_], n_draws: int, random_state: int
@@ -175,19 +195,38 @@ class SequenceExplanation:
         return agree / n_draws, moved / n_draws, n_queries
 
     def paths(self, *, n_draws: int = 16, random_state: int = 0) -> SequencePaths:
-        """How much of each selected token's effect is direct, and how much goes through the labels of other tokens.
+        """Split the effect of each selected token into a direct part and a part through the labels of other tokens.
 
-        Each selected token is replaced n_draws times, all others staying, and the energy says what that does to the
-        value: in all, through what the target's own position knows of the token, and through the labels of other
-        positions. The model is not queried. See docs/sequences.md.
+        Each selected token is replaced n_draws times while all others stay. The model is not queried. See
+        docs/how-to/sequences.md.
         """
         check_positive_int(n_draws, "n_draws")
         if self.tracer is None:
             raise InputError("paths: this explanation was not made by an explainer, which alone knows the paths.")
         return self.tracer(self, n_draws=n_draws, seed=check_positive_int(random_state, "random_state", minimum=0))
 
+    def record(
+        self,
+        verification: Verification | None = None,
+        *,
+        created: datetime | str | None = None,
+        ids: Sequence[Any] | None = None,
+    ) -> list[dict[str, Any]]:
+        """One record per target, of plain values that JSON can hold, to keep and to check later.
+
+        Fields and JSON schema are those of tables: docs/records.md. `sointer.verify_record` compares a record with an
+        explainer and a sequence.
+
+        Parameters
+        ----------
+        verification : what `verify()` returned for this explanation; records then have its verdicts.
+        created : when, if not now.
+        ids : a name for each sequence.
+        """
+        return make_sequence_records(self, verification, created=created, ids=ids)
+
     def to_frame(self) -> pd.DataFrame:
-        """One line per target and selected token."""
+        """Return a table with one line per target and selected token."""
         pandas = require_extra("pandas", "pandas")
         lines = self.to_dict()
         frame: pd.DataFrame = pandas.DataFrame(

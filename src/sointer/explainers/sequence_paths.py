@@ -13,8 +13,7 @@ from torch import Tensor
 
 from sointer._support.devices import device_of
 from sointer._support.torch_state import one_thread
-from sointer.data.sequences import TokenIndex, Tokens, Vocabulary
-from sointer.data.token_outputs import TokenOutputs
+from sointer.data.sequences import MARGIN, PIECE, TokenIndex, Tokens, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals
 from sointer.errors import require_extra
 from sointer.interpreter.sequence import ChainReader
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_NUMBERS = 2**23
 N_SHOWN = 20
+PART = PIECE + 2 * MARGIN
+"""Of longer sequences, so many tokens around the target and the selected one are looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,6 @@ def trace_paths(
     energy: ChainEnergy,
     vocabulary: Vocabulary,
     replacement: Replacement,
-    outputs: TokenOutputs,
     explanation: SequenceExplanation,
     *,
     n_draws: int,
@@ -120,28 +120,36 @@ def trace_paths(
     """The paths of an explanation's selected tokens.
 
     Potentials of a sequence with the token replaced are put in place of its own: at all positions, at the target's, or
-    at all others.
+    at all others. Of long sequences the part around both is taken.
     """
     rng = np.random.default_rng(seed)
     effects = np.full((5, *explanation.selected.shape), np.nan)
     target, place = np.nonzero(explanation.selected >= 0)
-    lengths = np.array([len(explanation.sequences[s]) for s in explanation.sample])[target]
+    whole = np.array([len(tokens) for tokens in explanation.sequences])[explanation.sample[target]]
+    starts = window_starts(explanation.position[target], explanation.selected[target, place], whole)
+    lengths = np.minimum(whole, PART)
     with one_thread(device_of(energy)), torch.no_grad():
         for n in np.unique(lengths).tolist():
             of_length = np.flatnonzero(lengths == n)
             step = max(1, MAX_NUMBERS // (n_draws * n * max(energy.n_labels**2, energy.width)))
             for start in range(0, len(of_length), step):
                 chosen = of_length[start : start + step]
-                i, j = target[chosen], place[chosen]
+                i, j, cut = target[chosen], place[chosen], starts[chosen]
                 sequences = [explanation.sequences[s] for s in explanation.sample[i]]
                 at = explanation.selected[i, j]
-                keep = [np.arange(n) != one for one in np.repeat(at, n_draws)]
-                redrawn = replacement.draw([s for s in sequences for _ in range(n_draws)], keep, rng)
+                if replacement.function is None:  # which alone may look at the whole sequence
+                    sequences, at, shift = cut_at(sequences, cut, n), at - cut, np.zeros_like(cut)
+                else:
+                    shift = cut
+                many = [s for s in sequences for _ in range(n_draws)]
+                keep = [np.arange(len(s)) != one for s, one in zip(many, np.repeat(at, n_draws), strict=True)]
+                redrawn = replacement.draw(many, keep, rng)
+                many, redrawn = (cut_at(one, np.repeat(shift, n_draws), n) for one in (many, redrawn))
                 index = TokenIndex()
-                own = torch.tensor([index.ids(s) for s in sequences for _ in range(n_draws)])
+                own = torch.tensor([index.ids(s) for s in many])
                 other = torch.tensor([index.ids(s) for s in redrawn])
                 reader = ChainReader(energy, vocabulary.rows(index.tokens))
-                at_target = torch.as_tensor(np.repeat(explanation.position[i], n_draws))
+                at_target = torch.as_tensor(np.repeat(explanation.position[i] - cut, n_draws))
                 code = torch.as_tensor(np.repeat(explanation.codes[i], n_draws))
                 found = _effects(reader, own, other, at_target, code)
                 effects[:, i, j] = found.reshape(5, len(chosen), n_draws).mean(axis=2)
@@ -154,6 +162,22 @@ def trace_paths(
         explanation.selected,
         *effects,
     )
+
+
+def window_starts(
+    target: NDArray[np.int64], selected: NDArray[np.int64], length: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where parts of PART tokens begin that have a target and a selected token in their middle: 0 in short sequences.
+
+    Both were in one piece when the token was selected, so at least MARGIN tokens are on either side of them, unless
+    the sequence ends there.
+    """
+    return np.asarray(np.clip((target + selected - PART) // 2, 0, np.maximum(length - PART, 0)))
+
+
+def cut_at(sequences: list[Tokens], starts: NDArray[np.int64], n: int) -> list[Tokens]:
+    """The n tokens of each sequence from its start on."""
+    return [tokens[start : start + n] for tokens, start in zip(sequences, starts.tolist(), strict=True)]
 
 
 def _effects(reader: ChainReader, own: Tensor, other: Tensor, target: Tensor, code: Tensor) -> NDArray[np.float64]:

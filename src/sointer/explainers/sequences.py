@@ -31,6 +31,8 @@ from sointer.data.sequences import (
 )
 from sointer.data.token_outputs import TokenOutputs
 from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded, SointerWarning
+from sointer.explainers.recording import Provenance
+from sointer.explainers.records import Probe
 from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths
@@ -53,26 +55,34 @@ MAX_QUERY_BYTES = 2**31
 
 
 class SequenceExplainer(SequenceFrame):
-    """Explains the output of one token of a sequence by the few tokens that decide it.
+    """Explain the output of one token of a sequence by the few tokens that decide it.
 
     Parameters
     ----------
-    model : function from a list of token lists to one output per token of each (a label, a number, or class
-        probabilities), an object with such a predict, or BlackBox(Tagger(function), ...).
-    k : how many tokens to select, or "auto": as few as keep the output.
-    level : with k="auto", the share of replacements of all other tokens in which the output stays.
-    window : tokens on either side that speak for a label directly, or "auto": 1 or 2, whichever predicts better.
-        Others act through the labels between.
-    replacement : what stands in for a removed token: None for another token of the data at the same kind of place
-        (its distance from both ends, up to 2), or a function (tokens, position, rng) -> token.
-    splitter : function from a string to its tokens, where X holds strings.
-    tolerance : numbers that differ by at most this share of their standard deviation agree.
-    query_budget : most sequences sent to the model during fit (default 20,000).
-    batch_size : most sequences sent in one call (default 1024).
-    random_state : a number gives the same explainer every time.
-    verbose : show progress; None shows it on a terminal only.
-    device : where networks are computed: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best that is there. The
-        model stays where it is, and so do inputs that are torch tensors.
+    model : function, object with `predict`, or BlackBox
+        Takes a list of token lists and returns one output per token: labels, numbers or class probabilities.
+    k : int or "auto", default "auto"
+        Number of tokens to select; "auto" selects as few as keep the output.
+    level : float, default 0.95
+        With k="auto", the share of replacements of all other tokens in which the output must stay.
+    window : int or "auto", default "auto"
+        Tokens on either side that affect a label directly; others act through labels. "auto": 1 or 2.
+    replacement : function (tokens, position, rng) -> token, optional
+        What replaces a removed token; default: a token of the data at a similar position.
+    splitter : function, optional
+        Splits a string into tokens, if X contains strings.
+    tolerance : float, default 0.1
+        Numbers agree if they differ by at most this share of their standard deviation.
+    query_budget : int, default 20,000
+        Maximum number of sequences sent to the model during fit.
+    batch_size : int, default 1024
+        Maximum number of sequences sent in one call.
+    random_state : int, optional
+        Makes results reproducible.
+    verbose : bool, optional
+        Show progress; by default only on a terminal.
+    device : str, default "cpu"
+        Where networks are computed, as in `SOInter`.
 
     Examples
     --------
@@ -128,8 +138,9 @@ class SequenceExplainer(SequenceFrame):
         try:
             with one_thread(), black_box.budget(n_queries):
                 history.stage("querying the model", n_queries, unit="rows")
-                query_tagger(black_box, sequences[:N_FIRST])  # a wrong model must come to light before time is spent
-                n_left = n_queries - min(N_FIRST, len(sequences))
+                first = sequences[:N_FIRST]
+                said = query_tagger(black_box, first)  # a wrong model must come to light before time is spent
+                n_left = n_queries - len(first)
                 asked, keep = training.plan_queries(sequences, replacement, n_left, rng)
                 answers = query_tagger(black_box, asked)
                 outputs = TokenOutputs.infer(answers, self.tolerance)
@@ -147,27 +158,30 @@ class SequenceExplainer(SequenceFrame):
                         plan = training.plan_queries(sequences, replacement, n_imagined, rng)
                         imagined = training.Queries.of(index, *plan, outputs, None)
                     known, held_out = training.split(queries, VALIDATION_SHARE, rng)
+                    rows = torch.as_tensor(vocabulary.rows(index.tokens))
+                    steps: dict[str, Any] = {
+                        "n_steps": training.n_steps_for(len(known)),
+                        "seed": int(rng.integers(2**31)),
+                        "history": history,
+                    }
+                    windows = WINDOWS if self.window == "auto" else (int(self.window),)
                     energy, quality = training.learn_chain(
-                        vocabulary,
-                        torch.as_tensor(vocabulary.rows(index.tokens)),
-                        known,
-                        held_out,
-                        imagined,
-                        windows=WINDOWS if self.window == "auto" else (int(self.window),),
-                        n_steps=training.n_steps_for(len(known)),
-                        seed=int(rng.integers(2**31)),
-                        history=history,
+                        vocabulary, rows, known, held_out, imagined, windows=windows, **steps
+                    )
+                    simpler = training.learn_additive(
+                        vocabulary, rows, known, held_out, quality, window=energy.window, **steps
                     )
         finally:
             history.close()
         self.replacement_ = replacement
         self.outputs_ = outputs
         self.vocabulary_ = vocabulary
-        self.energy_ = energy
+        self.energy_, self.additive_ = energy, simpler
         self.window_ = energy.window
         self.history_: list[dict[str, Any]] = history.rows
         self.held_out_agreement_, self.held_out_skill_ = quality.agreement, quality.skill
         self.n_explain_queries_ = 0
+        self.probe_ = Probe.of_sequences(first, said)
         if quality.skill < POOR_SKILL:
             warnings.warn(
                 f"the energy has learned little of this model: on held-out sequences it avoids only "
@@ -221,18 +235,22 @@ class SequenceExplainer(SequenceFrame):
         predicted: Any = None,
         query: bool = True,
     ) -> SequenceExplanation:
-        """The tokens that decide what the model predicts for the targets of every sequence.
+        """Find the tokens that decide the model's prediction of the targets of every sequence.
 
-        The model is queried once per different sequence; everything else is computed by the energy.
+        The model is queried once per distinct sequence.
 
         Parameters
         ----------
-        X : list of token lists, or of strings if there is a splitter.
-        target : "all" for every token (default), a position (from the end, if negative), a tuple of positions, or a
-            list with one of these for each sequence.
-        k : overrides the constructor's. A number selects so many tokens, as far as a sequence has them.
-        predicted : the model's outputs for X, one list per sequence; the model is then not queried.
-        query : with False the model is not queried, and what the energy expects of it is explained.
+        X : list of token lists
+            Or of strings, with a splitter.
+        target : int, tuple, list or "all", default "all"
+            A position (negative: from the end), several, or a list with one of these per sequence.
+        k : int or "auto", optional
+            Number of tokens; default: the constructor's.
+        predicted : list, optional
+            The model's outputs for X, one list per sequence; the model is then not queried.
+        query : bool, default True
+            With False, expected values are explained and the model is not queried.
 
         Raises
         ------
@@ -247,7 +265,9 @@ class SequenceExplainer(SequenceFrame):
             check_positive_int(size, "k")
         if not isinstance(query, bool):
             raise InputError(f"query must be True or False, got {query!r}. To give predictions, use predicted=.")
+        sent_before = self.n_explain_queries_
         said, source = self._said(sequences, predicted, query)
+        n_queries = self.n_explain_queries_ - sent_before
         labels = [[] if said is None else self.outputs_.values(said[i]) for i in range(len(sequences))]
         found = list(self._in_pieces(sequences, positions, labels, size))
         order = np.argsort([sample * 2**32 + position for sample, position, *_ in found], kind="stable")
@@ -259,7 +279,8 @@ class SequenceExplainer(SequenceFrame):
             source,
             self.level if size == "auto" else None,
             verifier=self._verifier(),
-            tracer=partial(trace_paths, self.energy_, self.vocabulary_, self.replacement_, self.outputs_),
+            tracer=partial(trace_paths, self.additive_ or self.energy_, self.vocabulary_, self.replacement_),
+            provenance=Provenance(self, size, 0, n_queries),
         )
 
     def _said(

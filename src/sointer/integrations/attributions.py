@@ -13,6 +13,7 @@ from torch import Tensor
 from sointer._support.validation import is_integer
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
+from sointer.explainers.sequence_dispatch import refuse_for_sequences
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation
@@ -57,6 +58,7 @@ class SOInterAttribution:
     """
 
     def __init__(self, explainer: Explainer) -> None:
+        refuse_for_sequences(explainer, "captum")
         self.explainer = explainer
 
     def attribute(
@@ -124,6 +126,7 @@ def explain_func(
     that change the model's weights say nothing about it. `targets` are outputs, one for each input. With query=False
     the black box is not queried, and what is expected of it is explained.
     """
+    refuse_for_sequences(explainer, "Quantus")
 
     def explain(model: Any, inputs: Any, targets: Any, **_: Any) -> NDArray[np.float32]:
         values = np.asarray(inputs)

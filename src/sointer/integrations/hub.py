@@ -15,6 +15,7 @@ from sointer._support.files import put
 from sointer._support.version import __version__
 from sointer.config import Rows
 from sointer.errors import InputError, LoadError, require_extra
+from sointer.explainers.sequence_dispatch import refuse_for_sequences
 from sointer.explainers.sointer import SOInter
 from sointer.io.explainers import load
 
@@ -45,6 +46,7 @@ def save_pretrained(explainer: SOInter, folder: str | os.PathLike[str], *, rows:
     Path
         The folder.
     """
+    refuse_for_sequences(explainer, "the hub")
     if not isinstance(explainer, SOInter):
         raise InputError(f"explainer is a {type(explainer).__name__}, expected a fitted SOInter.")
     check_is_fitted(explainer, "interpreter_")

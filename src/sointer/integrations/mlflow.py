@@ -121,9 +121,9 @@ class Predictor:
 
 
 def _check(explainer: Any) -> None:
+    refuse_for_sequences(explainer, "MLflow")
     if not isinstance(explainer, SOInter):
         raise InputError(f"explainer is a {type(explainer).__name__}, expected a fitted SOInter.")
-    refuse_for_sequences(explainer, "MLflow")
     check_is_fitted(explainer, "interpreter_")
 
 

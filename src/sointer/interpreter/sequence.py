@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -183,7 +182,7 @@ class ChainReader:
             added = gain[:, window, window - i + energy.window]  # (sequences, free tokens of the window, width)
             count = high - low
             bits = (torch.arange(2**count)[:, None] >> torch.arange(count - 1, -1, -1)) & 1
-            result.append(F.silu(nothing + torch.einsum("pt,stw->spw", bits.float(), added)))
+            result.append(energy.activate(nothing + torch.einsum("pt,stw->spw", bits.float(), added)))
         return result
 
     # --- long sequences: the likeliest tokens ----------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer._support.devices import CPU, device_of, resolve_device
-from sointer._support.strict_json import content_digest
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import is_integer
 from sointer.blackbox.box import BlackBox
@@ -40,7 +37,7 @@ from sointer.interpreter.tables import TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix
 from sointer.io.networks import move, of_energy, restore_networks
 from sointer.io.sequences import load as load_sequences
-from sointer.io.storage import DAMAGE, EXPLAINER, SEQUENCES, need, storage_of
+from sointer.io.storage import DAMAGE, EXPLAINER, SEQUENCES, hash_of, need, storage_of
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows
 from sointer.masking.synthetic import synthetic_background, with_background, without_rows
@@ -123,13 +120,7 @@ def load(
 def digest(explainer: SOInter) -> str:
     """SHA-256 of what decides explanations: networks, formats, settings, training rows; before and after saving."""
     metadata, tensors = _describe(explainer, "keep")
-    decisive = {name: metadata[name] for name in DECISIVE}
-    # As saved files say it: without tuples and numpy's numbers.
-    found = hashlib.sha256(content_digest(json.loads(json.dumps(decisive))).encode())
-    for name, tensor in sorted(tensors.items()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().contiguous().numpy().tobytes())
-    return found.hexdigest()
+    return hash_of({name: metadata[name] for name in DECISIVE}, tensors)
 
 
 def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -18,17 +18,30 @@ from sointer.data.sequences import Vocabulary
 from sointer.data.token_outputs import MAX_LABELS, TokenOutputs
 from sointer.energy.chain import ChainEnergy
 from sointer.errors import InputError
+from sointer.explainers.records import Probe
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.io.networks import NO_MEMORY
-from sointer.io.storage import DAMAGE, SEQUENCES, check_shapes, need
+from sointer.io.storage import DAMAGE, SEQUENCES, check_shapes, hash_of, need
 from sointer.masking.tokens import N_PLACES, Replacement
 
 SAVED_PARAMETERS = ("k", "level", "window", "tolerance", "query_budget", "batch_size", "verbose")
 MAX_WINDOW = 64
+DECISIVE = ("outputs", "window", "tokens", "has_function", "has_splitter", "probe")
 
 
 def save(explainer: SequenceExplainer, path: str | os.PathLike[str]) -> None:
     """Write the explainer to the directory `path`, whole or not at all."""
+    SEQUENCES.write(path, *_describe(explainer))
+
+
+def digest(explainer: SequenceExplainer) -> str:
+    """SHA-256 of what decides explanations: networks, tokens, outputs, settings; before and after saving."""
+    metadata, tensors = _describe(explainer)
+    decisive = {name: metadata[name] for name in DECISIVE} | {"level": explainer.level}
+    return hash_of(decisive, tensors)
+
+
+def _describe(explainer: SequenceExplainer) -> tuple[dict[str, Any], dict[str, Tensor]]:
     seed = explainer.random_state
     metadata = {
         "parameters": {name: getattr(explainer, name) for name in SAVED_PARAMETERS},
@@ -41,12 +54,16 @@ def save(explainer: SequenceExplainer, path: str | os.PathLike[str]) -> None:
         "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
         "held_out": [explainer.held_out_agreement_, explainer.held_out_skill_],
         "history": explainer.history_,
+        "probe": None if explainer.probe_ is None else explainer.probe_.summary,
     }
     tensors = {f"energy.{name}": tensor.to(CPU) for name, tensor in explainer.energy_.state_dict().items()}
+    if explainer.additive_ is not None:
+        states = explainer.additive_.state_dict()
+        tensors |= {f"additive.{name}": tensor.to(CPU) for name, tensor in states.items()}
     tensors["vocabulary"] = torch.from_numpy(explainer.vocabulary_.known)
     for place, pool in enumerate(explainer.replacement_.pools):
         tensors[f"pool.{place}"] = torch.from_numpy(pool.astype(np.int32))
-    SEQUENCES.write(path, metadata, tensors)
+    return metadata, tensors
 
 
 def load(
@@ -70,6 +87,8 @@ def load(
     except DAMAGE as error:
         raise SEQUENCES.damaged(Path(path), error) from error
     explainer.device, explainer.energy_ = device, explainer.energy_.to(where)
+    if explainer.additive_ is not None:
+        explainer.additive_ = explainer.additive_.to(where)
     return explainer
 
 
@@ -89,13 +108,9 @@ def _restore(
     need(is_integer(window) and 0 <= window <= MAX_WINDOW, "the window is none")
     need(2 <= explainer.outputs_.n_labels <= MAX_LABELS, "the labels are none")
     size = explainer.vocabulary_.n_rows, explainer.outputs_.n_labels
-    state = {name.removeprefix("energy."): part for name, part in tensors.items() if name.startswith("energy.")}
-    with NO_MEMORY:
-        check_shapes(ChainEnergy(*size, window=window), state)
-    with torch.random.fork_rng(devices=[]):
-        energy = ChainEnergy(*size, window=window)
-    energy.load_state_dict(state)
-    explainer.energy_, explainer.window_ = energy.requires_grad_(False).eval(), int(window)
+    explainer.energy_, explainer.window_ = _restore_energy(tensors, "energy.", size, window), int(window)
+    if any(name.startswith("additive.") for name in tensors):
+        explainer.additive_ = _restore_energy(tensors, "additive.", size, window)
     tokens = [str(token) for token in metadata["tokens"]]
     pools = [tensors[f"pool.{place}"].numpy().astype(np.int64) for place in range(N_PLACES)]
     need(all(len(pool) > 0 and pool.min() >= 0 and pool.max() < len(tokens) for pool in pools), "tokens are missing")
@@ -104,4 +119,17 @@ def _restore(
     explainer.held_out_agreement_, explainer.held_out_skill_ = map(float, metadata["held_out"])
     explainer.history_, explainer.n_queries_ = metadata["history"], int(metadata["n_queries"])
     explainer.n_explain_queries_ = 0
+    if (probe := metadata.get("probe")) is not None:  # older versions kept none
+        explainer.probe_ = Probe.of_summary(probe)
     return explainer
+
+
+def _restore_energy(tensors: dict[str, Tensor], prefix: str, size: tuple[int, int], window: int) -> ChainEnergy:
+    state = {name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)}
+    additive = prefix == "additive."
+    with NO_MEMORY:
+        check_shapes(ChainEnergy(*size, window=window, additive=additive), state)
+    with torch.random.fork_rng(devices=[]):
+        energy = ChainEnergy(*size, window=window, additive=additive)
+    energy.load_state_dict(state)
+    return energy.requires_grad_(False).eval()

@@ -265,3 +265,13 @@ def check_shapes(network: nn.Module, state: Mapping[str, Tensor]) -> None:
     found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
     different = [name for name in sorted(wanted.keys() | found.keys()) if wanted.get(name) != found.get(name)]
     need(not different, f"weights are not of the size that the settings say: {', '.join(different[:3])}")
+
+
+def hash_of(metadata: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of what would be saved."""
+    # As saved files say it: without tuples and numpy's numbers.
+    found = hashlib.sha256(content_digest(json.loads(json.dumps(metadata))).encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().contiguous().numpy().tobytes())
+    return found.hexdigest()

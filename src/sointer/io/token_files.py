@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,9 +14,10 @@ from sointer._support.progress import Progress, make_progress
 from sointer.data.sequences import Tokens
 from sointer.errors import InputError, require_extra
 from sointer.explainers.sequence_explanation import SequenceExplanation
+from sointer.explainers.sequence_records import make_sequence_records
 from sointer.io.locations import TOKENS, check_readable
 from sointer.io.stream import StreamResult, stop_early
-from sointer.io.writers import RecordWriter, Writer
+from sointer.io.writers import EvidenceWriter, RecordWriter, Writer
 
 if TYPE_CHECKING:
     from sointer.explainers.sequences import SequenceExplainer
@@ -64,6 +66,8 @@ def stream_sequences(
     k: int | Literal["auto"] | None,
     query: bool,
     chunk_rows: int | None = None,
+    verify: int = 0,
+    records: Path | None = None,
     progress: bool | None = None,
 ) -> tuple[StreamResult, int]:
     """Explain the sequences of a file into another, of any size; also how many lack all of the positions.
@@ -81,6 +85,10 @@ def stream_sequences(
     k, query : as in `SequenceExplainer.explain`
     chunk_rows : int, optional
         Sequences read at a time.
+    verify : int, default 0
+        Query the model to confirm the explanations of the first so many sequences.
+    records : path, optional
+        Also write one record per explanation (`SequenceExplanation.record`) to this file, as JSON lines.
     progress : bool, optional
         True shows a bar, None does on a terminal.
     """
@@ -90,7 +98,9 @@ def stream_sequences(
     lines = read_token_lines(source)
     writer = out if isinstance(out, Writer) else RecordWriter(out, schema)
     started, before = time.perf_counter(), explainer.n_explain_queries_
-    n_rows, n_short = 0, 0
+    kept_records = None if records is None else EvidenceWriter(records)
+    now = datetime.now(timezone.utc)
+    n_rows, n_short, agreement = 0, 0, list[float]()
     shown: Progress = make_progress(progress, None)
     try:
         while chunk := list(islice(lines, chunk_rows or CHUNK)):
@@ -101,19 +111,30 @@ def stream_sequences(
                 why = explainer.explain([chunk[i] for i in kept], [targets[i] for i in kept], k=k, query=query)
                 number = [n_rows + i for i in kept]
                 writer.write(pyarrow.Table.from_pylist(list(_records(why, number, schema)), schema=schema))
+                n_judged = int(sum(number[sample] < verify for sample in why.sample))
+                verified = why.first(n_judged).verify() if n_judged else None
+                agreement += [] if verified is None else verified.agreement.tolist()
+                if kept_records is not None:
+                    kept_records.write(make_sequence_records(why, verified, numbers=number, created=now))
             n_rows += len(chunk)
             shown.add(len(chunk))
         if n_rows == n_short:
             what = f"has no sequence with a token {positions}" if n_rows else "has no sequences"
             raise InputError(f"{source} {what}; nothing was written.")
         path = writer.finish()
+        if kept_records is not None:
+            kept_records.finish()
     except BaseException as error:
+        if kept_records is not None:
+            kept_records.stop_early(n_rows)
         stop_early(error, writer, n_rows)
         raise
     finally:
         shown.close()
     n_queries = explainer.n_explain_queries_ - before
-    return StreamResult(path, n_rows, writer.n_records, n_queries, time.perf_counter() - started), n_short
+    fidelity = sum(agreement) / len(agreement) if agreement else None
+    seconds = time.perf_counter() - started
+    return StreamResult(path, n_rows, writer.n_records, n_queries, seconds, fidelity), n_short
 
 
 def _in_range(positions: list[int] | None, n: int) -> Any:

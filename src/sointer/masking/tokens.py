@@ -40,6 +40,11 @@ class Replacement:
     pools: list[NDArray[np.int64]]
     function: ReplacementFunction | None = None
 
+    @property
+    def name(self) -> str:
+        """As records and verifications call it: that of the user's function, or "same place"."""
+        return "same place" if self.function is None else str(getattr(self.function, "__name__", "function"))
+
     @classmethod
     def of(cls, sequences: Sequence[Tokens], function: Any = None) -> Replacement:
         """The replacement learned from sequences, or the function given for it."""

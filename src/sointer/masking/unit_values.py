@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
+from sointer._support.containers import is_missing, is_sparse, is_tensor, tensor_to_numpy
 from sointer._support.frames import BACKENDS, as_pandas
 from sointer.data.inputs import InputFormat
 from sointer.errors import require_extra
@@ -31,13 +31,6 @@ def format_value(value: Any) -> str:
         return f"{float(value):,.0f}" if is_large else f"{value:.4g}"
     text = str(value).removesuffix(" 00:00:00")  # of dates without a time
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
-
-
-def is_missing(value: Any) -> bool:
-    """Whether one value is None, NaN, NA or NaT."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 def plain(value: Any) -> Any:

@@ -189,6 +189,14 @@ class ImageModel(TrainedModel):
 
     Subclasses define the network (`_network`), its training (`_train`) and its outputs for a block of images
     (`_probabilities`).
+
+    Attributes
+    ----------
+    image_format_ : ImageFormat
+        Shape and range of the images.
+    n_classes_ : int
+    history_ : list of dict
+        Loss and time of each stage of training.
     """
 
     n_steps: int

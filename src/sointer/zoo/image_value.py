@@ -178,7 +178,7 @@ class ImageDeepValueNetwork(ImageModel):
 
     It evaluates square crops of image and mask; the prediction is the mean of the masks found for several crops.
     Half of the masks it learns from are steps of inference, a quarter are adversarial (steps that raise the loss), and
-    a quarter are near the truth.
+    a quarter are near the truth. Fitted attributes are those of `ImageModel`.
 
     The defaults are made for CPUs. The published network sees the image as it is, and the mask beside it:
     filters=(64, 128, 128), strides=(1, 2, 2), hidden=(384, 192), image_width=0, n_pretraining_steps=0,
@@ -213,14 +213,6 @@ class ImageDeepValueNetwork(ImageModel):
         An int gives the same model every time.
     verbose : bool, optional
         Show progress; by default on a terminal only.
-
-    Attributes
-    ----------
-    image_format_ : ImageFormat
-        Shape and range of the images.
-    n_classes_ : int
-    history_ : list of dict
-        Loss and time of each stage of training.
 
     Examples
     --------

@@ -73,6 +73,18 @@ class StructuredModel(ClassifierMixin, TrainedModel):
     """A multi-label classifier that scores label sets by eq. 17-3 and finds the best by gradient steps.
 
     Subclasses define how to train (`_train`), how to infer (`_infer`), and the sign that makes the score an energy.
+
+    Attributes
+    ----------
+    threshold_ : float
+        The relaxed label from which on a label is predicted.
+    n_features_in_, n_outputs_ : int
+    feature_names_in_ : array of str
+        If X has column names.
+    label_names_ : list of str
+    classes_ : array of int
+    history_ : list of dict
+        Loss and time of each stage of training.
     """
 
     energy_sign: ClassVar[float]

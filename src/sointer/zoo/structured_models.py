@@ -39,7 +39,8 @@ class DeepValueNetwork(StructuredModel):
 
     The value is sigmoid(sum_i y_i a_i' F(x) + b' softplus(B y)), trained by cross-entropy; the energy is minus
     its logit. It learns from label sets of four kinds: where inference ends, where its first step leads from
-    nothing or from the truth, adversarial ones (steps that raise the loss), and the truth.
+    nothing or from the truth, adversarial ones (steps that raise the loss), and the truth. Fitted attributes are those
+    of `StructuredModel`.
 
     Parameters
     ----------
@@ -60,18 +61,6 @@ class DeepValueNetwork(StructuredModel):
         An int gives the same model every time.
     verbose : bool, optional
         Show progress; by default on a terminal only.
-
-    Attributes
-    ----------
-    threshold_ : float
-        The relaxed label from which on a label is predicted.
-    n_features_in_, n_outputs_ : int
-    feature_names_in_ : array of str
-        If X has column names.
-    label_names_ : list of str
-    classes_ : array of int
-    history_ : list of dict
-        Loss and time of each stage of training.
 
     Examples
     --------
@@ -143,7 +132,8 @@ class SPEN(StructuredModel):
 
     F and a are first trained label by label with the logistic loss; then all is trained with the structured
     hinge, whose margin grows with 1 - example-F1, against labels found by loss-augmented inference. Rows held
-    out of training decide which weights are kept, and from which threshold on a relaxed label is predicted.
+    out of training decide which weights are kept, and from which threshold on a relaxed label is predicted. Fitted
+    attributes are those of `StructuredModel`.
 
     Parameters
     ----------
@@ -167,18 +157,6 @@ class SPEN(StructuredModel):
         An int gives the same model every time.
     verbose : bool, optional
         Show progress; by default on a terminal only.
-
-    Attributes
-    ----------
-    threshold_ : float
-        The relaxed label from which on a label is predicted.
-    n_features_in_, n_outputs_ : int
-    feature_names_in_ : array of str
-        If X has column names.
-    label_names_ : list of str
-    classes_ : array of int
-    history_ : list of dict
-        Loss and time of each stage of training.
 
     Examples
     --------

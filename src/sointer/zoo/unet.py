@@ -20,7 +20,8 @@ from sointer.zoo.image_models import ImageModel, distorted, endless_batches
 class UNet(ImageModel):
     """A segmenter: convolutions on images of ever smaller size and back, with shortcuts between equal sizes.
 
-    It is trained with AdamW, a one-cycle learning rate, cross-entropy and, for two classes, the Dice loss.
+    It is trained with AdamW, a one-cycle learning rate, cross-entropy and, for two classes, the Dice loss. Fitted
+    attributes are those of `ImageModel`.
 
     Parameters
     ----------
@@ -36,14 +37,6 @@ class UNet(ImageModel):
         An int gives the same model every time.
     verbose : bool, optional
         Show progress; by default on a terminal only.
-
-    Attributes
-    ----------
-    image_format_ : ImageFormat
-        Shape and range of the images.
-    n_classes_ : int
-    history_ : list of dict
-        Loss and time of each stage of training.
 
     Examples
     --------

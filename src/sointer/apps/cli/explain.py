@@ -125,11 +125,12 @@ def explain(
 
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         if opened.sequences_ is not None:
-            for option, given in (("--id", id_column), ("--refine", refine), ("--records", records)):
+            for option, given in (("--id", id_column), ("--refine", refine)):
                 if given:
                     raise InputError(f"{option} is not for sequences; leave it out.")
             positions = early.read_positions(target)
-            explain_sequences(console, opened.sequences_, data, out, positions, as_k(k), query, chunk_rows, verify)
+            options = {"k": as_k(k), "query": query, "chunk_rows": chunk_rows, "verify": verify, "records": records}
+            explain_sequences(console, opened.sequences_, data, out, positions, options)
             return
         if not target and len(opened.targets_) > 1:
             names = [opened.output_names_[t] for t in opened.targets_[:5]]
@@ -165,35 +166,24 @@ def explain_sequences(
     data: Path,
     out: Path,
     positions: list[int] | None,
-    k: Any,
-    query: bool,
-    chunk_rows: int | None,
-    verify: int,
+    options: dict[str, Any],
 ) -> None:
     """The tokens behind the labels of sequences, one record for each."""
-    from dataclasses import replace
-    from itertools import islice
+    from sointer.io.token_files import stream_sequences
 
-    from sointer.io.token_files import read_token_lines, stream_sequences
-
-    options: dict[str, Any] = {"k": k, "query": query}
     done, n_short = stream_sequences(
         explainer,
         data,
         destination(out, console),
         positions=positions,
-        chunk_rows=chunk_rows,
         progress=console.progress,
         **options,
     )
     if n_short:
         console.warn(f"{n_short:,} of {done.n_rows:,} sequences have no token {positions}; they were left out")
-    if verify:
-        first = list(islice(read_token_lines(data), verify))
-        done = replace(done, fidelity=explainer.explain(first, **options).verify().fidelity)
-    if explainer.black_box_ is None or not query:
+    if explainer.black_box_ is None or not options["query"]:
         console.say("values are expected ones: the model was not queried")
-    print_summary(console, done, out, None)
+    print_summary(console, done, out, options["records"])
 
 
 def destination(out: Path, console: Console) -> Any:

@@ -25,7 +25,6 @@ from sointer.apps.serve.security import SecurityMiddleware, digest_of
 from sointer.apps.serve.sequences import SequenceBody, read_sequence_request, sequence_info, write_sequences
 from sointer.apps.serve.worker import AnyRequest, Read, RequestQueue, Write
 from sointer.explainers.base import Explainer
-from sointer.explainers.sequence_dispatch import refuse_for_sequences
 
 ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -105,8 +104,6 @@ def build_app(
 ) -> FastAPI:
     """Put it together; `app.state.queue` is where requests wait, `app.state.replies` counts them."""
     sequences = explainer.sequences_
-    if records is not None:
-        refuse_for_sequences(explainer, "records")
     log = None if records is None else RecordLog(records)
     queue, replies = RequestQueue(explainer, limits, log), Counter[int]()
     writer = None if sequences is not None else Writer(explainer)

@@ -148,7 +148,7 @@ def read_request(explainer: Explainer, content: dict[str, Any], limits: Limits) 
     X = read_rows(explainer, rows, limits.max_rows)
     del rows  # what follows takes memory too
     request = make_request(explainer, X, body, predicted, body.format)
-    return replace(request, ids=_ids(body.ids, request.n_rows), recorded=body.format == "records")
+    return replace(request, ids=read_ids(body.ids, request.n_rows), recorded=body.format == "records")
 
 
 def make_request(
@@ -172,7 +172,8 @@ def make_request(
     return ExplainRequest(X, source, targets, k, options.verify, format, options.query, has_model, queries_for_size)
 
 
-def _ids(ids: Any, n_rows: int) -> list[str] | None:
+def read_ids(ids: Any, n_rows: int) -> list[str] | None:
+    """A name for each row, if there are any."""
     if ids is None:
         return None
     if not isinstance(ids, list) or len(ids) != n_rows or not all(isinstance(one, str | int) for one in ids):

@@ -11,12 +11,12 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from sointer._support.validation import check_positive_int
 from sointer._support.version import __version__
 from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.request import Options, check_keys, validate
-from sointer.apps.serve.response import to_bytes
+from sointer.apps.serve.request import Options, check_keys, read_ids, validate
+from sointer.apps.serve.response import RecordLog, to_bytes
 from sointer.data.sequences import Tokens, read_sequences, resolve_positions
 from sointer.errors import InputError
 from sointer.explainers.sequences import SequenceExplainer
-from sointer.viz.report.sequences import MAX_LENGTH_FOR_PATHS, sequence_records
+from sointer.viz.report.sequences import sequence_entries
 
 MAX_TARGETS, MAX_TOKEN_LENGTH = 1000, 1000
 """In one request, labels that are explained, and letters of a token."""
@@ -42,6 +42,10 @@ class SequenceBody(Options):
         None, description="The model's outputs, one per token of each row.", json_schema_extra={"type": "array"}
     )
     paths: bool = Field(False, description="Say of each selected token whether it acts through other labels.")
+    format: Literal["rows", "records"] = Field(
+        "rows", description="One entry per row, or a record of each label explained, to check it later."
+    )
+    ids: Any = Field(None, description="A name for each row, for its records.", json_schema_extra={"type": "array"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +60,9 @@ class SequenceRequest:
     query: bool
     paths: bool
     has_model: bool
+    format: Literal["rows", "records"] = "rows"
+    ids: list[str] | None = None
+    """A name for each row, for its records."""
 
     @property
     def n_rows(self) -> int:
@@ -90,39 +97,49 @@ def read_sequence_request(explainer: SequenceExplainer, content: dict[str, Any],
             f"the request asks about {n_targets:,} labels, expected at most {MAX_TARGETS:,}. Send fewer rows at a "
             "time, or name targets."
         )
-    n_longest = max(map(len, sequences))
-    if body.paths and n_longest > MAX_LENGTH_FOR_PATHS:
-        raise InputError(
-            f"paths is true, but rows holds a sequence of {n_longest:,} tokens, expected at most "
-            f"{MAX_LENGTH_FOR_PATHS}. Leave paths out, or cut it."
-        )
     if body.k is not None and body.k != "auto":
         check_positive_int(body.k, "k")
     has_model = explainer.black_box_ is not None
     if body.verify and not has_model:
         raise InputError("verify needs the model, and this server has none; it was started without --model.")
-    target = [tuple(places.tolist()) for places in positions]
-    return SequenceRequest(sequences, target, body.k, predicted, body.verify, body.query, body.paths, has_model)
+    if body.paths and body.format == "records":
+        raise InputError('paths is true, but records do not hold paths; leave it out, or leave out "format".')
+    return SequenceRequest(
+        sequences,
+        [tuple(places.tolist()) for places in positions],
+        body.k,
+        predicted,
+        body.verify,
+        body.query,
+        body.paths,
+        has_model,
+        body.format,
+        read_ids(body.ids, len(sequences)),
+    )
 
 
 def explain_sequence_batch(
-    explainer: SequenceExplainer, requests: Sequence[SequenceRequest]
+    explainer: SequenceExplainer, requests: Sequence[SequenceRequest], log: RecordLog | None = None
 ) -> list[list[dict[str, Any]]]:
-    """The records of each request."""
+    """What each request is answered with; records of all are added to the log first."""
     found = []
     for request in requests:
         why = explainer.explain(
             request.sequences, request.target, k=request.k, predicted=request.predicted, query=request.query
         )
-        found.append(
-            sequence_records(why, why.paths() if request.paths else None, why.verify() if request.verify else None)
-        )
+        verification = why.verify() if request.verify else None
+        wants_records = request.format == "records"
+        records = why.record(verification, ids=request.ids) if wants_records or log is not None else []
+        if log is not None:
+            log.add(records)
+        shown = why.paths() if request.paths else None
+        found.append(records if wants_records else sequence_entries(why, shown, verification))
     return found
 
 
 def write_sequences(request: SequenceRequest, response: list[dict[str, Any]]) -> bytes:
     """The reply to a request."""
-    return b'{"rows":[%s]}' % b",".join(map(to_bytes, response))
+    return b'{"%s":[%s]}' % (request.format.encode(), b",".join(map(to_bytes, response)))
 
 
 def sequence_info(explainer: SequenceExplainer, name: str) -> dict[str, Any]:

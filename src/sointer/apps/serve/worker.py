@@ -142,7 +142,9 @@ class RequestQueue:
         self.bodies = Bodies(limits)
         behind = explainer.sequences_
         explain: Explain = (
-            partial(explain_batch, explainer, log=log) if behind is None else partial(explain_sequence_batch, behind)
+            partial(explain_batch, explainer, log=log)
+            if behind is None
+            else partial(explain_sequence_batch, behind, log=log)
         )
         self.plain = Batches(explain, "sointer-explain", limits.concurrency)
         self.querying = Batches(explain, "sointer-query", 1)

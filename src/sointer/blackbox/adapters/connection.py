@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import email.utils
 import json
-import math
 import os
 import re
 import ssl
@@ -89,7 +88,7 @@ def rows_and_columns(X: Any) -> tuple[list[Any], list[str] | None]:
         cells[np.isnan(table)] = None
         rows = cells.tolist()
     elif table.dtype.kind == "O" and table.ndim == 2:
-        rows = [[None if _is_missing(cell) else cell for cell in row] for row in rows]
+        rows = [[None if containers.is_missing(cell) else cell for cell in row] for row in rows]
     return rows, columns
 
 
@@ -103,12 +102,6 @@ def to_json(content: Any) -> bytes:
             "values, or convert the column."
         ) from None
     return text.encode()
-
-
-def _is_missing(cell: Any) -> bool:
-    return (
-        cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in ("NAType", "NaTType")
-    )
 
 
 def _plain(value: Any) -> Any:

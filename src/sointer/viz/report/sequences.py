@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from sointer._support.validation import check_positive_int, check_unique_names, is_integer
-from sointer.data.sequences import read_sequences
+from sointer.data.sequences import PIECE, read_sequences
 from sointer.errors import InputError, require_extra
 from sointer.explanation import Verification
 from sointer.viz.plots.canvas import short
@@ -25,20 +25,18 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 5000
 """On one page, with a few hundred bytes for each."""
-MAX_LENGTH_FOR_PATHS = 200
-"""Tokens of a sequence; paths of longer ones take seconds for each label."""
 N_COMMON = 6
 DIGITS = 4
 
 
-def sequence_records(
+def sequence_entries(
     explanation: SequenceExplanation, paths: SequencePaths | None, verification: Verification | None
 ) -> list[dict[str, Any]]:
-    """One record for each sequence, of plain values: its tokens, their labels, and what decided each target.
+    """One entry for each sequence, of plain values: its tokens, their labels, and what decided each target.
 
     `verification` may be about the first targets only.
     """
-    records: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {
             "sample": sample,
             "tokens": list(tokens),
@@ -61,10 +59,10 @@ def sequence_records(
                 entry["effect"] = round(float(paths.total[i, place]), DIGITS)
                 entry |= {name: round(float(getattr(paths, name)[i, place]), DIGITS) for name in ("direct", "mediated")}
                 at = paths.through(i, place)
-                entry["through"] = None if at is None else {"at": at, "label": records[found["sample"]]["labels"][at]}
+                entry["through"] = None if at is None else {"at": at, "label": entries[found["sample"]]["labels"][at]}
             selected.append(entry)
-        records[found["sample"]]["targets"].append(target)
-    return records
+        entries[found["sample"]]["targets"].append(target)
+    return entries
 
 
 def write_sequences(
@@ -97,16 +95,15 @@ def write_sequences(
         )
     n_shown = min(n_samples, int((ends <= MAX_TOKENS).sum()))
     shown = sequences[:n_shown]
-    paths = paths and max(map(len, shown)) <= MAX_LENGTH_FOR_PATHS
     query = predicted is not None or can_query(explainer, n_shown)
     given = None if predicted is None else list(predicted)[:n_shown]
     explanation = explainer.explain(shown, k=k, predicted=given, query=query)
     wanted = len(explanation) * N_DRAWS
     n_checked = verification_budget(explainer, 0, verify, wanted) // N_DRAWS if query else 0
     verification = explanation.first(n_checked).verify(n_draws=N_DRAWS) if n_checked else None
-    records = sequence_records(explanation, explanation.paths() if paths else None, verification)
-    for record, name in zip(records, names[:n_shown], strict=True):
-        record["name"] = name
+    entries = sequence_entries(explanation, explanation.paths() if paths else None, verification)
+    for entry, name in zip(entries, names[:n_shown], strict=True):
+        entry["name"] = name
     summary = [
         (short(value), ", ".join(f"{token} ({share:.0%})" for token, share in common) or "no token")
         for value, common in explanation.summary(N_COMMON).items()
@@ -116,7 +113,7 @@ def write_sequences(
         title=title or "What decides this label?",
         notes=_notes(explainer, explanation, verification, len(sequences), paths),
         summary=summary[:MAX_TOKENS],
-        data=records,
+        data=entries,
     )
     written.write_text(page, encoding="utf-8")
     return written
@@ -141,15 +138,15 @@ def _notes(
         of_all = "" if n == len(explanation) else f" (of {len(explanation):,} labels in all)"
         notes.append(
             f"Of {n:,} labels checked{of_all}, {verdicts.count('confirmed'):,} are confirmed: with all other tokens "
-            f"replaced, {N_DRAWS} times, the model predicts the same; {verdicts.count('refuted'):,} are refuted."
+            f"replaced, {N_DRAWS} times, the model predicts the same; {verdicts.count('unsure'):,} are unsure, "
+            f"{verdicts.count('refuted'):,} refuted."
         )
     if explanation.value_source == "expected":
         notes.append("Labels are what the explainer expects of the model, which was not queried.")
     if not paths:
-        notes.append(
-            "Whether tokens act directly or through other labels is not shown; it is for sequences of at most "
-            f"{MAX_LENGTH_FOR_PATHS} tokens, unless paths=False is given."
-        )
+        notes.append("Whether tokens act directly or through other labels is not shown, for paths=False was given.")
+    elif max(map(len, explanation.sequences)) > PIECE:
+        notes.append(f"In sequences of more than {PIECE} tokens, labels are explained by the tokens around them.")
     if len(explanation.sequences) < n_given:
         notes.append(f"The first {len(explanation.sequences):,} of {n_given:,} sequences are shown.")
     return notes
