@@ -321,7 +321,7 @@ def test_unknown_models_and_addresses(table):
         (b'{"rows": [[1,2,3,4,5], {"x0": 1}], "target": 0}', 422, "expected a list of records"),
         (b'{"rows": "all", "target": 0}', 422, "'all'"),
         (b'{"rows": ["a text"], "target": 0}', 422, "'a text'"),
-        (b'{"rows": {"columns": ["x0", "x0"], "data": []}, "target": 0}', 422, "different names"),
+        (b'{"rows": {"columns": ["x0", "x0"], "data": []}, "target": 0}', 422, "several columns named 'x0'"),
         (b'{"rows": [[1,2,3,4,5]], "target": 3}', 422, "0 to 2"),
         (b'{"rows": [[1,2,3,4,5]], "target": "y"}', 422, "'y'"),
         (b'{"rows": [[1,2,3,4,5]], "target": [0, 1]}', 422, "one output per row"),

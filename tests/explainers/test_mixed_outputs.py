@@ -164,11 +164,11 @@ def test_every_layer_takes_them(explainer, tmp_path):
         assert record["value"] == said[record["target"]].iloc[-1]
         assert record["kind"] == dict(zip(OUTPUTS, KINDS, strict=True))[record["target"]]
         assert sointer.verify_record(json.loads(json.dumps(record)), explainer, X).holds
-        assert len(explanation.paths()) == len(explanation)
         plots = [("bar", 1), ("effects", 1), ("heatmap", None), *([] if target == "all" else [("summary", None)])]
         for kind, row in plots:
             assert explanation.plot(row, kind=kind) is not None
         plt.close("all")
+    assert len(explainer.explain(X, OUTPUTS * 3).paths()) == len(X)
     frame = explainer.explain(X, "amount").to_frame()
     assert frame["value"].dtype == "float64"
     result = evaluate(explainer, X, against=["Random"])
@@ -234,9 +234,9 @@ def test_an_estimator_gives_probabilities_beside_labels(tmp_path):
     fitted.save(tmp_path / "why")
     again = sointer.load(tmp_path / "why", black_box=forest).explain(X[:20], "risky")
     assert again.value.tolist() == explanation.value.tolist()
-    by_default = quick_fit(forest, X, **TAUGHT)
+    by_default = quick_fit(forest, X)
     assert by_default.outputs_.kinds == ("binary", "categorical")  # what predict returns
-    unnamed = quick_fit(forest, X, **TAUGHT, method="predict_proba")
+    unnamed = quick_fit(forest, X, method="predict_proba")
     assert unnamed.output_names_ == ["y0=yes", "y1"]
 
 
