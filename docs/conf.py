@@ -55,6 +55,6 @@ nitpick_ignore_regex = [
     # Seen in annotations only.
     (
         "py:class",
-        r"sointer\.(explainers\.record(s|ing)|blackbox\.replies|blackbox\.adapters\.text|explainers\.base|io\.writers|zoo\.\w+)\.\w+",
+        r"sointer\.(explainers\.records|explainers\.recording|blackbox\.replies|blackbox\.adapters\.text|explainers\.base|io\.writers|zoo\.\w+)\.\w+",
     ),
 ]

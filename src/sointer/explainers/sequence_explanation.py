@@ -212,16 +212,18 @@ class SequenceExplanation:
         created: datetime | str | None = None,
         ids: Sequence[Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """One record per target, of plain values that JSON can hold, to keep and to check later.
+        """Return one JSON-ready dictionary per target, with everything needed to check the explanation later.
 
-        Fields and JSON schema are those of tables: docs/how-to/records.md. `sointer.verify_record` compares a record
-        with an explainer and a sequence.
+        Fields and JSON schema are those of tables: docs/how-to/records.md. See `sointer.verify_record`.
 
         Parameters
         ----------
-        verification : what `verify()` returned for this explanation; records then have its verdicts.
-        created : when, if not now.
-        ids : a name for each sequence.
+        verification : Verification, optional
+            What `verify()` returned for this explanation; adds its verdicts.
+        created : datetime or str, optional
+            Time of creation; default: now.
+        ids : sequence, optional
+            A name for each sequence.
         """
         return make_sequence_records(self, verification, created=created, ids=ids)
 
