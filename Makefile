@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint docs bench faults test-wheel test-lowest audit reproduce-synthetic reproduce-text reproduce-horses reproduce-instancewise reproduce-tables reproduce-text-detector reproduce-usaddress clean
+.PHONY: help setup demo test test-slow lint site docs demo-picture bench faults test-wheel test-lowest audit reproduce-synthetic reproduce-text reproduce-horses reproduce-instancewise reproduce-tables reproduce-text-detector reproduce-usaddress clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,10 +48,15 @@ lint: $(INSTALLED) ## check style, format, types and the direction of imports
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 
-docs: $(INSTALLED) ## build the site in docs/_build/html (warnings are errors), and run every example in it
+site: $(INSTALLED) ## build the documentation in docs/_build/html (warnings are errors)
 	$(PY) -m sphinx -W --keep-going -n -q -b html docs docs/_build/html
-	$(PY) -m pytest -q -m "" tests/docs
 	@echo "open docs/_build/html/index.html"
+
+docs: site ## build the documentation, and run every example in it
+	$(PY) -m pytest -q -m "" tests/docs
+
+demo-picture: $(INSTALLED) ## run the demo and take the README's picture of it (needs chromium; on a quiet machine, as it shows seconds)
+	$(PY) docs/pictures.py demo
 
 bench: $(INSTALLED) ## measure speed, queries and memory against other packages (an hour), and write the page
 	$(PY) -m studies run speed

@@ -2,7 +2,8 @@
 
 python docs/pictures.py [NAME ...]
 
-Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex.
+Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex. The picture of
+README.md shows seconds: draw it on a quiet machine, with `make demo-picture`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def run(page: str, n_blocks: int | None = None) -> dict[str, Any]:
 
 
 def draw_plots() -> None:
-    made = run("plots.md", 1)
+    made = run("how-to/plots-and-reports.md", 1)
     explainer, X = made["explainer"], made["X"]
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 6.4), layout="constrained")
     explanation = explainer.explain(X[:200], target="steam")
@@ -54,11 +55,11 @@ def draw_plots() -> None:
 
 
 def draw_paths() -> None:
-    run("paths.md", 1)["paths"].plot().figure.savefig(IMAGES / "paths-example.png", dpi=100)
+    run("concepts/paths.md", 1)["paths"].plot().figure.savefig(IMAGES / "paths-example.png", dpi=100)
 
 
 def draw_tutorial() -> None:
-    made = run("tutorial.md")
+    made = run("tutorials/first-explanation.md")
     made["explanation"].plot(row=9).figure.savefig(IMAGES / "tutorial-row.png")
     made["paths"].plot().figure.savefig(IMAGES / "tutorial-paths.png")
     with browser(1100, 1500) as page:
@@ -129,9 +130,10 @@ def draw_demo() -> None:
     from sointer.apps.demo import run_demo
 
     first = run_demo(".").page.resolve()
-    with browser(1300, 1130) as page:
+    with browser(1300, 900) as page:
         page.get(first.as_uri())
-        page.save_screenshot(str(IMAGES / "demo.png"))
+        save_whole_page(page, IMAGES / "demo.png")
+        page.set_window_size(1300, 1130)
         page.get(first.with_name("digits.html").as_uri() + "#target=a%20(top)")
         time.sleep(1)
         page.execute_script("window.scrollTo(0, 0)")
@@ -140,14 +142,15 @@ def draw_demo() -> None:
 
 def draw_gallery() -> None:
     names: dict[str, Any] = {"__name__": "example"}
-    for number, (_, code) in enumerate(BLOCK.findall((DOCS / "gallery.md").read_text(encoding="utf-8")), start=1):
+    page = (DOCS / "tutorials" / "gallery.md").read_text(encoding="utf-8")
+    for number, (_, code) in enumerate(BLOCK.findall(page), start=1):
         exec(compile(code, "gallery.md", "exec"), names)
         pyplot.gcf().savefig(IMAGES / f"gallery-{number}.png", dpi=80, bbox_inches="tight")
         pyplot.close("all")
 
 
 def draw_texts() -> None:
-    made = run("texts.md")
+    made = run("how-to/texts.md")
     made["why"].to_html("words.html")
     rng = np.random.default_rng(0)
     chosen = [rng.choice(4, size=rng.integers(1, 4), replace=False) for _ in range(300)]
@@ -165,6 +168,15 @@ def draw_texts() -> None:
         page.get(page_of_stories.resolve().as_uri() + f"#target=praise&sample={row}")
         time.sleep(1)
         page.save_screenshot(str(IMAGES / "report-text.png"))
+
+
+def save_whole_page(page: Any, path: Path) -> None:
+    """A picture of the page down to its end, however long it is."""
+    height = page.execute_script("return document.documentElement.scrollHeight")
+    size = {"width": 1300, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.save_screenshot(str(path))
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @contextmanager

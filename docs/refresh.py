@@ -1,6 +1,6 @@
 """Run the examples of a page and put what they print now into the blocks below them.
 
-python docs/refresh.py docs/tutorial.md docs/choosing-k.md
+python docs/refresh.py docs/tutorials/first-explanation.md docs/concepts/trust.md
 """
 
 import contextlib

@@ -69,7 +69,7 @@ FAMILIES = {
         page="benchmarks",
     ),
     "faults": Family(
-        "Faults on purpose, and what becomes of them; also the tables in docs/reliability.md and docs/trust.md. "
+        "Faults on purpose, and what becomes of them; also the tables in docs/concepts/{reliability,trust}.md. "
         "Half an hour.",
         (
             "kill",

@@ -20,7 +20,7 @@ from sointer.errors import InputError, require_extra
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored, first_units, most_needed, share_bounds
-from sointer.masking.unit_values import feature_values
+from sointer.masking.unit_values import feature_values, output_values
 from sointer.paths import Paths, Trace
 
 LEVEL = 0.7
@@ -29,28 +29,27 @@ LEVEL = 0.7
 
 @dataclass(frozen=True)
 class Verification:
-    """What the model predicts for samples masked to their selected features, compared with the values explained.
+    """Whether the model predicts the values explained when only the selected features are kept.
 
-    Where what is removed becomes something random, the black box was asked about a few draws only, so that there are
-    three verdicts: a row is confirmed if the target surely keeps its value in at least `level` of all draws,
-    refuted if it surely does not, and unsure else. Surely: the bound of `interval` says so.
+    If removal is random, only a few draws were queried, so there are three verdicts: a row is confirmed if, with 95 %
+    confidence, the target keeps its value in at least `level` of all draws, refuted if it does not, and else unsure.
     """
 
     agreement: NDArray[np.float64]
-    """For each row, the share of draws in which the target kept its value; of a region, the share of its pixels too."""
+    """(rows,) share of draws in which the target kept its value; for a region, averaged over its pixels."""
     difference: NDArray[np.float64]
-    """For each row, how far the target moved on average; labels 0 or 1, probabilities `|p - q|`, else in deviations."""
+    """(rows,) mean change of the target: labels 0 or 1, probabilities `|p - q|`, numbers in standard deviations."""
     n_queries: int
     n_draws: int | None = None
-    """How many draws; None where nothing is random, so that one answer tells all."""
+    """Number of draws; None if nothing is random and one query decides."""
     level: float = LEVEL
     value_source: ValueSource = "model"
-    """What the masked predictions were compared with; the model's own, given ones, or values that are only expected."""
+    """Where the values explained come from, as in `Explanation`."""
     removal: str | None = None
-    """How everything else was removed."""
+    """The removal used."""
     random_state: int = 0
     tolerance: float | None = None
-    """Numbers that differ by at most so many standard deviations agree; None unless all targets are numbers."""
+    """Numbers agree if they differ by at most this many standard deviations; None unless all targets are numbers."""
 
     @property
     def fidelity(self) -> float:
@@ -59,9 +58,9 @@ class Verification:
 
     @property
     def interval(self) -> NDArray[np.float64]:
-        """(rows, 2) bounds of the agreement in all possible draws; each is wrong in 5 % of cases at most.
+        """(rows, 2) Clopper-Pearson bounds of the agreement in all possible draws, each wrong in at most 5 % of cases.
 
-        These are the bounds of Clopper and Pearson; where nothing is random, both are the agreement itself.
+        If nothing is random, both are the agreement itself.
         """
         if self.n_draws is None:
             return np.stack([self.agreement, self.agreement], axis=1)
@@ -69,22 +68,22 @@ class Verification:
 
     @property
     def confirmed(self) -> NDArray[np.bool_]:
-        """Rows whose target surely keeps its value; where nothing is random, those where it did."""
+        """(rows,) True where the target keeps its value, with 95 % confidence if removal is random."""
         return np.asarray(self.agreement == 1.0 if self.n_draws is None else self.interval[:, 0] >= self.level)
 
     @property
     def refuted(self) -> NDArray[np.bool_]:
-        """Rows that are surely refuted; the model relied on more than was selected, or on something else."""
+        """(rows,) True where it does not: the model relied on more than was selected, or on something else."""
         return np.asarray(self.agreement < 1.0 if self.n_draws is None else self.interval[:, 1] < self.level)
 
     @property
     def unsure(self) -> NDArray[np.bool_]:
-        """Rows that are neither; more draws would tell."""
+        """(rows,) True where there were too few draws to decide."""
         return ~(self.confirmed | self.refuted)
 
     @property
     def verdict(self) -> NDArray[np.object_]:
-        """For each row "confirmed", "refuted" or "unsure"."""
+        """(rows,) "confirmed", "refuted" or "unsure"."""
         return np.where(self.confirmed, "confirmed", np.where(self.refuted, "refuted", "unsure")).astype(object)
 
     def _repr_html_(self) -> str:
@@ -109,16 +108,16 @@ class Explanation:
     Attributes
     ----------
     selected
-        (rows, k) feature (or group) numbers, best first; -1 where a row has fewer, so use `mask` or `to_frame()` to
+        (rows, k) indices of features (or groups), best first; -1 where a row has fewer. Use `mask` or `to_frame()` to
         look features up.
     scores
-        (rows, features or groups) relevance: how much the target depends on each here. It has no sign; which way a
-        feature pushes is said by `effects`.
+        (rows, features or groups) relevance: how much the target depends on each here. Never negative; the direction
+        is in `effects`.
     target
-        (rows,) the output that was explained, as a place in `output_names`; of masks, a pixel or a region.
+        (rows,) index of the output explained, in `output_names`; for masks, a pixel or a region.
     value
-        (rows,) the value that is explained: exactly what the model predicted (a label, a probability or a number; of a
-        region, the label of most pixels, or their mean), or what is expected of it, as `value_source` says.
+        (rows,) the value explained: the model's prediction (a label, a probability or a number; for a region, the
+        label of most pixels, or their mean), or the value expected by the explainer.
     """
 
     selected: NDArray[np.int64]
@@ -131,23 +130,23 @@ class Explanation:
     trace: Trace | None = field(default=None, repr=False)
     """Computes `paths`, given by the explainer."""
     distance: NDArray[np.float64] | None = field(default=None, repr=False)
-    """(rows,) how far each row lies from the training data; above 1 it is far. See docs/trust.md."""
+    """(rows,) distance from the training data; above 1 a row is far. See docs/concepts/trust.md."""
     effects: NDArray[np.float32] | None = field(default=None, repr=False)
-    """(rows, features or groups) which way each pushes the output and how far, in the unit of the output; the number,
-    the probability, or the probability of the label explained. Of images: how strongly each speaks for the prediction
-    (above 0) or against it, in log-odds that a mixture of two images follows this one. None where signs are unknown."""
+    """(rows, features or groups) how far each pushes the output, and in which direction, in the unit of the output; for
+    labels, in the probability of the label explained. For images: evidence for the prediction (positive) or against it,
+    in log-odds that a mixture of two images follows this one. None where effects are not available."""
     base_value: NDArray[np.float32] | None = field(default=None, repr=False)
-    """(rows,) what the output is with everything removed (on average, where removal is random); effects lead from here
-    to what the explainer expects for the row."""
+    """(rows,) the output with everything removed (averaged over draws, if removal is random); effects lead from here to
+    the prediction."""
     needed: NDArray[np.bool_] | None = field(default=None, repr=False)
-    """(rows, features or groups) those that matter for this row; others are there only because k asked for as many."""
+    """(rows, features or groups) True for those that matter for this row; others only fill up a fixed k."""
     locality: NDArray[np.int64] | None = field(default=None, repr=False)
-    """(rows,) the locality of each row, as numbered by `explainer.localities(target)`."""
+    """(rows,) the number of each row's locality, as in `explainer.localities(target)`."""
     n_opposite: NDArray[np.int64] | None = field(default=None, repr=False)
-    """(rows,) of images, how many of those in fit have another label at the target than the one explained. Where there
-    is none, nothing could be learned about the target, and what is said of it is a guess from other targets."""
+    """(rows,) images only: how many training images have another label at the target. If there are none, nothing could
+    be learned about the target, and its explanation is extrapolated from other targets."""
     provenance: Any = field(default=None, repr=False)
-    """Who made it, and how; makes its records. Given by the explainer."""
+    """The explainer and its settings; makes records."""
 
     @classmethod
     def of(
@@ -177,7 +176,7 @@ class Explanation:
 
     @property
     def sample(self) -> NDArray[np.int64]:
-        """(rows,) the sample that each row is about: their numbers in X, where target="all" was given several rows."""
+        """(rows,) index in X of the sample that each row explains; with target="all", a sample has several rows."""
         return self.source.sample_of_row
 
     @property
@@ -203,19 +202,19 @@ class Explanation:
 
     @property
     def n_selected(self) -> NDArray[np.int64]:
-        """How many features each row has selected."""
+        """(rows,) number of selected features."""
         return np.asarray((self.selected >= 0).sum(axis=1))
 
     @property
     def far(self) -> NDArray[np.bool_]:
-        """Rows unlike the training data, as at most 1 % of the training data would be; doubt what is said of them."""
+        """(rows,) True for samples far from the training data; verify their explanations."""
         if self.distance is None:
             raise InputError("far: this explanation was not made by an explainer, which alone knows its training data.")
         return np.asarray(self.distance > 1)
 
     @property
     def pixels(self) -> NDArray[np.int64]:
-        """(rows, k, 2) row and column of the selected pixels of images, best first; -1 where there is none."""
+        """(rows, k, 2) row and column of the selected pixels, best first; -1 where there is none."""
         image, groups = self.source.input_format.image, self.source.groups
         if image is None or groups.spec is not None:
             what = "rows of a table" if image is None else f"units of groups={groups.spec!r:.60}"
@@ -232,14 +231,26 @@ class Explanation:
         level: float = LEVEL,
         random_state: int = 0,
     ) -> Verification:
-        """Does the model predict `value` from these features alone? Queries the model about masked samples.
+        """Check that the model still predicts `value` with everything removed except the selected features.
 
-        The other features are removed as in training, or as `removal` says (means and other rows' values are
-        those of the training data); where removal is random, n_draws times. A row is confirmed if its target then
-        surely keeps its value in at least `level` of all possible draws: with 10 draws, if it did in each of them; to
-        be as sure of level=0.9 takes 30. Of a region, agreement is the share of pixels that stay the same (where the
-        value is only expected: that have its label). Unmasked samples are not queried: what is judged is the value
-        shown, wherever it comes from. With `rows`, indices or a slice, only those samples are judged.
+        Parameters
+        ----------
+        rows : indices or slice, optional
+            Rows to verify; default: all.
+        removal : optional
+            As in `SOInter`; default: as in fit.
+        n_draws : int, default 10
+            Draws per row, if removal is random.
+        level : float, default 0.7
+            A row is confirmed if, with 95 % confidence, its target keeps its value in at least this share of all
+            possible draws: with 10 draws, if it does in each of them. level=0.9 takes 30 draws.
+        random_state : int, default 0
+            Seed of the draws.
+
+        Returns
+        -------
+        Verification
+            For a region, agreement is the share of its pixels that keep their value.
         """
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
@@ -256,13 +267,11 @@ class Explanation:
         return Verification(agreement, moved, n_queries, *judged, may_differ)
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
-        """How much of each selected feature's effect on the target is direct, and how much goes through other outputs.
+        """Split the effect of each selected feature into a direct part and parts through other outputs.
 
-        The energy answers; the model is not queried. Other outputs are held at what the model predicts, where that is
-        known (`value_source` is "model" or "given"), else at what the energy expects. The first call learns a small
-        network for each target of the rows, which costs a few seconds per target: asking about many targets at once
-        takes minutes. Where removal is random it is averaged over n_draws; at most n_outputs other outputs are looked
-        at, those that matter most to the target. docs/paths.md says how it is defined, and what it cannot say.
+        The model is not queried. The first call trains a small network per target, in a few seconds each. Random
+        removal is averaged over n_draws; the n_outputs other outputs that matter most are considered. See
+        docs/concepts/paths.md.
         """
         if self.trace is None:
             raise InputError("paths: this explanation was not made by SOInter.explain(), which alone knows the paths.")
@@ -284,16 +293,11 @@ class Explanation:
         created: datetime | str | None = None,
         ids: Sequence[Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """One JSON-ready dictionary per explanation, with all that it takes to check it later: evidence to keep.
+        """Return one JSON-ready dictionary per explanation, with everything needed to check it later.
 
-        What each field says, and a JSON schema: docs/records.md. `sointer.verify_record` compares a record with an
-        explainer. The first call computes the hash of the explainer.
-
-        Parameters
-        ----------
-        verification : what `verify()` returned for this explanation; records then have its verdicts.
-        created : the time to put down, with a time zone; default: now.
-        ids : one for each sample, by which its owner knows it; default: the labels of a DataFrame, else none.
+        `verification`, what `verify()` returned, adds verdicts. `created` is a time with a time zone (default: now),
+        `ids` one per sample (default: the labels of a DataFrame). Fields: docs/how-to/records.md; check:
+        `verify_record`.
         """
         if self.provenance is None:
             raise InputError("record: this explanation was not made by an explainer, so nobody could make it again.")
@@ -301,13 +305,11 @@ class Explanation:
         return records
 
     def to_frame(self) -> Any:
-        """One line per sample and selected feature: sample, target, value, value_source, rank, feature, score.
+        """Return a table with one line per sample and selected feature.
 
-        After the feature comes `feature_value`, what it is in the sample, in its own type (not of pixels). Where known,
-        also needed (False: selected only because k asked for as many), effect (signed, in the unit of the
-        output) and locality (of the sample). `sample` counts the samples of X, from 0. Where those were a
-        DataFrame with labels of its own, the lines are indexed by these, so that `explanation.to_frame().join(X)` puts
-        features beside their rows. A pandas DataFrame; of polars or pyarrow where fit was given one.
+        Columns are sample, target, value, value_source, rank, feature, feature_value (except for pixels) and score;
+        where available also needed, effect and locality. Labels of a DataFrame become the index, so that
+        `explanation.to_frame().join(X)` works. The result is a pandas DataFrame, or polars or pyarrow as in fit.
         """
         pandas = require_extra("pandas", "pandas")
         row, position = np.nonzero(self.selected >= 0)
@@ -316,7 +318,7 @@ class Explanation:
             {
                 "sample": sample,
                 "target": np.array(self.output_names, dtype=object)[self.target[row]],
-                "value": self.value[row],
+                "value": output_values(self.source, self.value[row]),
                 "value_source": np.full(len(sample), self.value_source, dtype=object),
                 "rank": position + 1,
                 "feature": np.array(self.feature_names, dtype=object)[unit],
@@ -332,12 +334,10 @@ class Explanation:
         return to_backend(frame, kind, {}) if kind in BACKENDS else frame
 
     def summary(self, n: int = 10, *, value: Any = None) -> dict[str, list[tuple[str, float]]]:
-        """For every target explained, the n features that most rows need, and the share of rows that need them.
+        """Return, for every target, the n features that most rows need, with the share of rows that need them.
 
-        A feature that a row has selected only because k asked for as many does not count there. Where it is not known
-        what is needed (texts, images), all selected ones count. `value` counts only samples where that value is
-        explained: value=1 gives the reasons for a tag, without those against it; of probabilities, value=1 counts those
-        above 0.5.
+        For texts and images all selected features count. `value` restricts the rows: value=1 counts only reasons for a
+        tag (for probabilities, those above 0.5), not those against it.
         """
         result: dict[str, list[tuple[str, float]]] = {}
         chosen, every = self.needed_mask, np.ones(len(self), dtype=bool)
@@ -349,38 +349,29 @@ class Explanation:
         return result
 
     def to_shap(self, *, selected_only: bool = False) -> Any:
-        """The same as a `shap.Explanation`, for shap's own plots: bar, beeswarm, heatmap, waterfall, force, and image.
+        """Return a `shap.Explanation` for shap's plots: bar, beeswarm, heatmap, waterfall, force and image.
 
-        Values are the signed `effects` in the unit of the output, and `base_values` is `base_value`, so that shap's
-        axes are true: values lead from what the output is with everything removed to what is expected for the row.
-        They are not Shapley values of the model. With selected_only, all other values are 0, and values no longer lead
-        all the way. A group shares its effect evenly among its features.
-
-        Of images, values are log-odds that a mixture of two images follows this one, and `base_values` are 0. Where
-        effects are not known (preset="paper", baselines, some sparse rows with numbers), values are the scores, which
-        have no sign and no unit; `base_values` are then 0, and only shap's bar, heatmap and image plots mean anything.
+        Values are the signed `effects`, and `base_values` is `base_value`; they are not Shapley values of the model.
+        With selected_only, all other values are 0. A group shares its effect evenly among its features. For images,
+        values are log-odds. Where effects are not available (preset="paper", baselines, some sparse tables with
+        numbers), values are the unsigned scores: use bar, heatmap or image plots only.
         """
         from sointer.integrations.shap import to_shap
 
         return to_shap(self, selected_only=selected_only)
 
     def plot(self, row: int | None = None, *, kind: str | None = None, n: int | None = None, ax: Any = None) -> Any:
-        """What was selected for one row, or for many; returns the matplotlib Axes.
+        """Draw one row, or all; returns the matplotlib Axes. See docs/how-to/plots-and-reports.md.
 
-        kind : of tables "bar" (the n best features of a row: their relevance and, in a panel beside it, which way they
-            push; on an `ax` of yours the relevance alone; without a row, the share of rows that need each), "effects"
-            (which way the n best features of a row push, and how far), "summary" (how often, and for which value) and
-            "heatmap" (targets by features: how often); of texts also "words" (a document with its selected words
-            marked); of images "image" (a row with its target in red and the selected pixels in green, beside the mask
-            that the model predicts, if known, and the smallest rectangle that holds them; without a row, the first n
-            (8) rows). The default is what suits the data: docs/plots.md.
+        `kind` is "bar", "effects", "summary", "heatmap", "words" or "image"; by default what suits the data. `n`
+        limits the number of features (of images, rows) shown.
         """
         from sointer.viz.plots.kinds import draw
 
         return draw(self, kind, row=row, n=n, ax=ax)
 
     def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
-        """A self-contained table of rows and what was selected for them, as HTML; written to `path` if given."""
+        """Return a self-contained HTML table of rows and their selections; written to `path` if given."""
         from sointer.viz.plots.notebook import html_page
 
         page = html_page(self, max_rows)

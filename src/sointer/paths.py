@@ -63,9 +63,8 @@ class NoPaths:
 class Paths:
     """The effect of every selected feature on its row's target, and the ways it takes.
 
-    Effects say how much less likely the explained value gets when the feature is removed as well (for continuous
-    targets: how far the target moves away from it, in standard deviations). Where a row selected fewer features
-    they are NaN.
+    Effects say how much less likely the explained value gets when the feature is removed as well (of a number:
+    that it lies on its side of the median). Where a row selected fewer features they are NaN.
 
     Attributes
     ----------
@@ -100,7 +99,7 @@ class Paths:
     n_answers: int
     """How many answers about whole rows `indistinguishable` was judged by."""
     unit: str
-    """What effects are measured in, "probability" or "standard deviations"."""
+    """What effects are measured in: "probability", of numbers that they lie on their side of the median."""
     value_source: ValueSource = "model"
     """Where `value` comes from, as in the explanation."""
 

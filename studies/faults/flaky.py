@@ -161,9 +161,9 @@ def page(rows: list[Row], images: Path) -> str:
     warned = sum(name == "UnstableBlackBoxWarning" for row in rows for name in row.get("warnings", ()))
     return sections(
         "## A black box that fails",
-        f"Fits of {N_QUERIES:,} questions, {BATCH} at a time, to E1 with {N_FEATURES} features; a share of the calls, "
-        f"drawn at random, goes wrong, and is made again up to {RETRIES} times. Answers that differ from call to call "
-        "cannot be distinguished from good ones; fit asks some rows twice and warns if they differ "
+        f"Fits of {N_QUERIES:,} queries, {BATCH} at a time, on E1 with {N_FEATURES} features; a random share of the "
+        f"calls fails and is retried up to {RETRIES} times. Outputs that differ from call to call cannot be "
+        "distinguished from valid ones; fit queries some rows twice and warns if they differ "
         f"({warned} of {sum(row['fault'] == 'lies' for row in rows)} fits to such a model did).",
         table(lines[0], lines[1:]),
     )

@@ -131,7 +131,8 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 def page(rows: list[Row], images: Path) -> str:
     lead = (
-        f"`sointer {' | '.join(COMMANDS)}` with arguments changed, lost, doubled and added. A crash is a traceback, an "
+        f"`sointer {' | '.join(COMMANDS)}` with arguments changed, dropped, duplicated and added. A crash is a "
+        "traceback, an "
         "exit code that is not documented, or one without a reason."
     )
     return section("The command line", lead, rows)

@@ -143,7 +143,8 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 def page(rows: list[Row], images: Path) -> str:
     lead = (
-        f"Files of {len(good_files())} kinds ({', '.join(good_files())}) with bits flipped, pieces cut out, doubled, "
+        f"Files of {len(good_files())} kinds ({', '.join(good_files())}) with bits flipped, pieces cut out, "
+        "duplicated, "
         "moved or put in, and lengths changed."
     )
     return section("Data files", lead, rows)

@@ -343,10 +343,10 @@ def page(rows: list[Row], images: Path) -> str:
     ]
     return sections(
         "## Requests that nobody should send",
-        f"Servers for explainers of {len(KINDS)} kinds ({', '.join(KINDS)}) get JSON with something else somewhere "
-        "inside, with anything, with damaged bytes, nested deeply, with too many rows, and damaged HTTP; and, one at a "
-        "time, bodies of up to 4 MiB that are made to take much memory: long strings beside numbers, lists and objects "
-        "with next to nothing in them, names that are all different, in every place of a request.",
+        f"Servers for explainers of {len(KINDS)} kinds ({', '.join(KINDS)}) receive JSON with wrong values, "
+        "arbitrary JSON, damaged bytes, deep nesting, too many rows, and damaged HTTP; and bodies of up to 4 MiB "
+        "designed to take much memory: long strings beside numbers, nearly empty lists and objects, and distinct "
+        "names, in every place of a request.",
         table(lines[0], lines[1:]),
     )
 

@@ -66,7 +66,8 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 def page(rows: list[Row], images: Path) -> str:
     lead = (
-        "Sizes of valid explainers are changed in the JSON file, and all else is made to fit, checksums too: "
+        "Sizes in the JSON files of valid explainers are changed, and everything else, including checksums, is made "
+        "consistent: "
         f"{', '.join(GROWTHS)}, one to three at a time. Then they are loaded. Memory: {TIMES} times the size of the "
         f"directory and {FREE // 2**20} MB."
     )

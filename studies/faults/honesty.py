@@ -128,13 +128,13 @@ def page(rows: list[Row], images: Path) -> str:
     far += [[row["problem"], f"{row['far']:.1%}", f"{row['far_tripled']:.0%}"] for row in rows]
     return sections(
         "## Verdicts and distances",
-        f"Explanations of {len(rows)} problems by three explainers: a usual fit, one with far too few queries, and one "
-        f"that selects random features. `verify()` judges each from ten draws; then {N_FRESH} fresh draws say whether "
-        f"it was right: whether the target keeps its value in at least {LEVEL:.0%} of them. (Bibtex: with words of "
-        "other documents in place of the removed ones. Left empty, as in training, there is nothing to draw.) How many "
-        "draws are made and what share of them must agree was chosen on other samples of these problems.",
+        f"Explanations of {len(rows)} problems by three explainers: a default fit, one with far too few queries, "
+        f"and one that selects random features. `verify()` judges each by ten draws; {N_FRESH} fresh draws then "
+        f"decide whether it was right, that is, whether the target keeps its value in at least {LEVEL:.0%} of them. "
+        "(On Bibtex, removed words are replaced by words of other documents; otherwise removal would not be "
+        "random.) The number of draws and the required share were chosen on other samples of these problems.",
         verdicts_table(rows),
-        "Rows like the training data should not be called far, and others should:",
+        "Samples like the training data should not be marked as far; others should:",
         table(far[0], far[1:]),
     )
 

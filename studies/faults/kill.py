@@ -123,10 +123,10 @@ def page(rows: list[Row], images: Path) -> str:
         ]
     return sections(
         "## Killed and called again",
-        f"A fit of {n_questions} questions, 16 at a time ({seconds:.1f} s of processor time), in a process of its own, "
-        "is killed and called again with the same checkpoint; every third time it is killed once more. Saved files are "
-        "compared byte by byte, except for the seconds in the history of training. The black box keeps its own log of "
-        "what it was asked. What it was working on when the kill came cannot be known to anyone and is asked again: at "
+        f"A fit of {n_questions} queries, 16 at a time ({seconds:.1f} s of CPU time), in its own process, is killed "
+        "and called again with the same checkpoint; every third time it is killed twice. Saved files are compared "
+        "byte by byte, except for times in the training history. The black box logs its queries. Calls in progress "
+        "at the time of the kill cannot be recovered and are repeated: at "
         "most one batch for each kill.",
         table(lines[0], lines[1:]),
     )

@@ -184,8 +184,9 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         *_training_rows(rows),
         "## Secrets",
-        "A token in a header, a password and a key in the address are given to a model behind HTTP that is fitted with "
-        "a checkpoint, saved, loaded, verified and reported, with all logging on; the server works, or "
+        "A token in a header, and a password and a key in the address, are used with a model behind HTTP; an "
+        "explainer is fitted with a checkpoint, saved, loaded, verified and reported, with all logging on. The "
+        "server works, or "
         f"{', '.join(FAULTS[1:])} (some repeat in their replies all that was sent). The server saw the token in "
         f"{sum(row['n_requests_with_it'] for row in rows):,} requests.",
         table(lines[0], lines[1:]),

@@ -145,8 +145,8 @@ def page(rows: list[Row], images: Path) -> str:
         lines.append([ATTACKS[row["attack"]][2], *figures])
     return sections(
         "## Locking others out",
-        f"Connections are opened and held; meanwhile {N_PROBES} requests that need no model are sent, each on a new "
-        "connection. The server that was forked has its app, and threads, from before.",
+        f"Connections are opened and held; meanwhile, {N_PROBES} requests that need no model are sent, each on a "
+        "new connection. The forked server inherited its app and threads.",
         table(lines[0], lines[1:]),
     )
 

@@ -18,9 +18,9 @@ def opening(found: Results) -> str:
 
 def inserts(found: Results) -> Iterator[tuple[str, str, str]]:
     """(page of docs, mark, content): the verdicts, and those of the study of honesty."""
-    yield "reliability.md", "faults", verdicts(found)
+    yield "concepts/reliability.md", "faults", verdicts(found)
     if "honesty" in found:
-        yield "trust.md", "honesty", verdicts_table(found["honesty"])
+        yield "concepts/trust.md", "honesty", verdicts_table(found["honesty"])
 
 
 def verdicts(found: Results) -> str:

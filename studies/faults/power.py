@@ -101,9 +101,9 @@ def page(rows: list[Row], images: Path) -> str:
     ]
     return sections(
         "## Power failures",
-        "All that a fit with a checkpoint writes, syncs, renames and deletes is written down. For a random moment a "
-        "disk is made as a power failure may leave it: what was synced is there, and of all else each sector of 512 "
-        "bytes and each name in a directory is there or not, by chance.",
+        "Everything that a fit with a checkpoint writes, syncs, renames and deletes is logged. For a random moment, "
+        "a disk is constructed as a power failure may leave it: what was synced is there; of the rest, each "
+        "512-byte sector and each directory entry is there or not, at random.",
         table(lines[0], lines[1:]),
     )
 

@@ -192,10 +192,10 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## A server under load",
         f"`sointer serve --concurrency {CONCURRENCY} --queue {QUEUE}` on loopback, clients on the same machine. Each "
-        f"client asks about one to eight rows at a time, again as soon as it has its answer, or {WAIT:g} s after it "
-        f"was refused. Saturation is one client for each place, {_time(row['saturated'])} long; overload ten for "
-        "each. In the end it gets SIGTERM while all clients are asking. Every reply is compared with the right one, "
-        "byte by byte; the right ones were compared with `explain` in another process.",
+        f"client sends requests of one to eight rows, the next as soon as it has a reply, or {WAIT:g} s after a "
+        f"rejection. Saturation: one client per place in the queue, for {_time(row['saturated'])}; overload: ten per "
+        "place. Finally, the server gets SIGTERM under load. Every reply is compared byte by byte with the right "
+        "one, which was compared with `explain` in another process.",
         table(lines[0], lines[1:]),
         f"{row['wrong']} replies were wrong. The server says that it replied to {row['answered']:,} requests; the "
         f"clients received {row['received']:,} whole replies. {row['broken']} connections broke before the SIGTERM.",

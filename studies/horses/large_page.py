@@ -24,8 +24,8 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## Larger images",
         prose(
-            f"Images of {size} x {size} pixels, so {size**2:,} targets in one fit. What is selected are "
-            f"{WORDS['patches']} or {WORDS['superpixels']}, which follow the edges of each image."
+            f"Images of {size} x {size} pixels, so {size**2:,} targets in one fit. Units are {WORDS['patches']} or "
+            f"{WORDS['superpixels']}, which follow the edges of each image."
         ),
         planted_section([row for row in rows if "r_precision" in row]),
         unet_section([row for row in rows if "swaps" in row]),
@@ -52,9 +52,9 @@ def planted_section(rows: list[Row]) -> str:
         "### Deciding pixels that are known",
         prose(
             f"R-precision by pixels, {max(row['n_pairs'] for row in rows)} pairs "
-            f"({min(row['n_pairs'] for row in rows)} of methods that take long for each sample). Units cannot follow "
-            "the deciding windows exactly; *best possible* is what their true shares would reach. The pixels of one "
-            "unit are ranked at random. Brackets: 95 % intervals over seeds."
+            f"({min(row['n_pairs'] for row in rows)} for slow methods). Units cannot match the deciding windows "
+            "exactly; *best possible* is what their true shares would reach. Pixels within a unit are ranked at "
+            "random. Brackets: 95 % intervals over seeds."
         ),
         table(["units", "method", "seeds", *names], lines),
     ).strip()
@@ -115,5 +115,5 @@ def cost_section(rows: list[Row]) -> str:
     if not lines:
         return ""
     head = ["model", "units", "seeds", "fit, CPU s", "queries in fit", "peak memory, GB", "CPU ms per sample"]
-    text = "What SOInter's fits cost, all targets together. CPU seconds include those of the model's queries."
+    text = "Cost of SOInter's fits for all targets together. CPU seconds include the model's queries."
     return sections("### Costs", prose(text), table(head, lines)).strip()

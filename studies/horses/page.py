@@ -26,32 +26,32 @@ def opening(found: Results) -> str:
     parts = [
         "# Why is this pixel horse?",
         prose(
-            "A segmenter labels every pixel of a photograph as horse or background. Which pixels made it label *this* "
-            "one as it did? SOInter was fitted on the 200 training and validation images of the Weizmann horses, "
-            "without their true masks and without a look inside the segmenter, for all pixels at once. All numbers are "
-            "about the 128 test images, which no training, no fit and none of its choices has seen. (Prototypes of the "
-            "method were measured on some of them, with other seeds; and the method was developed on the five rules "
-            "below, with training and validation images, so other rules may be harder.) Beside every result stand the "
-            "**nearest pixels**, a rule that knows nothing but where the target is, and **random** pixels. **Gradient "
-            "x input** and **expected gradients** look inside the model, which the others do not. Made by `make "
+            "A segmenter labels every pixel of a photograph as horse or background. Which pixels decided the label "
+            "of *this* one? SOInter was fitted on the 200 training and validation images of the Weizmann horses, "
+            "for all pixels at once, without their true masks and without looking inside the segmenter. All numbers "
+            "are for the 128 test images, which were not used for training or tuning. (Prototypes of the method "
+            "were measured on some of them, with other seeds. The method was developed on the five rules below, "
+            "with training and validation images, so other rules may be harder.) Every result is shown beside the "
+            "**nearest pixels**, which use only the position of the target, and **random** pixels. **Gradient x "
+            "input** and **expected gradients** look inside the model; the other methods do not. Made by `make "
             "reproduce-horses`; all numbers from `studies/results/horses`."
         ),
         "## Reached and not reached",
     ]
     if known:
         parts += [
-            prose("Bars where the truth is known, and for costs; means over seeds:"),
+            prose("Targets set where the truth is known, and for costs; means over seeds:"),
             table(["bar", "SOInter", "nearest pixels", "expected gradients †", "random", ""], known),
         ]
     if compared:
         parts += [
             prose(
-                "For trained segmenters the truth is unknown, and the nearest pixels are what must be beaten. Do "
-                "predictions follow the selected pixels into other images (*insert*) and leave with them (*delete*), "
-                "and is it the pixels that count rather than the shape of the mask (*J*)? More is better. Differences "
-                "on the same pairs; *level*: the 95 % interval holds 0. Intervals draw test images anew, those of all "
-                "seeds together; differences between seeds are in the last column. Of so many comparisons, one in "
-                "twenty leaves its interval by chance."
+                "For trained segmenters the truth is unknown, and the nearest pixels are the baseline to beat. Do "
+                "predictions follow the selected pixels into other images (*insert*), disappear with them "
+                "(*delete*), and depend on the pixels rather than on the shape of the mask (*J*)? Higher is better. "
+                "Differences on the same pairs; *level*: the 95 % interval contains 0. Intervals are bootstrapped "
+                "over test images, all seeds together; differences by seed are in the last column. By chance, one "
+                "in twenty comparisons falls outside its interval."
             ),
             *compared,
         ]

@@ -37,18 +37,17 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## Deciding pixels that are known",
         prose(
-            "These segmenters are rules on the horse images, so the pixels that decide each output pixel are known, "
-            "image by image: "
+            "These segmenters are rules, so the pixels that decide each output pixel are known: "
             + "; ".join(f"*{name}*, {RULES[name]}" for name in names)
             + ". *R-precision*: the share of the deciding pixels among the best k, where k is their number. "
-            "Pairs whose truth is ambiguous are left out. Methods that look inside the model are marked †."
+            "Pairs with ambiguous truth are left out. Methods marked † look inside the model."
         ),
         r_precision_table(planted, names),
         figure(
             images,
             "horses-planted.png",
-            "Deciding pixels (yellow) and as many selected ones (green). Red: the target. Of the first pairs of a "
-            "test image and a pixel, the one with the most deciding pixels; not chosen by how well it is explained.",
+            "Deciding pixels (yellow) and as many selected ones (green). Red: the target. Shown is the pair with "
+            "the most deciding pixels among the first, regardless of how well it is explained.",
         ),
         per_sample_section(planted, names),
         by_case_section(planted, names),
@@ -90,10 +89,7 @@ def per_sample_section(rows: list[Row], names: list[str]) -> str:
     n_first = pick(rows, method=slow[0])[0]["n_first"]
     return sections(
         "### Methods that query the model for each sample",
-        prose(
-            "They need many queries where the others need one, for the value to explain, so they are compared on the "
-            f"first {n_first} pairs only."
-        ),
+        prose(f"These need many queries per sample, so they are compared on the first {n_first} pairs only."),
         table(["R-precision", "queries per sample", "CPU ms per sample", *names], lines),
     ).strip()
 
@@ -118,8 +114,8 @@ def by_case_section(rows: list[Row], names: list[str]) -> str:
         "### By kind of truth",
         prose(
             "*both*: both parts support the label; *near*, *far*: only one does, or only one is needed; *path*: the "
-            "label is 1 and the whole path decides; *gap*: it is 0 and the dark pixels on the path decide; *3 of 3*, "
-            "*2 of 3*: so many windows agree with the label."
+            "label is 1 and the whole path decides; *gap*: it is 0 and the dark pixels on the path decide; *3 of "
+            "3*, *2 of 3*: number of windows that agree with the label."
         ),
         table(["segmenter", "truth", "pairs", "R-precision"], lines),
     ).strip()
@@ -139,8 +135,8 @@ def field_section(rows: list[Row]) -> str:
         "### Pixels that cannot matter",
         prose(
             "A convolutional network with random weights and a receptive field of 7 x 7 pixels. The share of selected "
-            f"pixels outside the field, among the best {first['n_few']} and among as many as the field has (at random: "
-            f"{mean(row['chance'] for row in rows):.2f}). Each seed has other weights. Less is better."
+            f"pixels outside the field, among the best {first['n_few']} and among as many as the field has (at "
+            f"random: {mean(row['chance'] for row in rows):.2f}). Weights differ by seed. Lower is better."
         ),
         table(["share outside", "seeds", f"best {first['n_few']}", "as many as the field has"], lines),
     ).strip()

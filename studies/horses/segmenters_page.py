@@ -31,16 +31,17 @@ def page(rows: list[Row], images: Path) -> str:
         *(examples_of(rows, name, images) for name in names),
         "## Does the prediction follow the selected pixels?",
         prose(
-            "x is the image that is explained, z another test image for which the model predicts the opposite label of "
-            "the target. *Insert*: x's K selected pixels are put into z; the share of targets that get x's label. "
-            "*Delete*: z's pixels are put in place of x's selected ones; the share that lose x's label. Both are 0 for "
-            "K = 0, and more is better. z is the same for all methods. That selected pixels lie around the target is "
-            "no merit by itself: the comparison that counts is the one with the nearest pixels."
+            "x is the image to explain, z another test image for which the model predicts the opposite label of the "
+            "target. *Insert*: the share of targets that get x's label when x's K selected pixels are put into z. "
+            "*Delete*: the share that lose x's label when z's pixels replace x's selected ones. Both are 0 for K = "
+            "0; higher is better. z is the same for all methods. The comparison that counts is the one with the "
+            "nearest pixels."
         ),
         figure(
             images,
             "horses-swaps.png",
-            "Insert and delete against the number of selected pixels. Bands: 95 % intervals, drawing test images anew.",
+            "Insert and delete against the number of selected pixels. Bands: 95 % bootstrap intervals over test "
+            "images.",
         ),
         *(part for name in names for part in swap_sections(pick(rows, segmenter=name), name)),
         j_section(rows, names),
@@ -71,8 +72,8 @@ def examples_of(rows: list[Row], name: str, images: Path) -> str:
         file,
         f"Single pixels of test images, explained for the {name}. Top: the target (red) and the {n_selected} pixels "
         "that SOInter selects for it (green). Middle: the model's mask (white: horse). Bottom: the smallest rectangle "
-        "around the selected pixels. Images and targets were drawn at random with a fixed seed, the first targets "
-        "among pixels called horse, the last two among the others.",
+        "around the selected pixels. Images and targets were drawn at random with a fixed seed; the last two "
+        "targets are background pixels.",
     )
 
 
@@ -101,10 +102,10 @@ def swap_sections(rows: list[Row], name: str) -> list[str]:
         f"training and explaining; {first['n_pairs']} pairs of a test image and a pixel each, of which "
         f"{mean(row['without_opposite'] for row in own):.0%} have no image z and are left out. *Mean*: insert and "
         f"delete over K = {', '.join(map(str, main_ks(first)))}. *Distance* of the selected pixels to the target, in "
-        "pixels, is a description, no merit."
+        "pixels, is descriptive only."
     )
     if name == VALUE_NETWORK:
-        text += " It has no row of gradients: the gradient through its inference is zero almost everywhere."
+        text += " Gradient methods are not shown: the gradient through its inference is zero almost everywhere."
     return [prose(text), table(head, lines), differences_table(own, name), per_sample_section(rows, name)]
 
 
@@ -180,11 +181,11 @@ def j_section(rows: list[Row], names: list[str]) -> str:
     parts = [
         "## The pixels, or the shape of the mask?",
         prose(
-            "All but the selected pixels are filled in, and the share of targets that keep their label is counted: "
-            "*fidelity*. It is high also for masks that give the label away by their shape, so it is never shown "
-            "alone. *J* is the fidelity minus the share that have x's label when the same mask shows z's pixels "
-            "instead. 0 means that the mask alone decides. *Evaluator*: a network taught the model's masks from "
-            "randomly masked images, in place of the model; only its J is of use, as it guesses the usual mask where "
+            "*Fidelity* is the share of targets that keep their label when all pixels except the selected ones are "
+            "filled in. It is also high for masks that reveal the label by their shape, so it is never shown alone. "
+            "*J* is the fidelity minus the share that have x's label when the same mask shows z's pixels; 0 means "
+            "that the mask alone decides. *Evaluator*: a network trained on the model's masks of randomly masked "
+            "images, in place of the model; only its J is meaningful, because it guesses a typical mask where "
             "little is visible."
         ),
     ]
@@ -199,7 +200,7 @@ def j_section(rows: list[Row], names: list[str]) -> str:
                 lines.append([title(method), words, *cells])
         agreement = mean(row["evaluator_agreement"] for row in own)
         parts += [
-            prose(f"**{name}** (its evaluator agrees with it on {agreement:.1%} of pixels of whole test images):"),
+            prose(f"**{name}** (its evaluator agrees with it on {agreement:.1%} of pixels of unmasked test images):"),
             table(head, lines),
         ]
     return sections(*parts).strip()
@@ -225,20 +226,19 @@ def told_section(rows: list[Row], names: list[str]) -> str:
     if not lines:
         return ""
     verdict = (
-        "SOInter selects other pixels when it is given the opposite label, so a repeated label proves less than it "
-        "seems: compare both numbers."
+        "SOInter selects different pixels when it is given the opposite label, so compare both numbers."
         if listens
-        else "SOInter selects the same pixels whatever label it is given, so this control is void, and the two "
-        "numbers are one: its own error."
+        else "SOInter selects the same pixels whichever label it is given, so this control does not apply: both "
+        "numbers are its own error."
     )
     ks = main_ks(next(row for row in rows if "told" in row))
     return sections(
         "## Given the opposite label",
         prose(
-            "SOInter is given the opposite of the model's label as the prediction to explain. The share of targets "
-            "that get this wrong label on the selected pixels, on black, beside the share that get it when the right "
-            "label is given, which is its own error, and J on black. *Overlap*: of the best 30 pixels given one and "
-            f"the other. {verdict}"
+            "SOInter is given the opposite of the model's label as the prediction to explain. Shown are the share "
+            "of targets that get this wrong label from the selected pixels on black, the same share when the right "
+            "label is given (its own error), and J on black. *Overlap*: of the best 30 pixels for both labels. "
+            f"{verdict}"
         ),
         table(["given the opposite label / own error / J", "overlap", *(f"K = {k}" for k in ks)], lines),
     ).strip()
@@ -264,9 +264,9 @@ def transfer_section(rows: list[Row]) -> str:
     return sections(
         "## Models that were never queried",
         prose(
-            "The pixels selected for one U-Net, swapped in and out of images given to U-Nets of other seeds. What a "
-            f"selection owes to quirks of one model does not transfer. Left out are targets ({left_out:.0%}) of which "
-            "the other U-Net predicts another label. The nearest pixels do not depend on the model at all."
+            "The pixels selected for one U-Net, swapped in and out of images given to U-Nets of other seeds. "
+            "Selections that exploit quirks of one model do not transfer. Targets for which the other U-Net "
+            f"predicts another label ({left_out:.0%}) are left out. The nearest pixels do not depend on the model."
         ),
         table(["insert / delete, K =", "pairs of U-Nets", *map(str, ks)], lines),
     ).strip()
@@ -294,11 +294,10 @@ def noise_section(rows: list[Row], names: list[str]) -> str:
     return sections(
         "## Noise on the images",
         prose(
-            "Normal noise on the test images, with pixels in [0, 1]. Explainers have seen clean images only. "
-            "*Overlap*: share of the best 30 pixels that are also those of the clean image, where the model's label "
-            f"stays (it stays for {', '.join(shown)} of targets). A constant selection, as the nearest pixels are, "
-            "does not change at all, so this is no merit by itself; insert and delete (K = 30) of the explained noisy "
-            "images are."
+            "Gaussian noise on the test images, with pixels in [0, 1]. Explainers were fitted on clean images. "
+            "*Overlap*: share of the best 30 pixels that are also selected for the clean image, where the model's "
+            f"label stays (for {', '.join(shown)} of targets). A constant selection such as the nearest pixels has "
+            "full overlap, so insert and delete (K = 30) on the noisy images are shown as well."
         ),
         table(["overlap / insert / delete, variance", "method", *(f"{one:g}" for one in variances)], lines),
     ).strip()

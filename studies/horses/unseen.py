@@ -38,19 +38,19 @@ def run(segmenter: str, method: str, seed: int, quick: bool = False) -> dict[str
 def page(rows: list[Row], images: Path) -> str:
     n_seeds = len({row["seed"] for row in pick(rows, method=OURS)})
     return sections(
-        "## Rules that took no part in development",
+        "## Rules not used in development",
         prose(
-            f"Written down before this version of the method was run on them: {described(UNSEEN)}. R-precision on test "
+            f"Chosen before this version of the method was run on them: {described(UNSEEN)}. R-precision on test "
             f"images; SOInter: mean over {n_seeds} seed{'' if n_seeds == 1 else 's'}."
         ),
         of_rules(rows, tuple(UNSEEN)),
         prose(
-            f"Older rules, which the version before had not seen: {described(OLDER)}. This version trains for longer "
-            "because that helped on *switch*. Evidence adds up over pixels, so a patch that only chooses which other "
-            "pixels count is found worse than pixels that count themselves. In *ring* the truth holds all of the ring, "
-            "while SOInter shows first the parts of it that speak for the label. (The truth of *switch* was narrowed, "
-            "after a first look at one seed, to targets whose two windows speak for different labels: elsewhere either "
-            "would do.)"
+            f"Older rules, which the previous version had not seen: {described(OLDER)}. This version trains longer, "
+            "because that helped on *switch*. Evidence is additive over pixels, so a patch that only chooses which "
+            "other pixels count is harder to find than pixels that count themselves. In *ring*, the truth is the whole "
+            "ring, while SOInter ranks the parts that support the label first. (After a first look at one seed, the "
+            "truth of *switch* was narrowed to targets whose two windows support different labels; elsewhere, either "
+            "suffices.)"
         ),
         of_rules(rows, tuple(OLDER)),
     )

@@ -73,37 +73,37 @@ def page(rows: list[Row], images: Path) -> str:
 
 OPENING = """# Which features matter to this sample?
 
-In these problems the relevant features differ from sample to sample and are known for every sample. *TPR*: share of a
+In these problems, the relevant features differ from sample to sample and are known. *TPR*: share of a
 sample's relevant features that were selected. *FDR*: share of its selected features that are not relevant. *Exact*:
-share of samples whose selected set is exactly the relevant one. *Switch*: share of samples in which the features that
-decide which others matter were selected. All are means over held-out samples. With the *size given*, a method may
-select as many features as are relevant; with *no size given*, it decides itself.
+share of samples whose selected set is exactly the relevant one. *Switch*: share of samples for which the features
+that decide which others matter were selected. All are means over held-out samples. With the *size given*, a method
+selects as many features as are relevant; with *no size given*, it decides itself.
 
 ![Exact match by method on INVASE's problems, and by kind of switch](../images/instancewise.png)"""
 HOW = """## How it was measured
 
-SOInter and SOInter-1 (`structured=False`) are used at their defaults, with the same seeds, data and number of queries:
-5,000, or 20,000 with 100 features and for numbers. Methods that learn get as many. ShapleySampling, KernelShap and Lime
-spend 1,000 queries on each of 100 samples; all others explain 1,000 samples. *One list* spends our number of queries on
-Shapley values, sums their sizes over samples and gives every sample the same list. *Random* selects at random. Every
-line says how many seeds stand behind it ({seeds}). Brackets are 95 % intervals over seeds. Features are shuffled in
-every run. Made by `python -m studies run instancewise`.
+SOInter and SOInter-1 (`structured=False`) use their defaults, with the same seeds, data and number of queries: 5,000,
+or 20,000 with 100 features and for numbers. Other trained methods get as many. ShapleySampling, KernelShap and Lime
+spend 1,000 queries on each of 100 samples; all others explain 1,000 samples. *One list* spends the same number of
+queries as SOInter on Shapley values, sums their absolute values over samples and gives every sample the same list.
+*Random* selects at random. Each line states its number of seeds ({seeds}). Brackets are 95 % intervals over seeds.
+Features are shuffled in every run. Made by `python -m studies run instancewise`.
 
 SOInter's defaults were chosen while looking at some of these problems, INVASE's among them, with other seeds.
-Results with these seeds were seen before the last change to the method, which mended what seed 102 of l2x_switch had
-shown; no bar rests on that problem, and no cut-off was changed. Of the baselines, only those named below were adjusted
-at all; they were run with one or two of the seeds."""
+Results with these seeds were seen before the last change to the method, which fixed a failure on seed 102 of
+l2x_switch; no required value refers to that problem, and no cut-off was changed. Of the baselines, only those named
+below were tuned; they were run with one or two of the seeds."""
 SWITCH_TEXT = (
     "The target is one of the other outputs, and a condition decides which: one threshold (axis), a sum of two "
     "features (oblique), the sign of a product (parity), two thresholds (nested) or a category. *Hidden*: the "
     "condition is not among the outputs."
 )
-CORRELATED_TEXT = "The seven outputs of `syn_model` on inputs of which every pair has the correlation rho."
+CORRELATED_TEXT = "The seven outputs of `syn_model` on inputs with pairwise correlation rho."
 ALONE_TEXT = "The same functions, each as a model with a single output."
 PUBLISHED = ("l2x_", "lspin", "clusters", "logistic")
 PUBLISHED_TEXT = (
     "L2X's four problems, LSPIN's two groups, OpenXAI's clusters and four logistic regressions; "
-    "[data sets](../datasets.md) says where ours differ from the published ones."
+    "see [data sets](../reference/datasets.md#problems-with-planted-truth)."
 )
 NUMBERS = ("friedman1", "friedman2", "mechanics")
 NUMBERS_TEXT = "Regression with several outputs; the same features matter in every sample."
@@ -336,10 +336,10 @@ def settings_section(rows: list[Row]) -> str:
         return ""
     lines = [f"- **{method}**: {'; '.join(used[method])}." for method in ORDER if method in used]
     text = (
-        "Settings of the baselines that learn. HideAndSeek is our implementation, with the penalty that its "
-        "documentation recommends for the kind of output. *Invase* is the package, which is not the method of its "
-        "paper; *Invase, paper* is our implementation of the paper, in the best of three settings that were tried on "
-        "Syn4 with one other seed."
+        "Settings of the trained baselines: HideAndSeek is our implementation, with the penalty that its "
+        "documentation recommends for the kind of output. *Invase* is the package, which differs from its paper; "
+        "*Invase, paper* is our implementation of the paper, with the best of three settings tried on Syn4 with one "
+        "other seed."
     )
     return "\n".join([prose(text), "", *lines])
 
@@ -377,9 +377,9 @@ def syn_section(rows: list[Row]) -> str:
     if not parts:
         return ""
     text = (
-        "One model with seven outputs: INVASE's Syn1 to Syn6 and the condition that switches in the last three. "
-        "Published figures for these problems come from noisy labels without queries and are not comparable; every "
-        "method here queries the same exact model."
+        "One model with seven outputs: INVASE's Syn1 to Syn6, and the condition that switches in the last three. "
+        "Published figures for these problems were obtained from noisy labels without queries and are not "
+        "comparable; here, every method queries the same exact model."
     )
     return "\n\n".join(["## INVASE's problems as one model", prose(text), *parts])
 
@@ -422,8 +422,8 @@ def structure_section(rows: list[Row]) -> str:
     if not lines:
         return ""
     text = (
-        "Exact match of SOInter minus that of SOInter-1, mean over all targets, pair by pair. An interval that holds 0 "
-        "means that looking at other outputs made no difference that these seeds can show."
+        "Exact match of SOInter minus that of SOInter-1, mean over all targets, pair by pair. If the interval "
+        "contains 0, these seeds show no benefit of the other outputs."
     )
     return "\n\n".join(
         ["## What structure adds", prose(text), table(("problem", "pairs", "size given", "no size given"), lines)]
@@ -442,8 +442,8 @@ def sign_section(rows: list[Row]) -> str:
     if not lines:
         return ""
     text = (
-        "Four logistic regressions with known coefficients. Share of the stronger half of the true contributions, "
-        "w (x - mean), whose sign is right."
+        "Four logistic regressions with known coefficients. Among the larger half of the true contributions w (x - "
+        "mean), the share with the right sign."
     )
     return "\n\n".join(["## Signs", prose(text), table(("problem", "method", "seeds", "right sign"), lines)])
 
@@ -475,8 +475,8 @@ def cost_section(rows: list[Row]) -> str:
         "per sample, CPU ms",
     )
     text = (
-        "For all outputs that were explained: all seven, or Syn4 to Syn6 where a method trains so long for each "
-        "(Invase; HideAndSeek with 100 features). The one query for a sample's predictions is not counted. "
+        "For all outputs explained: all seven, or Syn4 to Syn6 for slow methods (Invase; HideAndSeek with 100 "
+        "features). The one query for a sample's predictions is not counted. "
         "CPU seconds of one thread."
     )
     return "\n\n".join(["## Queries and seconds", prose(text), table(head, lines)])

@@ -20,10 +20,10 @@ Line = list[str]
 def opening(found: Results) -> str:
     return sections(
         "# Speed, queries, memory",
-        "What it costs to train SOInter and to explain with it, next to other packages on the same black boxes. "
-        "Made by `make bench`; all numbers from `studies/results/speed`. Ratios are what counts: all that is compared "
-        "ran on the same machine, one thing at a time.",
-        "## What was required, and what was reached\n\n" + table(["required", "reached", ""], judged(found)),
+        "The cost of training SOInter and of explaining with it, compared with other packages on the same black "
+        "boxes. Made by `make bench`; all numbers from `studies/results/speed`. Look at the ratios: everything that "
+        "is compared ran on the same machine, one process at a time.",
+        "## Requirements\n\n" + table(["required", "reached", ""], judged(found)),
     )
 
 
@@ -33,26 +33,24 @@ def closing(found: Results) -> str:
     return f"\n## How it was measured\n\nWith one thread, {machine}{HOW}\n"
 
 
-HOW = """every measurement in a process of its own, whose peak memory is that of the whole process, its libraries
-included. Methods that query the black box about every row were timed on up to 100 rows, or for 8 seconds, and scaled to
-100 and 10,000; SOInter and L2X made all of these. *All outputs* is scaled up from 16 where a method explains several
-outputs in one go, and from one where it does not. Nobody waited for *10 ms per row*: it is each method's own time on
-E1 plus 10 ms for every query, which for SOInter counts nothing as overlapped. The horses, costs against sizes, the slow
-black box, streaming, workers and imports were measured on another, faster machine than the rest, and earlier; nothing
-is compared across the two.
+HOW = """each measurement in its own process; peak memory is that of the whole process, including libraries. Methods
+that query the model for every sample were timed on up to 100 samples, or for 8 seconds, and scaled to 100 and 10,000;
+SOInter and L2X were run in full. *All outputs* is scaled from 16 outputs for methods that explain several outputs at
+once, and from one otherwise. *10 ms per row* is computed, not measured: each method's own time on E1 plus 10 ms per
+query, without any overlap for SOInter. The horses, costs against sizes, the slow black box, streaming, workers and
+imports were measured earlier, on another, faster machine; nothing is compared across the two.
 
-- **shap KernelExplainer** and **PermutationExplainer** with their defaults (the latter with as many evaluations as it
-  needs at least, where 500 are too few), **lime** with its defaults (LimeTabularExplainer; for the horses
-  LimeImageExplainer with every pixel a segment), **captum** with its defaults (25 samples, one row in a call) and with
-  1,000 samples in one call, **shapiq** by its TabularExplainer for Shapley values with 1,000 coalitions, since it
-  leaves the number to its user.
-- What is absent: for numbers 100 rows of the data, for texts and images a single row of zeros, which is the cheapest
-  that these packages can be given; captum takes zeros by itself.
-- **our KernelShap** and **our Lime** are those of `sointer.explainers.baselines`: at most 1,000 queries a row, spent on
-  features that differ from their reference.
-- *Exactly the right features* is the share of rows in which the four features that decide were the four that were
-  ranked first; equal weights are ranked at random. How faithful explanations of the texts and the horses are is on
-  [their](text.md) [pages](horses.md)."""
+- **shap KernelExplainer** and **PermutationExplainer** with their defaults (the latter with its minimum number of
+evaluations where 500 are too few), **lime** with its defaults (LimeTabularExplainer; for the horses
+  LimeImageExplainer with every pixel a segment), **captum** with its defaults (25 samples, one row per call) and with
+  1,000 samples in one call, **shapiq** with its TabularExplainer for Shapley values and 1,000 coalitions (it has no
+  default).
+- Background: for numbers 100 rows of the data; for texts and images a single row of zeros, the cheapest that these
+packages accept. captum uses zeros by default.
+- **our KernelShap** and **our Lime** are those of `sointer.explainers.baselines`: at most 1,000 queries per row,
+spent on features that differ from their reference.
+- *Exactly the right features* is the share of rows in which the four deciding features are ranked first; ties are
+broken at random. For the faithfulness of explanations see [texts](text.md) and [horses](horses.md)."""
 
 
 def judged(found: Results) -> Iterator[Line]:

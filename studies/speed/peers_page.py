@@ -50,13 +50,13 @@ def page(rows: list[Row], images: Path) -> str:
         figure(
             images,
             "bench-peers.png",
-            "Time in all, training included, against the number of explanations. SOInter is trained first; after that "
-            "an explanation costs it next to nothing. The others ask the black box about every row anew.",
+            "Total time, including training, against the number of explanations. SOInter is trained first; after "
+            "that, explanations are almost free. The others query the black box for every row.",
         ),
         figure(
             images,
             "bench-ratios.png",
-            f"How many times as long as SOInter the others take for {MANY:,} explanations, its training not counted "
+            f"Time of other methods for {MANY:,} explanations as a multiple of SOInter's, its training not counted "
             "(left) and counted (right).",
         ),
         f"### {MANY:,} explanations: how many times as long as SOInter?",
@@ -190,9 +190,9 @@ def limits(results: Results) -> str:
         single, batch = (alone["calls"][name]["seconds"] for name in ("single", "batch"))
         asking = ours["fit"]["queries"] * batch
         parts.append(
-            f"The black box alone takes {duration(batch)} per row in batches of 1,024 ({duration(single)} for a row by "
-            f"itself), so SOInter's queries in training cost at least {duration(asking)}; a process that only loads "
-            f"and calls it takes {alone['peak_gigabytes']:.2f} GB."
+            f"The black box alone takes {duration(batch)} per row in batches of 1,024 ({duration(single)} for a "
+            f"single row), so SOInter's training queries cost at least {duration(asking)}; a process that only loads "
+            f"and calls it uses {alone['peak_gigabytes']:.2f} GB."
         )
     return " ".join(parts)
 

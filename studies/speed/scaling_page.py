@@ -37,10 +37,10 @@ def page(rows: list[Row], images: Path) -> str:
             "Time (above) and peak memory (below) of SOInter against its sizes. The numbers in the legends are slopes: "
             "1 is twice the cost for twice the size, 0 is none. The dotted line is the black box's share of the fit.",
         ),
-        "Every output of this black box is decided by two features of its own and costs next to nothing to compute. "
-        "Unless it is the one that varies: 20 features, 5 outputs, 2 selected, 1,000 rows explained, the queries that "
-        "fit asks by default (250 for every feature, but at least 5,000 and at most 50,000). Only where k varies, fits "
-        "have 1,000 features and 5,000 queries. Explaining never asks the black box.",
+        "Every output of this black box depends on two features of its own and takes almost no time to compute. "
+        "Unless varied: 20 features, 5 outputs, 2 selected features, 1,000 explained rows, and the default number "
+        "of queries (250 per feature, at least 5,000 and at most 50,000). Where k varies, fits have 1,000 features "
+        "and 5,000 queries. Explaining sends no queries.",
         *(table_of(axis, found) for axis, found in axes.items()),
     )
 

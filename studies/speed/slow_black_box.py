@@ -54,8 +54,8 @@ def page(rows: list[Row], images: Path) -> str:
         lines.append([takes, f"{fit['queries']:,.0f}", *costs])
     return sections(
         "## A slow black box is kept busy",
-        "A fit on E1 with 20 features and every setting at its default, of a black box that sleeps for every row it "
-        "is asked about. What is left besides is all that SOInter adds.",
+        "A fit on E1 with 20 features and default settings, of a black box that sleeps for every query. The "
+        "remaining time is SOInter's own.",
         table(lines[0], lines[1:]),
     )
 

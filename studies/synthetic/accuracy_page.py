@@ -31,11 +31,11 @@ def page(rows: list[Row], images: Path) -> str:
             "",
             "The two energies of the SOInter paper (section 3.1, appendix D), whose relevant features are known. The",
             "black box is the exact minimiser of the energy, or, as in the paper, a structured prediction energy",
-            f"network (SPEN) trained on 50,000 of its answers. Made by `make reproduce-synthetic`; {n_seeds} per",
-            "point, none of which took part in development; bands are 95 % intervals, from three seeds on.",
-            "Features are shuffled in every run. *Exact match*: share of held-out rows whose k selected features are",
-            "exactly the relevant ones, k being their number. *Median rank*: mean of the median number of the selected",
-            "features, ideally 2.5 for E1 (x1 to x4) and 3 for E2 (x1, x3, x4; see below).",
+            f"network (SPEN) trained on 50,000 of its outputs. Made by `make reproduce-synthetic`; {n_seeds} per",
+            "point, none of them used in development; bands are 95 % intervals, for three or more seeds. Features",
+            "are shuffled in every run. *Exact match*: share of held-out samples whose k selected features are",
+            "exactly the relevant ones, where k is their number. *Median rank*: mean of the median index of the",
+            "selected features, ideally 2.5 for E1 (x1 to x4) and 3 for E2 (x1, x3, x4; see below).",
             "",
             "![Exact match against the number of features](../images/accuracy-exact.png)",
             "",
@@ -59,9 +59,9 @@ def page(rows: list[Row], images: Path) -> str:
             "",
             "## E2: the paper's set and the true one",
             "",
-            "The paper calls x1 to x4 relevant in E2. But x2 enters only as exp(x2/10 - 1), which is always positive,",
-            "so it forbids y1 = y3 = 0 whatever its value, and never changes the minimiser. A method that is right",
-            "finds {x1, x3, x4}; which feature comes fourth is chance. Exact match at 20 features, exact minimiser:",
+            "The paper calls x1 to x4 relevant in E2. But x2 enters only as exp(x2/10 - 1), which is always",
+            "positive: it forbids y1 = y3 = 0 whatever its value, and never changes the minimiser. A correct method",
+            "finds {x1, x3, x4}; the fourth feature is arbitrary. Exact match at 20 features, exact minimiser:",
             "",
             paper_set_table(exact, measured(rows, "exact_match_paper")),
             "",
@@ -146,12 +146,12 @@ def mean_over_outputs(found: Measured, problem: str, box: str, method: str) -> d
 def queried(rows: list[Row]) -> str:
     """What the baselines are, and what they query, from the results."""
     counts = [row["explain_queries"] / row["n_test"] for row in rows if row["method"] == "KernelShap, as packaged"]
-    packaged = f" {min(counts):,.0f} to {max(counts):,.0f} questions for every row," if counts else ""
+    packaged = f" {min(counts):,.0f} to {max(counts):,.0f} queries per row," if counts else ""
     return (
         f"*As packaged*: lime and shap with their defaults (shap: 100 background rows,{packaged} 30 rows explained). "
-        "*KernelShap*, *Lime* and *ShapleySampling* without that remark send at most 1,000 queries per row and "
-        "remove features as SOInter does. L2X learns from as many outputs as SOInter. SOInter queries nothing when it "
-        "explains."
+        "*KernelShap*, *Lime* and *ShapleySampling* otherwise send at most 1,000 queries per row and "
+        "remove features as SOInter does. L2X learns from as many queries as SOInter. SOInter sends no queries when "
+        "it explains."
     )
 
 
@@ -203,14 +203,14 @@ def default_table(rows: list[Row]) -> str:
             f"| {np.mean([r['fit_queries'] for r in same]):,.0f} | {np.median([r['fit_seconds'] for r in same]):.0f} "
             f"| {len(same)} |"
         )
-    return "\n".join([*lines, "", "Seconds are from a busy machine with two cores, one thread: upper bounds."])
+    return "\n".join([*lines, "", "Seconds are upper bounds, measured with one thread on a busy machine."])
 
 
 def spen_text(rows: list[Row]) -> str:
     """How well the SPEN learned, and whether it looks at features it should not."""
     learned = [row for row in rows if "agreement" in row]
     if not learned:
-        return "No SPEN was explained in these results."
+        return "These results contain no SPEN."
     lines = [
         "| energy | features | output | SPEN agrees with the minimiser (worst seed) | SOInter's exact match (worst) "
         "| weakest relevant feature changes it in | strongest other feature changes it in | seeds |",
@@ -233,8 +233,8 @@ def spen_text(rows: list[Row]) -> str:
                 f"| {np.mean([f['largest_other_change'] for f in found]):.2%} | {len(same)} |"
             )
     text = (
-        "A trained network is right only nearly always, and where it errs it looks at features that the energy does "
-        "not contain. The last columns say how often an output of the SPEN changes when one feature is replaced by "
+        "A trained network is not always right, and where it errs it uses features that the energy does not "
+        "contain. The last columns show how often an output of the SPEN changes when one feature is replaced by "
         f"another row's value. Of the {n_good} outputs and seeds whose SPEN agrees with the minimiser on at least "
         f"{WHOLE_AGREEMENT:.0%} of fresh rows, SOInter finds exactly the relevant set on every row in {n_right}."
     )

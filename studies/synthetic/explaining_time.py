@@ -71,23 +71,22 @@ def page(rows: list[Row], images: Path) -> str:
         [
             "# How long does it take to explain?",
             "",
-            "E1, one output, exact minimiser (which answers at once: a real model makes the methods that ask it about",
-            f"every row slower still). {runs(rows)} per size; within a run all methods of a size",
-            "were timed one after the other in one process with one thread. Methods that ask the black box about every",
-            "row were timed on a few rows and scaled to 10,000. Made by `make reproduce-synthetic`.",
+            "E1, one output, exact minimiser. (It takes no time; with a real model, methods that query it for every",
+            f"sample are slower still.) {runs(rows)} per size; within a run, all methods were timed in turn, in one",
+            "process with one thread. Methods that query the model for every sample were timed on a few samples and",
+            "scaled to 10,000. Made by `make reproduce-synthetic`.",
             "",
-            "![Seconds for 10,000 explanations, and rows until training has paid off](../images/explaining-time.png)",
+            "![Seconds for 10,000 explanations, and samples until training pays off](../images/explaining-time.png)",
             "",
-            "Left: 10,000 explanations, training not counted (paper, appendix E). Middle: the training of the methods",
-            "that have one. Right: the number of explained rows from which on SOInter, training included, has cost",
-            "less time than a baseline.",
+            "Left: 10,000 explanations, training not counted (paper, appendix E). Middle: training. Right: the",
+            "number of explained samples from which SOInter, including training, takes less time than a baseline.",
             "",
             speed_table(rows),
             "",
-            "## When has training paid off?",
+            "## When does training pay off?",
             "",
-            "Rows to explain before SOInter, training included, has cost less than the baseline: in seconds on a black",
-            "box that costs nothing, and in questions to the black box, which count when it is slow or paid for.",
+            "Number of samples from which SOInter, including training, costs less than the baseline: in seconds,",
+            "with a black box that costs nothing, and in queries, which matter if the model is slow or charged for.",
             "",
             pay_off_table(rows),
             "",
@@ -148,7 +147,7 @@ def draw(rows: list[Row], path: Path) -> None:
 
 def speed_table(rows: list[Row]) -> str:
     lines = [
-        "| features | SOInter, 10,000 rows, s | " + " | ".join(f"{m}: times as long" for m in TIMED[1:]) + " |",
+        "| features | SOInter, 10,000 samples, s | " + " | ".join(f"{m}: times as long" for m in TIMED[1:]) + " |",
         "|---" * (len(TIMED) + 1) + "|",
     ]
     for n in sizes(rows):
@@ -164,7 +163,7 @@ def speed_table(rows: list[Row]) -> str:
 
 def pay_off_table(rows: list[Row]) -> str:
     lines = [
-        "| features | training, s | " + " | ".join(f"{m}: by time / by questions" for m in BASELINES) + " |",
+        "| features | training, s | " + " | ".join(f"{m}: by time / by queries" for m in BASELINES) + " |",
         "|---" * (len(BASELINES) + 2) + "|",
     ]
     for n in sizes(rows):

@@ -28,37 +28,37 @@ def page(rows: Rows, images: Path) -> str:
     problems = dict.fromkeys((row["problem"], row["n_features"]) for row in rows)
     return "\n".join(
         [
-            "# Do selections carry the answer, or leak it?",
+            "# Do selections carry the prediction, or leak it?",
             "",
-            "An explainer that learns to select together with a predictor can agree on a code with it: *this* feature",
-            "selected means yes, *that* one no, though neither matters. Such an explanation looks accurate and says",
-            "nothing. `sointer.metrics.leakage` finds out ([how](../leakage.md); after EVAL-X, Jethani et al. 2021):",
-            "an *evaluator* learns to tell the black box's answer from parts of rows, under masks drawn without regard",
-            "to the row, so that to it the shape of a mask means nothing. Its twin, *joint*, learns from the same rows",
-            "with the explainer's own masks, and *shape* from the masks alone. What these two tell beyond the",
-            "evaluator is leaked.",
+            "An explainer that is trained together with a predictor can encode the prediction in its choice:",
+            "selecting *this* feature means yes, *that* one no, although neither matters. Such an explanation looks",
+            "accurate and says nothing. `sointer.metrics.leakage` detects this",
+            "([how](../concepts/trust.md#does-the-selection-carry-the-prediction-or-leak-it); after EVAL-X, Jethani",
+            "et al. 2021): an *evaluator* learns to predict the black box's output from masked rows, with masks",
+            "that do not depend on the row, so that the shape of a mask carries no information. A second network,",
+            "*joint*, also sees the explainer's own masks; a third, *shape*, sees the masks alone. What these two",
+            "predict beyond the evaluator is leaked.",
             "",
             f"Measured on {len(problems)} planted problem{'s' * (len(problems) > 1)} "
             f"({', '.join(f'{name} with {n} features' for name, n in problems)}; the last planted target of each; "
             f"{_numbers(rows, 'n_rows')} held-out rows), {len(seeds)} seed{'s' * (len(seeds) > 1)}, with as many",
-            "features as the truth has and with too few, where a code pays most. The *cheater* is a control that",
-            "selects one irrelevant feature for yes and another for no; the *planted truth* is the other control.",
-            "Accuracy counts both answers alike, so a guess is right in half of the rows.",
+            "features as are relevant, and with too few, where leakage is most tempting. Two controls: the",
+            "*cheater* selects one irrelevant feature for yes and another for no, and the *planted truth* selects",
+            "the relevant features. Accuracy is balanced, so guessing gives 0.5.",
             "",
-            "## What was found",
+            "## Findings",
             "",
             *account(rows),
             "",
-            "![Accuracy of one who knows the explainer's habits, against that of the evaluator]"
-            "(../images/leakage-evaluator.png)",
+            "![Accuracy of joint or shape against that of the evaluator](../images/leakage-evaluator.png)",
             "",
-            "*On the diagonal all that can be learned is in the selected values; in the shaded region, more than"
+            "*On the diagonal, all information is in the selected values; in the shaded region, more than"
             f" {TOLERANCE:.2f}",
-            "above it, answers are leaked. To the right is good. Means over seeds.*",
+            "above it, predictions are leaked. Further right is better. Means over seeds.*",
             "",
             "## All figures",
             "",
-            "Leaked is the better of joint and shape, less the evaluator; the last columns count runs. `exact match`",
+            "*Leaked* is the better of joint and shape minus the evaluator; the last columns count runs. *Exact match*",
             "is the share of rows whose selection is the planted set. Mean and, with several seeds, 95 % interval.",
             "",
             *table(rows),
@@ -75,8 +75,8 @@ def account(rows: Rows) -> list[str]:
     lines = [
         f"With enough features, {sum(row['leaks'] for row in enough)} of {len(enough)} selections leak, "
         f"with too few {sum(row['leaks'] for row in too_few)} of {len(too_few)} (controls not counted).",
-        "Where the values carry nothing, such a selection is a mere code; where they carry something too, part of the",
-        "answer is in the values and part in the choice. One run is one problem, k and seed.",
+        "Where the values carry nothing, such a selection is a mere code; otherwise part of the information is in",
+        "the values and part in the choice. A run is one problem, k and seed.",
         "",
     ]
     for method in _methods(rows):
@@ -98,8 +98,8 @@ def account(rows: Rows) -> list[str]:
     undecided = [row for row in rows if not row["conclusive"]]
     if undecided:
         lines.append(
-            f"- In {len(undecided)} of {len(rows)} runs nothing was found and the evaluator fails on whole rows too, "
-            "so that nothing can be said."
+            f"- In {len(undecided)} of {len(rows)} runs nothing was found, but the evaluator fails even on unmasked "
+            "rows, so the result is inconclusive."
         )
     return lines
 

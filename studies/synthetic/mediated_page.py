@@ -53,21 +53,20 @@ Made by `python -m studies run synthetic/mediated` from `studies/results/synthet
 
 ![The problem, and how often each method finds exactly the four features, against queries](../images/mediated.png)
 
-A model with several outputs computes one of them, the target, from other outputs. Whoever looks at the target alone
-has to learn a parity of hidden things; whoever looks at all outputs sees the steps in between. In the picture
-y0 = [x0 + x1 > 0] and y1 = [x2 · x3 > 0], the target is y0 xor y1, and two more outputs and 16 more features have
-nothing to do with it.
+A model with several outputs computes one of them, the target, from other outputs. A method that sees the target alone
+has to learn a parity of hidden variables; a method that sees all outputs sees the intermediate steps. In the figure,
+y0 = [x0 + x1 > 0], y1 = [x2 · x3 > 0], and the target is y0 xor y1; two more outputs and 16 more features are
+unrelated.
 
-**Measure.** Exact match: the share of held-out rows for which the k features chosen are exactly the k that can change
-the target. Choosing at random is right in {chance(rows)} rows. Bands are 95 % intervals over seeds.
+**Measure.** Exact match: the share of held-out samples whose k selected features are exactly the k that can change
+the target. A random choice is right in {chance(rows)} samples. Bands are 95 % intervals over seeds.
 
-**Cost.** Rows sent to the model in all. SOInter, SOInter-1 (the same, but each output on its own) and L2X learn once
-and then explain any number of rows, here 200, without querying again. ShapleySampling, KernelShap and Lime query
-every row they explain, here 100, so a budget is divided by 100; 10 queries for a row are the least they run with, so
-they have no point at 500, and {PER_ROW_BUDGET:,} are their usual 1,000 for each row. The 1,000 whole rows that they
-ask to learn what the outputs look like are not charged to them. KernelShap and Lime are tuned: they remove
-features as SOInter does, by another row's values. Features are shuffled in every run; nothing was tuned on these
-seeds."""
+**Cost.** Total number of queries. SOInter, SOInter-1 (each output separately) and L2X learn once and then explain any
+number of samples, here 200, without further queries. ShapleySampling, KernelShap and Lime query the model for each of
+the 100 samples they explain, so their budget is divided by 100; {PER_ROW_BUDGET:,} is their usual 1,000 per sample.
+They need at least 10 queries per sample, so they have no point at 500. The 1,000 queries from which they learn the
+format of the outputs are not counted. KernelShap and Lime are tuned: like SOInter, they replace features by another
+row's values. Features are shuffled in every run; nothing was tuned on these seeds."""
 
 
 def headline(rows: list[Row]) -> str:
@@ -77,10 +76,10 @@ def headline(rows: list[Row]) -> str:
         return "No budget run so far was enough for SOInter on the first problem."
     others = {name: means[name][enough] for name in BASELINES if enough in means.get(name, {})}
     own = means["SOInter"][enough]
-    said = f"**{enough:,} queries in all are enough for SOInter to be exactly right in {own:.0%} of the rows.**"
+    said = f"**With {enough:,} queries in total, SOInter is exactly right in {own:.0%} of the samples.**"
     if others:
         best = max(others, key=lambda name: others[name])
-        said += f" With as many, the best other method ({best}) is right in {others[best]:.0%}."
+        said += f" With the same number, the best other method ({best}) is right in {others[best]:.0%}."
     needed = [f"{name} {number(first_budget(means.get(name, {})))}" for name in BASELINES if means.get(name)]
     return said + f" Queries needed for {FOUND:.0%}: " + ", ".join(needed) + "." + packaged(rows)
 
@@ -91,7 +90,8 @@ def packaged(rows: list[Row]) -> str:
         return ""
     match, n_queries = np.mean([r["exact_match"] for r in own]), np.mean([r["n_queries"] for r in own])
     return (
-        f" KernelShap as its package runs it, with 100 background rows, is right in {match:.0%} of 100 rows, for "
+        f" KernelShap with the defaults of its package (100 background rows) is right in {match:.0%} of 100 "
+        "samples, with "
         f"{n_queries:,.0f} queries ({len(own)} seed{'s' if len(own) > 1 else ''})."
     )
 
@@ -101,7 +101,7 @@ def outputs_section() -> str:
 
 ![Exact match against the number of outputs](../images/mediated-outputs.png)
 
-With two outputs the model is the smallest that has a mediated effect: y0 = [x0 · x1 > 0] and the target
+With two outputs, the model is the smallest with a mediated effect: y0 = [x0 · x1 > 0] and the target
 y0 xor [x2 > 0], where x2 acts directly. From three on, it is the problem above with none to five unrelated outputs."""
 
 
@@ -111,7 +111,7 @@ def chains_section() -> str:
 ![Exact match against the length of the chain](../images/mediated-chains.png)
 
 c0 = [x0 + x1 > 0]; each link adds a side output s = [x > 0] of one more feature and the next c, which is the last
-c xor s. The target is the c at the end: after four links, a parity of five things that six features decide."""
+c xor s. The target is the c at the end: after four links, a parity of five outputs, decided by six features."""
 
 
 def two_links(rows: list[Row]) -> str:
@@ -125,9 +125,9 @@ def behind_section(rows: list[Row]) -> str:
     found = (
         "In these cases:\n\n" + "\n".join(lines)
         if lines
-        else "Nowhere among the methods of the figures: no mean of theirs is above SOInter's for the same budget."
+        else "Nowhere: no other method in the figures has a higher mean than SOInter for the same budget."
     )
-    return f"## Where SOInter is not best\n\nCompared: {compared} pairs of problem and budget. {found}"
+    return f"## Where SOInter is not best\n\n{compared} combinations of problem and budget were compared. {found}"
 
 
 def behind(rows: list[Row]) -> Iterator[str]:
@@ -162,8 +162,8 @@ def warning_section(rows: list[Row]) -> str:
         f"## When SOInter fails\n\n{len(wrong)} of {len(own)} fits were right in less than half of the rows: {where}. "
         f"fit() warned that it had learned too little in {warned(wrong)} of these {len(wrong)}, and in "
         f"{warned(right)} of the {len(right)} fits that were right in at least {FOUND:.0%} of the rows. The "
-        "warning goes by the average over all outputs, so that outputs which are easy hide a target which is not "
-        "learned: verify() tells."
+        "warning is based on the average over all outputs, so easy outputs can hide a target that was not learned; "
+        "verify() reveals it."
     )
 
 
@@ -186,13 +186,13 @@ def one_list_section(rows: list[Row]) -> str:
     matches = {b: np.mean([r["exact_match"] for r in own if r["budget"] == b]) for b in {r["budget"] for r in own}}
     few = [b for b in sorted(matches) if all(matches[smaller] < FOUND for smaller in matches if smaller < b)]
     said = ", ".join(f"{matches[budget]:.0%} of cases with {budget:,}" for budget in few)
-    return f"""## If one list will do for all rows
+    return f"""## If one list is enough for all samples
 
-In all these problems the same features matter in every row. Whoever knows that, and wants only that one list, needs
-no explainer that learns: walk through some rows once each, putting back one feature after the other
-(ShapleySampling with one walk), sum over the rows what each feature changes, and take the largest k. Averaged over all
-settings above, that list is exactly right in {said} queries in all{ahead(rows)}. The methods of the
-figures must do more: an explanation of each row, without knowing that all rows are alike."""
+In all these problems, the same features matter for every sample. If you know this and want only that one list, you
+need no trained explainer: for some samples, restore one feature after the other (ShapleySampling with one
+permutation), sum the changes per feature, and take the k largest. Averaged over all settings above, that list is
+exactly right in {said} queries in total{ahead(rows)}. The methods of the figures solve a harder problem: they explain
+each sample without knowing that all are alike."""
 
 
 def ahead(rows: list[Row]) -> str:
@@ -210,11 +210,11 @@ def ahead(rows: list[Row]) -> str:
 def switch_section(rows: list[Row]) -> str:
     if not any(row["problem"] == "switch" for row in rows):
         return ""
-    return f"""### And if rows differ?
+    return f"""### If samples differ
 
 `switch`: y0 = [x0 > 0], y1 = [x1 · x2 > 0], y2 = [x3 + x4 > 0], and the target is y1 where y0 = 1, else y2: three
-features matter, but not the same three in every row. One list for all can be right in about half of the rows at most.
-Exact match is a hard measure here, because in many rows fewer features settle the target.
+features matter, but not the same three for every sample. A single list is right for at most about half of the
+samples. Exact match is a hard measure here, because for many samples fewer features determine the target.
 
 {table(rows, ("switch", 6), (*STYLES, SUMMED))}"""
 
@@ -231,7 +231,7 @@ def table(rows: list[Row], setting: Setting, methods: tuple[str, ...]) -> str:
     budgets = sorted({budget for one in found.values() for budget in one})
     if not budgets:
         return ""
-    lines = ["| queries in all | " + " | ".join(f"{b:,}" for b in budgets) + " |", "|---" * (len(budgets) + 1) + "|"]
+    lines = ["| queries in total |  " + " | ".join(f"{b:,}" for b in budgets) + " |", "|---" * (len(budgets) + 1) + "|"]
     for name, one in found.items():
         if one:
             lines.append(f"| {name} | " + " | ".join(cell(one.get(budget)) for budget in budgets) + " |")

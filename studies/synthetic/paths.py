@@ -132,21 +132,22 @@ def page(rows: list[Row], images: Path) -> str:
         "# Direct, or through other outputs?",
         "",
         "`explanation.paths()` says how much of a feature's effect on the target is direct and how much goes through "
-        "each other output ([what that means](../paths.md)). Here the truth is known: every output is an equation in "
-        "features and earlier outputs, and an output is *held* by replacing its equation. In "
-        f"{_share(np.mean(right))} of the rows and features the main way that is reported is the true one; the weakest "
+        "each other output ([what that means](../concepts/paths.md)). Here the truth is known: every output is an "
+        "equation of features and earlier outputs, and an output is *held* by replacing its equation. In "
+        f"{_share(np.mean(right))} of samples and features, the reported main path is the true one; the weakest "
         f"problem is `{weakest}`, with {_share(np.mean([row['main_way'] for row in of[weakest]]))}.",
         "",
-        f"{len(problems)} problems with {first['n_features']} features in random order, {first['n_queries']} queries "
-        f"in all, {N_EXPLAINED} explained rows and {_count(len({row['seed'] for row in rows}), 'seed')} (from "
-        f"{min(SEEDS)}). Errors are mean absolute differences per row and feature, on the scale of probabilities "
-        f"(standard deviations for continuous targets), with the same {N_DRAWS} draws of removed features for estimate "
-        f"and truth. *Main way*: rows and features with a true total beyond {MIN_TOTAL} whose strongest way is the "
-        f"truly strongest, or within {ALMOST} of it; of a chain, whose links all carry the whole effect, any link is "
-        "right. *Shares*: what is direct, or goes through an output, divided by "
-        "the total, both averaged over rows, one number per feature and way. Mean and 95 % interval over seeds.",
+        f"{len(problems)} problems with {first['n_features']} features in random order, {first['n_queries']} "
+        f"queries in total, {N_EXPLAINED} explained samples and "
+        f"{_count(len({row['seed'] for row in rows}), 'seed')} (from {min(SEEDS)}). Errors are mean "
+        "absolute differences per sample and feature, in probability (standard "
+        f"deviations for continuous targets), with the same {N_DRAWS} draws of removed features for estimate and "
+        f"truth. *Main path*: among samples and features with a true total above {MIN_TOTAL}, those whose strongest "
+        f"reported path is truly the strongest, or within {ALMOST} of it; in a chain, whose links all carry the "
+        "whole effect, any link is right. *Shares*: the direct effect, or the effect through an output, divided by "
+        "the total, both averaged over samples. Mean and 95 % interval over seeds.",
         "",
-        "| problem | effects | right features | main way right | error of total | of direct | of through "
+        "| problem | effects | right features | main path right | error of total | of direct | of through "
         "| of direct shares | of through shares |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -159,14 +160,14 @@ def page(rows: list[Row], images: Path) -> str:
         "",
         "## Shares of the total effect",
         "",
-        "One mark per seed, feature and way: the share of the total that the feature has on average, as it is by the "
-        "equations and as it is reported. On the line is right.",
+        "One mark per seed, feature and path: the true and the reported share of the total effect. Marks on the "
+        "line are correct.",
         "",
         "![Reported against true shares](../images/paths-shares.png)",
         "",
         *_about_chains(of),
         *_about_copies(of),
-        "## As it is drawn",
+        "## Plots",
         "",
     ]
     for name in flows:
@@ -181,10 +182,10 @@ def _about_chains(of: dict[str, list[Row]]) -> list[str]:
     near, between, far = ([share for row in chains for share in _carried(row)[place]] for place in range(3))
     in_between = f", {_range(between)} for those in the middle" if between else ""
     return [
-        "In chains every output on the way carries 100 % of a feature's effect by the equations. Reported are, by run, "
-        f"feature and output, {_range(near)} for outputs next to the target{in_between}, but only {_range(far)} for "
-        "those where the chain begins: while an early output is held, the energy lets later ones follow the features "
-        "all the same. The main way cannot show this, since naming any link of a chain counts as right.",
+        "In chains, every output on the path truly carries 100 % of a feature's effect. Reported shares are "
+        f"{_range(near)} for outputs next to the target{in_between}, but only {_range(far)} at the beginning of the "
+        "chain: even if an early output is held, the energy lets later ones follow the features. The main path does "
+        "not show this, because any link of a chain counts as right.",
         "",
     ]
 

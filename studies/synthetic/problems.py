@@ -64,12 +64,12 @@ def page(rows: list[Row], images: Path) -> str:
     lines = [
         "# Every synthetic problem, at the defaults",
         "",
-        "In every problem of `sointer.zoo.ALL_PROBLEMS` the black box is known exactly, and so are the features",
+        "In the problems of `sointer.zoo.ALL_PROBLEMS` the black box is known exactly, and so are the features",
         f"that can change each output. {N_FEATURES} features, {N_ROWS:,} rows, the automatic budget; no setting is",
-        "tuned per problem, features are shuffled in every run, and the seeds took no part in development. *Exact",
-        f"match*: share of {N_TEST_ROWS:,} held-out rows whose selected set is exactly the relevant one, k being its",
-        "size. *Fidelity*: share of rows on which the target keeps its value when all other features are replaced by",
-        "another row's. E1 and E2 have [a page of their own](accuracy.md). Made by `make reproduce-synthetic`.",
+        "tuned per problem, features are shuffled in every run, and the seeds were not used in development. *Exact",
+        f"match*: share of {N_TEST_ROWS:,} held-out samples whose selected set is exactly the relevant one, given",
+        "its size k. *Fidelity*: share of samples whose target keeps its value when all other features are replaced",
+        "by another row's. E1 and E2 have [their own page](accuracy.md). Made by `make reproduce-synthetic`.",
         "",
         "| problem | method | target | exact match (worst seed) | median rank | fidelity at k | at k + 1 "
         "| black-box rows | seeds |",
@@ -87,8 +87,8 @@ def page(rows: list[Row], images: Path) -> str:
                 f"| {np.mean([row['n_queries'] for row in same]):,.0f} | {len(same)} |"
             )
     note = [
-        "`switch` is the hard one: which features matter depends on the row, and on many rows fewer would do.",
-        "SOInter-1, which learns each output on its own, stands beside it.",
+        "`switch` is the hard one: which features matter depends on the sample, and for many samples fewer suffice.",
+        "SOInter-1, which learns each output separately, is shown for comparison.",
     ]
     return "\n".join([*lines, "", *note, ""])
 

@@ -37,25 +37,25 @@ def page(rows: list[Row], images: Path) -> str:
     draw_found(fits, made, images / "removal-found.png")
     sections = [
         introduction(rows),
-        "![Real rows and reduced rows of two correlated features, for four removals](../images/removal-inputs.png)",
-        "## What one learns\n\n" + "\n".join([*found(fits, made), *cross_checks(fits), *credit(fits, made)]),
+        "![Real and masked rows of two correlated features, for four removals](../images/removal-inputs.png)",
+        "## Findings\n\n" + "\n".join([*found(fits, made), *cross_checks(fits), *credit(fits, made)]),
         "![Exact match, and what unused features are worth, by data and removal](../images/removal-found.png)",
-        "Not measured (–): with inputs of mean 0, removal by the mean is nearly that by zero.",
+        "Not measured (–): with inputs of mean 0, removal by the mean is nearly the same as by zero.",
         "## Which features are found?\n\nExact match with the planted set, mean and 95 % interval over seeds."
         + fewer_seeds(fits)
         + "\n\n"
         + by_situation(fits, lambda own: interval([row["exact_match"] for row in own])),
-        'Of the selected features, how many are relevant (of how many); and how many are of those that "unused" means '
+        "Number of selected features that are relevant (out of how many), and number that are *unused* in the sense "
         "below.\n\n" + by_situation(fits, selected),
-        '## Is an explanation still right when "absent" means something else?\n\n'
-        "Fidelity of explanations fitted under one removal (lines) when the rest is removed in another way (columns): "
-        "mean over the situations in which it was fitted, and the worst of them.\n\n" + fidelities(fits),
-        "## What does a removal give credit for?\n\nFidelity when only unused features are kept, as many as there are "
-        "relevant ones: their copies, where there are copies, else others that the target does not depend on. In "
-        "brackets: when nothing is kept.\n\n" + by_situation(made, unused),
-        "## How real are reduced rows?\n\nHow often a classifier (quadratic discriminant analysis) tells rows reduced "
-        "to their relevant features from whole ones, on rows it has not seen; 0.50 is guessing. "
-        "(It is a little more where nothing is wrong with the rows, because 2,000 of them share 1,000 donors.)\n\n"
+        "## Does an explanation hold under another removal?\n\n"
+        "Fidelity of explanations fitted under one removal (rows), measured under another (columns): mean and worst "
+        "over the situations.\n\n" + fidelities(fits),
+        "## What does a removal give credit for?\n\nFidelity when only unused features are kept, as many as there "
+        "are relevant ones: copies of the relevant features if there are any, otherwise other features on which the "
+        "target does not depend. In brackets: when nothing is kept.\n\n" + by_situation(made, unused),
+        "## How realistic are masked rows?\n\nHow often a classifier (quadratic discriminant analysis) "
+        "distinguishes rows masked to their relevant features from unmasked ones, on held-out rows; 0.50 is "
+        "guessing. (Slightly more is expected even for realistic rows, because 2,000 of them share 1,000 donors.)\n\n"
         + by_situation(made, lambda own: f"{mean(own, 'told_apart'):.2f}"),
         "## What does it cost?\n\n" + costs(fits),
     ]
@@ -64,18 +64,17 @@ def page(rows: list[Row], images: Path) -> str:
 
 def introduction(rows: list[Row]) -> str:
     seeds = sorted({row["seed"] for row in rows})
-    return f"""# What "absent" means, and what hangs on it
+    return f"""# What the choice of removal changes
 
-An explanation says: keep these features, and the model repeats its answer whatever stands in for the others. What
-stands in for them is a choice: **zero**, the **mean**, the values of another row (**marginal**), or those of a row that
-is alike in the kept features (**conditional**: one of the ten nearest of 1,000). The picture shows what each of them
-does to two correlated features of which the second is removed. [Which to choose](../choosing-removal.md) is the advice
-that follows from this page.
+An explanation says: keep these features, and the prediction stays, whatever replaces the others. What replaces them
+is a choice: **zero**, the **mean**, the values of another row (**marginal**), or those of a row that is similar in
+the kept features (**conditional**: one of the ten nearest of 1,000). The figure shows two correlated features, of
+which the second is removed. Advice based on this page: [which removal to choose](../concepts/removal.md).
 
-Measured with exact black boxes of 20 features in shuffled order whose relevant features are known: default SOInter, k =
-the size of the relevant set, 2,000 training rows, up to 300 rows explained that fit has not seen, {len(seeds)}
+Measured on exact black boxes with 20 shuffled features whose relevant features are known: SOInter with defaults, k =
+the size of the relevant set, 2,000 training rows, up to 300 held-out rows, {len(seeds)}
 {"seed" if len(seeds) == 1 else "seeds"} ({", ".join(map(str, seeds))}). *E1* is the paper's energy (both outputs);
-*mediated xor* acts only through other outputs; *presence* has 0/1 features of which 30 % are there, and asks which pair
+*mediated xor* acts only through other outputs; *presence* has 0/1 features of which 30 % are 1, and asks which pair
 made a tag true. Made by `python -m studies run synthetic/removal`."""
 
 
@@ -92,7 +91,7 @@ def found(fits: list[Row], made: list[Row]) -> list[str]:
         apart = dict.fromkeys(f"{value:.0%}" for value in (*shares[:1], *shares[-1:]))
         lines.append(
             f"- **{removal}**: exact match {np.mean(list(by_cell.values())):.2f}, mean of {len(by_cell)} situations; "
-            f"worst {by_cell[worst]:.2f} ({label(worst)}). A classifier tells its rows from real ones "
+            f"worst {by_cell[worst]:.2f} ({label(worst)}). A classifier distinguishes its rows from real ones "
             f"{' to '.join(apart)} of the time."
         )
     return lines
@@ -124,8 +123,8 @@ def credit(fits: list[Row], made: list[Row]) -> list[str]:
         for removal in present(fits)
     }
     line = (
-        "- **Credit for what the model does not use.** Keep only noisy copies of the relevant features, which the "
-        f"model does not look at, and it repeats its answer this often: {listed(worth)}. A conditional draw knows the "
+        "- **Credit for what the model does not use.** If only noisy copies of the relevant features are kept, "
+        f"which the model ignores, its prediction stays this often: {listed(worth)}. A conditional draw infers the "
         "originals from their copies."
     )
     selected = listed({removal: float(np.mean(values)) for removal, values in chosen.items() if values})

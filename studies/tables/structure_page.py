@@ -42,22 +42,22 @@ def against_queries(row: Row) -> bool:
 
 def introduction(rows: list[Row]) -> str:
     counts = [len({row["seed"] for row in rows if row["method"] == method}) for method in STYLES]
-    return f"""# Does it pay to learn all outputs together?
+    return f"""# Does learning all outputs together help?
 
 Made by `python -m studies run tables/structure` from `studies/results/tables/structure*.jsonl`.
 
 {headline(rows)}
 
-Three explainers that differ in nothing else, with the same data, queries and seed ({seeds(counts)}; those of
-seed 201 were seen while the method was still being changed). They were made before the last change to it, which reads
-few queries better, and are to be run again:
+Three explainers with the same data, queries and seeds ({seeds(counts)}; results of seed 201 were seen while the
+method was still changing). These results predate the last change to the method, which improved fits with few queries,
+and will be repeated:
 
-- **{COUPLED}**: one energy for all outputs, coupled as in eq. 17-3 of the paper; localities may be cut at outputs.
-- **{SHARED}**: the same network, but the coupling stays zero. What it lacks is the coupling alone.
-- **{ALONE}**: a network for every output, which sees nothing of the others, and localities cut at features only.
+- **{COUPLED}**: one energy for all outputs, coupled as in eq. 17-3 of the paper; localities may split on outputs.
+- **{SHARED}**: the same network with the coupling fixed at zero.
+- **{ALONE}**: a separate network for every output; localities split on features only.
 
-*Exact match*: the share of held-out samples whose relevant features are found exactly, if their number is given.
-*Agreement*: the share of whole held-out samples for which the energy expects the model's label."""
+*Exact match*: the share of held-out samples whose relevant features are found exactly, given their number.
+*Agreement*: the share of held-out samples, unmasked, for which the energy predicts the model's label."""
 
 
 def headline(rows: list[Row]) -> str:
@@ -89,8 +89,8 @@ def queries_section(rows: list[Row]) -> str:
 
 ![Exact match and agreement against queries](../images/structure.png)
 
-Twenty features; the target is a function of other outputs. Exact match, then the true positive and false discovery
-rates of what is selected if no size is given:
+Twenty features; the target is a function of other outputs. Exact match, then true positive and false discovery rates
+of the selection if no size is given:
 
 {
         table(
@@ -107,7 +107,7 @@ def outputs_section(rows: list[Row]) -> str:
         return ""
     return f"""## Many outputs
 
-y0 xor y1 again, 1,000 queries, with more and more outputs that have nothing to do with it:
+y0 xor y1 with 1,000 queries and a growing number of unrelated outputs:
 
 {table(own, lambda row: (row["n_outputs"],), ("outputs",))}"""
 
@@ -118,8 +118,7 @@ def switches_section(rows: list[Row]) -> str:
         return ""
     return f"""## Switches among the outputs
 
-Which features decide the target depends on another output, which itself is an oblique cut, a parity, or two nested cuts
-of features:
+Which features decide the target depends on another output: an oblique threshold, a parity, or two nested thresholds.
 
 {table(own, lambda row: (row["problem"].removeprefix("switch "), row["budget"]), ("switch, outputs", "queries"))}"""
 

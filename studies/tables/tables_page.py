@@ -41,29 +41,30 @@ def page(rows: list[Row], images: Path) -> str:
 
 OPENING = """# Models of real tables
 
-Two measures, never one without the other. *Keep*: all features but the best k take the values of a training row; the
-share of predictions that stay. *Delete*: the best k take them instead; the share that change. More is better in both.
+Two measures, always shown together. *Keep*: the share of predictions that stay when all features except the best k
+are replaced by the values of a training row. *Delete*: the share that change when the best k are replaced instead.
+Higher is better for both.
 
 ![Predictions that change without the best k features, against those that stay with them alone](../images/tables.png)
 
-*Every line runs from the smallest k, on the left, to the largest. Higher and further to the right is better.*"""
+*Each line runs from the smallest k (left) to the largest. Up and to the right is better.*"""
 HOW = """## How it was measured
 
-Means over test rows (100; scene 60), which neither model nor explainer has seen, all outputs and six draws. Rows, draws
-and the training rows that values are taken from are the same for every method. Every line says how many seeds stand
-behind it ({seeds}). Seeds decide the split where there is no official one, the model, the explained rows and the
-draws. SOInter's defaults were chosen while looking at models of emotions, scene and digits with other seeds; as
-emotions and scene have official splits, some of the same test rows were looked at. A number stays if it moves by at
-most half a standard deviation. Made by `python -m studies run tables/tables`.
+Means over held-out rows (100; scene 60), all outputs and six draws. Rows, draws and replacement values are the same
+for every method. Each line states its number of seeds ({seeds}). Seeds determine the split where there is no official
+one, the model, the explained rows and the draws. SOInter's defaults were chosen while looking at models of emotions,
+scene and digits with other seeds; since emotions and scene have official splits, some of the same test rows were
+seen. A numeric prediction stays if it changes by at most half a standard deviation. Made by `python -m studies run
+tables/tables`.
 
-SOInter is used at its defaults, with 18,000 queries for emotions and scene, 16,000 for digits and 5,000 elsewhere. It
-learns from queries once and then explains any sample of any output with no query but the one for its predictions.
-*TreeShap* looks inside the trees and needs no queries. *ShapleySampling*, *KernelShap* and *Lime* spend 1,000 queries
-on each sample; features that they remove take the values of training rows, as when they are judged. All of these are
-signed towards what the model predicted (by size for numbers). *One list* is one list for all samples of an output, from
-the sizes of Shapley values of training rows, with as many queries as SOInter; *Importances* is the forest's own list;
-*Random* is a random order. None of these baselines is trained. In wine and breast cancer, measures that were taken out
-of the inputs serve as further outputs, above or below the median; in diabetes, two of the serum measures."""
+SOInter uses its defaults: 18,000 queries for emotions and scene, 16,000 for digits and 5,000 elsewhere. After
+training it needs only one query per sample, for the predictions. *TreeShap* reads the trees and needs no queries.
+*ShapleySampling*, *KernelShap* and *Lime* spend 1,000 queries per sample and replace features by the values of
+training rows, as the evaluation does. Their scores are signed towards the prediction (absolute values for numbers).
+*One list* ranks features once for all samples of an output, by mean absolute Shapley values of training rows, with as
+many queries as SOInter; *Importances* is the forest's own ranking; *Random* is a random order. None of these
+baselines is trained. In wine and breast cancer, some measurements taken out of the inputs serve as further outputs
+(above or below the median); in diabetes, two of the serum measurements."""
 
 
 def by_subject_and_method(rows: Iterable[Row]) -> dict[tuple[Subject, str], list[Row]]:

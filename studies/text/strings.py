@@ -1,4 +1,4 @@
-"""Texts through functions of strings: planted words, and Bibtex as strings beside counts (docs/texts.md)."""
+"""Texts through functions of strings: planted words, and Bibtex as strings beside counts (docs/how-to/texts.md)."""
 
 from __future__ import annotations
 

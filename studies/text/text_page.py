@@ -49,22 +49,21 @@ def introduction() -> str:
     return """# Explaining models that tag texts
 
 Made by `make reproduce-text` from `studies/results/text`; one seed. A model tags documents (159 tags in
-Bibtex, 53 in Enron, 28 in wikimovies, which stands in for IMDB and is not IMDB). For every tag of every document an
-explainer picks the k words that decided it, also why a tag was *not* given; all other words are removed and the model
-is queried again. **Relative F1** compares what it predicts then with what it predicts for the whole document. *Macro*
-averages over tags, so that a tag given to a single document counts as much as one given to a hundred; *example*
-averages over documents.
+Bibtex, 53 in Enron, 28 in wikimovies, which stands in for IMDB and is not IMDB). For every tag of every document,
+given or not, an explainer selects the k words that decided it; all other words are removed and the model is queried
+again. **Relative F1** compares this prediction with the one for the whole document. *Macro* averages over tags, so
+that rare tags count as much as frequent ones; *example* averages over documents.
 
-Queries are the rows sent to the model: in fit, and per explained document. Every method but Random and L2X also uses
-the model's answer on the document itself, which is what is explained and is not counted; where it is "not given",
-SOInter goes by what its energy expects the model to say. "Tuned" means that Lime and KernelShap vary only words
-that occur, remove them as we do, and use the sign of the prediction; Lime without that is the package with its
-defaults. L2X is trained for k = 30 and judged at its best k words. All methods may choose only words that occur.
+Queries are counted in fit and per explained document. Every method except Random and L2X also uses the model's
+prediction for the document itself, which is not counted; where it is "not given", SOInter uses the prediction
+that its energy expects. "Tuned" means that Lime and KernelShap vary only words that occur, remove them as SOInter
+does, and use the sign of the prediction; plain Lime is the package with its defaults. L2X is trained for k = 30
+and evaluated on its best k words. All methods select only words that occur.
 
-**What was seen before.** SOInter's recipe for words was chosen while looking at other documents of Bibtex, of both
-splits, with this deep value network and an earlier one; the baselines' settings were chosen on Bibtex with another
-model. On Bibtex with the deep value network both are therefore flattered. On Enron one variant was tried and dropped.
-SPEN, the chain and wikimovies played no part."""
+**Tuning.** SOInter's recipe for word counts was chosen on other documents of Bibtex, of both splits, with this deep
+value network and an earlier one; the baselines' settings were chosen on Bibtex with another model. Results on Bibtex
+with the deep value network are therefore optimistic for both. On Enron, one variant was tried and dropped. SPEN, the
+chain and wikimovies were not used for tuning."""
 
 
 def faithfulness(rows: list[Row]) -> Iterator[str]:
@@ -107,7 +106,7 @@ def paper_table(rows: list[Row]) -> str:
         "## The paper's Table 1",
         "",
         "k = 30, macro F1, deep value networks; the paper's figures in brackets. Its plain F1 is 0.89 for Bibtex,",
-        "which such networks reach on their training split only, and 0.43 for Enron; ours are given on both splits.",
+        "which such networks reach only on their training split, and 0.43 for Enron; we show both splits.",
         "",
         "| data | split | method | documents | plain F1 | post-hoc F1 | relative post-hoc F1 |",
         "|---|---|---|---|---|---|---|",
@@ -128,13 +127,13 @@ def paper_table(rows: list[Row]) -> str:
 def budgets(rows: list[Row]) -> str:
     own = [r for r in rows if (r["data"], r["black_box"]) == ("bibtex", "dvn") and "fit_queries" in r]
     lines = [
-        "## When does training once pay?",
+        "## When does training pay off?",
         "",
         "![Relative F1 against all queries](../images/text-queries.png)",
         "",
-        "Bibtex, deep value network, test split, relative F1 (macro), 60 documents. Explaining ten documents, Lime",
-        "tuned is the better buy; from about a hundred on, SOInter is more faithful for the same number of rows,",
-        "and each further document costs it nothing. Seconds are those of one busy core.",
+        "Bibtex, deep value network, test split, relative F1 (macro), 60 documents. For ten documents, tuned Lime",
+        "is the better choice. From about a hundred documents on, SOInter is more faithful for the same number of",
+        "queries, and further documents cost nothing. Seconds are for one busy core.",
         "",
         "| method | rows in fit | seconds of fit, one core | rows per document | "
         + " | ".join(f"k = {k}" for k in KS)
@@ -161,9 +160,9 @@ def budgets(rows: list[Row]) -> str:
 
 def refinement(rows: list[Row]) -> str:
     lines = [
-        "## What a few queries per explanation buy",
+        "## What a few extra queries gain",
         "",
-        "`explain(refine=q)` queries the model to confirm each selection and tries others where it does not. Relative",
+        "`explain(refine=q)` queries the model to confirm each selection, and tries others if it does not. Relative",
         "F1, macro, test split, 60 documents; queries are those per explanation (a document and a tag) on average.",
         "",
         "| data, model | k | no queries | up to 4 | up to 16 |",

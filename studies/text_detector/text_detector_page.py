@@ -47,29 +47,29 @@ def page(rows: list[Row], images: Path) -> str:
 
 OPENING = """# Why is this pixel text?
 
-A text detector that others trained and published gives every pixel the probability that it is text. It is shown images
-with two or three drawn words, whose strokes are known to the pixel, and SOInter explains why a pixel inside a word is
-called text. Are the pixels that it selects those of *this* word? Made by `make reproduce-text-detector`, all numbers
+A published text detector predicts for every pixel the probability that it is text. It gets images with two or three
+drawn words, whose strokes are known to the pixel, and SOInter explains why a pixel inside a word is classified as
+text. Are the selected pixels those of *this* word? Made by `make reproduce-text-detector`, all numbers
 from `studies/results/text_detector`."""
 FIGURE = """![Images, probabilities of text, and the pixels that each method selects](../images/text-detector.png)
 
 *The first test image of each background. Red: the target. Green: the {k} pixels that each method selects.*"""
-HOW = """**The model** is the detector of rapidocr-onnxruntime ({weights}), of which only the probabilities are used:
-one query takes {query_ms:.1f} ms of one core. It sees images of 64 by 160 pixels as they are; the package
-itself would enlarge them first. A pixel is called text if its probability exceeds 0.5, as everywhere in
-sointer (the package takes 0.3; {unsure_share:.1%} of the probabilities lie between 0.05 and 0.95).
-{text_share:.1%} of the pixels are called text, and {found:.1%} of the words have such a pixel.
+HOW = """**The model** is the detector of rapidocr-onnxruntime ({weights}), of which only the probabilities are used;
+one query takes {query_ms:.1f} ms on one core. It gets images of 64 by 160 pixels; the package itself would enlarge
+them first. A pixel counts as text if its probability exceeds 0.5, as everywhere in sointer (the package uses 0.3;
+{unsure_share:.1%} of the probabilities lie between 0.05 and 0.95). {text_share:.1%} of the pixels count as text, and
+{found:.1%} of the words have such a pixel.
 
 **Images** are drawn: plain, gradient or noisy backgrounds; random places, sizes, fonts and colours; words at least 8
-pixels apart. A stroke is what a word's ink covers at least by half. **Targets**: one pixel of every test image in
-which a word was found, drawn at random from those that are called text and lie on or within 3 pixels of a stroke. The
+pixels apart. A stroke consists of the pixels that are at least half covered by ink. **Targets**: one random pixel per
+test image in which a word was found, among those that count as text and lie on or within 3 pixels of a stroke. The
 explainer sees images and probabilities, never strokes. SOInter was fitted on other images of the same kind, and swaps
-are with a third set. {n_targets} targets ({seeds}); a seed decides images, targets, the fit and all draws.
+use a third set. {n_targets} targets ({seeds}); the seed determines images, targets, the fit and all draws.
 
-**Methods.** *SOInter* selects pixels, *SOInter, patches* squares of 4 by 4, whose pixels count in a random order.
-*NearestPixels*, those around the target, knows nothing but where the target is: inside a word, these are near its
-strokes by themselves. *Occlusion* and *Rise* query the model about every sample, with pixels of training images in
-place of removed ones; *Random* selects at random."""
+**Methods.** *SOInter* selects pixels, *SOInter, patches* squares of 4 by 4, whose pixels are ranked at random.
+*NearestPixels* uses only the position of the target; inside a word, the nearest pixels are near its strokes anyway.
+*Occlusion* and *Rise* query the model for every sample, with pixels of training images in place of removed ones;
+*Random* selects at random."""
 
 
 def figures(rows: Sequence[Row]) -> dict[str, object]:
@@ -108,8 +108,8 @@ def strokes_section(found: ByMethod) -> str:
     text = (
         "Shares of the K selected pixels. *Own*: on or within 3 pixels of the strokes of the target's word; *on*: on "
         "these strokes; *other*: on or within 3 pixels of the strokes of another word. "
-        f"{near_share:.1%} of all pixels are near the target's word, so this is what random pixels reach; the most "
-        f"that can be reached, as some words are small: {most}. Brackets are 95 % intervals over seeds."
+        f"{near_share:.1%} of all pixels are near the target's word, which is what random pixels reach. The "
+        f"maximum, limited by small words, is {most}. Brackets are 95 % intervals over seeds."
     )
     lines = [
         (
@@ -140,10 +140,10 @@ def swaps_section(found: ByMethod) -> str:
     n_swapped, n = (sum(row[name] for row in next(iter(found.values()))) for name in ("n_swapped", "n_targets"))
     text = (
         "*Insert*: the selected pixels, put into an image in which the target is not text, make it text. *Delete*: "
-        "that image's pixels, put in their place, take the text away. *J*: how much more often the target stays text "
-        "with the selected pixels alone than with those of the other image at the same places, the rest black or "
-        f"inpainted; 0 if the shape of the mask alone decides. {n_swapped} of {n} targets have such an "
-        "image. More is better, but distance (in pixels) is a description. "
+        "that image's pixels, put in their place, remove the text. *J*: how much more often the target stays text "
+        "with the selected pixels alone than with those of the other image in the same places, with the rest black "
+        f"or inpainted; 0 if the shape of the mask alone decides. {n_swapped} of {n} targets have such an image. "
+        "Higher is better, except for the distance (in pixels), which is descriptive. "
         f"All for K = {' / '.join(map(str, sizes))}."
     )
     lines = [
@@ -180,14 +180,14 @@ def differences_section(found: ByMethod) -> str:
         return ""
     text = (
         f"Seed by seed, on the same images, targets and swaps, for K = {MAIN_K}; brackets are 95 % intervals over "
-        "seeds. Below 0 means that the other method has more."
+        "seeds. Below 0, the other method has more."
     )
     head = ("method", "minus", "seeds", "own", "other", "insert", "delete")
     return "\n\n".join(["## Differences", prose(text), table(head, lines)])
 
 
 def cost_section(found: ByMethod) -> str:
-    text = "Queries and CPU time of one core, the model's own time included; medians over seeds."
+    text = "Queries and CPU time on one core, including the model's own time; medians over seeds."
     head = ("method", "queries in fit", "queries per sample", "fit, CPU s", "per sample, CPU ms")
     lines = [
         (

@@ -73,9 +73,9 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## Planted chains",
         prose(
-            "Words that have a label of their own or take it from the word beside them (*carry*: the one before; "
+            "Words have their own label or take it from a neighbouring word (*carry*: the one before; "
             "*xor*: their bit xor the one before; *both*: from either side), 120 words, sequences of 4 to 10 in fit "
-            f"and 9 when explaining. Labels that came over at most {MAX_LINKS} links; exact: the tokens selected, "
+            f"and 9 when explaining. Labels passed on over at most {MAX_LINKS} links; exact: the tokens selected, "
             "their number not given, are those that passed the label on and no others."
         ),
         table(head, lines),

@@ -16,14 +16,15 @@ def opening(found: Mapping[str, list[Row]]) -> str:
     return sections(
         "# Which tokens made this a street name?",
         prose(
-            "usaddress is a published tagger: a CRF that gives each token of an address one of 29 labels. Which tokens "
-            "decide a label? The truth is found by brute force: of every subset of the tokens of 100 test addresses (4 "
-            "to 8 tokens, all different, 676 labels), all others were replaced 512 times by tokens from the same kind "
-            "of place in the training data. A set suffices if the label stays in at least 95 % of these. *Exact*: a "
-            "smallest such set was selected. *Within tolerance*: it keeps the label in at least 93 %, and no smaller "
-            "set does in 97 %. Brute force does not agree with itself where other draws are taken: what it reaches "
-            "with one half of the draws, judged by the other, is the most to hope for. The nearest tokens know "
-            "nothing but where the label is. Settings were chosen on 50 other addresses, with other seeds. Made by "
+            "usaddress is a published tagger: a CRF that assigns one of 29 labels to each token of an address. "
+            "Which tokens decide a label? The truth is found by brute force: for every subset of the tokens of 100 "
+            "test addresses (4 to 8 distinct tokens, 676 labels), all other tokens were replaced 512 times by "
+            "tokens from similar positions in the training data. A set suffices if the label stays in at least 95 % "
+            "of these. *Exact*: a smallest such set was selected. *Within tolerance*: it keeps the label in at "
+            "least 93 %, and no smaller set does in 97 %. Brute force with different draws does not fully agree "
+            "with itself: what one half of the draws reaches, judged by the other half, is the upper limit. The "
+            "nearest tokens use only the position of the label. Settings were chosen on 50 other addresses, with "
+            "other seeds. Made by "
             "`make reproduce-usaddress`; all numbers from `studies/results/usaddress`."
         ),
         "## Reached and not reached",

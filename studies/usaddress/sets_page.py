@@ -69,9 +69,9 @@ def page(rows: list[Row], images: Path) -> str:
     head = ["method", "exact, size given", "within tolerance, size given", "exact, own size"]
     head += ["within tolerance, own size", "tokens too many", "seeds"]
     parts = [
-        "## The smallest tokens that keep a label",
+        "## The smallest sets of tokens that keep a label",
         figure(
-            images, "usaddress.png", "Share of labels whose smallest sufficient tokens are found, their number given."
+            images, "usaddress.png", "Share of labels for which a smallest sufficient set is found, given its size."
         ),
         table(head, list(set_lines(rows))),
     ]
@@ -80,18 +80,19 @@ def page(rows: list[Row], images: Path) -> str:
         parts += [
             prose(
                 f"A fit with {queries:,} queries takes {seconds:.0f} CPU seconds and predicts "
-                f"{mean(row['held_out_agreement'] for row in ours):.3f} of held-out labels correctly; when explaining, "
-                "only the prediction is queried. lime, shap and leave one out query the tagger 200 times about "
-                "each address, for all of its labels together. In brackets: 95 % of what other addresses would give."
+                f"{mean(row['held_out_agreement'] for row in ours):.3f} of held-out labels correctly; explaining "
+                "takes one query per address. lime, shap and leave one out query the tagger 200 times per address, "
+                "for all of its labels together. In brackets: 95 % intervals over addresses."
             ),
             "## Direct, or through other labels",
             prose(
-                "Does the effect of a token go straight to a label, or through the labels of other tokens? In the CRF "
-                "this is known: its potentials at the label's own position, or at all others, are replaced by those of "
-                "an address with the token replaced. Effects above 0.05 in the CRF, by distance in tokens; *same* is "
-                "the share of effects whose greater part is called as in the CRF. The bar at two or more places is on "
-                "the share called mediated: there the CRF has no other way, and with a window of two the explainer "
-                f"could say otherwise. Means over {len(ours)} seed{'s' * (len(ours) > 1)}, {queries:,} queries."
+                "Does a token affect a label directly, or through the labels of other tokens? In the CRF this is "
+                "known: its potentials at the label's own position, or at all others, are replaced by those of an "
+                "address with the token replaced. Shown are effects above 0.05 in the CRF, by distance in tokens; "
+                "*same* is the share of effects whose larger part is classified as in the CRF. At distance two or "
+                "more, the requirement concerns the share classified as mediated: the CRF has no other path there, "
+                f"but with a window of two the explainer could find one. "
+                f"Means over {len(ours)} seed{'s' * (len(ours) > 1)}, {queries:,} queries."
             ),
             table(
                 ["distance", "effects", "CRF: mediated", "explainer: mediated", "same", "bar", ""],

@@ -77,8 +77,8 @@ def page(rows: list[Row], images: Path) -> str:
         "## How long it takes",
         prose(
             f"CPU time of one process for one label; {row['n_labels']:,} labels of addresses of all lengths for "
-            f"SequenceExplainer, {N_TIMED} addresses for shap, whose explainer has {N_BACKGROUND} draws and its "
-            "default number of samples. The function is the package's own tagger."
+            f"SequenceExplainer, {N_TIMED} addresses for shap, with {N_BACKGROUND} background draws and its default "
+            "number of samples. The model is the package's own tagger."
         ),
         table(["method", "CPU time of a label", "times"], lines),
     )

@@ -444,7 +444,7 @@ def test_ctrl_c_is_exit_code_130(here: Path) -> None:
 
 
 def test_the_documentation_names_only_options_that_exist() -> None:
-    page = Path(__file__).parents[2] / "docs" / "command-line.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
     shown = re.findall(r"^(?:\$ )?sointer ([a-z]+) (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert {name for name, _ in shown} >= {"fit", "explain", "evaluate", "report", "info"}
     for name, arguments in shown:

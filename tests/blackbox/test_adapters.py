@@ -219,11 +219,16 @@ def test_probability_of_an_output_that_never_varied() -> None:
     np.testing.assert_array_equal(got[:, 2], 1.0)
 
 
-def test_more_than_two_classes_suggest_predict() -> None:
-    model = DecisionTreeClassifier().fit(X, np.column_stack([Y[:, 0], np.arange(60) % 3]))
+def test_probabilities_of_two_classes_stand_beside_labels_of_more() -> None:
+    model = DecisionTreeClassifier(max_depth=2).fit(X, np.column_stack([Y[:, 0], np.arange(60) % 3]))
+    box = as_black_box(model, method="predict_proba")
+    table = box(X)
+    np.testing.assert_array_equal(table[:, 0].astype(float), model.predict_proba(X)[0][:, 1])
+    np.testing.assert_array_equal(table[:, 1], model.predict(X)[:, 1])
+    assert box.declared_kind == ["probability", None]
+    model.classes_ = None
     with pytest.raises(InputError, match=r"output 1.*method='predict'"):
         as_black_box(model, method="predict_proba")(X)
-    assert as_black_box(model)(X).shape == (60, 2)
 
 
 def test_string_labels_and_numbers_keep_their_types() -> None:

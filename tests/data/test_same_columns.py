@@ -101,7 +101,7 @@ def test_columns_that_cannot_be_learned_are_refused_before_any_query(X: pd.DataF
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (["1", 2.0, None], "column 'a' of dtype object, expected numbers like the float64 seen before"),
+        (["1", 2.0, None], r"X has '1' in column 'a', expected numbers \(float64\). Convert the column"),
         ([pd.Timestamp(2024, 1, 1)] * 3, "column 'a' of dtype datetime64.*expected numbers"),
     ],
 )
@@ -114,6 +114,82 @@ def test_other_types_than_in_fit_are_refused_before_any_query(
     with pytest.raises(InputError, match=message):
         explainer.explain(FRAME[:3].assign(a=column), target=0)
     assert box.n_queries == before
+
+
+KINDS = pd.DataFrame(
+    {
+        "a": RNG.normal(size=60),
+        "c": RNG.choice(["u", "v"], 60).astype(object),
+        "d": pd.Timestamp("2024-01-01") + pd.to_timedelta(RNG.integers(0, 99, 60), unit="D"),
+        "t": pd.Timestamp("2024-01-01", tz="Europe/Oslo") + pd.to_timedelta(RNG.integers(0, 99, 60), unit="D"),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def of_kinds() -> SOInter:
+    return quick_fit(lambda X: np.column_stack([X["a"] > 0, X["c"] == "u"]).astype(int), KINDS)
+
+
+def every_way(explainer: SOInter, frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
+    """To explain a frame: in Python, as a stream, from a file (as the command reads it; streamed), by the server."""
+    frame.to_csv(folder / "rows.csv", index=False)
+    rows = [[cell.isoformat() if isinstance(cell, pd.Timestamp) else cell for cell in row] for row in frame.values]
+    split = {"columns": list(frame), "data": [[getattr(cell, "item", lambda c=cell: c)() for cell in r] for r in rows]}
+    return {
+        "python": lambda: explainer.explain(frame, target=0),
+        "stream": lambda: stream_explain(explainer, frame, folder / "why.parquet", target=0),
+        "command": lambda: explainer.explain(read_to_explain(folder / "rows.csv", explainer), target=0),
+        "file": lambda: stream_explain(explainer, folder / "rows.csv", folder / "why.parquet", target=0),
+        "server": lambda: explainer.explain(read_rows(explainer, split, 1000), target=0),
+    }
+
+
+ROWS = KINDS[:3]
+NO_ZONE = "X has dates without a time zone in column 't', but in the time zone Europe/Oslo in fit"
+A_ZONE = "X has dates in the time zone UTC in column 'd', but without a time zone in fit"
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (ROWS.assign(a=["x", 2.0, 3.0]), r"X has 'x' in column 'a', expected numbers \(float64\). Convert the column"),
+        (ROWS.assign(c=["u", "w", "v"]), "X has unseen categories in column 'c': 'w'; expected one of 'u', 'v'"),
+        (ROWS.assign(t=ROWS["t"].dt.tz_localize(None)), NO_ZONE),
+        (ROWS.assign(d=ROWS["d"].dt.tz_localize("UTC")), A_ZONE),
+        (pd.concat([ROWS, ROWS[["a"]]], axis=1), "has several columns named 'a', so which of them is meant is not cle"),
+        (ROWS.drop(columns="d"), "lacks 1 of the 4 features seen in fit: 'd'; it has 'a', 'c', 't'. Add or rename"),
+        (ROWS.assign(a=[np.inf, 1.0, 2.0]), "X has 1 NaN or infinite values, in rows 0 and columns 'a'"),
+        (ROWS.assign(a=[1e300, 1.0, 2.0]), "X has 1 values beyond 1e.37, in rows 0 and columns 'a'"),
+    ],
+)
+def test_what_is_wrong_is_said_by_the_same_sentence_everywhere(
+    of_kinds: SOInter, frame: pd.DataFrame, message: str, tmp_path: Path
+) -> None:
+    box = of_kinds.black_box_
+    assert box is not None
+    before = box.n_queries
+    for way, explain in every_way(of_kinds, frame, tmp_path).items():
+        with pytest.raises(InputError, match=message):
+            explain()
+        assert box.n_queries == before, way
+
+
+def test_one_sample_as_a_list_is_no_list_of_texts(of_kinds: SOInter) -> None:
+    for sample in (list(ROWS.iloc[0]), tuple(ROWS.iloc[0])):
+        with pytest.raises(InputError, match=r"X has 1 dimensions .*expected 2: samples and features.*for one sample"):
+            of_kinds.explain(sample, target=0)
+
+
+def test_dates_in_a_time_zone_are_read_from_files_and_requests(of_kinds: SOInter, tmp_path: Path) -> None:
+    """A file of text has the moment, with its offset, but not the time zone: the model gets that of fit."""
+    straight = of_kinds.explain(ROWS, target=0)
+    KINDS.assign(id=range(60))[:3].to_csv(tmp_path / "rows.csv", index=False)
+    read = read_to_explain(tmp_path / "rows.csv", of_kinds)
+    assert str(read["t"].dt.tz) == "Europe/Oslo"
+    np.testing.assert_array_equal(of_kinds.explain(read, target=0).scores, straight.scores)
+    for explain in every_way(of_kinds, ROWS, tmp_path).values():
+        explain()
 
 
 def test_dates_reach_the_server_as_text() -> None:

@@ -22,9 +22,9 @@ from browsing import browser, requested
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-PAGES = [README, *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("results/*.md"))]
+PAGES = [README, DOCS / "index.md", *sorted(DOCS.glob("[!_]*/*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-RUN_ELSEWHERE = {"README.md", "tutorial.md"}  # below, and by test_tutorial.py
+RUN_ELSEWHERE = {"README.md", "first-explanation.md"}  # below, and by test_tutorial.py
 WITH_EXAMPLES = [p for p in PAGES if BLOCK.search(p.read_text(encoding="utf-8")) and p.name not in RUN_ELSEWHERE]
 
 
@@ -71,8 +71,28 @@ def test_the_places_that_contributors_are_sent_to_exist():
     assert [place for place in places if not (Path(sointer.__file__).parent / place).exists()] == []
 
 
+def test_pages_that_the_code_cites_exist():
+    sources = [
+        *ROOT.glob("src/**/*.py"),
+        *ROOT.glob("studies/**/*.py"),
+        *ROOT.glob("examples/*"),
+        ROOT / "CONTRIBUTING.md",
+    ]
+    cited = {page for path in sources for page in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))}
+    assert len(cited) >= 5
+    assert sorted(page for page in cited if not (ROOT / page).exists()) == []
+
+
+def test_every_page_is_of_one_kind():
+    kinds = ("tutorials", "how-to", "concepts", "reference", "results")
+    assert [page.name for page in DOCS.glob("*.md")] == ["index.md"], "pages belong into one of the folders"
+    assert all((DOCS / kind / "index.md").exists() for kind in kinds)
+    assert {page.parent.name for page in PAGES if page not in (README, DOCS / "index.md")} == set(kinds)
+
+
 def test_the_reference_has_every_public_name():
-    reference = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("api/*.rst"))
+    pages = [*DOCS.glob("reference/api/*.rst"), DOCS / "reference" / "configuration.md"]
+    reference = "".join(page.read_text(encoding="utf-8") for page in pages)
     names = [name for name in sointer.__all__ if name != "__version__"]
     packages = ("explainers.baselines", "metrics", "zoo")
     for package in packages:
@@ -80,7 +100,7 @@ def test_the_reference_has_every_public_name():
             public = importlib.import_module(f"sointer.{package}").__all__
             names += [f"{package}.{name}" for name in public if not name.isupper()]
     missing = [name for name in names if not re.search(rf":: sointer\.{re.escape(name)}(\(\))?\n", reference)]
-    assert not missing, f"docs/api does not mention {missing}"
+    assert not missing, f"docs/reference/api does not mention {missing}"
 
 
 TRAIN_IN_FULL = ("sointer.explainers.sointer", "sointer.explainers.baselines.invase", "sointer.metrics.evaluation")
@@ -103,9 +123,9 @@ def test_the_site_builds_without_a_warning_and_reads_well_offline(tmp_path):
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     pages = sorted(path for path in tmp_path.rglob("*.html") if path.name not in ("genindex.html", "search.html"))
-    assert {"index.html", "tutorial.html", "results/mediated.html", "api/explainer.html"} <= {
-        path.relative_to(tmp_path).as_posix() for path in pages
-    }
+    expected = ["index", "tutorials/first-explanation", "concepts/trust", "results/mediated", "reference/api/explainer"]
+    names = {path.relative_to(tmp_path).as_posix() for path in pages}
+    assert {f"{name}.html" for name in expected} <= names
     with browser(390, 800) as phone:
         phone.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}

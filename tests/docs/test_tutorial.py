@@ -1,4 +1,4 @@
-"""The newcomer's path as docs/tutorial.md prints it, in an empty folder: the script, the commands, the page."""
+"""docs/tutorials/first-explanation.md as a newcomer runs it, in an empty folder: the script, the commands, the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ for needed in ("typer", "jinja2", "matplotlib"):
     pytest.importorskip(needed)
 
 ROOT = Path(__file__).parents[2]
-TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+TUTORIAL = (ROOT / "docs" / "tutorials" / "first-explanation.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```(\w+)(?: (\S+))?\n(.*?)```", re.DOTALL)
 DECIDE = {"sun", "cloud", "humidity", "pressure"}
 

@@ -62,5 +62,5 @@ def test_it_runs_prints_and_writes_what_it_says(name, tmp_path):
 def test_every_example_is_run_and_listed():
     names = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".sh")}
     assert names == set(PROMISED)
-    page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "tutorials" / "scripts.md").read_text()
     assert {name for name in names if f"examples/{name}" not in page} == set()

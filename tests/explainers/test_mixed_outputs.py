@@ -146,6 +146,100 @@ def test_given_predictions_equal_queried_ones(explainer):
         assert (asked.value_source, given.value_source) == ("model", "given")
 
 
+def test_every_layer_takes_them(explainer, tmp_path):
+    """Metrics, plots, records and requests, for each target alone and for all of them at once."""
+    for package in ("matplotlib", "fastapi", "httpx"):
+        pytest.importorskip(package)
+    import matplotlib.pyplot as plt
+    from fastapi.testclient import TestClient
+
+    from sointer.apps.serve import create_app
+    from sointer.metrics import evaluate
+
+    X = people(12, 8)
+    said = model(X)
+    for target in (*OUTPUTS, "all"):
+        explanation = explainer.explain(X, target)
+        record = explanation.record(explanation.verify(n_draws=3))[-1]
+        assert record["value"] == said[record["target"]].iloc[-1]
+        assert record["kind"] == dict(zip(OUTPUTS, KINDS, strict=True))[record["target"]]
+        assert sointer.verify_record(json.loads(json.dumps(record)), explainer, X).holds
+        assert len(explanation.paths()) == len(explanation)
+        plots = [("bar", 1), ("effects", 1), ("heatmap", None), *([] if target == "all" else [("summary", None)])]
+        for kind, row in plots:
+            assert explanation.plot(row, kind=kind) is not None
+        plt.close("all")
+    frame = explainer.explain(X, "amount").to_frame()
+    assert frame["value"].dtype == "float64"
+    result = evaluate(explainer, X, against=["Random"])
+    assert {one.target: one.n_questions for one in result.targets} == dict.fromkeys(OUTPUTS, 12)
+    ours, random = result.methods
+    assert ours.fidelity.mean > 0.9 > random.fidelity.mean
+    client = TestClient(create_app(explainer), base_url="http://localhost")
+    for predicted in ({}, {"predicted": said[:4].to_numpy(object).tolist()}):
+        body = {"rows": X[:4].to_dict("records"), "target": OUTPUTS, "verify": True, **predicted}
+        answer = client.post("/explain", json=body)
+        assert answer.status_code == 200, answer.text
+        rows = answer.json()["rows"]
+        assert [row["kind"] for row in rows] == list(KINDS)
+        assert [row["value"] for row in rows] == [said[name].iloc[i] for i, name in enumerate(OUTPUTS)]
+
+
+def test_files_and_frames_keep_types_where_they_can(explainer, tmp_path):
+    pytest.importorskip("pyarrow")
+    from sointer.io.stream import stream_explain
+    from sointer.io.writers import TextWriter
+
+    X = people(6, 9)
+    X.to_parquet(tmp_path / "X.parquet")
+    said = model(X)
+    stream_explain(explainer, tmp_path / "X.parquet", tmp_path / "two.parquet", target=["chance", "amount"])
+    assert pd.read_parquet(tmp_path / "two.parquet")["value"].dtype == "float64"
+    stream_explain(explainer, tmp_path / "X.parquet", tmp_path / "all.parquet", target="all")
+    assert pd.read_parquet(tmp_path / "all.parquet")["value"].map(type).eq(str).all()
+    stream_explain(explainer, tmp_path / "X.parquet", TextWriter(tmp_path / "all.jsonl", as_json=True), target="all")
+    for line in map(json.loads, (tmp_path / "all.jsonl").read_text().splitlines()):
+        assert line["value"] == said[line["target"]].iloc[line["sample"]]
+
+
+def test_tables_of_polars_have_values_as_text():
+    pytest.importorskip("narwhals")
+    polars = pytest.importorskip("polars")
+    fitted = quick_fit(
+        lambda X: polars.from_pandas(model(X.to_pandas())), polars.from_pandas(people(200, 0)), **SETTINGS | {"k": 1}
+    )
+    X = polars.from_pandas(people(4, 1))
+    said = model(X.to_pandas())
+    for line in fitted.explain(X, "all").to_frame().iter_rows(named=True):
+        assert line["value"] == str(said[line["target"]].iloc[line["sample"]])
+    assert fitted.explain(X, "amount").to_frame()["value"].dtype == polars.Float64
+
+
+def test_an_estimator_gives_probabilities_beside_labels(tmp_path):
+    """Outputs of two classes are explained by their probability, those of more by their label."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    X = people(400, 0)
+    Y = pd.DataFrame({"risky": np.where(X["income"] > 0, "yes", "no"), "colour": model(X)["colour"]})
+    forest = RandomForestClassifier(20, max_depth=4, random_state=0).fit(X, Y)
+    for wanted in ({"method": "predict_proba"}, {"output_kind": {"risky": "probability"}}):
+        fitted = quick_fit(forest, X, **TAUGHT, **wanted, output_names=["risky", "colour"])
+        assert fitted.outputs_.kinds == ("probability", "categorical")
+        assert fitted.method_ == "predict_proba"
+        explanation = fitted.explain(X[:20], "risky")
+        np.testing.assert_allclose(explanation.value.astype(float), forest.predict_proba(X[:20])[0][:, 1])
+        assert fitted.explain(X[:20], "colour").value.tolist() == forest.predict(X[:20])[:, 1].tolist()
+        assert explanation.summary()["risky"][0][0] == "income"
+        assert fitted.explain(X[:20], "colour").summary()["colour"][0][0] == "age"
+    fitted.save(tmp_path / "why")
+    again = sointer.load(tmp_path / "why", black_box=forest).explain(X[:20], "risky")
+    assert again.value.tolist() == explanation.value.tolist()
+    by_default = quick_fit(forest, X, **TAUGHT)
+    assert by_default.outputs_.kinds == ("binary", "categorical")  # what predict returns
+    unnamed = quick_fit(forest, X, **TAUGHT, method="predict_proba")
+    assert unnamed.output_names_ == ["y0=yes", "y1"]
+
+
 def test_the_report_shows_all_of_them(explainer, tmp_path):
     pytest.importorskip("jinja2")
     page = explainer.report(people(20, 7), tmp_path / "why.html", paths=False).read_text()

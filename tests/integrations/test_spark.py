@@ -1,4 +1,4 @@
-"""Spark: a saved explainer inside `mapInPandas`, as docs/scaling-out.md shows it. Runs where pyspark and Java are."""
+"""Spark: a saved explainer inside `mapInPandas`, as in docs/how-to/scaling-out.md. Runs where pyspark and Java are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sointer.config import TrainingConfig
 from sointer.errors import SointerWarning
 
 pyspark_sql = pytest.importorskip("pyspark.sql")
-PAGE = Path(__file__).parents[2] / "docs" / "scaling-out.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "scaling-out.md"
 
 
 @pytest.fixture(scope="module")

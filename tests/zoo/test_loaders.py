@@ -769,7 +769,7 @@ def test_compact_copies_need_no_extra_package(monkeypatch):
 
 @needs_data
 def test_the_page_about_data_sets_is_true(monkeypatch, capsys):
-    page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "datasets.md").read_text(encoding="utf-8")
     monkeypatch.setenv("SOINTER_DATA", DATA)
     blocks = re.findall(r"```py\n(.*?)```\n+```\n(.*?)```", page, re.DOTALL)
     assert blocks

@@ -198,8 +198,8 @@ class BlackBox:
         return getattr(self.predict, "method", None) if hasattr(self.predict, "choose_method") else None
 
     @property
-    def declared_kind(self) -> str | None:
-        """What kind the outputs are as declared by the model, such as those of predict_proba."""
+    def declared_kind(self) -> str | list[str | None] | None:
+        """What kind the outputs are, or each of them, as declared by the model, such as those of predict_proba."""
         return getattr(self.predict, "declared_kind", None)
 
     def settle_method(self, method: str) -> None:

@@ -152,7 +152,8 @@ def to_array(outputs: Any) -> Table:
         keys = [repr(key) for key in outputs][:5]
         raise BlackBoxError(
             f"{WRONG}a {type(outputs).__name__} with the keys {', '.join(keys)}, expected one array of shape (rows, "
-            f"outputs). {_choose_part(next(iter(keys), '...'))}"
+            f"outputs). {_choose_part(next(iter(keys), '...'))} If each is one output, return a table of them: "
+            "pandas.DataFrame(model(X))."
         )
     if isinstance(outputs, (list, tuple)):
         if len(outputs) and all(containers.is_tensor(part) for part in outputs):

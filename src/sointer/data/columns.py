@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sointer._support.validation import _some
+from sointer._support.validation import _some, brief
 from sointer.data.times import TimeCode, read_ticks, write_times
 from sointer.errors import InputError
 
@@ -117,7 +117,10 @@ class FrameColumn:
         import pandas as pd
 
         dtype = series.dtype
-        if pd.api.types.is_object_dtype(dtype) and all(isinstance(value, _NUMBER) for value in series.dropna()):
+        if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
+            odd = [value for value in series.dropna() if not isinstance(value, _NUMBER)]
+            if odd:
+                raise InputError(no_number(odd[0], self.label, self.dtype))
             series = pd.Series(series.to_numpy(object), dtype=object).astype("Float64")  # numbers beside None
         elif not is_number(dtype):
             raise InputError(
@@ -214,6 +217,11 @@ class FrameColumn:
             None if time is None else TimeCode(**time),
             bool(data.get("is_enum", False)),
         )
+
+
+def no_number(value: Any, label: Hashable, dtype: str) -> str:
+    """Why a value cannot be in a column of numbers."""
+    return f"X has {brief(value)} in column {str(label)!r}, expected numbers ({dtype}). Convert the column."
 
 
 def _pandas_na() -> Any:

@@ -48,7 +48,7 @@ def is_text(X: Any) -> bool:
     if getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__") or len(X) == 0:
         return False
     wrong = [i for i, document in enumerate(X) if not isinstance(document, str)]
-    if wrong and len(wrong) < len(X):
+    if wrong and 2 * len(wrong) <= len(X):  # else it may be one sample of a table, among whose values is a string
         document = list(X)[wrong[0]]
         raise InputError(
             f"X holds strings, but {len(wrong)} of {len(X)} documents are not strings: the first is {document!r:.40}, "

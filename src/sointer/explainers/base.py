@@ -45,7 +45,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     """The frame of an explainer: `fit` reads and adopts a `Subject`, `_scores` says how much each feature matters."""
 
     asks_to_explain: ClassVar[bool] = False
-    """Whether every explanation asks the black box."""
+    """Whether every explanation queries the model."""
     asks_for_sizes: ClassVar[bool] = True
     """Whether k="auto" queries the model about masked samples."""
     sequences_: SequenceExplainer | None = None
@@ -93,29 +93,32 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         query: bool = True,
         refine: int = 0,
     ) -> Explanation | SequenceExplanation:
-        """The features that decide what the model predicts for the target of every sample.
+        """Find the features that decide the model's prediction of a target, for every sample.
 
-        SOInter queries the model once per sample, in batches; everything else is network passes. For a dask array or
-        dataframe, call `sointer.integrations.dask.explain`. An explainer that was fitted on token lists returns a
-        SequenceExplanation, whose entries are tokens; every other one an Explanation.
+        SOInter queries the model once per sample. For dask collections use `sointer.integrations.dask.explain`.
 
         Parameters
         ----------
-        target : an output's name or number, or one per sample; it may be left out where there is one output. "all"
-            explains all outputs that were fitted, of every sample: `explanation.sample` says which row is about which.
-            For masks it is a pixel (row, column), a box np.s_[4:10, 8:20], a set of pixels, a boolean mask, or one of
-            these per image. For sequences it is a position, a tuple of positions, or "all" (default).
-        k : overrides the constructor's. A number selects exactly so many features of every sample, as far as it has
-            them; "auto" selects those that matter for it, without further queries (baselines query the model to
-            confirm each selection).
-        predicted : the model's predictions for X, all outputs of every sample. They are explained as given, and the
-            model is not queried for them.
-        query : query the model once per sample, so that what it predicts is what is explained (identical samples are
-            sent once). With query=False, or where there is no model and no `predicted`, what the explainer expects is
-            explained; `explanation.value_source` says so.
-        refine : for SOInter only: up to this many further queries per sample, to confirm the selection and to look for
-            a better one if it is not confirmed; `selected` then begins with the confirmed features, and may differ
-            from the order of `scores`.
+        X : samples, in the format of fit
+        target : int, str, sequence, or pixels
+            Name or index of an output, or one per sample; optional if there is only one output. "all": all fitted
+            outputs of every sample (see `explanation.sample`). For masks a pixel (row, column), a box np.s_[4:10,
+            8:20], a set of pixels, a boolean mask, or one of these per image. For sequences one or several positions,
+            or "all" (default).
+        k : int or "auto", optional
+            Number of features; default: the constructor's. With "auto", baselines query the model.
+        predicted : array or DataFrame, optional
+            The model's predictions for X, all outputs. They are explained as given, and the model is not queried.
+        query : bool, default True
+            With False, or without a model, expected values are explained (`explanation.value_source`).
+        refine : int, default 0
+            SOInter only: maximum number of extra queries per sample, to confirm the selection or find a better one;
+            `selected` then starts with the confirmed features and may differ from the order of `scores`.
+
+        Returns
+        -------
+        Explanation
+            Of an explainer that was fitted on token lists, a `SequenceExplanation`.
         """
         if self.sequences_ is not None:
             options = {"k": k, "predicted": predicted, "query": query}
@@ -140,9 +143,9 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         return ()
 
     def distance(self, X: Any) -> NDArray[np.float64]:
-        """For each row, how far it lies from the training data: above 1 it is far, as at most 1 % of those were.
+        """Return how far each sample is from the training data; above 1 it is far, as at most 1 % of those are.
 
-        What is compared: docs/trust.md. The black box is not asked. Explanations know it too: `explanation.far`.
+        The model is not queried. See `explanation.far` and docs/concepts/trust.md.
         """
         check_is_fitted(self, "outputs_")
         refuse_for_sequences(self, "distance")
@@ -310,24 +313,37 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         sample_names: Sequence[str] | None = None,
         paths: bool | int = True,
     ) -> Path:
-        """Write a page (one HTML file that works offline) on which people can look around; returns its path.
+        """Write an interactive report, a single HTML file that works offline, and return its path.
 
-        Of tables and texts: how good the explainer is, what decides each target, every sample's explanations, and how
-        outputs depend on each other. Of masks: a click on any pixel shows what made it so; of images with more than
-        1,024 pixels some rows and columns are left out. Of sequences: a click on any label shows the tokens behind it.
+        For masks, click a pixel to see what decided it (beyond 1,024 pixels, some rows and columns are left out); for
+        sequences, click a label. See docs/how-to/plots-and-reports.md.
 
         Parameters
         ----------
-        X : samples to show; of more than n_samples, some are drawn at random (of images, the first). Fewer are shown
-            where the file would exceed 5 MB.
-        targets : outputs to show, by name or number; default: all that were fitted.
-        k : how many features are shown, at most; default: the explainer's own; if that is "auto", 10, of pixels 50.
-        predicted : the model's predictions for X; without it the model, if there is one, is queried once per sample.
-        verify : how many questions the black box may be asked to confirm explanations: a number, True for as many as it
-            takes, False for none; None for at most as many as fit asked.
-        sample_names : one name per row of X; otherwise the labels of a DataFrame, or row numbers.
-        paths : follow features through other outputs: True for the five targets that depend most on others, a
-            number for as many, False for none. Takes a few seconds for each.
+        X : samples, in the format of fit
+            If there are more than n_samples, a random subset is shown (of images, the first).
+        path : path
+            Where to write the file.
+        targets : sequence of int or str, optional
+            Outputs to show; default: all that were fitted.
+        n_samples : int, default 500
+            Maximum number of samples shown; fewer if the file would exceed 5 MB.
+        k : int, optional
+            Maximum number of features shown; default: the explainer's own, or 10 if that is "auto" (50 pixels).
+        predicted : array or DataFrame, optional
+            The model's predictions for X; otherwise the model, if there is one, is queried once per sample.
+        verify : bool or int, optional
+            Maximum number of queries to confirm explanations; True: no limit. Default: as many as in fit.
+        title : str, optional
+            Title of the page.
+        sample_names : sequence of str, optional
+            One name per sample; default: the labels of a DataFrame, or numbers.
+        paths : bool or int, default True
+            For how many targets paths are computed, a few seconds each. True: the five that depend most on others.
+
+        Returns
+        -------
+        Path
         """
         from sointer.viz.report.write import write_report
 

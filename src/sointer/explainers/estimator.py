@@ -1,4 +1,4 @@
-"""An explainer as scikit-learn knows estimators: a score, a table of what was selected, tags."""
+"""What scikit-learn expects of an explainer: score, transform and tags."""
 
 from __future__ import annotations
 
@@ -18,15 +18,23 @@ SCORE_DRAWS = 3
 
 
 class ExplainerMixin(TransformerMixin):
-    """An explainer as the last step of a Pipeline, or inside GridSearchCV."""
+    """An explainer as the last step of a Pipeline, or in GridSearchCV."""
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Fidelity: the share of rows and targets where the model says the same on the selected features alone.
+        """Return fidelity: the share of samples and targets whose prediction stays on the selected features alone.
 
-        The black box is asked once about every row, and for each of its targets about what is left of it, three times
-        where removal is random. Where more than 16 outputs were fitted, every row is judged on 16 of them, other ones
-        from row to row. y is not used. More features hardly ever keep less of a row, so the largest k of a search wins
-        as a rule: look at `cv_results_` for the smallest that is good enough.
+        The model is queried once per sample, and for each of its targets once with everything else removed (three times
+        if removal is random). If more than 16 outputs were fitted, 16 are scored per sample. Fidelity rarely falls
+        with k, so a search usually picks the largest: look at `cv_results_` for the smallest that is good enough.
+
+        Parameters
+        ----------
+        X : samples, in the format of fit
+        y : ignored
+
+        Returns
+        -------
+        float
         """
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
@@ -45,10 +53,10 @@ class ExplainerMixin(TransformerMixin):
         return float(np.mean(agreement))
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """What decides the target of every row, as a table: the scores of the selected features, and 0 for all others.
+        """Return the scores of the selected features, and 0 for all others: (samples, features or groups).
 
-        (rows, features or groups). It is about the one output that fit was given, as in fit(X, targets=["games"]); use
-        it to group rows that are explained alike, or to hand explanations on. `explain` says more.
+        The explainer must be fitted on one output, as in fit(X, targets=["games"]). Use it to cluster samples by their
+        explanations; `explain` returns more.
         """
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
@@ -63,7 +71,7 @@ class ExplainerMixin(TransformerMixin):
         return np.asarray(np.where(explanation.unit_mask, explanation.scores, np.float32(0.0)))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """The columns of `transform`: features, or groups; input_features is not used."""
+        """Return the names of the columns of `transform`: features, or groups; input_features is not used."""
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
         refuse_for_sequences(explainer, "get_feature_names_out")

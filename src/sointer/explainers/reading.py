@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -102,9 +102,12 @@ class ReadsModelAndData:
     def _method_for_kind(self) -> str | None:
         """The method of an estimator that returns outputs of the kind that the user wants, if that says it."""
         is_estimator = hasattr(self.model, "predict_proba") and not isinstance(self.model, BlackBox)
-        if not is_estimator or not isinstance(self.output_kind, str):
+        if not is_estimator or self.output_kind is None:
             return None
-        return "predict_proba" if self.output_kind == "probability" else "predict"
+        kinds: Any = self.output_kind.values() if isinstance(self.output_kind, Mapping) else self.output_kind
+        if isinstance(kinds, str):
+            return "predict_proba" if kinds == "probability" else "predict"
+        return "predict_proba" if "probability" in kinds else None
 
     def _black_box(self, method: str | None) -> BlackBox:
         if isinstance(self.model, BlackBox) and self.batch_size is not None:

@@ -17,7 +17,7 @@ from sointer._support.strict_json import as_finite, content_digest
 from sointer.data.sequences import Tokens, read_sequences
 from sointer.data.texts import Documents
 from sointer.errors import InputError
-from sointer.explainers.recording import FORMAT, record_digest, row_digests, sample_digests
+from sointer.explainers.recording import FORMAT, place_of_sample, record_digest, row_digests
 from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_records import position_of, tokens_digest
 from sointer.masking.unit_values import plain
@@ -189,7 +189,11 @@ def _explained_again(
     record: Mapping[str, Any], explainer: Explainer, X: Any, target: Any, predicted: Any
 ) -> dict[str, Any]:
     """The record of the same sample, made now."""
-    place = np.array([_find(record, sample_digests(explainer._source(X, None)))])
+    source = explainer._source(X, None)
+    found_at = place_of_sample(record, source)
+    if found_at is None:
+        raise _not_found(record, source.n_samples)
+    place = np.array([found_at])
     settings = record["settings"]
     again: Explanation = explainer.explain(
         containers.rows(X, place),
@@ -206,7 +210,10 @@ def _tagged_again(record: Mapping[str, Any], explainer: SequenceFrame, X: Any, p
     """The same of a sequence."""
     position = position_of(record["target"])
     sequences = read_sequences(X, explainer.splitter, "verify_record")
-    place = _find(record, [tokens_digest(tokens) for tokens in sequences])
+    digests = [tokens_digest(tokens) for tokens in sequences]
+    if record["sample"]["sha256"] not in digests:
+        raise _not_found(record, len(sequences))
+    place = digests.index(record["sample"]["sha256"])
     again = explainer.explain(
         [sequences[place]],
         (position,),
@@ -217,15 +224,12 @@ def _tagged_again(record: Mapping[str, Any], explainer: SequenceFrame, X: Any, p
     return again.record()[0]
 
 
-def _find(record: Mapping[str, Any], digests: list[str]) -> int:
-    """Which of the samples with these hashes is that of a record."""
+def _not_found(record: Mapping[str, Any], n_samples: int) -> InputError:
     sample = record["sample"]
-    if sample["sha256"] not in digests:
-        raise InputError(
-            f"X holds {len(digests)} samples, none of which is that of the record (number {sample['number']}, id "
-            f"{sample['id']}); give the sample as it was explained."
-        )
-    return digests.index(sample["sha256"])
+    return InputError(
+        f"X holds {n_samples} samples, none of which is that of the record (number {sample['number']}, id "
+        f"{sample['id']}); give the sample as it was explained."
+    )
 
 
 def _same_model(explainer: Explainer) -> bool | None:

@@ -59,9 +59,11 @@ class SequenceFrame(BaseEstimator):
 
         Parameters
         ----------
-        X : list of token lists, or of strings if there is a splitter.
-        checkpoint : directory that keeps every output of the model as it arrives: if fit is stopped, by whatever, the
-            same call resumes from there, queries nothing again, and gives the same explainer.
+        X : list of token lists
+            Or of strings, with a splitter.
+        checkpoint : path, optional
+            Directory that stores every output of the model. If fit is stopped, the same call resumes there, repeats no
+            query, and gives the same explainer.
 
         Raises
         ------
@@ -128,9 +130,9 @@ class SequenceFrame(BaseEstimator):
         """The tokens that decide what the model predicts for the targets of every sequence."""
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Fidelity: the share of labels that the model repeats from the selected tokens alone; y is not used.
+        """Return fidelity: the share of labels that stay on the selected tokens alone; y is ignored.
 
-        Every sequence is sent once, and three times for each of its tokens with all but the selected ones replaced.
+        Every sequence is sent once, and three times per token with all but the selected tokens replaced.
         """
         return float(self.explain(X).verify(n_draws=SCORE_DRAWS).agreement.mean())
 
@@ -147,20 +149,34 @@ class SequenceFrame(BaseEstimator):
         sample_names: Sequence[str] | None = None,
         paths: bool | int = True,
     ) -> Path:
-        """Write a page (one HTML file that works offline) of tagged sequences; returns its path.
+        """Write an interactive report, a single HTML file that works offline, and return its path.
 
-        A click on a label, or the arrow keys, show which tokens decided it, directly or through other labels.
+        Click a label, or use the arrow keys, to see which tokens decided it, directly or through other labels.
 
         Parameters
         ----------
-        X : sequences to show: the first n_samples, or as many as have 5,000 tokens together.
-        k : how many tokens are shown; default: the explainer's own.
-        predicted : the model's outputs for X; without it the model, if there is one, is queried once per sequence.
-        verify : how many queries may be sent to confirm explanations: a number, True for as many as it takes, False for
-            none; None for at most as many as fit sent. Labels that are not checked say so.
-        title : of the page.
-        sample_names : one name for each sequence; default: their numbers.
-        paths : whether to say which tokens act through other labels.
+        X : list of token lists
+            Shown are the first n_samples, up to 5,000 tokens in total.
+        path : path
+            Where to write the file.
+        n_samples : int, default 100
+            Maximum number of sequences.
+        k : int or "auto", optional
+            Number of tokens shown; default: the explainer's own.
+        predicted : list, optional
+            The model's outputs for X; otherwise the model, if there is one, is queried once per sequence.
+        verify : bool or int, optional
+            Maximum number of queries to confirm explanations; True: no limit. Default: as many as in fit.
+        title : str, optional
+            Title of the page.
+        sample_names : sequence of str, optional
+            One name per sequence; default: numbers.
+        paths : bool, default True
+            Whether to show which tokens act through other labels.
+
+        Returns
+        -------
+        Path
         """
         from sointer.viz.report.sequences import write_sequences
 
@@ -232,10 +248,14 @@ class SequenceFrame(BaseEstimator):
 
         Parameters
         ----------
-        path : the directory that `save` wrote.
-        model : what is explained; without it expected values are explained, and nothing can be verified.
-        replacement, splitter : functions of yours that fit was given: they are not stored.
-        device : where its networks are computed, as in the constructor, whatever fit was computed on.
+        path : path
+            The directory written by `save`.
+        model : optional
+            What is explained; without it, expected values are explained and nothing can be verified.
+        replacement, splitter : function, optional
+            Those given to fit; they are not stored.
+        device : str, default "cpu"
+            Where networks are computed.
 
         Raises
         ------

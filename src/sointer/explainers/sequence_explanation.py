@@ -42,16 +42,26 @@ class Tracer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SequenceExplanation:
-    """The tokens that decide the output of a token, best first; one entry for every target.
+    """The tokens that decide the output of a token, best first; one entry per target.
 
-    sequences : the token lists that were explained.
-    sample : (targets,) which of them; position : (targets,) which of its tokens is the target.
-    selected : (targets, k) positions of the selected tokens, best first; -1 where there are fewer.
-    scores : (targets, longest) by position, how much the output depends on each token; NaN beyond the end.
-    value : (targets,) what is explained: the label, the number, or the most probable class.
-    keeps : (targets,) the share of replacements of all other tokens in which the value is expected to stay.
-    labels : for every sequence the values of all its tokens, as predicted, given or expected.
-    value_source : "model" (it was queried), "given" (predicted= was passed) or "expected".
+    Attributes
+    ----------
+    sequences
+        The token lists that were explained.
+    sample, position
+        (targets,) index of the sequence, and of the target in it.
+    selected
+        (targets, k) positions of the selected tokens, best first; -1 where there are fewer.
+    scores
+        (targets, longest) how much the output depends on the token at each position; NaN beyond the end.
+    value
+        (targets,) the value explained: a label, a number, or the most probable class.
+    keeps
+        (targets,) expected share of replacements of all other tokens in which the value stays.
+    labels
+        The values of all tokens of every sequence, as predicted, given or expected.
+    value_source
+        "model" (queried), "given" (passed as predicted=) or "expected" (neither).
     """
 
     sequences: list[Tokens]
@@ -185,11 +195,10 @@ class SequenceExplanation:
         return agree / n_draws, moved / n_draws, n_queries
 
     def paths(self, *, n_draws: int = 16, random_state: int = 0) -> SequencePaths:
-        """How much of each selected token's effect is direct, and how much goes through the labels of other tokens.
+        """Split the effect of each selected token into a direct part and a part through the labels of other tokens.
 
-        Each selected token is replaced n_draws times, all others staying, and the energy says what that does to the
-        value: in all, through what the target's own position knows of the token, and through the labels of other
-        positions. The model is not queried. See docs/sequences.md.
+        Each selected token is replaced n_draws times while all others stay. The model is not queried. See
+        docs/how-to/sequences.md.
         """
         check_positive_int(n_draws, "n_draws")
         if self.tracer is None:
@@ -217,7 +226,7 @@ class SequenceExplanation:
         return make_sequence_records(self, verification, created=created, ids=ids)
 
     def to_frame(self) -> pd.DataFrame:
-        """One line per target and selected token."""
+        """Return a table with one line per target and selected token."""
         pandas = require_extra("pandas", "pandas")
         lines = self.to_dict()
         frame: pd.DataFrame = pandas.DataFrame(

@@ -55,26 +55,34 @@ MAX_QUERY_BYTES = 2**31
 
 
 class SequenceExplainer(SequenceFrame):
-    """Explains the output of one token of a sequence by the few tokens that decide it.
+    """Explain the output of one token of a sequence by the few tokens that decide it.
 
     Parameters
     ----------
-    model : function from a list of token lists to one output per token of each (a label, a number, or class
-        probabilities), an object with such a predict, or BlackBox(Tagger(function), ...).
-    k : how many tokens to select, or "auto": as few as keep the output.
-    level : with k="auto", the share of replacements of all other tokens in which the output stays.
-    window : tokens on either side that speak for a label directly, or "auto": 1 or 2, whichever predicts better.
-        Others act through the labels between.
-    replacement : what stands in for a removed token: None for another token of the data at the same kind of place
-        (its distance from both ends, up to 2), or a function (tokens, position, rng) -> token.
-    splitter : function from a string to its tokens, where X holds strings.
-    tolerance : numbers that differ by at most this share of their standard deviation agree.
-    query_budget : most sequences sent to the model during fit (default 20,000).
-    batch_size : most sequences sent in one call (default 1024).
-    random_state : a number gives the same explainer every time.
-    verbose : show progress; None shows it on a terminal only.
-    device : where networks are computed: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best that is there. The
-        model stays where it is, and so do inputs that are torch tensors.
+    model : function, object with `predict`, or BlackBox
+        Takes a list of token lists and returns one output per token: labels, numbers or class probabilities.
+    k : int or "auto", default "auto"
+        Number of tokens to select; "auto" selects as few as keep the output.
+    level : float, default 0.95
+        With k="auto", the share of replacements of all other tokens in which the output must stay.
+    window : int or "auto", default "auto"
+        Tokens on either side that affect a label directly; others act through labels. "auto": 1 or 2.
+    replacement : function (tokens, position, rng) -> token, optional
+        What replaces a removed token; default: a token of the data at a similar position.
+    splitter : function, optional
+        Splits a string into tokens, if X contains strings.
+    tolerance : float, default 0.1
+        Numbers agree if they differ by at most this share of their standard deviation.
+    query_budget : int, default 20,000
+        Maximum number of sequences sent to the model during fit.
+    batch_size : int, default 1024
+        Maximum number of sequences sent in one call.
+    random_state : int, optional
+        Makes results reproducible.
+    verbose : bool, optional
+        Show progress; by default only on a terminal.
+    device : str, default "cpu"
+        Where networks are computed, as in `SOInter`.
 
     Examples
     --------
@@ -227,18 +235,22 @@ class SequenceExplainer(SequenceFrame):
         predicted: Any = None,
         query: bool = True,
     ) -> SequenceExplanation:
-        """The tokens that decide what the model predicts for the targets of every sequence.
+        """Find the tokens that decide the model's prediction of the targets of every sequence.
 
-        The model is queried once per different sequence; everything else is computed by the energy.
+        The model is queried once per distinct sequence.
 
         Parameters
         ----------
-        X : list of token lists, or of strings if there is a splitter.
-        target : "all" for every token (default), a position (from the end, if negative), a tuple of positions, or a
-            list with one of these for each sequence.
-        k : overrides the constructor's. A number selects so many tokens, as far as a sequence has them.
-        predicted : the model's outputs for X, one list per sequence; the model is then not queried.
-        query : with False the model is not queried, and what the energy expects of it is explained.
+        X : list of token lists
+            Or of strings, with a splitter.
+        target : int, tuple, list or "all", default "all"
+            A position (negative: from the end), several, or a list with one of these per sequence.
+        k : int or "auto", optional
+            Number of tokens; default: the constructor's.
+        predicted : list, optional
+            The model's outputs for X, one list per sequence; the model is then not queried.
+        query : bool, default True
+            With False, expected values are explained and the model is not queried.
 
         Raises
         ------

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.devices import device_of, resolve_device
 from sointer._support.torch_state import one_thread
-from sointer._support.validation import check_positive_int, is_integer
+from sointer._support.validation import is_integer
 from sointer.blackbox.checkpoint import Checkpoint
 from sointer.config import EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
 from sointer.energy.interactions import output_interactions
@@ -26,6 +26,7 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.records import Probe
 from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_sequences, save_sequences
+from sointer.explainers.showing import ShowsItself
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.interpreter.image import ImageInterpreter
@@ -42,34 +43,46 @@ if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
 
 
-class SOInter(Explainer):
-    """Explains one output at a time of a model that predicts many, by the few features that decide it.
+class SOInter(ShowsItself, Explainer):
+    """Explain one output of a model that predicts many, by the few features that decide it.
 
     Parameters
     ----------
-    model : function X -> Y, fitted scikit-learn estimator, torch module, or BlackBox; X may be a list of strings, or of
-        token lists with an output for every token (then see SequenceExplainer, which stands behind it).
-    k : how many features to select, or "auto": those that matter for each row, without any query.
-    removal : what "absent" means: "zero", "mean", "marginal" (another row's values), "conditional" (those of a row
-        that is alike in what is kept), an array, a function (x, keep, rng) -> x, or "auto" (zero for mostly-zero
-        data, else marginal). Of texts, "delete", or a token such as "[MASK]" in place of each word.
-    structured : let features act through other outputs; False explains each output alone (SOInter-1).
-    preset : "default" (what works best) or "paper" (SOInter as published).
-    feature_names, output_names : names, where the data or the model bring none.
-    output_kind : "binary", "categorical", "probability" or "continuous", for all outputs; or a list with one for each,
-        or a dictionary by name. What is left open is read off the model's predictions.
-    method : of an estimator, what is explained: "predict" or "predict_proba"; None takes the probabilities where their
-        most probable labels are those that predict returns, else predict. Of more than two classes the label that
-        predict returns is explained, and probabilities only teach.
-    tolerance : continuous outputs that differ by at most this share of their standard deviation agree (0.1).
-    groups : features that stand or fall together, as {name: features}; of texts see docs/texts.md.
-    query_budget : most rows sent to the black box during fit.
-    batch_size : most rows sent to the black box in one call (default 1024).
-    random_state : a number gives the same explainer every time.
-    verbose : show progress; None shows it on a terminal only.
-    device : where networks are computed: "cpu", "cuda", "cuda:1", "mps", or "auto" for the best that is there. The
-        model stays where it is, and so do inputs that are torch tensors.
-    energy, interpreter, training : finer settings; print `explainer.config_` to see them all.
+    model : function, fitted scikit-learn estimator, torch module, BlackBox, or str
+        What is explained: a function X -> Y, the address of a model server, or the path of an ONNX file. X may be a
+        list of strings too, or of token lists with an output for every token (see `SequenceExplainer`).
+    k : int or "auto", default "auto"
+        Number of features to select; "auto" selects those that matter for each sample, without queries.
+    removal : str, array or function, default "auto"
+        What replaces a removed feature: "zero", "mean", "marginal" (values of another row), "conditional" (of a row
+        that is similar in the kept features), "nan", an array, a function (x, keep, rng) -> x, or "auto" (zero for
+        mostly-zero data, otherwise marginal). For texts "delete", or a token such as "[MASK]".
+    structured : bool, default True
+        Let features act through other outputs; False explains each output separately (SOInter-1).
+    preset : {"default", "paper"}, default "default"
+        "paper" is SOInter as published.
+    feature_names, output_names : sequence of str, optional
+        Names, if neither the data nor the model provide them.
+    output_kind : str, list or dict, optional
+        "binary", "categorical", "probability" or "continuous"; for all outputs, or one for each. Inferred by default.
+    method : {"predict", "predict_proba"}, optional
+        Which method of an estimator is explained. By default the probabilities, if they agree with the labels.
+    tolerance : float, default 0.1
+        Numbers agree if they differ by at most this share of their standard deviation.
+    groups : dict, str, Patches, Superpixels or function, optional
+        Features that are selected together, as {name: features}; for texts see docs/how-to/texts.md.
+    query_budget : int, optional
+        Maximum number of samples sent to the model during fit.
+    batch_size : int, default 1024
+        Maximum number of samples sent to the model in one call.
+    random_state : int, optional
+        Makes results reproducible.
+    verbose : bool, optional
+        Show progress; by default only on a terminal.
+    device : str, default "cpu"
+        Where networks are computed: "cpu", "cuda", "cuda:1", "mps" or "auto". The model stays where it is.
+    energy, interpreter, training : EnergyConfig, InterpreterConfig, TrainingConfig, optional
+        Finer settings; `explainer.config_` shows those in use.
 
     Examples
     --------
@@ -84,7 +97,7 @@ class SOInter(Explainer):
 
     asks_for_sizes = False
     n_queries_replayed_: int = 0
-    """Answers that fit took from its checkpoint; `n_queries_` counts those that it asked for itself."""
+    """Queries whose outputs `fit` read from its checkpoint; `n_queries_` counts those that it sent."""
     _tracer: Tracer | None = None
     _folded: tuple[ImageInterpreter, ImageInterpreter] | None = None
     """The interpreter, and the same made quicker, which takes longer than an explanation."""
@@ -144,12 +157,23 @@ class SOInter(Explainer):
         targets: Sequence[int | str] | None = None,
         checkpoint: str | PathLike[str] | None = None,
     ) -> SOInter:
-        """Learn to explain the model on data X, for all outputs or for some; y is not used.
+        """Learn to explain the model on data X.
 
-        `targets` limits which outputs will be explained (by name or number); the others still help. `checkpoint` is a
-        directory that keeps every answer of the model as it arrives, and the state of training: if fit is stopped, by
-        whatever, the same call goes on from there, asks and learns nothing again, and gives the same explainer. See
-        docs/reliability.md.
+        Parameters
+        ----------
+        X : table, list of texts or token lists, or images
+            Data as the model takes them.
+        y : ignored
+        targets : sequence of int or str, optional
+            Outputs that will be explained; default: all. The others are used for training all the same.
+        checkpoint : path, optional
+            Directory that stores every output of the model and the state of training. If fit is stopped, the same call
+            resumes there, repeats no query, and gives the same explainer. See docs/how-to/save-and-resume.md.
+
+        Returns
+        -------
+        SOInter
+            The fitted explainer.
         """
         from sointer.explainers import fitting  # saved explainers are loaded and used without what trains them
 
@@ -219,7 +243,7 @@ class SOInter(Explainer):
 
     @property
     def output_interactions_(self) -> NDArray[np.float32]:
-        """(outputs, outputs) how strongly the energy couples each pair; computed when first asked for."""
+        """(outputs, outputs) how strongly the energy couples each pair; computed on first access."""
         check_is_fitted(self, "energy_")
         refuse_for_sequences(self, "output_interactions_")
         if self._interactions is None:
@@ -316,11 +340,16 @@ class SOInter(Explainer):
     # --- localities --------------------------------------------------------------------------------------
 
     def localities(self, target: int | str | None = None) -> Localities:
-        """Where in the input space which features decide an output, as found in fit; for tables.
+        """Find the regions of the input space in which different features decide an output; for tables.
 
         Parameters
         ----------
-        target : an output's name or number; it may be left out where there is one output.
+        target : int or str
+            Name or index of an output; optional if there is only one.
+
+        Returns
+        -------
+        Localities
         """
         refuse_for_sequences(self, "localities")
         check_is_fitted(self, "interpreter_")
@@ -335,54 +364,22 @@ class SOInter(Explainer):
                 self.interpreter_.localities, number, self.input_format_, self.groups_, self.outputs_
             )
 
-    # --- pictures ----------------------------------------------------------------------------------------
-
-    def plot_interactions(self, *, n: int = 40, ax: Any = None) -> Any:
-        """A heat map of how strongly outputs are coupled; of many, the n strongest. Returns the Axes.
-
-        Of masks: where in the image a pixel of the mask looks, by displacement, on average.
-        """
-        from sointer.viz.plots.maps import interactions, neighbours
-
-        check_is_fitted(self, "output_interactions_")
-        check_positive_int(n, "n")
-        matrix = np.asarray(self.output_interactions_)
-        if len(matrix) != self.n_outputs_:
-            return neighbours(matrix, ax=ax)
-        shown = np.sort(np.argsort(-matrix.max(axis=1), kind="stable")[:n])
-        return interactions(matrix[np.ix_(shown, shown)], [self.output_names_[i] for i in shown], ax=ax)
-
-    def plot_history(self, *, ax: Any = None) -> Any:
-        """Loss, and agreement with the black box, on answers held out of training, over its steps. Returns the Axes."""
-        from sointer.viz.plots.bars import history
-
-        check_is_fitted(self, "history_")
-        return history(self.history_, ax=ax)
-
-    def _repr_html_(self) -> str:
-        """In notebooks: what is explained and how well, once fitted; before that scikit-learn's diagram."""
-        from sklearn.utils import estimator_html_repr
-
-        from sointer.viz.plots.notebook import html_explainer
-
-        if self.sequences_ is not None:
-            return self.sequences_._repr_html_()
-        return html_explainer(self) if hasattr(self, "interpreter_") else str(estimator_html_repr(self))
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
     # --- keeping -----------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str], *, rows: Rows = "keep") -> None:
-        """Write the fitted explainer to a new directory; the black box itself is never stored.
+        """Write the fitted explainer to a new directory; the model itself is not stored.
 
-        **By default the files hold up to 2,000 rows of the training data, number for number**, and only you can read
-        them (mode 0600). With rows="synthetic" they hold rows with features drawn independently of each other instead:
-        `verify`, `paths` and `far` work, but judge by combinations that may not occur. With rows="none" they hold none:
-        `explain` works, `far` is never true, and what fills in values of other rows (`verify`, `paths`, `refine`) is
-        refused. What stays in any case, and what each costs: docs/reliability.md. Of sequences the files hold every
-        token, by the kind of its place, but no sequence.
+        **By default the files contain up to 2,000 rows of the training data**, readable only by you (mode 0600). See
+        docs/how-to/save-and-resume.md. For sequences, they contain all tokens, but no sequence.
+
+        Parameters
+        ----------
+        path : path
+            The directory.
+        rows : {"keep", "synthetic", "none"}, default "keep"
+            With "synthetic", features of the stored rows are drawn independently: `verify`, `paths` and `far` use
+            combinations of values that may not occur. With "none", no rows are stored: `explain` works, `far` is never
+            true, and `verify`, `paths` and `refine` are refused where they need values of other rows.
         """
         from sointer.io.explainers import save
 

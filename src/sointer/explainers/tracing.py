@@ -1,4 +1,4 @@
-"""Following what a feature does to a target, directly and through other outputs; see docs/paths.md."""
+"""Following what a feature does to a target, directly and through other outputs; see docs/concepts/paths.md."""
 
 from __future__ import annotations
 

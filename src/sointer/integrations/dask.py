@@ -134,7 +134,7 @@ def explain(
     for number, part in enumerate(parts):
         tables.append(explained(shipped, part, predictions[number], options, first, text_column))
         first = first + (lengths[number] if lengths is not None else dask.delayed(len)(part))
-    return frames.from_delayed(tables, meta=_empty(explainer), verify_meta=True)
+    return frames.from_delayed(tables, meta=_empty(explainer, options), verify_meta=True)
 
 
 def _explain_partition(
@@ -143,10 +143,10 @@ def _explain_partition(
     """What was selected in the rows of one partition, the first of which has the number `first`."""
     pandas = require_extra("pandas", "pandas")
     if containers.n_rows(X) == 0:
-        return _empty(explainer)
+        return _empty(explainer, options)
     if containers.is_frame(X):
         X = as_in_fit(explainer, X.reset_index(drop=True), text_column)
-    schema = record_schema(explainer)
+    schema = record_schema(explainer, options.targets)
     tables = [
         record_table(explanation, first + sample, schema).to_pandas()
         for explanation, sample in options.explain(explainer, X, predicted, MAX_ROWS)
@@ -154,8 +154,8 @@ def _explain_partition(
     return pandas.concat(tables, ignore_index=True)
 
 
-def _empty(explainer: Explainer) -> Any:
-    return record_schema(explainer).empty_table().to_pandas()
+def _empty(explainer: Explainer, options: ExplainOptions) -> Any:
+    return record_schema(explainer, options.targets).empty_table().to_pandas()
 
 
 def _with_columns_of_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:

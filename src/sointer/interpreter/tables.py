@@ -193,7 +193,8 @@ class TableInterpreter(nn.Module):
         table = self.localities
         own = table.open[nodes] * evidence
         own = own / own.abs().amax(1, keepdim=True).clamp_min(1e-30)
-        return table.key[nodes] + OPEN * own, table.score[nodes] + table.span[nodes] * (1 + own)
+        score = table.score[nodes] + table.span[nodes] * (1 + own)
+        return table.key[nodes] + OPEN * own, score.clamp_min(0.0)
 
     def shown(self, targets: NDArray[np.int64], values: NDArray[Any], outputs: Outputs) -> Shown:
         """What effects are effects on, given the encoded value of each row's target."""
@@ -246,11 +247,13 @@ class Order:
 
     key: FloatArray
     open: BoolArray
-    """Needed units that clearly matter: among these, the evidence of the sample at hand decides the order."""
+    """Needed units that clearly matter, and units that matter nowhere around: among each of these, the evidence of the
+    sample at hand decides the order."""
     needed: BoolArray
     score: FloatArray
     span: FloatArray
-    """Units that are open have scores from the lowest to the highest of theirs: score to score + 2 span."""
+    """Units that are open have scores from score to score + 2 span, but none below 0: needed ones, from the lowest to
+    the highest of theirs."""
 
 
 def leaf_order(node: Node, least: float) -> Order:
@@ -271,16 +274,18 @@ def leaf_order(node: Node, least: float) -> Order:
     if complete is None or node.noise_rate > 0:
         clear[:] = False
         return Order(level + 0.999 * relative, clear, needed, below_needed(node.score, needed), np.zeros(len(clear)))
-    score, span, highest = node.score.astype(np.float64), np.zeros(len(clear)), np.inf
-    for own in sorted(set(level[needed].tolist()), reverse=True):
-        group = needed & (level == own)
-        for units in (group & clear, group & ~clear):
+    score, span, highest, rest = node.score.astype(np.float64), np.zeros(len(clear)), np.inf, level == 0
+    for own in sorted(set(level.tolist()), reverse=True):
+        for units in (clear & (level == own), ~clear & (level == own)):
             if units.any():
                 score[units] = np.minimum(score[units], highest)
                 highest = 0.99 * float(score[units].min())
-        units = group & clear
+        units = clear & (level == own)
         if units.any():
             low, high = float(score[units].min()), float(score[units].max())
             score[units], span[units] = low, (high - low) / 2
+    high = float(score[rest].max(initial=0.0))
+    score[rest], span[rest] = -high, high  # together 0 without evidence
     # Units that are not open lie below those of the same level that are.
-    return Order(level + np.where(clear, 0.75, 0.499 * relative), clear, needed, below_needed(score, needed), span)
+    key = level + np.where(clear, 0.75, np.where(rest, 0.25, 0.499 * relative))
+    return Order(key, clear | rest, needed, score, span)

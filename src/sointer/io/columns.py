@@ -149,7 +149,8 @@ def csv_dtypes(explainer: Explainer) -> Dtypes:
         return {}
     if not columns:
         return {name: "float64" for name in explainer.input_format_.feature_names}
-    return {str(c.label): _csv_dtype(c.dtype, c.categories) for c in columns if c.time is None}
+    zones = {str(c.label): f"datetime64[us, {c.time.zone}]" for c in columns if c.time and c.time.zone}
+    return zones | {str(c.label): _csv_dtype(c.dtype, c.categories) for c in columns if c.time is None}
 
 
 def as_in_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,18 @@ from sointer._support import containers
 from sointer._support.containers import csr_array
 from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
+from sointer.data.columns import no_number
 from sointer.errors import InputError, require_extra
 from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slice_rows, slices
 from sointer.io.locations import CSV, KNOWN, PARQUET, TOKENS, check_readable
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
+ZONE = re.compile(r"datetime64\[us, (.+)\]")
+"""A dtype of dates in a time zone."""
+WRONG_VALUE = re.compile(
+    r"In CSV column #(\d+): Row #(\d+): CSV conversion error to \w+: invalid value '(.*)'", re.DOTALL
+)
 MAX_EXPANDED, MAX_EXPANSION = 2**29, 32
 """Bytes that a compressed .npz file may take in memory: so many, or so many times its size."""
 NULLS = (
@@ -40,14 +48,24 @@ def csv_source(path: Path) -> RowSource:
 
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, str(path))
+        wanted = column_names(columns)
+        zones = {
+            name: found[1]
+            for name, dtype in dtypes.items()
+            if (found := ZONE.fullmatch(dtype)) and (wanted is None or name in wanted)
+        }
         # The types are those of the first block where they were not given.
         with (
             reading(path, "CSV", ADVICE, InputError),
-            _reader(path, column_names(columns), dtypes, is_text=isinstance(columns, str)) as reader,
+            _naming_values(path, names, dtypes),
+            _reader(path, wanted, dtypes, is_text=isinstance(columns, str)) as reader,
         ):
             for batch in reader:
                 for span in slices(batch.num_rows, chunk_rows):
                     frame = batch.slice(span.start, span.stop - span.start).to_pandas(date_as_object=False)
+                    for name, zone in zones.items():
+                        if hasattr(frame[name].dtype, "tz"):  # of a text, the moment is known, and no time zone
+                            frame[name] = frame[name].dt.tz_convert(zone)
                     yield frame if not isinstance(columns, str) else frame[columns]
 
     with reading(path, "CSV", ADVICE, InputError), _reader(path, None, {}) as reader:
@@ -57,7 +75,7 @@ def csv_source(path: Path) -> RowSource:
 
 def _reader(path: Path, columns: Any, dtypes: Dtypes, *, is_text: bool = False) -> Any:
     pyarrow, csv = require_extra("pyarrow", "parquet"), require_extra("pyarrow.csv", "parquet")
-    types = {name: _arrow_type(pyarrow, dtype) for name, dtype in dtypes.items()}
+    types = {name: _arrow_type(pyarrow, dtype) for name, dtype in dtypes.items() if not ZONE.fullmatch(dtype)}
     plain_name = path.name.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
     return csv.open_csv(
         pyarrow.input_stream(str(path), compression="detect"),
@@ -67,6 +85,20 @@ def _reader(path: Path, columns: Any, dtypes: Dtypes, *, is_text: bool = False) 
             include_columns=columns, column_types=types, null_values=NULLS, strings_can_be_null=not is_text
         ),
     )
+
+
+@contextmanager
+def _naming_values(path: Path, names: list[str], dtypes: Dtypes) -> Iterator[None]:
+    """Within the block, a value that does not fit the type of its column is named as everywhere."""
+    pyarrow = require_extra("pyarrow", "parquet")
+    try:
+        yield
+    except pyarrow.ArrowInvalid as error:
+        found = WRONG_VALUE.search(str(error))
+        if found is None or names[int(found[1])] not in dtypes:
+            raise
+        label = names[int(found[1])]
+        raise InputError(f"{path}, row {int(found[2]) - 1}: {no_number(found[3], label, dtypes[label])}") from error
 
 
 def _arrow_type(pyarrow: Any, dtype: str) -> Any:
@@ -139,7 +171,8 @@ def read_chunks(
     chunk_rows : int, default 16384
         Rows of a chunk, at most.
     dtypes : mapping, optional
-        Types of columns of a CSV file ("float64", "int64", "bool", "str"); others are what the first block shows.
+        Types of columns of a CSV file ("float64", "int64", "bool", "str", or "datetime64[us, Europe/Oslo]" to have
+        dates in a time zone); others are what the first block shows.
 
     Returns
     -------

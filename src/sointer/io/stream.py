@@ -150,7 +150,7 @@ def stream_explain(
         dtypes.setdefault(id_column, "str")  # ids keep their leading zeros
     chunks = opened.chunks(columns, size, dtypes)
     predictions = _Predicted(predicted, opened)
-    schema = record_schema(explainer, _metadata(explainer, options), has_ids=id_column is not None)
+    schema = record_schema(explainer, options.targets, _metadata(explainer, options), has_ids=id_column is not None)
     writer = out if isinstance(out, TextWriter) else RecordWriter(out, schema)
     kept = None if records is None else EvidenceWriter(records)
     agreement: list[float] = []

@@ -28,6 +28,8 @@ GROUP_RECORDS = 2**18
 
 
 STREAM = Path("-")
+PLAIN = b"sointer.plain"
+"""In a schema: the targets whose values are written as text, because others are text, but are none."""
 
 
 class Writer:
@@ -133,7 +135,12 @@ class TextWriter(Writer):
 
     def _as_text(self, table: Any) -> bytes:
         if self._as_json:
-            return "".join(json.dumps(record) + "\n" for record in table.to_pylist()).encode()
+            records = table.to_pylist()
+            plain = json.loads((table.schema.field("value").metadata or {}).get(PLAIN, "[]"))
+            for record in records:
+                if record["target"] in plain:  # the repr of a number or a boolean
+                    record["value"] = json.loads(record["value"].lower())
+            return "".join(json.dumps(record) + "\n" for record in records).encode()
         csv = require_extra("pyarrow.csv", "parquet")
         text = io.BytesIO()
         csv.write_csv(table, text, csv.WriteOptions(include_header=self.n_records == 0, quoting_style="needed"))
@@ -250,7 +257,9 @@ def _values(pyarrow: Any, values: NDArray[Any], kind: Any) -> Any:
         ) from error
 
 
-def record_schema(explainer: Explainer, metadata: dict[str, str] | None = None, *, has_ids: bool = False) -> Any:
+def record_schema(
+    explainer: Explainer, targets: list[Any], metadata: dict[str, str] | None = None, *, has_ids: bool = False
+) -> Any:
     """The columns of the table of records, those of `to_frame()`; `metadata` is kept in the file."""
     pyarrow = require_extra("pyarrow", "parquet")
     outputs = explainer.outputs_
@@ -262,7 +271,7 @@ def record_schema(explainer: Explainer, metadata: dict[str, str] | None = None, 
         ("sample", pyarrow.int64()),
         *([("id", pyarrow.string())] if has_ids else []),
         ("target", pyarrow.string()),
-        ("value", _value_type(pyarrow, outputs)),
+        _value_field(pyarrow, outputs, targets),
         ("value_source", pyarrow.string()),
         ("rank", pyarrow.int32()),
         ("feature", pyarrow.string()),
@@ -274,11 +283,22 @@ def record_schema(explainer: Explainer, metadata: dict[str, str] | None = None, 
     return pyarrow.schema(fields, metadata=named or None)
 
 
-def _value_type(pyarrow: Any, outputs: Outputs) -> Any:
-    """One type for the labels of all outputs; labels of several kinds are written as text."""
-    kinds: set[type] = {type(label) for label in outputs.all_labels} | ({float} if outputs.graded.any() else set())
-    if kinds == {bool}:
-        return pyarrow.bool_()
-    if kinds == {int}:
-        return pyarrow.int64()
-    return pyarrow.float64() if kinds <= {int, float} else pyarrow.string()
+def _value_field(pyarrow: Any, outputs: Outputs, targets: list[Any]) -> Any:
+    """One type for the values of all targets; values of several kinds are written as text.
+
+    Then `PLAIN` lists the targets whose values are none, for formats in which each value has a type of its own.
+    """
+    own = [outputs.names.index(name) for name in targets if name in outputs.names] or range(outputs.n_outputs)
+    kinds = {outputs.names[j]: _value_types(outputs, j) for j in own}
+    every = set().union(*kinds.values())
+    if every in ({bool}, {int}) or every <= {int, float}:
+        kind = pyarrow.bool_() if every == {bool} else pyarrow.int64() if every == {int} else pyarrow.float64()
+        return pyarrow.field("value", kind)
+    plain = [name for name, types in kinds.items() if str not in types]
+    return pyarrow.field("value", pyarrow.string(), metadata={PLAIN: json.dumps(plain)} if plain else None)
+
+
+def _value_types(outputs: Outputs, output: int) -> set[type]:
+    """The types of an output's values."""
+    known = outputs.label_sets[output]
+    return {float} if outputs.graded[output] or known is None else {type(label) for label in known.labels}

@@ -1,4 +1,4 @@
-"""Features that stand or fall together: what every way of grouping them can do."""
+"""Features that are selected together: what every way of grouping them can do."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def _members(members: Any, name: str, positions: dict[str, int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Patches:
-    """Pixels stand or fall together in square patches; those at the lower and right edge may be smaller.
+    """Square patches of pixels that are selected together; those at the lower and right edge may be smaller.
 
     Examples
     --------

@@ -23,16 +23,15 @@ LEAST = 1e-9
 
 @dataclass(frozen=True)
 class Superpixels:
-    """Pixels stand or fall together in superpixels, which SLIC (scikit-image) finds in every image.
+    """Superpixels, found by SLIC (scikit-image) in every image, whose pixels are selected together.
 
     Parameters
     ----------
-    n_segments
-        the most superpixels of an image; it may have fewer.
-    compactness
-        the larger, the squarer; the smaller, the more they follow colours. Grey images count as colour images with
-        equal channels. With 2, or more than 3, channels differences are those of the numbers themselves, scaled to [0,
-        1], for which about 0.1 is a better choice.
+    n_segments : int, default 50
+        Maximum number of superpixels per image.
+    compactness : float, default 10
+        Larger values give squarer superpixels, smaller ones follow colours more closely. Grey images are treated as
+        colour images with equal channels. For images with 2, or more than 3, channels, about 0.1 is a better choice.
 
     Examples
     --------

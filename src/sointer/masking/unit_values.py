@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sointer._support.containers import is_sparse, is_tensor, tensor_to_numpy
 from sointer._support.frames import BACKENDS, as_pandas
 from sointer.data.inputs import InputFormat
+from sointer.errors import require_extra
 from sointer.masking.groups import FixedGroups, Groups
 from sointer.masking.rows import ExplainedRows
 
@@ -129,3 +130,11 @@ def feature_values(
     values = np.array([*own, None], dtype=object)[:-1]
     is_plain = kind == "float64" or (kind != "string" and all(value is not None for value in own))
     return {"feature_value": values.astype(kind) if is_plain else values}
+
+
+def output_values(source: ExplainedRows, values: NDArray[Any]) -> Any:
+    """The column of values of targets, in their own type; of several kinds as objects, or as text outside pandas."""
+    if source.input_format.kind in BACKENDS and len({type(value) for value in values}) > 1:
+        is_text = any(isinstance(value, str) for value in values)
+        return values.astype(str) if is_text else values.astype(np.float64)
+    return values if len(values) == 0 else require_extra("pandas", "pandas").Series(values).infer_objects().array

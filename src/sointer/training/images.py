@@ -35,7 +35,7 @@ ROWS_PER_CALL, NUMBERS_PER_CALL = 1024, 2**24
 
 
 def train_images(context: FitContext) -> Trained:
-    """See docs/method.md."""
+    """See docs/concepts/how-it-works.md."""
     image = context.rows.input_format.image
     assert image is not None
     n_rows = context.rows.n_samples

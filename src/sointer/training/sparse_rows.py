@@ -40,7 +40,7 @@ SCORED_AT_ONCE = 256
 
 
 def train_sparse_rows(context: FitContext) -> Trained:
-    """See docs/method.md."""
+    """See docs/concepts/how-it-works.md."""
     replies, whole_index, ask_rest = ask_first(context)
     outputs, targets = context.describe(replies.raw)
     repeatability(context, outputs, whole_index.numpy(), replies)

@@ -58,7 +58,7 @@ STEPS_PER_EPOCH = 25, 100
 
 
 def train_tables(context: FitContext) -> Trained:
-    """See docs/method.md."""
+    """See docs/concepts/how-it-works.md."""
     plan = Plan.of(context)
     whole, mixtures, kept, later = ask_first(context, plan)
     outputs, targets = context.describe(concatenate([r for r in (whole, mixtures) if r is not None]).raw)

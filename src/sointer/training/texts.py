@@ -37,7 +37,7 @@ N_LOOKED_AT, MAX_LOOKED_AT = 256, 4096
 
 
 def train_texts(context: FitContext) -> Trained:
-    """See docs/method.md."""
+    """See docs/concepts/how-it-works.md."""
     n_shuffled = min(N_SHUFFLED, int(SHARE_SHUFFLED * context.n_queries), context.rows.n_samples)
     context.n_extra = n_shuffled + 2
     check_empty_text(context)

@@ -46,7 +46,7 @@ def create_app(
         A secret of at least 16 characters that every request must bring, as ``Authorization: Bearer <token>``, or from
         browsers as the password. Default: none is needed.
     records : path, optional
-        A file to which the record of every explanation is added, as JSON lines, before it is sent (docs/records.md).
+        A file to which the record of every explanation is appended, as JSON lines (docs/how-to/records.md).
 
     Returns
     -------

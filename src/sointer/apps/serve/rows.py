@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from sointer._support import containers
 from sointer._support.validation import _some as some
 from sointer._support.validation import brief, did_you_mean
 from sointer.data.checks import places_of
-from sointer.data.columns import FrameColumn
+from sointer.data.columns import FrameColumn, no_number
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
@@ -25,7 +26,8 @@ MAX_NAME_LENGTH, MAX_NAMES_COMPARED = 60, 2000
 MAX_TEXT_LENGTH = 2**18
 """Of one text: what splits it into words takes many times as much."""
 LISTS = {list, tuple}
-NUMBERS_AND_LISTS = {int, float, bool} | LISTS
+NUMBERS = {int, float, bool}
+NUMBERS_AND_LISTS = NUMBERS | LISTS
 
 
 def names_in_fit(input_format: InputFormat) -> list[str]:
@@ -90,13 +92,19 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArra
         else:
             null = bool(input_format.fills) and input_format.fills[place] is not None
             is_array = isinstance(values, np.ndarray) and values.dtype.kind != "O"
-            cells = values if is_array else numbers(list(values), f"column {str(column.label)!r}", null=null)
+            cells = values if is_array else _numbers_of(list(values), column, null=null)
             made[place] = np.asarray(cells, dtype=np.float64)
-            if made[place].ndim != 1:
-                raise InputError(f"column {str(column.label)!r} holds lists, expected one number for each row.")
     frame = pandas.DataFrame(made)
     frame.columns = pandas.Index([column.label for column in input_format.columns])
     return frame
+
+
+def _numbers_of(values: list[Any], column: FrameColumn, *, null: bool) -> NDArray[Any]:
+    """A column of numbers; anything else is refused by the sentence that `explain` has for it."""
+    odd = next((value for value in values if type(value) not in NUMBERS | {type(None)}), None)
+    if odd is not None:
+        raise InputError(no_number(odd, column.label, column.dtype))
+    return numbers(values, f"column {str(column.label)!r}", null=null)
 
 
 def times_of(values: Iterable[Any], column: FrameColumn) -> Any:
@@ -187,8 +195,10 @@ def _split(split: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
     columns, data = split.get("columns"), split.get("data")
     if set(split) != {"columns", "data"} or not isinstance(columns, list) or not isinstance(data, list):
         raise InputError(f"rows is an object with the keys {some(sorted(split))}, expected {FORMS}.")
-    if not all(isinstance(name, str) for name in columns) or len(set(columns)) < len(columns):
-        raise InputError("rows: columns must be different names, as strings.")
+    if not all(isinstance(name, str) for name in columns):
+        raise InputError("rows: columns must be names, as strings.")
+    if len(set(columns)) < len(columns):
+        places_of([name for name, n in Counter(columns).items() if n > 1], columns, "rows")
     for number, row in enumerate(data):
         if not isinstance(row, list) or len(row) != len(columns):
             raise InputError(

@@ -26,7 +26,8 @@ class EstimatorPredict:
 
     With method=None it is chosen by the first rows seen: predict_proba where its most probable labels are those that
     predict returns, else predict. Of an output with two classes, the probability is that of the second. Where an output
-    has more, all outputs are those of predict, and `class_probabilities` gives their probabilities.
+    has more, all outputs are those of predict, and `class_probabilities` gives their probabilities; with
+    method="predict_proba" outputs of two classes are probabilities beside the most probable labels of the others.
     """
 
     def __init__(self, model: Any, method: str | None = None) -> None:
@@ -58,9 +59,18 @@ class EstimatorPredict:
         """What `predict` returns, as far as it says how to read the probabilities."""
 
     @property
-    def declared_kind(self) -> str | None:
-        """The kind of the outputs, where the method says it."""
-        return "probability" if self.method == "predict_proba" else None
+    def declared_kind(self) -> str | list[str | None] | None:
+        """The kind of the outputs, where the method says it; a list with one for each where only some are known."""
+        if self.method != "predict_proba":
+            return None
+        n_outputs = 0 if self._predicted is None else self._predicted.table.shape[1]
+        is_many = [self._has_many_classes(output) for output in range(n_outputs)]
+        if n_outputs > 1 and any(is_many):
+            return [None if many else "probability" for many in is_many]
+        return "probability"
+
+    def _has_many_classes(self, output: int) -> bool:
+        return len(self._classes(output) or ()) > 2
 
     def choose_method(self, X: Any) -> str | None:
         """Choose the method by some rows, unless that was done; what the user should know of the choice, if anything.
@@ -98,11 +108,11 @@ class EstimatorPredict:
                 f"predict_proba of {name} returned NaN, infinite values or too few rows, so what predict returns is "
                 "explained. Set method='predict' to say that this is meant, or see why predict_proba fails."
             )
-        # Of several outputs with more than two classes, nothing but labels can be explained.
         or_numbers = ", or method='predict_proba' with output_kind='continuous' to explain these numbers"
         or_probabilities = ", or method='predict_proba' to explain the probabilities"
-        if has_many and len(tables) > 1:
-            or_numbers = or_probabilities = ""
+        if has_many and len(tables) > 1:  # only outputs of two classes have a probability
+            or_numbers = ""
+            or_probabilities = or_probabilities if any(table.shape[1] <= 2 for table in tables) else ""
         shown = np.column_stack([table if has_many else table[:, -1] for table in tables])
         low, high = shown.min(), shown.max()
         if low < -TIE or high > 1 + TIE:
@@ -149,15 +159,24 @@ class EstimatorPredict:
             classes = self._classes(0)
             names = None if classes is None else [str(label) for label in classes]
             return self._named(_within(tables[0]), names)
-        for output, table in enumerate(tables):
-            if table.shape[1] > 2:
-                raise InputError(
-                    f"predict_proba gave an array of shape {table.shape} for output {output}, expected (n, "
-                    "2): two classes. Use method='predict', which explains outputs with any number of "
-                    "classes."
-                )
-        columns = [self._positive(table, output) for output, table in enumerate(tables)]
-        return self._named(_within(np.column_stack(columns)), self._names(len(tables)))
+        columns = [
+            self._most_probable(table, output) if table.shape[1] > 2 else _within(self._positive(table, output))
+            for output, table in enumerate(tables)
+        ]
+        if any(table.shape[1] > 2 for table in tables):
+            columns = [column.astype(object) for column in columns]  # numbers beside labels
+        return self._named(np.column_stack(columns), self._names(len(tables)))
+
+    def _most_probable(self, table: FloatTable, output: int) -> npt.NDArray[Any]:
+        """The labels that probabilities of more than two classes speak for."""
+        labels = self._classes(output)
+        if labels is None or len(labels) != table.shape[1]:
+            raise InputError(
+                f"predict_proba gave an array of shape {table.shape} for output {output}, expected (n, 2): two "
+                "classes, as the estimator does not say which classes it has (classes_). Use method='predict', which "
+                "explains outputs with any number of classes."
+            )
+        return np.asarray(np.array(labels, dtype=object)[table.argmax(axis=1)])
 
     def _is_one_per_output(self, outputs: Any) -> bool:
         """Whether probabilities come with a column for each class, rather than for each output."""
@@ -208,7 +227,7 @@ class EstimatorPredict:
         names = []
         for output in range(n_outputs):
             classes = self._classes(output)
-            label = None if not classes else classes[-1]
+            label = None if not classes or len(classes) > 2 else classes[-1]
             if label is None or (not isinstance(label, str) and label in (0, 1, -1)):
                 names.append(f"y{output}")
             else:
@@ -216,7 +235,7 @@ class EstimatorPredict:
                 names.append(label if is_alone else f"y{output}={label}")
         return names if any(name != f"y{output}" for output, name in enumerate(names)) else None
 
-    def _named(self, table: FloatTable, names: list[str] | None) -> Any:
+    def _named(self, table: npt.NDArray[Any], names: list[str] | None) -> Any:
         own = None if self._predicted is None else self._predicted.names
         if own is not None and len(own) == table.shape[1]:
             names = own
