@@ -138,7 +138,7 @@ class TextWriter(Writer):
             records = table.to_pylist()
             plain = json.loads((table.schema.field("value").metadata or {}).get(PLAIN, "[]"))
             for record in records:
-                if record["target"] in plain:  # the repr of a number or a boolean
+                if record.get("target") in plain:  # the repr of a number or a boolean
                     record["value"] = json.loads(record["value"].lower())
             return "".join(json.dumps(record) + "\n" for record in records).encode()
         csv = require_extra("pyarrow.csv", "parquet")
