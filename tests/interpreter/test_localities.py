@@ -186,7 +186,8 @@ def slow_threshold(at: np.ndarray, right: np.ndarray, size: np.ndarray, threshol
 def test_the_best_threshold_equals_its_slow_twin(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(3, 30))
-    at, right, size = rng.permutation(n) / n, rng.random(n) < 0.5, rng.choice([0.1, 1.0], n)
+    at = rng.permutation(n) / n if seed % 2 else rng.integers(0, 4, n).astype(float)  # also of few values
+    right, size = rng.random(n) < 0.5, rng.choice([0.1, 1.0], n)
     found = best_threshold(at, right, size, 0.5)
     assert found == pytest.approx(slow_threshold(at, right, size, 0.5))
 

@@ -256,9 +256,6 @@ def test_polars_and_xgboost():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, reason="all three features are shown everywhere; labels of the same trees are explained exactly"
-)
 def test_where_features_switch_is_found_in_probabilities_of_boosted_trees():
     """A feature that moves a probability by 0.002 in a region, and by 0.7 outside it, does not decide there."""
     xgb = pytest.importorskip("xgboost")
