@@ -145,7 +145,7 @@ def test_a_directory_of_something_else_is_left_alone(explainer, tmp_path):
 @pytest.mark.parametrize("fails_at", [1, 3])  # of weights and metadata; between them is that of the directory
 def test_a_full_disk_leaves_the_old_explainer_whole(saved, monkeypatch, fails_at):
     other = fitted(random_state=9)
-    before = sointer.load(saved, black_box=two_outputs).explain(X, target=0).scores
+    before = sointer.load(saved).explain(X, target=0).scores
     calls = []
 
     def full(handle):

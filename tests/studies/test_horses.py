@@ -268,7 +268,7 @@ def test_an_explainer_that_is_not_told_is_not_persuaded(modules, segmenter, swap
     assert found["persuaded"] == found["own_error"]
     assert (masks == before).all()
     row = {**swapped_rows[0][0], "segmenter": "U-Net", "method": "SOInter", "told": found}
-    assert "this control is void" in modules.segmenters_page.told_section([row], ["U-Net"]).replace("\n", " ")
+    assert "this control does not apply" in modules.segmenters_page.told_section([row], ["U-Net"]).replace("\n", " ")
 
 
 def test_noise_has_the_variance_it_should_have(modules):

@@ -232,8 +232,10 @@ def test_couplings_and_paths_are_those_of_the_explainer(explainer: SOInter, X: n
     said = weather(X[:60])[:, strongest]
     rows = samples_to_verify(said, 60, np.random.default_rng(0))
     paths = explainer.explain(X[rows], int(target), predicted=weather(X[rows])).paths()
-    for path, route in zip(found["paths"], paths.summary(6)[NAMES[int(target)]], strict=True):
-        assert data["features"][path["feature"]] == route.feature
+    routes = {route.feature: route for route in paths.summary(6)[NAMES[int(target)]]}
+    assert len(found["paths"]) >= 3
+    for path in found["paths"]:
+        route = routes[data["features"][path["feature"]]]
         assert [path["total"], path["direct"]] == pytest.approx([route.total, route.direct], abs=1e-3)
         assert path["n"] >= 10, "few samples say nothing"
         assert 0 <= path["margin"] < 1
