@@ -53,8 +53,6 @@ MIN_SIGNAL = 0.5
 STILL_ON, MIN_ON = 0.3, 0.05
 """Of its effect in a node, what a unit must keep in a part of it to count as on there, where redraws do not tell; and
 of the largest effect there."""
-MIN_OF_WHOLE = 0.02
-"""Of graded targets: share of the largest score in the whole space that a unit must have to matter in a part."""
 STANDS_OUT = 4.0
 """How many times the score of all others units must have, to count as few that decide where few queries are left."""
 MIN_EXPECTED = 3.0
@@ -144,7 +142,7 @@ class TargetData:
     noise_rate: float
     """Share of such queries that changed it by more than the tolerance."""
     min_relative: float = 0.0
-    """Share of the largest score that a unit must have to matter; above 0 for graded targets."""
+    """Share of the largest score, there or in the whole space, that a unit must have to matter; 0 for labels."""
 
     def grow(self) -> Node:
         """The tree, with scores and active units in every node."""
@@ -273,8 +271,8 @@ class TargetData:
         if self.noise_rate > 0:
             node.active |= (relative > CLEARLY_ON) & (node.effect > MIN_EFFECT)
         if self.min_relative > 0:
-            whole = node.path()[0].score.max()
-            node.active &= node.score >= max(self.min_relative * node.score.max(), MIN_OF_WHOLE * whole)
+            largest = max(node.score.max(), node.path()[0].score.max())
+            node.active &= node.score >= self.min_relative * largest
         if node.parent is not None:
             node.doubtful = self._in_doubt(node, node.parent, inside, asked, changed)
             node.active |= node.doubtful
