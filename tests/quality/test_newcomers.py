@@ -92,22 +92,16 @@ def test_the_physics_of_a_vehicle():
 
     explainer = SOInter(physics, query_budget=6000, random_state=0, verbose=False).fit(X[:2000])
     held_out = X[2000:2300]
-    truth = {"drag": {"v", "area", "cd"}, "gravity": {"mass", "slope"}, "power": {"v", "area", "slope"}}
-    allowed = {"drag": {"rho"}, "gravity": set(), "power": {"rho", "mass", "cd"}}
+    truth = {"drag": {"v", "area", "cd"}, "gravity": {"mass", "slope"}, "power": {"v", "area", "slope", "mass", "cd"}}
+    allowed = {"drag": {"rho"}, "gravity": set(), "power": {"rho"}}
     for target, needed in truth.items():
         explanation = explainer.explain(held_out, target)
         sets = chosen(explanation)
         assert np.mean([one >= needed for one in sets]) > 0.9, (target, sets[:3])
         assert np.mean([one <= needed | allowed[target] for one in sets]) > 0.9, (target, sets[:3])
-        assert explanation.verify().difference.mean() < 0.35
+        assert explanation.verify().difference.mean() < 0.1
         total = explanation.base_value + explanation.effects.sum(axis=1)
         assert np.corrcoef(total, explanation.value.astype(float))[0, 1] > 0.98
-    # k="auto" leaves out cd for power, in every sample, though it moves it by 0.5 standard deviations; k=5 does not.
-    five = explainer.explain(held_out, "power", k=5)
-    assert (
-        np.mean([set(np.array(list(X))[row]) == {"v", "area", "slope", "mass", "cd"} for row in five.selected]) > 0.95
-    )
-    assert five.verify().difference.mean() < 0.1
     effects = pd.DataFrame(explainer.explain(held_out, "drag").effects, columns=list(X))
     assert all(np.corrcoef(effects[name], held_out[name])[0, 1] > 0.7 for name in ("v", "area", "cd"))
 

@@ -35,8 +35,8 @@ second where that leaves too many, as in forests, whose every feature matters a 
 SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.7
 """What must stay as it is for the units of a locality to suffice, and for those of all localities together."""
 MOSTLY_SUFFICES, SUFFICES_LEAKY = 0.85, 0.95
-"""The same where a few units stand out everywhere, and all others together change the target little; the second where
-other units stand out in other localities."""
+"""The same where a few units stand out everywhere, and all others together change the target little; the second for
+numbers, and where other units stand out in other localities."""
 LEAKY, MIN_RATE = 0.8, 0.05
 """Share of all units that must change the target in a locality at all, in so many redraws, for that to be no reason to
 need them."""
@@ -91,10 +91,11 @@ class Interpretation:
             # Where nearly every unit matters a little, those that stand out may do as well.
             if sparse[target] and not (self.outputs.graded[target] and leakiness(trees[target]) >= LEAKY):
                 continue
+            mostly = (SUFFICES_LEAKY, MOSTLY_SUFFICES)[self.outputs.kinds[target] != "continuous" :]
             local = self._of_those_that_stand_out(target)
             if local is not None:
                 trees[target], sparse[target], least[target] = local, True, SUFFICES_LEAKY
-            elif not sparse[target] and self._mostly_decided(target, trees[target]):
+            elif not sparse[target] and any(self._mostly_decided(target, trees[target], share) for share in mostly):
                 sparse[target], least[target] = True, MOSTLY_SUFFICES
         table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse)
         effects = Effects(
@@ -249,7 +250,7 @@ class Interpretation:
         self._coarse.discard(target)
         return None
 
-    def _mostly_decided(self, target: int, root: Node) -> bool:
+    def _mostly_decided(self, target: int, root: Node, least: float) -> bool:
         """Whether a few units nearly suffice everywhere, by the energy or queries so far, and then by more queries.
 
         If so, they alone count as active, and there is one locality.
@@ -260,17 +261,17 @@ class Interpretation:
             units = np.zeros(len(order), dtype=bool)
             units[order[:size]] = True
             keep = np.repeat(units[None], len(rows), axis=0)
-            seems = self._data(target).seem_to_suffice(root, units, MOSTLY_SUFFICES)
-            if not seems and self._sufficiency_of_energy(x, keep, target) < MOSTLY_SUFFICES:
+            seems = self._data(target).seem_to_suffice(root, units, least)
+            if not seems and self._sufficiency_of_energy(x, keep, target) < least:
                 continue
             n = min(N_CHECKED, self.n_checks, len(rows))
             added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
-            sufficiency = MOSTLY_SUFFICES if seems else 0.0
+            sufficiency = least if seems else 0.0
             if added:
                 queried = self.queried
                 lost = self._change(target, queried.mixture_codes[-added:], queried.codes[queried.mixed[-added:]])
                 sufficiency = self._data(target).share_kept(lost, np.ones(len(queried.mixed), dtype=bool))
-            if sufficiency < MOSTLY_SUFFICES:
+            if sufficiency < least:
                 if seems:  # only chance spoke for so few
                     continue
                 return False
