@@ -99,7 +99,7 @@ def best_threshold(at: FloatArray, belongs_right: BoolArray, size: FloatArray, t
     # Cutting before place i leaves the first i on the left.
     wrong = np.concatenate([[0.0], np.cumsum(right)]) + np.concatenate([[0.0], np.cumsum(left[::-1])])[::-1]
     cuts = np.concatenate([[-np.inf], (at[:-1] + at[1:]) / 2, [np.inf]])
-    wrong[1:-1][at[:-1] == at[1:]] = np.inf  # equal values cannot be told apart
+    wrong[1:-1][at[:-1] == at[1:]] = np.inf  # there is no cut between equal values
     best = np.flatnonzero(wrong <= wrong.min() + 1e-9 * size.sum())
     nearest = cuts[best[np.argmin(np.abs(cuts[best] - threshold))]]
     return float(nearest) if np.isfinite(nearest) else threshold
