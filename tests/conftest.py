@@ -70,6 +70,15 @@ def global_random_state_is_left_alone():
     assert torch.equal(before_torch, torch.random.get_rng_state()), "torch's global generator was used"
 
 
+@pytest.fixture(autouse=True)
+def same_global_generators():
+    """Every test begins with the same global generators, whichever tests the same process ran before it."""
+    import torch
+
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002
+
+
 @pytest.fixture(autouse=True, scope="session")
 def heed_ctrl_c():
     """Ctrl-C works in the tests also where they were started in the background, with interrupts switched off."""

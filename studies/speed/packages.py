@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
-from contextlib import redirect_stderr
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,21 @@ from studies.speed.subjects import Subject
 Weights = NDArray[np.float64]
 N_MORE = 1000
 """Samples where a package leaves the choice to its user, or takes too few."""
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """The same draws in every run, also where a package draws from the global generators and takes no seed."""
+    import torch
+
+    before = np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            np.random.seed(0)  # noqa: NPY002
+            yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
 
 
 class Package:
@@ -58,7 +73,8 @@ class ShapKernel(Package):
 
         function, x, background = self.subject.game(index, self.box)
         explainer = shap.KernelExplainer(lambda points: self.said(function, points, outputs), background)
-        return np.asarray(explainer.shap_values(x[None], silent=True))[0].T
+        with seeded():
+            return np.asarray(explainer.shap_values(x[None], silent=True))[0].T
 
 
 class ShapPermutation(Package):
@@ -146,7 +162,8 @@ class Captum(Package):
             return torch.from_numpy(np.asarray(function(points.numpy())).astype(np.float64))
 
         method, inputs = getattr(captum.attr, self.attribution)(forward), torch.from_numpy(x[None])
-        found = [method.attribute(inputs, target=int(output), **self.settings) for output in outputs]
+        with seeded():
+            found = [method.attribute(inputs, target=int(output), **self.settings) for output in outputs]
         return np.concatenate([one.numpy() for one in found])
 
 

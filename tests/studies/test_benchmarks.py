@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from repo_scripts import PICTURES, ROOT, run_smoke, study_modules
 from studies.frame.apart import apart
@@ -195,6 +196,16 @@ def test_every_package_finds_what_decides(method, kind, modules, request):
     assert peer.explain([3, 4], np.array(outputs)).tolist() == ([[1], [5]] if kind == "table" else [[5], [14]])
 
 
+@pytest.mark.parametrize("method", ["shap KernelExplainer", "captum KernelShap", "captum Lime"])
+def test_packages_draw_the_same_in_every_run(method, image_subject, modules, global_random_state_is_left_alone):
+    found = []
+    for seed in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            found.append(modules.packages.PACKAGES[method](image_subject, image_subject.predict).weights(3, [6]))
+    assert np.array_equal(*found)
+
+
 def test_equal_weights_are_ranked_by_lot(table_subject, modules):
     class Blind(modules.packages.Package):
         def weights(self, index, outputs):
@@ -205,8 +216,6 @@ def test_equal_weights_are_ranked_by_lot(table_subject, modules):
 
 
 def test_the_bare_pass_computes_the_scores_of_explain(small_explainer, small_problem, modules):
-    import torch
-
     X = small_problem.sample(300, random_state=7)
     kept = []
     calls = modules.bare.recorded(lambda: kept.append(small_explainer.explain(X, target=1)))
