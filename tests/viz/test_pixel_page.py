@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browsing import browser
-
 pytest.importorskip("jinja2")
 
 from sointer.errors import InputError
@@ -220,12 +218,6 @@ def test_a_report_on_masks_has_no_targets_to_choose(explainer: Random, images: n
 
 
 # --- what it does ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
 
 
 class Page:
