@@ -78,6 +78,10 @@ class FarInputWarning(SointerWarning):
     """Rows to explain lie far from the data that the explainer was fitted on."""
 
 
+class TextColumnWarning(SointerWarning):
+    """A column of strings is read as text, though nobody said so."""
+
+
 class CheckpointWarning(SointerWarning):
     """A part of a checkpoint was lost, or cannot be trusted."""
 

@@ -19,6 +19,7 @@ from quick import labels as model
 from quick import quick_explainer as fitted
 from quick import quick_fit as fit
 from sointer.apps.serve import create_app
+from tickets import desk, tickets
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 HOSTILE = "<script>alert(1)</script>"
@@ -176,6 +177,26 @@ def test_texts_are_marked(driver):
         assert page.features() == names_of(fitted("texts").explain([f"rain and sun {HOSTILE} wind"], 0))
         assert HOSTILE in page.find("#record .document").text
         assert page.texts("#record mark")
+        page.assert_clean()
+
+
+def test_words_are_marked_in_the_texts_of_a_table(driver):
+    X = tickets(120, 0).assign(subject=tickets(120, 1)["text"], plan=HOSTILE)
+    explainer = fit(desk, X, text_columns=["text", "subject"], k=4)
+    with serve(create_app(explainer, examples=X[:3])) as url:
+        page = Page(driver, url)
+        page.explain()
+        explanation = explainer.explain(X[:1], "refund")
+        assert page.features() == names_of(explanation)
+        assert page.find("#record .document").text.split("\n") == [X["text"][0], X["subject"][0]]
+        spans = explanation.source.spans(0)
+        chosen = set(explanation.selected[0].tolist())
+        marked = [explanation.source.texts[0][start:end] for start, end, unit in spans if unit in chosen]
+        assert [mark.text for mark in driver.find_elements("css selector", "#record mark")] == marked
+        page.assert_clean()
+    with serve(create_app(explainer)) as url:  # a typical row, with empty texts
+        page = Page(driver, url)
+        page.explain()
         page.assert_clean()
 
 

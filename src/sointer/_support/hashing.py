@@ -12,6 +12,9 @@ from sointer._support import containers
 from sointer._support.frames import as_pandas
 from sointer.errors import InputError
 
+PANDAS_VALUES = ("Timestamp", "Timedelta", "NaTType", "NAType")
+"""Types of dates, durations and missing values in columns of pandas; what they are called tells them apart."""
+
 
 def row_keys(X: Any) -> list[bytes]:
     """One digest per row, from its bytes, its container and its dtypes."""
@@ -65,9 +68,9 @@ def _cells(row: Any) -> bytes:
     """A row of Python values as bytes; only types whose repr tells values apart are accepted."""
     cells = tuple(cell.item() if isinstance(cell, np.generic) else cell for cell in row)
     for cell in cells:
-        if type(cell) not in (str, bytes, int, float, bool, type(None)):
+        if type(cell) not in (str, bytes, int, float, bool, type(None)) and type(cell).__name__ not in PANDAS_VALUES:
             raise InputError(
                 f"cache=True cannot tell apart values such as {cell!r:.80} of type {type(cell).__name__}; "
-                "expected strings, numbers and booleans. Convert that column, or use cache=False."
+                "expected strings, numbers, booleans and dates. Convert that column, or use cache=False."
             )
     return repr(cells).encode("utf-8", "surrogatepass")

@@ -166,7 +166,7 @@ def plain_fingerprint(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _arrays_of(data: Any) -> list[Any]:
     shape = _json(list(data.shape))
     if isinstance(data, Documents):
-        return [shape, _json(data.texts())]
+        return [shape, _json(data.keys())]
     if is_sparse(data):
         return [shape, data.indptr.astype(np.int64), data.indices.astype(np.int64), data.data]
     return [shape, np.ascontiguousarray(data)]

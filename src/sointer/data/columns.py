@@ -55,6 +55,8 @@ class FrameColumn:
     time: TimeCode | None = None
     is_enum: bool = False
     """Whether the categories are an Enum of polars."""
+    is_text: bool = False
+    """Whether its values are free text, of which the words are features: see `TextTableFormat`."""
 
     @classmethod
     def infer(cls, series: Any, *, may_miss: bool = False) -> FrameColumn:
@@ -197,6 +199,7 @@ class FrameColumn:
             **({} if self.missing is None else {"missing": self.missing}),
             **({} if self.time is None else {"time": self.time.to_json()}),
             **({"is_enum": True} if self.is_enum else {}),
+            **({"is_text": True} if self.is_text else {}),
         }
 
     @classmethod
@@ -216,6 +219,7 @@ class FrameColumn:
             missing,
             None if time is None else TimeCode(**time),
             bool(data.get("is_enum", False)),
+            bool(data.get("is_text", False)),
         )
 
 
@@ -290,8 +294,8 @@ def refuse_ids(n_levels: int, n_rows: int, label: Hashable) -> None:
     if n_levels > max(MAX_FEW, n_rows / 2):
         raise InputError(
             f"X has a column {label!r} with {n_levels} different values in {n_rows} rows: an id, or free text, and no "
-            "category, as other rows will bring others. Drop it, or where the model needs it, give a function that "
-            "fills it in and calls the model; for a model of texts, give a list of strings."
+            f"category, as other rows will bring others. Drop it; if it is text, pass text_columns=[{label!r}]; where "
+            "the model needs it, give a function that fills it in and calls the model."
         )
 
 

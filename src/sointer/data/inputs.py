@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,8 @@ class InputFormat:
     column_feature: npt.NDArray[np.int64] = field(init=False)
     absence: npt.NDArray[np.int64] = field(init=False)
     """The numeric columns that say whether a feature is missing (1) or there (0), beside its value."""
+    has_words: ClassVar[bool] = False
+    """Whether features are the words of texts."""
 
     def __post_init__(self) -> None:
         if self.image is not None:

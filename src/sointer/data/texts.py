@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import count
@@ -129,7 +129,7 @@ class Documents(sparse.csr_array):
         row = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
         kept = keep[row, self.indices]
         starts = np.concatenate([[0], np.cumsum(kept)])[self.indptr]
-        made = Documents((self.data[kept], self.indices[kept], starts), shape=self.shape)
+        made = type(self)((self.data[kept], self.indices[kept], starts), shape=self.shape)
         made.documents, made.token = self.documents, token
         return made
 
@@ -163,23 +163,30 @@ class Documents(sparse.csr_array):
         kept = self.has_entries(row, columns)
         return row[kept], place[kept], words[kept], columns[kept]
 
-    def texts(self) -> list[str]:
-        """What is left of each text."""
+    def kept_pieces(self) -> Iterator[tuple[Document, list[bool]]]:
+        """Each text, and which of its pieces are left."""
         assert self.documents is not None
         documents = list(self.documents)
         lengths = [len(document.columns) for document in documents]
         row = np.repeat(np.arange(len(documents)), lengths)
         columns = np.concatenate([np.zeros(0, dtype=np.int64), *(document.columns for document in documents)])
         kept, ends = self.has_entries(row, columns).tolist(), np.cumsum(lengths).tolist()
-        return [
-            document.reduced(kept[end - length : end], self.token)
-            for document, length, end in zip(documents, lengths, ends, strict=True)
-        ]
+        for document, length, end in zip(documents, lengths, ends, strict=True):
+            yield document, kept[end - length : end]
+
+    def texts(self) -> list[str]:
+        """What is left of each text."""
+        return [document.reduced(kept, self.token) for document, kept in self.kept_pieces()]
+
+    def keys(self) -> list[str]:
+        """A text for every row, which two rows share if they are the same."""
+        return self.texts()
 
 
 def stacked(parts: Sequence[Any]) -> Any:
     """Sparse rows, or texts, some below others."""
-    return Documents.stack(parts) if isinstance(parts[0], Documents) else sparse.vstack(parts, format="csr")
+    first = parts[0]
+    return type(first).stack(parts) if isinstance(first, Documents) else sparse.vstack(parts, format="csr")
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +207,7 @@ class TextFormat(InputFormat):
     """The owner's function from a text to its pieces, as strings or as (start, end)."""
     words: list[str] = field(default_factory=list)
     """Words by number, where pieces are not words."""
+    has_words = True
 
     @classmethod
     def of(cls, texts: Sequence[str], groups: Any = None) -> TextFormat:
@@ -254,6 +262,11 @@ class TextFormat(InputFormat):
                 "order. This method cannot be used with texts; SOInter can."
             )
         return Z.texts()
+
+    def replaced(self, documents: Documents, change: Callable[[Document], str]) -> Any:
+        """Other texts in place of these, as the model takes them."""
+        assert documents.documents is not None
+        return [change(document) for document in documents.documents]
 
     def document(self, text: str) -> Document:
         """A text with the columns and numbers of its pieces and words."""

@@ -109,7 +109,7 @@ def effects_from(removal: str, *, is_text: bool, is_image: bool = False) -> str:
     if removal in ("marginal", "conditional"):
         return "on average"
     if is_text:
-        return "without any words"
+        return "without any words, on average" if removal.endswith(", marginal") else "without any words"
     if removal == "zero":
         return "where all is zero"
     if removal == "nan":

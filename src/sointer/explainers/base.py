@@ -23,7 +23,7 @@ from sointer.explainers.data_checks import (
     warn_about_unseen_labels,
 )
 from sointer.explainers.estimator import ExplainerMixin
-from sointer.explainers.novelty import Distance
+from sointer.explainers.novelty import BesideTexts, Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explainers.recording import Provenance
 from sointer.explainers.records import Probe
@@ -50,7 +50,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     """Whether k="auto" queries the model about masked samples."""
     sequences_: SequenceExplainer | None = None
     """The explainer behind this one, where it was fitted on token lists."""
-    _distance: tuple[Background, Distance] | None = None
+    _distance: tuple[Background, Distance | BesideTexts] | None = None
     """What `distance` needs, and the training rows it was made from."""
     probe_: Probe | None = None
     """By which the model can be recognised later."""

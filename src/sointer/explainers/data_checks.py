@@ -15,6 +15,7 @@ from sointer.blackbox.replies import read_outputs
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.reading import MAX_CLASSES
+from sointer.data.text_tables import TextTableFormat
 from sointer.data.values import target_values
 from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputError, NoOppositeWarning, SointerWarning
 from sointer.explainers.novelty import FarRows
@@ -42,8 +43,12 @@ def refuse_model_without_missing(black_box: BlackBox, form: InputFormat, data: A
     The sample with most of them, and one with everything missing where removal makes it so, are shown to the model,
     without counting; where it fails, the same sample with nothing missing tells why.
     """
-    missing = form.missing_columns
-    if not len(missing):
+    values, table = values_of(data, form)
+    missing = np.zeros(0, dtype=np.int64) if table is None else table.missing_columns
+    if table is None or not len(missing):
+        return
+    if table is not form:
+        _refuse_beside_texts(black_box, form, data, values[:, missing])
         return
     rows = [data[[int(np.argmax(data[:, missing].sum(axis=1)))]]]
     if removal.name == "nan":
@@ -63,6 +68,18 @@ def refuse_model_without_missing(black_box: BlackBox, form: InputFormat, data: A
             f"fit: {what} (such as {some(names)}), but the model does not take them: {problem}. If it should, see why "
             f"it fails; else {remedy}."
         )
+
+
+def _refuse_beside_texts(black_box: BlackBox, form: InputFormat, data: Any, missing: NDArray[np.float64]) -> None:
+    """The same for a table with texts, of which whole rows are shown."""
+    most, without = int(np.argmax(missing.sum(axis=1))), np.flatnonzero(~missing.any(axis=1))[:1]
+    problem = _problem(black_box, form.decode(data[[most]]))
+    if problem is None or (len(without) and _problem(black_box, form.decode(data[without])) is not None):
+        return
+    raise InputError(
+        f"fit: X has missing values (such as in row {most}), but the model does not take them: {problem}. If it "
+        "should, see why it fails; else impute them before fit, or let a pipeline do it in the model."
+    )
 
 
 def _problem(black_box: BlackBox, X: Any) -> str | None:
@@ -116,8 +133,17 @@ def warn_about_no_opposite(explanation: Explanation, *, stacklevel: int) -> None
         )
 
 
-def check_columns(data: Any, input_format: InputFormat) -> None:
+def values_of(data: Any, input_format: InputFormat) -> tuple[Any, InputFormat | None]:
+    """Encoded rows and their format; of tables with texts, those of the other columns; no format where all is words."""
+    if isinstance(input_format, TextTableFormat):
+        return data.values, input_format.table
+    return data, None if input_format.has_words else input_format
+
+
+def check_columns(data: Any, input_format: InputFormat | None) -> None:
     """Refuse columns too small for single precision, before anything is queried; warn of constant ones."""
+    if input_format is None:
+        return
     low, high = data.min(axis=0), data.max(axis=0)
     if is_sparse(data):
         low, high = low.toarray().ravel(), high.toarray().ravel()

@@ -100,7 +100,7 @@ def kind_of_data(explainer: SOInter, subject: Subject) -> tuple[DataKind, Any]:
                 "own, whichever way it takes through others. Leave it out."
             )
         return "images", subject.rows.data
-    if subject.rows.input_format.kind == "text":
+    if subject.rows.input_format.has_words:
         if explainer.preset == "paper":
             raise InputError("preset='paper' is not for texts; leave it out, or give counts of words as a CSR matrix.")
         return "texts", subject.rows.data

@@ -16,6 +16,7 @@ from scipy.special import bdtrc
 
 from sointer._support.containers import is_sparse
 from sointer.data.images import ImageShape
+from sointer.data.text_tables import Records
 from sointer.errors import FarInputWarning
 from sointer.masking.removal import Background
 
@@ -55,15 +56,29 @@ class Distance:
     limits: tuple[float, float]
 
     @classmethod
-    def of(cls, background: Background, image: ImageShape | None) -> Distance:
+    def of(cls, background: Background, image: ImageShape | None) -> Distance | BesideTexts:
         """By the training data, as the explainer keeps it."""
         rows = background.rows
+        if isinstance(rows, Records) and rows.values is not None and rows.values.shape[1]:
+            values = np.asarray(rows.values, dtype=np.float64)
+            varies = np.ptp(values, axis=0) > 0
+            beside = cls._of_table(Background(values, varies))
+            return BesideTexts(cls._of_words(rows), beside)
         if is_sparse(rows):
-            words = SparseView.of(rows)
-            return cls._of(words, words(rows), words.floor, words.of_training(rows))
+            return cls._of_words(rows)
         if image is not None:
             pixels = ImageView(image)
             return cls._of(pixels, pixels(rows), np.full(5 * image.channels, 0.05 * max(np.abs(rows).max(), 1e-9)))
+        return cls._of_table(background)
+
+    @classmethod
+    def _of_words(cls, rows: Any) -> Distance:
+        words = SparseView.of(rows)
+        return cls._of(words, words(rows), words.floor, words.of_training(rows))
+
+    @classmethod
+    def _of_table(cls, background: Background) -> Distance:
+        rows = background.rows
         # What was always the same must stay so; what varies, but not in the sample, cannot be judged.
         constant = np.ptp(rows, axis=0) == 0
         unknown = np.where(background.varies, np.inf, 0.01 * np.maximum(np.abs(rows[0]), 1.0))
@@ -133,6 +148,18 @@ class Distance:
         share = np.zeros(len(compared), dtype=np.float32)
         share[compared] = 1 / (self.weight[compared] * self.reach[compared])
         return share, np.flatnonzero(self.reach == 0)
+
+
+@dataclass(frozen=True)
+class BesideTexts:
+    """Of tables with texts: the larger of the distances of their words and of the other columns."""
+
+    words: Distance
+    table: Distance
+
+    def __call__(self, records: Any) -> FloatArray:
+        """For each row, its distance: 1 is the limit, more is far."""
+        return np.asarray(np.maximum(self.words(records), self.table(records.values)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.containers import is_dask, is_frame, row_labels
+from sointer._support.containers import describe, is_dask, is_frame, row_labels
 from sointer._support.frames import as_pandas
 from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, check_random_state, resolve_targets
@@ -20,12 +21,14 @@ from sointer.data.checks import refuse_one_dimension
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
+from sointer.data.text_tables import TextTableFormat, chosen_text_columns
 from sointer.data.texts import TextFormat, is_text
-from sointer.errors import BlackBoxError, InputError
+from sointer.errors import BlackBoxError, InputError, TextColumnWarning
 from sointer.explainers.data_checks import (
     check_columns,
     refuse_model_without_missing,
     refuse_too_many_classes,
+    values_of,
 )
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
@@ -59,8 +62,13 @@ class ReadsModelAndData:
 
     @property
     def reads_text(self) -> bool:
-        """Whether it was fitted on texts."""
+        """Whether it was fitted on a list of texts; see `has_words` for tables with text columns too."""
         return self.input_format_.kind == "text"
+
+    @property
+    def has_words(self) -> bool:
+        """Whether words are among its features: fitted on texts, or on a table with text columns."""
+        return self.input_format_.has_words
 
     def _read(self, X: Any, removal: Any, *, seed: int | None = None) -> Subject:
         """Check and encode what the user gave; called by fit itself, so that warnings point to its caller.
@@ -75,29 +83,57 @@ class ReadsModelAndData:
             )
         refuse_one_dimension(X, "fit")
         groups = self.groups
+        columns = self._text_columns(X)
         if is_text(X):
             if self.feature_names is not None:
                 raise InputError("feature_names has no effect on texts, whose words are their names; leave it out.")
             input_format: InputFormat = TextFormat.of(list(X), groups)
             data = input_format.encode(X, caller="fit")
-            groups = None if callable(groups) or isinstance(groups, str) else groups
+        elif columns:
+            if self.feature_names is not None:
+                raise InputError(
+                    "feature_names cannot be given with text columns, whose words are features too; rename the columns "
+                    "of X instead."
+                )
+            input_format, data = TextTableFormat.read_frame(X, columns, groups)
         else:
             may_miss = isinstance(removal, str) and removal == "nan"
             input_format, data = InputFormat.read(X, feature_names=self.feature_names, may_miss=may_miss)
+        if input_format.has_words:
+            groups = None if callable(groups) or isinstance(groups, str) else groups
         groups = Groups.build(groups, input_format.feature_names, input_format.column_feature, input_format)
         k = check_k(self.k, groups.n_units)
         rng = check_random_state(self.random_state if seed is None else seed)
         made = make_removal(removal, data, input_format, rng=rng)
-        if input_format.kind == "text":
+        if input_format.has_words:
             data.token = getattr(made, "token", None)
-        else:
-            check_columns(data, input_format)
+        check_columns(*values_of(data, input_format))
         trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
         black_box = self._black_box(self.method or self._method_for_kind())
         compared = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
         black_box.prepare(input_format.decode(data[compared.astype(np.int64)]), stacklevel=3)
         refuse_model_without_missing(black_box, input_format, data, made)
         return Subject(MaskableRows(data, black_box, input_format, groups, made), trained_k, rng)
+
+    def _text_columns(self, X: Any) -> list[Hashable]:
+        """The columns of a DataFrame whose words are features: those that the user names, else found by their look."""
+        wanted: Any = getattr(self, "text_columns", None)
+        table = as_pandas(X)
+        if not is_frame(table):
+            if wanted is not None:
+                raise InputError(
+                    f"text_columns={wanted!r} is for DataFrames, but X is {describe(X)}; leave it out, or give one."
+                )
+            return []
+        found = chosen_text_columns(table, wanted)
+        if found and wanted is None:
+            warnings.warn(
+                f"{'column' if len(found) == 1 else 'columns'} {some(found)} read as text, so that words are features; "
+                f"pass text_columns={found!r} to confirm, or text_columns=[] to read no column so.",
+                TextColumnWarning,
+                stacklevel=4,
+            )
+        return found
 
     def _method_for_kind(self) -> str | None:
         """The method of an estimator that returns outputs of the kind that the user wants, if that says it."""
@@ -170,7 +206,7 @@ class ReadsModelAndData:
                 "explain: X holds strings, but the explainer was not fitted on strings; give what fit was given."
             )
         data = self.input_format_.encode(X, caller="explain")
-        if self.reads_text:
+        if self.has_words:
             data.token = getattr(self.removal_, "token", None)
         if predicted is not None:
             predicted = self._read_predicted(predicted, data.shape[0])

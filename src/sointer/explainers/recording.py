@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from sointer._support.containers import is_sparse
 from sointer._support.strict_json import as_finite, content_digest
 from sointer._support.version import __version__
+from sointer.data.text_tables import Records
 from sointer.data.values import effects_from, effects_on
 from sointer.errors import InputError
 from sointer.masking.rows import ExplainedRows
@@ -130,9 +132,19 @@ def record_digest(record: dict[str, Any]) -> str:
 
 def sample_digests(source: ExplainedRows, nudge: float = 0.0) -> list[str]:
     """SHA-256 of every sample as the explainer reads it: a text, or numbers to nine digits (see `_nine_digits`)."""
+    if isinstance(source.data, Records):
+        numbers = row_digests(source.data.values, lambda numbers: _nine_digits(numbers, nudge))
+        return [
+            _text_digest(json.dumps([*own, number]))
+            for own, number in zip(source.data.each_text(), numbers, strict=True)
+        ]
     if source.texts is not None:
-        return [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in source.texts]
+        return [_text_digest(text) for text in source.texts]
     return row_digests(source.data, lambda numbers: _nine_digits(numbers, nudge))
+
+
+def _text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def place_of_sample(record: Mapping[str, Any], source: ExplainedRows) -> int | None:
@@ -142,7 +154,7 @@ def place_of_sample(record: Mapping[str, Any], source: ExplainedRows) -> int | N
         digests = sample_digests(source, nudge)
         if wanted in digests:
             return digests.index(wanted)
-        if source.texts is not None:
+        if source.texts is not None and not isinstance(source.data, Records):
             return None
     return None
 
@@ -191,7 +203,7 @@ def _decided(explanation: Explanation, row: int, where: dict[int, dict[int, str]
         form = source.input_format
         decided["effects"] = {
             "on": effects_on(outputs, target, value),
-            "from": effects_from(source.removal.name, is_text=form.kind == "text", is_image=form.image is not None),
+            "from": effects_from(source.removal.name, is_text=form.has_words, is_image=form.image is not None),
             "base_value": short_number(explanation.base_value[row]),
             "of_others": short_number(explanation.effects[row].sum() - explanation.effects[row][own].sum()),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from sointer._support import containers
 from sointer._support.strict_json import as_finite, content_digest
 from sointer.data.sequences import Tokens, read_sequences
+from sointer.data.text_tables import Records
 from sointer.data.texts import Documents
 from sointer.errors import InputError
 from sointer.explainers.recording import FORMAT, place_of_sample, record_digest, row_digests
@@ -50,6 +52,8 @@ class Probe:
         n = max(1, min(len(outputs), MAX_PROBE_OUTPUTS // outputs.shape[1], MAX_PROBE_COLUMNS // rows.shape[1]))
         rows, outputs = rows[:n], outputs[:n]
         inputs = content_digest(texts_of(rows) or row_digests(rows))
+        if isinstance(rows, Records):
+            inputs = content_digest([inputs, row_digests(rows.values)])
         return cls(rows, outputs, n, inputs, content_digest(as_lists(outputs)))
 
     @classmethod
@@ -75,7 +79,9 @@ class Probe:
 
 
 def texts_of(rows: Any) -> list[str] | None:
-    """The texts, where encoded rows are texts."""
+    """The texts, where encoded rows are texts; of tables with texts, those of each row as JSON."""
+    if isinstance(rows, Records) and rows.documents is not None:
+        return [json.dumps([part.text for part in record.parts]) for record in rows.documents]
     documents = rows.documents if isinstance(rows, Documents) else None
     return None if documents is None else [document.text for document in documents]
 

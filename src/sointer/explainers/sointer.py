@@ -71,6 +71,8 @@ class SOInter(ShowsItself, Explainer):
         Numbers agree if they differ by at most this share of their standard deviation.
     groups : dict, str, Patches, Superpixels or function, optional
         Features that are selected together, as {name: features}; for texts see docs/how-to/texts.md.
+    text_columns : list, optional
+        Columns of a DataFrame that hold free text, whose words are features. Found by default, with a warning.
     query_budget : int, optional
         Maximum number of samples sent to the model during fit.
     batch_size : int, default 1024
@@ -118,6 +120,7 @@ class SOInter(ShowsItself, Explainer):
         method: str | None = None,
         tolerance: float | None = None,
         groups: Any = None,
+        text_columns: Sequence[Any] | None = None,
         query_budget: int | None = None,
         batch_size: int | None = None,
         random_state: Any = None,
@@ -138,6 +141,7 @@ class SOInter(ShowsItself, Explainer):
         self.method = method
         self.tolerance = tolerance
         self.groups = groups
+        self.text_columns = text_columns
         self.query_budget = query_budget
         self.batch_size = batch_size
         self.random_state = random_state
@@ -268,8 +272,7 @@ class SOInter(ShowsItself, Explainer):
         return self._scorer.scores(source, targets)
 
     def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        scored = self._scored(source, targets)
-        return scored.scores, scored.values
+        return (scored := self._scored(source, targets)).scores, scored.values
 
     def _sizes(
         self, source: ExplainedRows, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
@@ -282,7 +285,7 @@ class SOInter(ShowsItself, Explainer):
         """Columns of `to_frame()` that are known here, beside those that always are."""
         if isinstance(self.interpreter_, (TableInterpreter, ImageInterpreter)):
             return ("needed", "effect", "locality")[: 3 if isinstance(self.interpreter_, TableInterpreter) else 2]
-        needed = ("needed",) if self.reads_text else ()
+        needed = ("needed",) if self.has_words else ()
         has_effects = isinstance(self.interpreter_, EliminationInterpreter) and "continuous" not in self.outputs_.kinds
         return (*needed, "effect") if has_effects else needed
 
@@ -323,11 +326,10 @@ class SOInter(ShowsItself, Explainer):
     def _trace(self, source: ExplainedRows, values: NDArray[Any]) -> Trace:
         if self.input_format_.image is not None:
             return NoPaths("paths between the pixels of a mask are not distinguished")
-        if self.reads_text:
-            return NoPaths(
-                "paths between the words of texts are not distinguished",
-                "give the counts of words as a scipy CSR matrix, with a model that takes them",
-            )
+        if self.has_words:
+            remedy = "give the counts of words as a scipy CSR matrix, with a model that takes them"
+            remedy = remedy if self.reads_text else "give the counts of words as columns of their own"
+            return NoPaths("paths between the words of texts are not distinguished", remedy)
         if not isinstance(self.energy_, VectorEnergy):
             return NoPaths("SOInter(structured=False) explains every output on its own")
         tracer = self._tracer

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sointer._support.frames import as_pandas
+from sointer.data.text_tables import Records, TextTableFormat
 from sointer.errors import require_extra
 from sointer.integrations.attributions import attributions
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation
+    from sointer.masking.rows import ExplainedRows
 
 
 def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
@@ -34,8 +37,11 @@ def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
     base = np.zeros(len(explanation))
     if explanation.effects is not None and explanation.base_value is not None:
         base = explanation.base_value.astype(np.float64)
-    rows = as_pandas(source.input_format.decode(source.data[source.sample_of_row]))
-    data = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+    if isinstance(source.data, Records):
+        data = _cells(source)[source.sample_of_row]
+    else:
+        rows = as_pandas(source.input_format.decode(source.data[source.sample_of_row]))
+        data = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
     return shap.Explanation(
         values=values,
         base_values=base,
@@ -44,3 +50,13 @@ def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
         feature_names=list(source.input_format.feature_names),
         output_names=targets[0] if len(set(targets)) == 1 else None,
     )
+
+
+def _cells(source: ExplainedRows) -> NDArray[Any]:
+    """Of tables with texts: how often each word is there, and the values of the other columns."""
+    form = source.input_format
+    assert isinstance(form, TextTableFormat)
+    cells = source.data.toarray().astype(object)
+    if form.table is not None:
+        cells[:, int(form.piece_starts[-1]) :] = form.table.decode(source.data.values).to_numpy(object)
+    return np.asarray(cells)

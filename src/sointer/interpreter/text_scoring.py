@@ -25,7 +25,7 @@ from sointer.interpreter.tables import TableInterpreter
 from sointer.interpreter.texts import TextInterpreter, units_there
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Likely, Scored, rank_units
-from sointer.masking.sufficient import smallest_sufficient
+from sointer.masking.sufficient import IN_MOST_DRAWS, SUFFICES, smallest_sufficient
 
 
 class TextScorer(SparseRowScorer):
@@ -39,6 +39,7 @@ class TextScorer(SparseRowScorer):
         needed, base = np.empty((n_rows, n_units), dtype=bool), np.empty(n_rows, dtype=np.float32)
         values, known = self._known_values(source, targets)
         likely = self.likely(source, targets, values)
+        suffices = IN_MOST_DRAWS if source.removal.is_random else SUFFICES
         at_once = int(np.clip(CHUNK_NUMBERS // n_units, MIN_ROWS, MAX_ROWS))
         with one_thread(device_of(self.energy)), torch.no_grad():
             for start in range(0, n_rows, at_once):
@@ -55,7 +56,7 @@ class TextScorer(SparseRowScorer):
                 effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
                 there = units_there(documents, self.interpreter.unit_of_column, n_units).numpy()
                 ranking = rank_units(key[rows], there)
-                needed[rows] = smallest_sufficient(likely, rows, ranking, n_units)
+                needed[rows] = smallest_sufficient(likely, rows, ranking, n_units, suffices)
         scores = np.maximum(key, np.float32(0.0))
         if "continuous" in source.outputs.kinds:
             return Scored(scores, values, key=key, needed=needed)
@@ -64,12 +65,11 @@ class TextScorer(SparseRowScorer):
         return Scored(scores, values, key=key, effects=effects, base=base, needed=needed)
 
     def likely(self, source: ExplainedRows, targets: Targets, values: NDArray[Any]) -> Likely:
-        rng = np.random.default_rng(0)
-
         def likely(rows: Targets, keep_units: NDArray[np.bool_]) -> NDArray[np.float64]:
             labels = as_labels(source, targets[rows], values[rows])
             columns = source.units(rows).to_columns(keep_units)
-            documents = source.removal.reduce(source.data[source.of_samples(rows)], columns, rng)
+            documents = source.data[source.of_samples(rows)]
+            documents = documents.masked(columns, documents.token)  # what stands in place of the rest, nobody sees
             with one_thread(device_of(self.energy)), torch.no_grad():
                 t, v = torch.as_tensor(targets[rows]), torch.as_tensor(labels)
                 return self.interpreter.log_likelihood(documents, t, v).double().numpy()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from sointer.data.texts import Documents
+from sointer.data.texts import Documents, TextFormat
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.energy.sparse import SparseRows
@@ -38,20 +39,20 @@ class TextInterpreter(EliminationInterpreter):
         likelihood: Likelihood,
         unit_of_column: Tensor,
         n_units: int,
-        n_words: int,
+        form: TextFormat,
         rank: Tensor,
         *,
         n_path_steps: int = 4,
     ) -> None:
         references = torch.zeros(1, energy.encoding.n_encoded)
         super().__init__(energy, likelihood, references, unit_of_column, n_units, n_path_steps=n_path_steps)
-        self.n_words = n_words
+        self._features = TextFeatures.of(form, rank)
         self.register_buffer("rank", rank)
 
     @property
     def features(self) -> TextFeatures:
         """What the energy sees of texts."""
-        return TextFeatures(self.n_words, self.rank.numpy() if len(self.rank) else None)
+        return replace(self._features, rank=self.rank.numpy() if len(self.rank) else None)
 
     def whole(self, documents: Documents, targets: Tensor, values: Tensor) -> UnmaskedRows:
         """Evidence of every unit that is left in texts for the values of the targets, and what it is in probability."""

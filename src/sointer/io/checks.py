@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ KINDS_OF_OUTPUT = ("binary", "categorical", "probability", "continuous")
 DTYPE = re.compile(r"(bool|bfloat16|u?int(8|16|32|64)|float(16|32|64))")
 DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
 MAX_SEGMENTS = 2**16
+MAX_EDGES = 64
 N_PROBES = 16
 MAX_LABEL_BYTES = 2**28
 MAX_BLUR_ENTRIES, MAX_BLUR_STEPS = 2**24, 2**32
@@ -40,8 +42,12 @@ def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     check_groups(metadata["groups"], n_columns, n_features, image)
     check_outputs(metadata["outputs"], sum(tensor.nbytes for tensor in tensors.values()))
     n_outputs = len(metadata["outputs"]["names"])
-    check_removal(metadata["removal"], with_prefix(tensors, "removal."), n_columns, image)
+    n_values = values_beside_texts(metadata["input_format"])
+    check_removal(metadata["removal"], with_prefix(tensors, "removal."), n_columns, image, n_values)
     check_background(metadata["background"], with_prefix(tensors, "background."), n_columns)
+    if "parts" in metadata["input_format"]:
+        known = with_prefix(tensors, "background.")
+        check_values(known, metadata["background"]["shape"][0], n_values)
     check_training_codes(metadata["outputs"], tensors["training_codes"], n_outputs)
     targets = metadata["targets"]
     need(isinstance(targets, list) and all(_is_count(t) and t < n_outputs for t in targets), "targets are not outputs")
@@ -62,6 +68,9 @@ def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
     """ValueError if this describes no inputs of so many columns."""
     names, columns = data["feature_names"], data["columns"]
     is_frame = data["kind"] in KINDS_OF_FRAME
+    if "parts" in data:
+        check_text_table(data, n_columns)
+        return
     need(is_frame or data["kind"] in KINDS_OF_INPUT, "the kind of input is not known")
     need(_are_names(names), "feature_names are not names")
     need(isinstance(data["device"], str) and bool(DEVICE.fullmatch(data["device"])), "the device is not known")
@@ -94,6 +103,37 @@ def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
         need(fill is None or (_is_number(fill) and is_number), "a fill is not a number")
         widths[place] += fill is not None
     need(sum(widths) == n_columns, f"there are {sum(widths)} columns, and {n_columns} in the tensors")
+
+
+def check_text_table(data: Mapping[str, Any], n_columns: int) -> None:
+    """ValueError if this describes no table with texts, whose words and other columns are so many."""
+    names, columns, table, edges = data["feature_names"], data["columns"], data["table"], data["edges"]
+    need(data["kind"] in KINDS_OF_FRAME and _are_names(names) and len(names) == n_columns, "the features are others")
+    need(isinstance(columns, list) and all(isinstance(column, dict) for column in columns), "no columns")
+    need(all(isinstance(column["dtype"], str) for column in columns), "a column's dtype is not text")
+    need(isinstance(data["parts"], list) and len(data["parts"]) > 0, "there are no texts")
+    for part in data["parts"]:
+        need(part["kind"] == "text", "a text is none")
+        check_input_format(part, len(part["feature_names"]))
+    n_values = values_beside_texts(data)
+    if table is not None:
+        check_input_format(table, n_values)
+    need(isinstance(edges, list) and len(edges) == n_values, "bins are of other numbers")
+    for one in edges:
+        need(isinstance(one, list) and len(one) <= MAX_EDGES and all(map(_is_number, one)), "bounds of bins are none")
+        need(all(a < b for a, b in pairwise(one)), "bounds of bins do not rise")
+
+
+def values_beside_texts(data: Mapping[str, Any]) -> int:
+    """How many numbers the columns beside texts are encoded as."""
+    if data.get("table") is None:
+        return 0
+    missing = [fill is not None for fill in data["table"].get("fills", [])]
+    own = [
+        1 if column["categories"] is None else len(column["categories"]) + (column.get("missing") is not None)
+        for column in data["table"]["columns"]
+    ]
+    return sum(own) + sum(missing)
 
 
 def check_time(data: Any, *, is_number: bool) -> None:
@@ -156,18 +196,32 @@ def check_outputs(data: Mapping[str, Any], n_bytes: int) -> None:
     need(shape is not None or 4 * sum(n_labels) ** 2 <= 64 * n_bytes + MAX_LABEL_BYTES, "too many labels")
 
 
-def check_removal(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any) -> None:
-    """ValueError if this is no removal for so many columns."""
+def check_values(tensors: Mapping[str, Tensor], n_rows: int, n_values: int) -> None:
+    """ValueError if there are no numbers of so many rows with texts."""
+    need(tuple(tensors["values"].shape) == (n_rows, n_values), "columns beside texts are of another size")
+    need(tensors["values"].is_floating_point(), "columns beside texts are no numbers")
+
+
+def check_removal(
+    meta: Mapping[str, Any], tensors: Mapping[str, Tensor], n_columns: int, image: Any, n_values: int = 0
+) -> None:
+    """ValueError if this is no removal for so many columns; beside texts, others are encoded as `n_values` numbers."""
     kind = meta["type"]
-    known = ("fixed", "blur", "marginal", "conditional", "function", "text")
+    known = ("fixed", "blur", "marginal", "conditional", "function", "text", "text table")
     need(kind in known, "the removal is not known")
     need(isinstance(meta["name"], str), "the removal has no name")
     need(meta.get("image") is None or meta["image"] == image, "the removal is for other images")
     if kind == "fixed":
         need(tuple(tensors["reference"].shape) == (n_columns,), "the reference is of another size")
-    elif kind == "text":
+    elif kind in ("text", "text table"):
         need(meta["n_columns"] == n_columns, "the removal is for other words")
         need(meta["token"] is None or isinstance(meta["token"], str), "the token is not text")
+        need((kind == "text table") == (n_values > 0), "the removal is for other columns beside texts")
+        if kind == "text table":
+            check_background(meta, tensors, n_values)
+            owners = tensors["owners"]
+            need(tuple(owners.shape) == (n_values,) and not owners.is_floating_point(), "columns have no owners")
+            need(int(owners.min()) >= 0 and int(owners.max()) < n_columns, "a column's owner is none")
     elif kind == "blur":
         need(image is not None and meta["image"] == image, "the removal is for images")
         height, side = image[1], max(image[1:])

@@ -150,7 +150,8 @@ def csv_dtypes(explainer: Explainer) -> Dtypes:
     if not columns:
         return {name: "float64" for name in explainer.input_format_.feature_names}
     zones = {str(c.label): f"datetime64[us, {c.time.zone}]" for c in columns if c.time and c.time.zone}
-    return zones | {str(c.label): _csv_dtype(c.dtype, c.categories) for c in columns if c.time is None}
+    others = [c for c in columns if c.time is None]
+    return zones | {str(c.label): "text" if c.is_text else _csv_dtype(c.dtype, c.categories) for c in others}
 
 
 def as_in_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:

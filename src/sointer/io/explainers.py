@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +29,7 @@ from sointer.config import (
 )
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
+from sointer.data.text_tables import Records, TextTableFormat
 from sointer.data.texts import TextFormat
 from sointer.errors import LoadError
 from sointer.explainers.records import Probe, as_lists, texts_of
@@ -39,7 +41,7 @@ from sointer.io.networks import move, of_energy, restore_networks
 from sointer.io.sequences import load as load_sequences
 from sointer.io.storage import DAMAGE, EXPLAINER, SEQUENCES, hash_of, need, storage_of
 from sointer.masking.groups import Groups
-from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows
+from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows, TextTableRemoval
 from sointer.masking.synthetic import synthetic_background, with_background, without_rows
 
 PROJECTIONS = "effects.projections"
@@ -169,6 +171,8 @@ def _describe_probe(probe: Probe | None) -> tuple[dict[str, Any] | None, dict[st
     texts = None if probe.rows is None else texts_of(probe.rows)
     outputs = None if probe.outputs is None else as_lists(probe.outputs)
     metadata: dict[str, Any] = {**probe.summary, "outputs": outputs, "texts": texts, "shape": None}
+    if isinstance(probe.rows, Records) and probe.rows.values is not None:
+        return metadata, {"probe.values": as_tensor(probe.rows.values)}
     if probe.rows is None or texts is not None:
         return metadata, {}
     state, arrays = Background(probe.rows, np.ones(probe.rows.shape[1], dtype=bool)).state()
@@ -179,7 +183,13 @@ def _restore_probe(metadata: dict[str, Any] | None, tensors: dict[str, Tensor], 
     if metadata is None:
         return None
     rows, outputs = None, metadata["outputs"]
-    if metadata["texts"] is not None:
+    if metadata["texts"] is not None and isinstance(form, TextTableFormat):
+        values = tensors["probe.values"].numpy()
+        need(values.shape == (metadata["n"], len(form.owners)), "the probe's columns are of another size")
+        texts = [json.loads(one) for one in metadata["texts"]]
+        need(all(isinstance(one, list) and len(one) == len(form.parts) for one in texts), "the probe has other texts")
+        rows = form.encode(form.frame(texts, values), caller="load")
+    elif metadata["texts"] is not None:
         rows = form.encode(metadata["texts"], caller="load")
     elif outputs is not None:
         rows = Background.from_state(metadata, _arrays(tensors, "probe.")).rows
@@ -196,8 +206,17 @@ def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dic
     background, removal, state = explainer.background_, explainer.removal_, explainer.interpreter_.state_dict()
     if rows == "keep":
         return background, removal, state
-    owners = explainer.input_format_.column_feature
+    form = explainer.input_format_
+    owners = form.column_feature
     kept = synthetic_background(background, owners, seed=0)
+    if isinstance(form, TextTableFormat):
+        own = np.zeros(0, dtype=np.int64) if form.table is None else form.table.column_feature
+        beside = Background(background.rows.values, np.ones(len(own), dtype=bool))
+        beside_drawn = synthetic_background(beside, own, seed=2)
+        kept = Background(Records.holding(kept.rows, beside_drawn.rows), kept.varies)
+        if isinstance(removal, TextTableRemoval):
+            drawn = synthetic_background(removal.background, own, seed=1)
+            removal = with_background(removal, drawn if rows == "synthetic" else without_rows(drawn))
     if isinstance(removal, RemovalByRows):
         drawn = synthetic_background(removal.background, owners, seed=1)
         interpreter = explainer.interpreter_
@@ -226,7 +245,7 @@ def _restore(
     is_sparse = "interpreter.unit_of_column" in tensors
     data: DataKind = "sparse rows" if is_sparse else "table"
     data = data if explainer.input_format_.image is None else "images"
-    data = "texts" if explainer.reads_text else data
+    data = "texts" if explainer.has_words else data
     explainer.config_ = Configs(
         EnergyConfig(**energy_metadata).resolve(parameters["preset"], data),
         InterpreterConfig(**interpreter_metadata).resolve(parameters["preset"], data),
@@ -262,6 +281,8 @@ def _restore(
 
 
 def _input_format(metadata: dict[str, Any], splitter: Any) -> InputFormat:
+    if "parts" in metadata:
+        return TextTableFormat.restored(metadata, splitter)
     is_text = metadata["kind"] == "text"
     return TextFormat.restored(metadata, splitter) if is_text else InputFormat.from_json(metadata)
 
@@ -278,6 +299,7 @@ def _set_parameters(explainer: SOInter) -> None:
         explainer.feature_names = None
         explainer.removal = getattr(explainer.removal_, "token", None) or "delete"
         explainer.groups = form.split or (explainer.groups if form.by in ("words", "function") else form.by)
+    explainer.text_columns = form.text_labels if isinstance(form, TextTableFormat) else None
     if explainer.black_box_ is None or not isinstance(explainer.model, BlackBox):
         explainer.method = None if explainer.black_box_ is None else explainer.black_box_.method
 

@@ -121,7 +121,7 @@ def _elimination_interpreter(
 
 def _text_features(form: TextFormat, rank: Tensor) -> TextFeatures:
     need(rank.dtype == torch.int64 and rank.shape in ((0,), (form.n_words,)), "there are other words")
-    features = TextFeatures(form.n_words, rank.numpy() if len(rank) else None)
+    features = TextFeatures.of(form, rank)
     need(bool(((rank >= -1) & (rank < features.n_ordered)).all()), "words are ordered that are none")
     return features
 
@@ -135,7 +135,7 @@ def _text_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[s
         Likelihood.of(explainer.config_.energy),
         of_units,
         explainer.groups_.n_units,
-        form.n_words,
+        form,
         state["rank"],
         n_path_steps=explainer.config_.interpreter.n_path_steps,
     )

@@ -66,6 +66,8 @@ def csv_source(path: Path) -> RowSource:
                     for name, zone in zones.items():
                         if hasattr(frame[name].dtype, "tz"):  # of a text, the moment is known, and no time zone
                             frame[name] = frame[name].dt.tz_convert(zone)
+                    for name in frame.columns.intersection([name for name in dtypes if dtypes[name] == "text"]):
+                        frame[name] = frame[name].fillna("")  # an empty cell is an empty text
                     yield frame if not isinstance(columns, str) else frame[columns]
 
     with reading(path, "CSV", ADVICE, InputError), _reader(path, None, {}) as reader:
@@ -103,6 +105,7 @@ def _naming_values(path: Path, names: list[str], dtypes: Dtypes) -> Iterator[Non
 
 def _arrow_type(pyarrow: Any, dtype: str) -> Any:
     known = {"bool": pyarrow.bool_(), "str": pyarrow.string(), "int64": pyarrow.int64(), "float64": pyarrow.float64()}
+    known["text"] = pyarrow.string()
     if dtype not in known:
         raise InputError(f"dtypes may be {', '.join(map(repr, known))}, got {dtype!r}.")
     return known[dtype]

@@ -12,6 +12,8 @@ from sointer._support import containers
 from sointer._support.validation import _some
 from sointer.data.images import ImageShape
 from sointer.data.inputs import InputFormat
+from sointer.data.text_tables import Records, TextTableFormat
+from sointer.data.texts import TextFormat
 from sointer.errors import InputError, LoadError
 from sointer.masking.conditional import ConditionalRemoval
 from sointer.masking.groups import FixedGroups, Groups, Patches
@@ -25,6 +27,7 @@ from sointer.masking.removal import (
     Removal,
     RemovalFunction,
     TextRemoval,
+    TextTableRemoval,
 )
 from sointer.masking.superpixels import SuperpixelGroups, Superpixels
 
@@ -46,8 +49,8 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
     rng = np.random.default_rng(0) if rng is None else rng
     if isinstance(spec, Removal):
         return spec
-    if input_format.kind == "text":
-        return _of_texts(spec, input_format)
+    if isinstance(input_format, TextFormat):
+        return _of_texts(spec, data, input_format, rng)
     if callable(spec):
         name = getattr(spec, "__name__", type(spec).__name__)
         return FunctionRemoval(spec, Background.of(data, rng), name, input_format.image)
@@ -71,14 +74,20 @@ def make_removal(spec: Any, data: Any, input_format: InputFormat, rng: np.random
     )
 
 
-def _of_texts(spec: Any, input_format: InputFormat) -> TextRemoval:
-    """Words are deleted, or a token of the user's stands in their place."""
+def _of_texts(spec: Any, data: Any, input_format: TextFormat, rng: np.random.Generator) -> TextRemoval:
+    """Words are deleted, or a token of the user's stands in their place; other columns come from other rows."""
+    beside = isinstance(input_format, TextTableFormat) and input_format.table is not None
     if not isinstance(spec, str) or spec in ("mean", "marginal", "conditional", "nan", "blur"):
         raise InputError(
             f"removal={spec!r:.60}: of texts, expected 'delete' (the default) or the token to put in place of a word, "
-            "such as '[MASK]'."
+            "such as '[MASK]'." + (" Columns beside texts are always drawn from other rows." if beside else "")
         )
-    return TextRemoval(input_format.n_columns, None if spec in ("auto", "delete", "zero") else spec)
+    token = None if spec in ("auto", "delete", "zero") else spec
+    if not isinstance(input_format, TextTableFormat) or not beside:
+        return TextRemoval(input_format.n_columns, token)
+    values = data.values if isinstance(data, Records) else None
+    assert values is not None
+    return TextTableRemoval(input_format.n_columns, token, Background.of(values, rng), input_format.owners)
 
 
 def restore_removal(
@@ -90,6 +99,10 @@ def restore_removal(
             return FixedRemoval(meta["name"], np.asarray(arrays["reference"], dtype=np.float64))
         if meta["type"] == "text":
             return TextRemoval(int(meta["n_columns"]), None if meta["token"] is None else str(meta["token"]))
+        if meta["type"] == "text table":
+            token = None if meta["token"] is None else str(meta["token"])
+            drawn = Background.from_state(meta, arrays)
+            return TextTableRemoval(int(meta["n_columns"]), token, drawn, np.asarray(arrays["owners"], dtype=np.int64))
         image = None if meta.get("image") is None else ImageShape(*(int(side) for side in meta["image"]))
         if meta["type"] == "blur" and image is not None:
             return BlurRemoval(image, np.asarray(arrays["usual"], dtype=np.float64), whole=bool(meta["whole"]))

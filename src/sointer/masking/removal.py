@@ -14,6 +14,7 @@ from scipy.ndimage import gaussian_filter1d
 from sointer._support import containers
 from sointer._support.containers import describe
 from sointer.data.images import ImageShape
+from sointer.data.text_tables import Records
 from sointer.data.texts import Documents
 from sointer.errors import InputError, LoadError
 
@@ -178,6 +179,8 @@ class Background:
         if not containers.is_sparse(self.rows):
             return {"shape": None}, {"varies": self.varies, "rows": self.rows}
         kept = {"data": self.rows.data, "indices": self.rows.indices, "indptr": self.rows.indptr}
+        if isinstance(self.rows, Records) and self.rows.values is not None:
+            kept["values"] = self.rows.values
         return {"shape": [int(side) for side in self.rows.shape]}, {"varies": self.varies, **kept}
 
     @classmethod
@@ -186,8 +189,11 @@ class Background:
         varies = np.asarray(arrays["varies"], dtype=bool)
         if meta["shape"] is None:
             return cls(np.asarray(arrays["rows"], dtype=np.float64), varies)
-        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-        return cls(containers.csr_array(parts, shape=tuple(meta["shape"])), varies)
+        parts, shape = (arrays["data"], arrays["indices"], arrays["indptr"]), tuple(meta["shape"])
+        if "values" not in arrays:
+            return cls(containers.csr_array(parts, shape=shape), varies)
+        values = np.asarray(arrays["values"], dtype=np.float64)
+        return cls(Records.holding(containers.csr_array(parts, shape=shape), values), varies)
 
 
 class RemovalByRows(Removal):
@@ -227,6 +233,48 @@ class MarginalRemoval(RemovalByRows):
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         meta, arrays = self.background.state()
         return {"type": "marginal", "name": self.name, **meta}, arrays
+
+
+class TextTableRemoval(TextRemoval):
+    """Words are deleted, or replaced by a token; other removed columns come together from one training row."""
+
+    is_random = True
+
+    def __init__(
+        self, n_columns: int, token: str | None, background: Background, owners: npt.NDArray[np.int64]
+    ) -> None:
+        super().__init__(n_columns, token)
+        self.name += ", marginal"
+        self.background = background
+        """The other columns of training rows, encoded."""
+        self.owners = owners
+        """The column of the data that each of their numbers belongs to."""
+
+    def reduce(self, rows: Any, keep: BoolArray, rng: np.random.Generator) -> Any:
+        return self._filled(rows, keep, self.background.draw(rows.shape[0], rng))
+
+    def draws(self, Z: Any, keep: BoolArray, n: int, rng: np.random.Generator) -> Iterator[Any]:
+        for reference in self.background.draw(n, rng):
+            yield self._filled(Z, keep, reference)
+
+    def _filled(self, rows: Records, keep: BoolArray, drawn: FloatArray) -> Records:
+        made = rows.masked(keep, self.token)
+        assert rows.values is not None
+        made.values = np.where(keep[:, self.owners], rows.values, drawn)
+        return made
+
+    def differs(self, Z: FloatArray) -> BoolArray:
+        """Words that are there, and other columns that vary."""
+        found, varies = super().differs(Z), np.zeros(Z.shape[1], dtype=bool)
+        varies[self.owners[self.background.varies]] = True
+        others = np.unique(self.owners)
+        found[:, others] &= varies[others]
+        return found
+
+    def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        meta, arrays = self.background.state()
+        own = super().state()[0] | {"type": "text table"}
+        return own | meta, arrays | {"owners": self.owners}
 
 
 # The function is its owner's: fit calls it while training and while asking, which are two threads.

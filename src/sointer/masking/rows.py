@@ -128,7 +128,7 @@ class ExplainedRows(MaskableRows):
 
     def query(self) -> NDArray[Any]:
         """The model's outputs for the unmasked samples, from the model itself; identical samples are sent once."""
-        first, which = distinct_rows(self.data if self.texts is None else self.texts)
+        first, which = distinct_rows(self.data.keys() if isinstance(self.data, Documents) else self.data)
         has_budget = self.black_box is not None and self.black_box.remaining is not None
         # Within a budget all are sent by one call, which is refused as a whole if the budget is too small.
         chunks = [slice(None)] if has_budget else self._chunks(len(first))
@@ -143,7 +143,7 @@ class ExplainedRows(MaskableRows):
 
     @property
     def texts(self) -> list[str] | None:
-        """The texts, where texts are explained."""
+        """The texts, where texts are explained; where a sample has several, joined as one."""
         return None if self.documents is None else [document.text for document in self.documents]
 
     @property
@@ -255,7 +255,8 @@ class ExplainedRows(MaskableRows):
         if not self.removal.is_random:
             return self.agrees(self.ask_reduced(self.removal, keep_units, rows, rng), rows, targets)
         columns = self.units(rows).to_columns(keep_units)
-        draws = self.removal.draws(self.rows(rows), columns, n_draws, rng)
+        whole = self.data[self.of_samples(rows)] if isinstance(self.data, Documents) else self.rows(rows)
+        draws = self.removal.draws(whole, columns, n_draws, rng)
         return np.asarray(np.mean([self.agrees(self.ask(points), rows, targets) for points in draws], axis=0))
 
     def compare(

@@ -12,6 +12,8 @@ from sointer.masking.selection import Likely, first_units
 SUFFICES, OF_WHOLE, AT_LEAST = 0.65, 0.95, 0.5
 """A selection suffices if the value is at least so probable; or, where that is less, at least so probable as with
 everything there, but never less than the last."""
+IN_MOST_DRAWS = 0.9
+"""Instead of the first, where removal is random: the value should stay whatever is drawn, as `verify` checks."""
 N_SINGLES, N_IN_PAIRS = 48, 16
 """So many of the best units are tried alone, and in pairs."""
 MAX_NUMBERS = 2**24
@@ -21,18 +23,22 @@ Sets = list[tuple[int, NDArray[np.int64]]]
 
 
 def smallest_sufficient(
-    likely: Likely, rows: NDArray[np.int64], ranking: NDArray[np.int64], n_units: int
+    likely: Likely,
+    rows: NDArray[np.int64],
+    ranking: NDArray[np.int64],
+    n_units: int,
+    least: float = SUFFICES,
 ) -> NDArray[np.bool_]:
     """For each of some rows, few units that suffice for the value to stay: (rows, units).
 
-    In the ranking of a row, -1 stands for no unit, at the end.
+    In the ranking of a row, -1 stands for no unit, at the end. `least` is how probable the value must be.
     """
     n_rows = len(ranking)
     units = [one[one >= 0] for one in ranking]
     found = first_units(ranking, np.full(n_rows, ranking.shape[1]), n_units)
     search = _Search(likely, rows, n_units, np.zeros(n_rows))
     whole = search.probabilities([(row, units[row]) for row in range(n_rows)])
-    search.enough[:] = np.maximum(np.minimum(SUFFICES, OF_WHOLE * whole), AT_LEAST)
+    search.enough[:] = np.maximum(np.minimum(least, OF_WHOLE * whole), AT_LEAST)
     nothing = np.zeros(0, dtype=np.int64)
     rest = list(range(n_rows))
     for tried in (

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from sointer._support import containers
-from sointer.masking.removal import Background, FloatArray, Removal, RemovalByRows
+from sointer.masking.removal import Background, FloatArray, Removal, RemovalByRows, TextTableRemoval
 
 MAX_LEVELS = 32
 """A column with at most so many different values keeps them; of others, numbers between two of them are drawn."""
@@ -39,7 +39,7 @@ def synthetic_background(background: Background, column_feature: npt.NDArray[np.
 def with_background(removal: Removal, background: Background) -> Removal:
     """The removal, to be saved with other rows."""
     changed = copy(removal)
-    if isinstance(changed, RemovalByRows):
+    if isinstance(changed, RemovalByRows | TextTableRemoval):
         changed.background = background
     return changed
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sointer._support.containers import is_missing, is_sparse, is_tensor, tensor_to_numpy
 from sointer._support.frames import BACKENDS, as_pandas
 from sointer.data.inputs import InputFormat
+from sointer.data.text_tables import TextTableFormat
 from sointer.errors import require_extra
 from sointer.masking.groups import FixedGroups, Groups
 from sointer.masking.rows import ExplainedRows
@@ -47,7 +48,7 @@ def value_kind(form: InputFormat, groups: Groups) -> str | None:
         return None
     if not isinstance(groups, FixedGroups) or any(len(members) != 1 for members in groups.members):
         return "string"
-    if form.kind == "text":
+    if form.has_words and not form.columns:
         return "int64"
     dtype = form.dtype.lower()
     known = {"int": "int64", "uint": "int64", "float": "float64", "bfloat": "float64", "double": "float64"}
@@ -62,10 +63,15 @@ class UnitValues:
         self._names = source.input_format.feature_names
         self._groups = source.groups
         self._n_samples = source.data.shape[0]
-        if source.input_format.kind == "text":
-            shown: Any = source.data.astype(np.int64)  # how often each word is there
-        else:
-            shown = as_pandas(source.input_format.decode(source.data))
+        form = source.input_format
+        self._counts = source.data.astype(np.int64) if form.has_words else None  # how often each word is there
+        self._n_words = int(form.piece_starts[-1]) if isinstance(form, TextTableFormat) else 0
+        shown: Any = self._counts
+        if isinstance(form, TextTableFormat):
+            shown = as_pandas(form.decode(source.data))
+            shown = shown[[label for label in shown.columns if label not in form.text_labels]]
+        elif not form.has_words:
+            shown = as_pandas(form.decode(source.data))
         if is_tensor(shown):
             shown = tensor_to_numpy(shown)
         self._shown = shown.tocsr() if is_sparse(shown) else shown
@@ -105,6 +111,9 @@ class UnitValues:
     def _value(self, sample: int, feature: int) -> Any:
         if not self._is_frame:
             return self._shown[sample, feature]
+        if feature < self._n_words and self._counts is not None:
+            return self._counts[sample, feature]
+        feature -= self._n_words
         if feature not in self._columns:
             self._columns[feature] = self._shown.iloc[:, feature].tolist()
         return self._columns[feature][sample]

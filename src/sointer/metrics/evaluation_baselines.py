@@ -141,7 +141,7 @@ def choose_baselines(
 
 def suits(name: str, explainer: Explainer) -> bool:
     """Whether a method is for this kind of data."""
-    if explainer.reads_text and name in NUMBERS_ONLY:
+    if explainer.has_words and name in NUMBERS_ONLY:
         return False
     if explainer.input_format_.image is None:
         return name not in IMAGES_ONLY

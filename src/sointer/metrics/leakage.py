@@ -12,6 +12,7 @@ from scipy import sparse
 from sointer._support.containers import is_sparse
 from sointer._support.hashing import row_keys
 from sointer.blackbox.replies import stack
+from sointer.data.text_tables import Records
 from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.masking.rows import ASK_ROWS, ExplainedRows
@@ -178,6 +179,10 @@ def _check_target(explanation: Explanation, tolerance: float) -> None:
         raise InputError(
             f"leakage looks at one target at a time, got an explanation of {len(targets)} ({names}); "
             "explain each target by itself."
+        )
+    if isinstance(explanation.source.data, Records):
+        raise InputError(
+            "leakage cannot be measured for tables with text columns, yet; use explanation.verify() and evaluate()."
         )
     if isinstance(explanation.source.groups.spec, Superpixels):
         raise InputError("leakage cannot be measured for superpixels, which differ from image to image; use Patches.")

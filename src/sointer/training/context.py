@@ -63,6 +63,10 @@ class InputBuffer:
     def where(self, chosen: NDArray[np.bool_]) -> InputBuffer:
         return InputBuffer(self._rows[chosen])
 
+    def changed(self, change: Callable[[Any], Any]) -> InputBuffer:
+        """With other rows in place of these."""
+        return InputBuffer(change(self._rows))
+
     def dense(self) -> Tensor:
         """All rows as one tensor."""
         return torch.as_tensor(self._rows.toarray() if is_sparse(self._rows) else self._rows)

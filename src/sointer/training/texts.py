@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sointer._support.torch_state import outside
 from sointer.data.outputs import Outputs
+from sointer.data.text_tables import TextTableFormat
 from sointer.data.texts import Document, Documents, TextFormat
 from sointer.energy.build import build_energy
 from sointer.energy.likelihood import Likelihood
@@ -18,7 +19,15 @@ from sointer.energy.texts import TextFeatures, ranks
 from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.networks import hard_top_k
 from sointer.interpreter.texts import TextInterpreter, units_there
-from sointer.training.context import FitContext, PendingQuery, QueryBatch, QueryPool, Trained, repeatability
+from sointer.training.context import (
+    FitContext,
+    InputBuffer,
+    PendingQuery,
+    QueryBatch,
+    QueryPool,
+    Trained,
+    repeatability,
+)
 from sointer.training.energy import EnergyTrainer, some_held_out
 from sointer.training.queries import UnmaskedRows, ask_first, draw_pairs
 from sointer.training.sparse_rows import (
@@ -47,6 +56,7 @@ def train_texts(context: FitContext) -> Trained:
     reads_order = order_counts(context, outputs, whole_index[:n_shuffled], replies)
     rest = ask_rest()
     pairs = QueryPool.of(outputs, replies, some_held_out(context, len(replies), len(rest)))
+    pairs.points = as_seen(context, pairs)
     whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
     interpreter = fresh_interpreter(context, outputs, reads_order)
     pairs.points.features = lambda documents: interpreter.features(documents).rows
@@ -59,6 +69,18 @@ def train_texts(context: FitContext) -> Trained:
         alternate(context, trainer, rest, partial(ask_selected, context, interpreter, whole, torch.tensor(targets)))
 
     return train_energy(context, outputs, targets, interpreter, whole, pairs, learn)
+
+
+def as_seen(context: FitContext, pairs: QueryPool) -> InputBuffer:
+    """The points, those held out as the model saw them: what it predicts depends on columns drawn from other rows.
+
+    By these the energy is judged, which cannot know what was drawn.
+    """
+    form = context.rows.input_format
+    if not isinstance(form, TextTableFormat) or form.table is None:
+        return pairs.points
+    held_out = pairs.held_out.numpy()
+    return pairs.points.changed(lambda records: records.filled(held_out, int(form.piece_starts[-1])))
 
 
 def check_empty_text(context: FitContext) -> None:
@@ -79,13 +101,14 @@ def check_empty_text(context: FitContext) -> None:
 
 def order_counts(context: FitContext, outputs: Outputs, whole: Tensor, replies: QueryBatch) -> bool:
     """Whether the model predicts anything else when the words of a text are shuffled."""
-    n = len(whole)
-    documents = context.rows.data[whole.numpy()].documents
+    n, form = len(whole), context.rows.input_format
+    assert isinstance(form, TextFormat)
     remaining = context.rows.model.remaining
     if n == 0 or (remaining is not None and remaining < n):
         return True
+    X = form.replaced(context.rows.data[whole.numpy()], lambda document: shuffle(document, context.rng))
     with outside():
-        shuffled, _ = context.rows.model.query([shuffle(document, context.rng) for document in documents])
+        shuffled, _ = context.rows.model.query(X)
     same = outputs.agree(replies.raw[:n], shuffled)
     context.history.record(stage="shuffled words", n_rows=n, same_answers=float(same.mean()))
     return not same.all()
@@ -106,17 +129,17 @@ def fresh_interpreter(context: FitContext, outputs: Outputs, reads_order: bool) 
     form, config = context.rows.input_format, context.configs.energy
     assert isinstance(form, TextFormat)
     rank = torch.full((form.n_words if reads_order else 0,), -1, dtype=torch.long)
-    features = TextFeatures(form.n_words, rank.numpy() if reads_order else None)
+    features = TextFeatures.of(form, rank)
     seed = int(context.rng.integers(2**31))
     energy = build_energy(features.n_columns, OutputSpace.of(outputs), config, structured=context.structured, seed=seed)
     for weight in energy.input_weights:  # columns of words that are not ordered yet say nothing
-        weight.data[..., features.n_word_columns :] = 0.0
+        weight.data[..., features.n_word_columns : features.n_text_columns] = 0.0
     return TextInterpreter(
         energy,
         Likelihood.of(config),
         torch.as_tensor(context.rows.groups.unit_of_column.astype(np.int64)),
         context.rows.groups.n_units,
-        form.n_words,
+        form,
         rank,
         n_path_steps=context.configs.interpreter.n_path_steps,
     )

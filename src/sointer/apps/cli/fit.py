@@ -73,6 +73,14 @@ def fit(
     text: Annotated[
         str | None, typer.Option("--text", metavar="COLUMN", help="The column of texts, for models of texts.")
     ] = None,
+    text_columns: Annotated[
+        str | None,
+        typer.Option(
+            "--text-columns",
+            metavar="NAMES",
+            help="a,b: columns of free text beside others, for models of the whole table. Found by default.",
+        ),
+    ] = None,
     feature_names: Annotated[
         str | None, typer.Option("--feature-names", metavar="NAMES", help="a,b,c or @FILE with one name a line.")
     ] = None,
@@ -130,7 +138,8 @@ def fit(
         black_box = load_model(model, headers=header, method=method, batch_size=batch_size)
         if rows != "keep" and data.suffix.lower() == ".jsonl":
             raise InputError(f"--rows {rows} is not for sequences, whose tokens are kept; leave it out.")
-        X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text)
+        texts = read_names(text_columns, "--text-columns")
+        X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text, text_columns=texts)
         console.say(f"{describe(X)} in {data}{_left_out(left_out)}")
         explainer = SOInter(
             black_box,
@@ -140,6 +149,7 @@ def fit(
             feature_names=read_names(feature_names, "--feature-names"),
             output_names=names,
             output_kind=read_kinds(output_kind),  # type: ignore[arg-type]
+            text_columns=texts,
             query_budget=query_budget,
             batch_size=None if isinstance(black_box, BlackBox) else batch_size,
             random_state=seed,

@@ -18,19 +18,32 @@ from sointer._support.validation import did_you_mean
 from sointer.apps.cli.console import Console, one_line
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import BlackBox
+from sointer.data.text_tables import find_text_columns
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.sequence_dispatch import holds_token_lists
 from sointer.explainers.sointer import SOInter
 from sointer.io.columns import as_in_fit, columns_needed, csv_dtypes
 from sointer.io.explainers import STORAGE, load
-from sointer.io.locations import TOKENS
+from sointer.io.locations import CSV, TOKENS
 from sointer.io.readers import open_source, read_chunks, read_table
 from sointer.io.token_files import read_token_lines
 
 
-def read_to_fit(path: Path, *, model: Any, drop: Sequence[str] = (), text: str | None = None) -> tuple[Any, list[str]]:
+def read_to_fit(
+    path: Path,
+    *,
+    model: Any,
+    drop: Sequence[str] = (),
+    text: str | None = None,
+    text_columns: Sequence[str] | None = None,
+) -> tuple[Any, list[str]]:
     """The rows to fit on, and the columns that were left out: those dropped, and those the model does not know."""
+    if text is not None and text_columns is not None:
+        raise InputError(
+            "--text is for a model that takes a list of texts, and --text-columns for one that takes a whole table; "
+            "leave one of them out."
+        )
     if path.name.lower().endswith(TOKENS):
         if drop or text is not None:
             raise InputError(f"{path} holds sequences; --drop and --text are for CSV and Parquet files.")
@@ -58,7 +71,15 @@ def read_to_fit(path: Path, *, model: Any, drop: Sequence[str] = (), text: str |
     columns = [name for name in wanted if name not in drop]
     if not columns:
         raise InputError(f"all {len(known)} columns of {path} were dropped; leave at least one.")
-    return read_table(path, columns), [name for name in known if name not in columns]
+    left_out = [name for name in known if name not in columns]
+    wrong = [name for name in text_columns or () if name not in columns]
+    if wrong:
+        raise InputError(f"--text-columns: {path} has no column {wrong[0]!r}. {did_you_mean(wrong[0], columns)}")
+    X = read_table(path, columns, dtypes=dict.fromkeys(text_columns or (), "text"))
+    if text_columns is None and containers.is_frame(X) and path.name.lower().endswith(CSV):
+        for label in find_text_columns(X):
+            X[label] = X[label].fillna("")  # an empty cell is an empty text
+    return X, left_out
 
 
 def read_to_explain(path: Path, explainer: Explainer, text: str | None = None) -> Any:

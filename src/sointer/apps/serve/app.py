@@ -60,6 +60,7 @@ def info(explainer: Explainer, name: str, limits: Limits) -> dict[str, Any]:
         "sointer": __version__,
         "takes": takes,
         "features": names_in_fit(explainer.input_format_) if takes == "rows" else None,
+        "text_columns": [str(column.label) for column in explainer.input_format_.columns if column.is_text] or None,
         "n_features": explainer.n_features_in_,
         "missing_is_zero": takes == "rows" and explainer.input_format_.kind == "csr",
         "image": None if image is None else [image.channels, image.height, image.width],

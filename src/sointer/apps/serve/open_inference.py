@@ -68,9 +68,9 @@ def input_tensors(explainer: Explainer) -> list[dict[str, Any]]:
     if input_format.image is not None:
         image = input_format.image
         return [_described("rows", REAL, [-1, image.channels, image.height, image.width])]
-    if input_format.is_categorical.any():
+    if input_format.is_categorical.any() or input_format.has_words:
         return [
-            _described(str(column.label), WORDS if column.is_categorical else REAL, [-1])
+            _described(str(column.label), WORDS if column.is_categorical or column.is_text else REAL, [-1])
             for column in input_format.columns
         ]
     return [_described("rows", REAL, [-1, input_format.n_features])]

@@ -14,6 +14,7 @@ from sointer._support.frames import as_pandas
 from sointer._support.strict_json import as_finite
 from sointer.apps.serve.rows import names_in_fit, row_as_json
 from sointer.data.sequences import read_sequences
+from sointer.data.text_tables import TextTableFormat
 from sointer.explainers.base import Explainer
 from sointer.viz.report.page import render_template
 from sointer.viz.report.samples import sample_names_of
@@ -35,6 +36,7 @@ def render_page(explainer: Explainer, metadata: dict[str, Any], examples: Any) -
         "needsToken": metadata["needs_token"],
         "examples": as_finite(shown),
         "typical": None if drawn is None else as_finite(drawn),
+        "textColumns": metadata.get("text_columns") or [],
         "name": metadata["name"],
     }
     page = render_template("serve.html", data=data, metadata=metadata)
@@ -75,6 +77,9 @@ def _typical(explainer: Explainer, names: list[str]) -> Any:
     """The mean of the training rows: rows themselves may be private. Of mostly-zero rows, its largest entries."""
     if explainer.reads_text:
         return ""
+    form = explainer.input_format_
+    if isinstance(form, TextTableFormat):
+        return row_as_json(as_pandas(form.typical(explainer.background_.rows.values)), 0, names)
     mean = np.asarray(explainer.background_.rows.mean(axis=0), dtype=np.float64).reshape(1, -1)
     if explainer.input_format_.kind == "csr":
         largest = np.argsort(-mean[0], kind="stable")[:5]

@@ -18,6 +18,7 @@ from sointer._support.strict_json import as_finite
 from sointer._support.torch_state import ForkSafeLock
 from sointer.apps.serve.request import ExplainRequest, check_size
 from sointer.apps.serve.rows import cells_of, names_in_fit
+from sointer.data.text_tables import Record, TextTableFormat
 from sointer.data.texts import Documents
 from sointer.data.values import effects_from, effects_on
 from sointer.errors import InputError
@@ -175,12 +176,13 @@ class Writer:
 
     def __init__(self, explainer: Explainer) -> None:
         self._groups = explainer.groups_
-        self._feature_names = names_in_fit(explainer.input_format_)
+        form = explainer.input_format_
+        self._feature_names = list(form.feature_names) if form.has_words else names_in_fit(form)
         self.unit_names = list(explainer.groups_.unit_names)
         self._outputs, self._explainer = explainer.outputs_, explainer
         self._start = effects_from(
             explainer.removal_.name,
-            is_text=explainer.reads_text,
+            is_text=explainer.has_words,
             is_image=explainer.input_format_.image is not None,
         )
         self._places: dict[str, dict[int, str]] = {}
@@ -215,6 +217,7 @@ class Writer:
         X = request.X if source.documents is None else source.data
         for sample in range(request.n_rows):
             cells = {} if source.input_format.image is not None else cells_of(X, sample)
+            cells |= self._beside_texts(source, sample)
             units = [int(unit) for unit in response.selected[sample] if unit >= 0]
             # A region has no number of its own.
             number = self._outputs.names.index(response.targets[sample]) if self._outputs.shape is None else 0
@@ -261,9 +264,24 @@ class Writer:
         """Where a unit of a text stands, in characters; nothing for other rows."""
         if not isinstance(X, Documents) or X.documents is None:
             return {}
-        document = X.documents[sample]
-        own = self._groups.unit_of_column[document.columns] == unit
-        return {"spans": [list(span) for span, is_own in zip(document.spans, own, strict=True) if is_own]}
+        document, form = X.documents[sample], self._explainer.input_format_
+        if not isinstance(document, Record) or not isinstance(form, TextTableFormat):
+            own = self._groups.unit_of_column[document.columns] == unit
+            return {"spans": [list(span) for span, is_own in zip(document.spans, own, strict=True) if is_own]}
+        found: dict[str, Any] = {}
+        for part, start, label in zip(document.parts, form.piece_starts, form.text_labels, strict=False):
+            own = self._groups.unit_of_column[part.columns + start] == unit
+            spans = [list(span) for span, is_own in zip(part.spans, own, strict=True) if is_own]
+            found |= {str(label): spans} if spans else {}
+        return {"spans": found} if found else {}
+
+    def _beside_texts(self, source: ExplainedRows, sample: int) -> dict[int, Any]:
+        """Of a table with texts, the values of the other columns by the place of their feature."""
+        form = self._explainer.input_format_
+        if not isinstance(form, TextTableFormat) or form.table is None:
+            return {}
+        own = cells_of(form.table.decode(source.data.values[[sample]]), 0)
+        return {int(form.piece_starts[-1]) + place: value for place, value in own.items()}
 
     def _value(self, cells: dict[int, Any], unit: int) -> Any:
         """What the row has in a feature, or in each feature of a group; of pixels, nothing."""

@@ -44,8 +44,7 @@ def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
     if not 1 <= len(rows) <= max_rows:
         raise InputError(f"rows holds {len(rows):,} rows, expected 1 to {max_rows:,}. Send them in several requests.")
     if explainer.reads_text and all(isinstance(row, str) for row in rows):
-        if (longest := max(map(len, rows))) > MAX_TEXT_LENGTH:
-            raise InputError(f"rows holds a text of {longest:,} characters, expected at most {MAX_TEXT_LENGTH:,}.")
+        refuse_long(rows)
         return rows
     input_format = explainer.input_format_
     if input_format.image is not None:
@@ -77,16 +76,24 @@ def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
     return numbers(cells, "rows", null=bool(input_format.fills))
 
 
+def refuse_long(texts: Iterable[str]) -> None:
+    """Refuse texts that would take too much memory."""
+    if (longest := max(map(len, texts), default=0)) > MAX_TEXT_LENGTH:
+        raise InputError(f"rows holds a text of {longest:,} characters, expected at most {MAX_TEXT_LENGTH:,}.")
+
+
 def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArray[Any]]) -> Any:
     """Columns in the order of fit as a DataFrame: numbers as float64, categories as they are."""
     pandas = require_extra("pandas", "pandas")
     made = {}
     for place, (column, values) in enumerate(zip(input_format.columns, columns, strict=True)):
-        if column.is_categorical:
+        if column.is_categorical or column.is_text:
             odd = next((value for value in values if isinstance(value, list | dict)), None)
             if odd is not None:
                 raise InputError(f"column {str(column.label)!r} holds {_describe(odd)}, expected strings or numbers.")
             made[place] = pandas.Series(list(values), dtype=object)  # else pandas would make its own kind of strings
+            if column.is_text:
+                refuse_long(value for value in values if isinstance(value, str))
         elif column.time is not None:
             made[place] = times_of(values, column)
         else:

@@ -21,6 +21,7 @@ from sointer._support.frames import as_pandas
 from sointer.apps.serve import create_app
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.security import LOOPBACK, is_loopback
+from sointer.data.text_tables import TextTableFormat
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
@@ -186,7 +187,10 @@ def warm_up(explainer: Explainer) -> None:
             explainer.sequences_.explain([explainer.sequences_.replacement_.tokens[:1]], query=False)
             return
         form = explainer.input_format_
-        rows = form.feature_names[:1] if explainer.reads_text else form.decode(explainer.background_.rows[:1])
+        if isinstance(form, TextTableFormat):
+            rows = form.typical(explainer.background_.rows.values)
+        else:
+            rows = form.feature_names[:1] if explainer.reads_text else form.decode(explainer.background_.rows[:1])
         explainer.explain(as_pandas(rows), explainer.targets_[0], k=1, query=explainer.asks_to_explain)
 
 

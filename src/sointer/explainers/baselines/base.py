@@ -15,6 +15,7 @@ from scipy.ndimage import distance_transform_edt
 from sointer._support.hashing import row_keys
 from sointer.blackbox.replies import stack
 from sointer.data.outputs import Outputs
+from sointer.data.text_tables import Records
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_outputs
@@ -124,7 +125,7 @@ class Baseline(Explainer):
 
     def _row_generators(self, source: ExplainedRows) -> list[np.random.Generator]:
         """One generator per row, seeded by what the row holds: where it stands in X does not matter."""
-        keys = row_keys(source.data)
+        keys = row_keys(source.data.keys() if isinstance(source.data, Records) else source.data)
         return [row_generator(self.seed_, keys[sample]) for sample in source.sample_of_row]
 
 

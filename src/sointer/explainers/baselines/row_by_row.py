@@ -95,6 +95,8 @@ class Row:
         columns = self.groups.take(np.zeros(len(keep), dtype=np.int64)).to_columns(kept)
         if self.document is not None:
             copies = self.document[np.zeros(len(keep), dtype=np.int64)]
+            if self.source.removal.is_random:
+                return self.source.removal.draws(copies, columns, n_draws, self.rng)
             return iter((self.source.removal.reduce(copies, columns, self.rng),))
         return self.source.removal.draws(np.tile(self.columns, (len(keep), 1)), columns, n_draws, self.rng)
 
@@ -134,7 +136,7 @@ class RowByRow(Baseline):
         pass
 
     def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        keys = row_keys(source.data if source.texts is None else source.texts)
+        keys = row_keys(source.data.keys() if isinstance(source.data, Documents) else source.data)
         rows_of: dict[bytes, list[int]] = {}
         for row, sample in enumerate(source.sample_of_row):
             rows_of.setdefault(keys[sample], []).append(row)

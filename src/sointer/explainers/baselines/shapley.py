@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
-from sointer.data.texts import Documents
+from sointer.data.texts import stacked
 from sointer.errors import require_extra
 from sointer.explainers.baselines.l2x import FeatureTable
 from sointer.explainers.baselines.row_by_row import N_DRAWS, N_SAMPLES, Row, RowByRow
@@ -187,7 +187,7 @@ def walk_weights(row: Row, n_samples: int, *, signed: bool) -> NDArray[np.float6
     walks = [joins[row.rng.permutation(n_units)] for _ in range(n_walks)]
     stops = np.arange(n_steps)[:, None]
     points = [next(row.copies(step_of_unit < stops)) for step_of_unit in walks]
-    joined = np.concatenate(points) if row.document is None else Documents.stack(points)
+    joined = np.concatenate(points) if row.document is None else stacked(points)
     values = row.values(joined).reshape(n_walks, n_steps, -1)
     for step_of_unit, walked in zip(walks, values, strict=True):
         changes = np.diff(np.vstack([walked, row.value]), axis=0) / np.bincount(step_of_unit)[:, None]

@@ -190,7 +190,7 @@ def from_to(explanation: Explanation, row: int) -> str:
     parts = []
     if explanation.base_value is not None:
         base = float(explanation.base_value[row])
-        start = effects_from(explanation.source.removal.name, is_text=explanation.source.texts is not None)
+        start = effects_from(explanation.source.removal.name, is_text=explanation.source.input_format.has_words)
         parts = [f"{base:.3g} {start}", f"{base + float(explanation.effects[row].sum()):.3g} with all effects"]
     outputs, target = explanation.source.outputs, int(explanation.target[row])
     if outputs.graded[target] and explanation.value_source != "expected":

@@ -127,10 +127,12 @@ def labels_with_values(explanation: Explanation, row: int, units: Sequence[int])
     """Features of a row with their values, such as "debt = 4,452"; words and pixels by their names alone."""
     names = [explanation.feature_names[unit] for unit in units]
     source = explanation.source
-    if source.input_format.image is not None or source.texts is not None or source.input_format.kind == "csr":
+    form = source.input_format
+    if form.image is not None or (form.has_words and not form.columns) or form.kind == "csr":
         return names
-    values = UnitValues(source.take(np.array([row])))
-    return [f"{name} = {values.of(0, unit)}" for name, unit in zip(names, units, strict=True)]
+    values, words = UnitValues(source.take(np.array([row]))), {unit for _, _, unit in source.spans(row)}
+    both = zip(names, units, strict=True)
+    return [name if unit in words else f"{name} = {values.of(0, unit)}" for name, unit in both]
 
 
 def short(value: Any) -> str:

@@ -8,7 +8,18 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from sointer.errors import InputError, require_extra
-from sointer.viz.plots.canvas import DOWN, GREY, LINE_SPACING, NEUTRAL, POINTS_PER_INCH, UP, check_row, title, why
+from sointer.viz.plots.canvas import (
+    DOWN,
+    GREY,
+    LINE_SPACING,
+    NEUTRAL,
+    POINTS_PER_INCH,
+    UP,
+    check_row,
+    labels_with_values,
+    title,
+    why,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +99,11 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
             ax.text(column, number + 0.5, word, family="monospace", fontsize=font, va="center", parse_math=False)
     if not text.strip():
         ax.text(0, 0.5, "(an empty text)", family="monospace", fontsize=font, va="center")
-    notes = [f"{n_left_out} lines without selected words are left out"] if n_left_out else []
+    beside = [
+        int(unit) for unit in explanation.selected[row] if unit >= 0 and unit not in _units_in_text(explanation, row)
+    ]
+    notes = [f"also selected: {', '.join(labels_with_values(explanation, row, beside))}"] if beside else []
+    notes += [f"{n_left_out} lines without selected words are left out"] if n_left_out else []
     notes += ["blue pushes up, orange pushes down"] if explanation.effects is not None else []
     if notes:
         note = textwrap.shorten("; ".join(notes), 110, placeholder=" ...")
@@ -123,6 +138,11 @@ def document(explanation: Explanation, row: int) -> str:
             "fitted on strings."
         )
     return str(texts[explanation.sample[row]])
+
+
+def _units_in_text(explanation: Explanation, row: int) -> set[int]:
+    """The units that are words of a row's text; others are columns beside it."""
+    return {unit for _, _, unit in explanation.source.spans(row)}
 
 
 def rgba(colour: str, alpha: float) -> str:

@@ -180,7 +180,7 @@ def table_page(
         samples=[names[i] for i in index],
         targets=stats.targets,
         units=source.groups.unit_names,
-        unit_noun="feature" if source.texts is None else "word",
+        unit_noun="word" if explainer.reads_text else "feature",
         kind=explainer.outputs_.kind,
         values=values,
         codes=codes,
@@ -324,7 +324,7 @@ def _explain_all(
         partial,
         followed_paths,
         needed if "needed" in known else None,
-        EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.reads_text))
+        EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.has_words))
         if "effects" in known
         else None,
         n_more,

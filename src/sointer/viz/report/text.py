@@ -26,6 +26,8 @@ REMOVED = {
     "array": "takes the value of a reference row that was given",
     "delete": "is deleted from the text",
     "token": "is replaced by a token in the text",
+    "delete, marginal": "is deleted if it is a word, and else takes the value of another sample, drawn at random",
+    "token, marginal": "is replaced by a token if it is a word, and else takes the value of another sample, at random",
     "nan": "is made missing",
 }
 
@@ -144,7 +146,7 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
         f"Relevance (grey bars) shows how much the output depends on a {unit} here. It has no sign.",
     ]
     if stats.has_effects:
-        start = effects_from(explainer.removal_.name, is_text=explainer.reads_text)
+        start = effects_from(explainer.removal_.name, is_text=explainer.has_words)
         notes.append(
             f"Effects (blue and orange bars) show which way a {unit} pushes the output, and how far: a number in its "
             f"own unit, a probability as such, a label as the probability of the label explained. Together they lead "

@@ -4,7 +4,7 @@
 //   confirmed: true | false | null, unsure?: true where more draws would tell, agreement?: share of draws, number?: probability or number,
 //   difference?: of a number, how far the prediction moved, in standard deviations, and tolerance?,
 //   effects?: { on: what they are effects on, base, others: the sum of those not shown, start? }, more?: selected but not shown,
-//   place?: { where, share?, features? } the locality, text?: the document, words?: [names],
+//   place?: { where, share?, features? } the locality, text?: the document, words?: [names], isTable?: true if texts are columns of a table,
 //   far?: true for a sample unlike the training data }
 // Relevance (score) is grey, since it has no sign; effects are blue (up) and orange (down).
 // All texts are set as text, never as HTML.
@@ -53,9 +53,9 @@ const sointerExplanation = (() => {
   };
 
   // Of words, how often they occur, unless once; of anything else, its value.
-  const valued = (record, { value }) => {
+  const valued = (record, { value, spans }) => {
     if (value === null || value === undefined || value === "") return "";
-    if (hasText(record)) return String(value) === "1" ? "" : `${value} ×`;
+    if (hasText(record) && (spans || !record.isTable)) return String(value) === "1" ? "" : `${value} ×`;
     return `= ${value}`;
   };
 

@@ -58,7 +58,7 @@
         spans: data.spans ? data.spans[sample][feature] : null })),
       effects: effectsOf(sample, target), more: more ? more[target] : 0, place: localityOf(sample, target),
       confirmed: agreement === null ? null : agreement === 1, unsure: mark(sample, target)[1] === "unsure", agreement, difference: packed.differenceOf(sample, target), tolerance: data.tolerance, far: farSamples.has(sample),
-      text: data.texts ? data.texts[sample] : null,
+      text: data.texts ? data.texts[sample] : null, isTable: data.unitNoun !== "word",
       words: present ? [...present].map((feature) => data.features[feature]) : null,
     };
   };

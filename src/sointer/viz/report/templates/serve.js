@@ -51,18 +51,32 @@
     byId("command").textContent = `curl ${location.origin}/explain -H 'Content-Type: application/json'${data.needsToken ? ' -H "Authorization: Bearer $SOINTER_TOKEN"' : ""} -d ${quoted(JSON.stringify(question))}`;
     byId("again").hidden = false;
   };
+  // The texts among the columns of a row as one, and where the words of each begin in it.
+  const textsOf = (row) => {
+    const begins = {}, texts = [];
+    let begin = 0;
+    for (const name of data.textColumns) {
+      const text = String(Array.isArray(row) ? row[data.features.indexOf(name)] : row[name]);
+      begins[name] = begin;
+      texts.push(text);
+      begin += Array.from(text).length + 1;
+    }
+    const joinedSpans = (spans) => spans && Object.entries(spans).flatMap(([name, own]) => own.map(([start, end]) => [start + begins[name], end + begins[name]]));
+    return { text: texts.join("\n"), joinedSpans };
+  };
   const show = (row, question, reply) => {
     if (isSequence) return void sointerSequence.render(byId("record"), reply.rows[0], "the tokens")(0);
     const { target, value, kind, value_source: valueSource, features, agreement, verdict, far, effects, where } = reply.rows[0];
+    const texts = data.textColumns.length ? textsOf(row) : null;
     const isProbability = kind === "probability" && typeof value === "number";
     render(byId("record"), {
       sample: sampleName(), target, value: isProbability ? String(Number(value > 0.5)) : shown(value), valueSource,
       confirmed: verdict === undefined ? null : verdict === "confirmed", unsure: verdict === "unsure", agreement,
       number: isProbability || (typeof value === "number" && !Number.isInteger(value)) ? value : null,
-      features: features.map((feature) => ({ ...feature, value: shown(feature.value) })),
+      features: features.map((feature) => ({ ...feature, value: shown(feature.value), ...(texts ? { spans: texts.joinedSpans(feature.spans) } : {}) })),
       effects: effects ? { on: effects.on, base: effects.base_value, others: effects.of_others, start: effects.from } : null,
       place: where && where !== "everywhere" ? { where } : null,
-      text: isText ? row : null, words: data.missingIsZero && !Array.isArray(row) ? Object.keys(row) : null,
+      text: isText ? row : texts ? texts.text : null, isTable: !isText, words: data.missingIsZero && !Array.isArray(row) ? Object.keys(row) : null,
     });
     byId("far").hidden = !far;
   };
