@@ -226,7 +226,7 @@ def test_the_server_gives_and_keeps_records(fitted: SOInter, tmp_path: Path) -> 
         ({"rows": [["sun"]], "predicted": [[0.5]]}, "but fit learned labels"),
         ({"rows": [["sun"]], "format": "table"}, "format must be"),
         ({"rows": [["sun"]], "format": "records", "paths": True}, "records do not hold paths"),
-        ({"rows": [["sun"]], "ids": ["a", "b"]}, "ids must be a list with a name for each of 1 rows"),
+        ({"rows": [["sun"]], "ids": ["a", "b"]}, "ids must be a list with a name for each row (1)"),
     ],
 )
 def test_the_server_refuses_in_one_sentence(fitted: SOInter, body: dict[str, Any], message: str) -> None:
