@@ -165,7 +165,7 @@ def test_records_are_written_and_can_be_checked(folder: Path, fitted: SOInter) -
 def test_a_table_explainer_does_not_take_sequences(folder: Path) -> None:
     quick_explainer("table").save(folder / "table")
     assert (
-        "holds sequences of tokens"
+        ".jsonl files hold sequences, but the explainer was fitted on rows"
         in run("explain", "table", "--data", "X.jsonl", "-t", "0", "--out", "-", code=1).stderr
     )
 

@@ -204,6 +204,11 @@ def as_k(text: str | None) -> int | Literal["auto"] | None:
         raise InputError(f"--k must be a whole number or auto, got {text!r}.") from None
 
 
+IdColumn = Annotated[
+    str | None, typer.Option("--id", metavar="COLUMN", help="A column that names the rows, to find them again.")
+]
+
+
 def nouns(explainer: Any) -> tuple[str, str]:
     """What an explainer calls a sample and what it selects, both in the plural."""
     if explainer.sequences_ is not None:

@@ -14,6 +14,7 @@ from sointer.apps.cli.console import (
     ExplainerPath,
     Force,
     Headers,
+    IdColumn,
     Json,
     K,
     Method,
@@ -50,9 +51,7 @@ def explain(
     ] = None,
     k: K = None,
     text: TextColumn = None,
-    id_column: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="A column that names the rows; records have it as id.")
-    ] = None,
+    id_column: IdColumn = None,
     model: OptionalModelSpec = None,
     query: Annotated[
         bool,
@@ -205,7 +204,7 @@ def print_summary(
     queried = f", querying the model with {done.n_queries:,}" if done.n_queries else ""
     text = (
         f"explained {done.n_rows:,} {samples} in {done.seconds:.1f} s ({done.rows_per_second:,.0f} a second){queried}; "
-        f"{done.n_records:,} records in {out}"
+        f"{done.n_records:,} records in {'standard output' if out == STDOUT else out}"
     )
     if records is not None:
         text += f"; one for each explanation, to check it later, in {records}"
