@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections import Counter
 
 import numpy as np
 import pytest
 
 from generators import numpy_state
-from quick import TAUGHT, quick_fit
+from quick import TAUGHT, few_path_steps, quick_fit
 from sointer.zoo.synthetic import paper_e1
 
 SECONDS = "sointer/seconds_of_file"
@@ -32,6 +33,8 @@ def pytest_runtest_logreport(report):
 
 def pytest_sessionfinish(session):
     """Remember how long each file took, where many were run by several workers."""
+    if "forking" in sys.modules:
+        sys.modules["forking"].stop()
     config = session.config
     if getattr(config.option, "numprocesses", None) and hasattr(config, "cache"):
         config.cache.set(SECONDS, config.cache.get(SECONDS, {}) | {name: round(s, 1) for name, s in _spent.items()})
@@ -54,9 +57,9 @@ def small_explainer(small_problem, small_data):
 
 
 @pytest.fixture
-def quick_paths(monkeypatch):
-    """The networks that only paths() needs learn little: for tests of form, not of quality."""
-    monkeypatch.setattr("sointer.training.energy.N_STEPS", 40)
+def quick_paths():
+    with few_path_steps():
+        yield
 
 
 @pytest.fixture
@@ -87,6 +90,24 @@ def heed_ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(scope="session")
+def _browser():
+    from browsing import browser
+
+    with browser() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def driver(_browser):
+    """A real browser, as if just started."""
+    from browsing import as_if_new
+
+    as_if_new(_browser)
+    yield _browser
+    _browser.get("about:blank")  # nothing goes on running
+
+
 @pytest.fixture(scope="module")
 def _running():
     from model_server import ModelServer, serve
@@ -98,8 +119,11 @@ def _running():
 
 
 @pytest.fixture
-def server(_running):
-    """A server of models on loopback, as if just started."""
+def server(_running, monkeypatch):
+    """A server of models on loopback, as if just started; clients that must try again do so almost at once."""
+    from sointer import HTTPBlackBox
+
+    monkeypatch.setattr(HTTPBlackBox, "_first_wait", 0.01)
     url, app = _running.url, _running.app
     _running.__init__()
     _running.url, _running.app = url, app

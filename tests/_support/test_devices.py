@@ -121,7 +121,7 @@ def test_sequences_stay_on_their_device(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     X = [["pay", "$", "5", "now"], ["at", "5", "pm"], ["$", "7"], ["to", "7", "of", "us"]] * 10
     settings: dict[str, Any] = {"query_budget": 300, "random_state": 0, "window": 1}
-    monkeypatch.setattr("sointer.training.sequences.MIN_STEPS", 150)  # every step is slow elsewhere
+    monkeypatch.setattr("sointer.training.sequences.MIN_STEPS", 40)  # every step is slow elsewhere
     here = SequenceExplainer(prices, **settings).fit(X)
     with elsewhere(monkeypatch) as device:
         there = SequenceExplainer(prices, device=device, **settings).fit(X)

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import forking
 import sointer
-from quick import LAYOUT, short_training
+from quick import LAYOUT, few_hide_and_seek_epochs, short_training
 
 pytest.importorskip("typer")
 pytest.importorskip("pyarrow")
@@ -74,21 +75,20 @@ def command(*arguments: str, before: str | None = None) -> subprocess.CompletedP
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with X.csv, newcomers_model.py and the explainer why/, fitted by the command."""
+    """A folder with X.csv, newcomers_model.py and the explainer why/, fitted by the command.
+
+    In this process, as below: `test_ctrl_c_is_exit_code_130` runs the same command in one of its own.
+    """
     folder = tmp_path_factory.mktemp("project")
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(400, 6)), columns=FEATURES)
     X.insert(0, "id", range(400))
     X["truth"] = "not a feature"
     X.to_csv(folder / "X.csv", index=False)
     (folder / "newcomers_model.py").write_text(MODEL)
-    old = Path.cwd()
-    os.chdir(folder)
-    try:
-        before = "from sointer.config import TrainingConfig as T; T.presets['default']['n_epochs'] = 20"
-        done = command(*FIT, "--output-names", "warm,wet,odd", "--out", "why", before=before)
-    finally:
-        os.chdir(old)
-    assert done.returncode == 0, done.stderr
+    with pytest.MonkeyPatch.context() as patch, short_training(20):
+        patch.chdir(folder)
+        done = run(*FIT, "--output-names", "warm,wet,odd", "--out", "why")
+    assert done.exit_code == 0, done.stderr
     (folder / "fit.out").write_text(done.stdout)
     (folder / "fit.err").write_text(done.stderr)
     return folder
@@ -129,6 +129,7 @@ def test_fit_says_what_it_did_and_what_to_do_next(project: Path) -> None:
     assert "%|" not in aside
 
 
+@pytest.mark.usefixtures("quick_paths")
 def test_the_path_of_a_newcomer(here: Path) -> None:
     result = run("info", "why")
     assert result.exit_code == 0
@@ -163,7 +164,8 @@ def test_the_path_of_a_newcomer(here: Path) -> None:
 
 def test_evaluate_as_table_and_json(here: Path) -> None:
     ask = ["evaluate", "why", "--model", "newcomers_model:tree", "--data", "X.csv", "--rows", "10"]
-    result = run(*ask, "--samples", "100")
+    with few_hide_and_seek_epochs():
+        result = run(*ask, "--samples", "100")
     assert result.exit_code == 0, result.stderr
     for method, package in {"SOInter": "sointer", "Random": "sointer", "Lime": "lime", "KernelShap": "shap"}.items():
         is_shown = re.search(rf"^{method} +[01]\.\d+", result.stdout, re.MULTILINE) is not None
@@ -400,27 +402,23 @@ def test_wrong_usage_is_exit_code_2() -> None:
     assert run("explode").exit_code == 2
 
 
-def test_a_missing_package_names_the_extra(here: Path) -> None:
-    for package, arguments in {
-        "typer": ["info", "why"],
-        "pyarrow": ["explain", "why", "--data", "X.csv", "-t", "odd", "--out", "m.parquet"],
-    }.items():
-        done = command(*arguments, before=f"sys.modules[{package!r}] = None")
-        assert (done.returncode, done.stdout) == (1, "")
-        [line] = done.stderr.splitlines()
-        assert line.startswith("error: ")
-        assert re.search(r'pip install "sointer\[(cli|parquet)\]"', line)
+def test_a_missing_package_names_the_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = command("info", "why", before="sys.modules['typer'] = None")
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert re.search(r'^error: .*pip install "sointer\[cli\]"', line)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    line = one_line(run("explain", "why", "--data", "X.csv", "-t", "odd", "--out", "m.parquet"))
+    assert 'pip install "sointer[parquet]"' in line
 
 
 def test_whoever_stops_reading_gets_no_traceback(here: Path) -> None:
     ask = ["explain", "why", "--data", "X.csv", "-t", "all", "-k", "6", "--chunk-rows", "20", "--out", "-"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-m", "sointer", *ask], **pipes) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline().startswith(b'"sample"')
+    with forking.start(["-m", "sointer", *ask]) as process:
+        assert process.stdout.readline().startswith('"sample"')
         process.stdout.close()
-        result = process.stderr.read().decode()
+        result = process.stderr.read()
+        process.wait(60)
     assert process.returncode == 141
     assert result == ""
 
@@ -429,13 +427,7 @@ def test_whoever_stops_reading_gets_no_traceback(here: Path) -> None:
 def test_ctrl_c_is_exit_code_130(here: Path) -> None:
     ask = ["fit", "--model", "newcomers_model:slow", "--data", "X.csv", "--drop", "id", "--drop", "truth"]
     ask += ["--batch-size", "20", "--query-budget", "4000", "--out", "stopped"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-
-    def heed_ctrl_c() -> None:  # tests that run in the background inherit a shell's order to ignore it
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    with subprocess.Popen([sys.executable, "-m", "sointer", *ask], **pipes, preexec_fn=heed_ctrl_c) as process:
-        assert process.stderr is not None
+    with forking.start(["-m", "sointer", *ask]) as process:
         while "rows of 6 columns" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from browsing import browser, requested
-from quick import short_training
+from browsing import as_if_new, requested
+from quick import few_path_steps, short_training
 
 pytest.importorskip("jinja2")
 
@@ -30,7 +31,10 @@ def stages() -> list[str]:
 
 @pytest.fixture(scope="module", params=[SMALL, pytest.param(QUICK, marks=pytest.mark.slow)], ids=["small", "quick"])
 def size(request: pytest.FixtureRequest) -> Iterator[Size]:
-    with pytest.MonkeyPatch.context() as patch, short_training(15) if request.param is SMALL else nullcontext():
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as shorter:
+        if request.param is SMALL:
+            shorter.enter_context(short_training(15))
+            shorter.enter_context(few_path_steps(300))
         patch.setattr("sointer.apps.demo.QUICK", request.param)
         yield request.param
 
@@ -125,8 +129,8 @@ def test_every_page_is_one_small_file_that_needs_nothing_from_outside(result: De
     assert not re.search(r"<link|@import|url\(|<iframe|\bsrc=\"(?!data:)", page)
 
 
-def test_the_first_screen_shows_why_on_a_wide_screen_and_on_a_phone(result: DemoResult) -> None:
-    with browser(1400, 1000) as driver:
+def test_the_first_screen_shows_why_on_a_wide_screen_and_on_a_phone(result: DemoResult, driver: Any) -> None:
+    try:
         driver.get(result.page.as_uri())
         assert driver.get_log("browser") == []
         text = driver.find_element("css selector", "main").text
@@ -141,19 +145,20 @@ def test_the_first_screen_shows_why_on_a_wide_screen_and_on_a_phone(result: Demo
         assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
         driver.find_element("css selector", "a[href='digits.html']").click()
         assert driver.title == TITLE
+    finally:
+        as_if_new(driver)
 
 
-def test_a_browser_shows_every_segment_and_the_digits(result: DemoResult) -> None:
-    with browser() as driver:
-        page = (result.page.parent / "digits.html").as_uri()
-        driver.get(page)
-        assert driver.title == TITLE
-        assert driver.get_log("browser") == []
-        assert requested(driver) == [page]
-        names = [link.text for link in driver.find_elements("css selector", "#target-links li")]
-        assert [name[0] for name in sorted(names)] == list("abcdefg")
-        driver.find_element("css selector", "#target-links a").click()
-        text = driver.find_element("css selector", "main").text
-        assert re.search(r"a \d \(test image \d+\)", text)
-        assert re.search(r"row \d, col \d", text)
-        assert driver.get_log("browser") == []
+def test_a_browser_shows_every_segment_and_the_digits(result: DemoResult, driver: Any) -> None:
+    page = (result.page.parent / "digits.html").as_uri()
+    driver.get(page)
+    assert driver.title == TITLE
+    assert driver.get_log("browser") == []
+    assert requested(driver) == [page]
+    names = [link.text for link in driver.find_elements("css selector", "#target-links li")]
+    assert [name[0] for name in sorted(names)] == list("abcdefg")
+    driver.find_element("css selector", "#target-links a").click()
+    text = driver.find_element("css selector", "main").text
+    assert re.search(r"a \d \(test image \d+\)", text)
+    assert re.search(r"row \d, col \d", text)
+    assert driver.get_log("browser") == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner, Result
 
 import sointer
-from browsing import browser, requested
+from browsing import requested
 from model_server import serve
 from quick import SENTENCES, quick_explainer
 from sointer import SOInter
@@ -43,12 +42,6 @@ def cut(batch):
 @pytest.fixture(scope="module")
 def fitted() -> SOInter:
     return quick_explainer("sequences")
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
 
 
 # --- the command line ------------------------------------------------------------------------------------

@@ -642,7 +642,7 @@ def test_the_command_finishes_what_it_accepted(tmp_path):
     expected = explainer.explain(TABLE[:1], 1)
     body = {"rows": TABLE[:1].tolist(), "target": 1, "verify": True}
     with (
-        command(tmp_path / "why", "--model", "serving_slow_model:answer") as (url, process),
+        command(tmp_path / "why", "--model", "serving_slow_model:answer", fresh=True) as (url, process),
         ThreadPoolExecutor(8) as pool,
     ):
         assert httpx.get(f"{url}/info").json()["name"] == "why"

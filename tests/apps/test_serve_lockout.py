@@ -19,6 +19,7 @@ pytest.importorskip("fastapi")
 
 import httpx
 
+import forking
 from model_server import serve
 from quick import TABLE
 from quick import labels as model
@@ -170,6 +171,7 @@ def test_a_model_that_hangs_stops_nobody_else():
 
 FORKED = """
 import os, socket, sys, uvicorn, sointer
+os.setsid()
 from sointer.apps.serve import create_app
 app = create_app(sointer.load(sys.argv[1]))
 app.state.queue.start()  # threads that the child will not have
@@ -185,17 +187,14 @@ else:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
 def test_an_app_made_before_a_fork_serves(tmp_path):
     fitted("table").save(tmp_path / "why")
-    process = subprocess.Popen(
-        [sys.executable, "-c", FORKED, str(tmp_path / "why")], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        port = int(process.stdout.readline())  # type: ignore[union-attr]
-        wait_until(lambda: answers(port), 60)
-        assert httpx.get(f"http://127.0.0.1:{port}/healthz").json() == {"ready": True}
-        assert ask(port) == 200
-    finally:
-        os.killpg(process.pid, 9)
-        process.communicate()
+    with forking.start(["-c", FORKED, str(tmp_path / "why")]) as process:
+        try:
+            port = int(process.stdout.readline())
+            wait_until(lambda: answers(port), 60)
+            assert httpx.get(f"http://127.0.0.1:{port}/healthz").json() == {"ready": True}
+            assert ask(port) == 200
+        finally:
+            os.killpg(process.pid, 9)
 
 
 @pytest.mark.slow

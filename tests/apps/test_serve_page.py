@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ pytest.importorskip("jinja2")
 import numpy as np
 import pandas as pd
 
-from browsing import browser, requested
+from browsing import requested
 from model_server import serve
 from quick import SPARSE, TABLE, TEXTS
 from quick import labels as model
@@ -25,12 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 HOSTILE = "<script>alert(1)</script>"
 NAMES = [HOSTILE, "b", "c & d", '"e"', "f'</script>"]
 EXAMPLES = pd.DataFrame(TABLE[:6], columns=NAMES, index=[HOSTILE, *"pqrst"])
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

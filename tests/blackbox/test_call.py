@@ -248,7 +248,7 @@ def test_eight_threads_share_a_budget_exactly() -> None:
 @pytest.mark.parametrize("fault", ["500", "503", "429", "408", "drops", "garbage", "hangs", "drips"])
 def test_a_fault_that_passes(server: ModelServer, fault: str) -> None:
     server.fault = lambda n: fault if n == 2 else None
-    box = HTTPBlackBox(server.url, batch_size=20, n_jobs=None, timeout=2 if fault in ("hangs", "drips") else 20)
+    box = HTTPBlackBox(server.url, batch_size=20, n_jobs=None, timeout=1 if fault in ("hangs", "drips") else 20)
     np.testing.assert_array_equal(box(X), model(X))
     assert counts(box) == (50, 1, 1, 20)
 
@@ -299,8 +299,9 @@ def test_one_failure_in_a_hundred(server: ModelServer) -> None:
 
 @pytest.mark.parametrize(("share", "retries"), [(0.1, 5), (0.5, 40)])
 def test_fit_against_a_failing_server_gives_the_same_explainer(
-    server: ModelServer, share: float, retries: int, clean: SOInter
+    server: ModelServer, share: float, retries: int, clean: SOInter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(HTTPBlackBox, "_max_wait", 0.02)  # of up to forty tries
     rng, lock = np.random.default_rng(1), threading.Lock()
     faults = []
 

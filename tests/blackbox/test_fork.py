@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
+
+import forking
 
 SCRIPT = """
 import multiprocessing, sys, threading, time
@@ -42,7 +42,5 @@ sys.exit(3 if code is None else code)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
 @pytest.mark.parametrize("kind", ["cache", "command"])
 def test_the_child_does_not_wait_for_threads_it_does_not_have(kind):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, kind], capture_output=True, text=True, timeout=200, check=False
-    )
+    done = forking.run(["-c", SCRIPT, kind])
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import forking
 from quick import quick_fit
 from sointer import BlackBox, CommandBlackBox, HTTPBlackBox, ONNXBlackBox
 from sointer.blackbox.parallel import MIN_ROWS, rows_per_batch
@@ -143,6 +144,7 @@ def test_a_budget_is_refused_before_anything_is_sent() -> None:
 def client() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     with (
+        forking.dask_workers(),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as cluster,

@@ -494,14 +494,14 @@ def test_a_program_that_dies_is_started_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        ("hangs", r"returned nothing within timeout=3 s.*Its last words: ready.*tried 2 times"),
+        ("hangs", r"returned nothing within timeout=1.5 s.*Its last words: ready.*tried 2 times"),
         ("chats", r"wrote b'hello\\n', expected \{\"outputs\": "),
         ("errors", "says: no model loaded"),
     ],
 )
 def test_a_program_that_misbehaves(mode: str, words: str, tmp_path: Path) -> None:
     with (
-        CommandBlackBox(command(tmp_path, mode), timeout=3 if mode == "hangs" else 30, retries=1) as box,
+        CommandBlackBox(command(tmp_path, mode), timeout=1.5 if mode == "hangs" else 30, retries=1) as box,
         pytest.raises(BlackBoxError, match=words),
     ):
         box(X)

@@ -34,15 +34,15 @@ EXPLAINERS = {
     "SOInter": (SOInter, QUICK),
     "SOInter-1": (SOInter, {**QUICK, "structured": False}),
     "Lime, well": (Lime, {"n_samples": 60}),
-    "Lime, package": (Lime, {"n_samples": 60, "protocol": "package"}),
+    "Lime, package": (Lime, {"n_samples": 30, "protocol": "package"}),
     "KernelShap, well": (KernelShap, {"n_samples": 60}),
     "KernelShap, package": (KernelShap, {"n_samples": 20, "protocol": "package"}),
     "ShapleySampling": (ShapleySampling, {"n_samples": 60}),
-    "L2X": (L2X, {"n_steps": 20}),
+    "L2X": (L2X, {"n_steps": 8}),
     "Random": (Random, {}),
     "TreeShap": (TreeShap, {"method": "predict"}),  # nothing is sent to compare with probabilities
-    "HideAndSeek": (HideAndSeek, {"n_epochs": 20}),
-    "Invase, paper": (Invase, {"n_steps": 20, "protocol": "paper"}),
+    "HideAndSeek": (HideAndSeek, {"n_epochs": 8}),
+    "Invase, paper": (Invase, {"n_steps": 8, "protocol": "paper"}),
     "Invase, package": (Invase, {"n_steps": 2}),
 }
 ASKS_ABOUT_MASKED = (Lime, KernelShap, ShapleySampling)
@@ -92,7 +92,7 @@ def grown(model):
 @pytest.fixture(scope="module")
 def estimators_learn_little():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sointer.explainers.baselines.invase.ESTIMATOR_STEPS", 20)
+        patch.setattr("sointer.explainers.baselines.invase.ESTIMATOR_STEPS", 8)
         yield
 
 

@@ -304,6 +304,7 @@ def test_automatic_k_queries_nothing_more_and_refine_judges_the_value_explained(
         assert kept[1] >= kept[0]
 
 
+@pytest.mark.usefixtures("quick_paths")
 def test_paths_query_nothing(explainers):
     explainer, X = explainers["labels"], rows(6)
     for how in ({}, {"query": False}):

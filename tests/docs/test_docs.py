@@ -103,7 +103,8 @@ def test_the_reference_has_every_public_name():
     assert not missing, f"docs/reference/api does not mention {missing}"
 
 
-TRAIN_IN_FULL = ("sointer.explainers.sointer", "sointer.explainers.baselines.invase", "sointer.metrics.evaluation")
+TRAIN_IN_FULL = ("sointer.explainers.sointer", "sointer.explainers.sequences", "sointer.explainers.baselines.invase")
+TRAIN_IN_FULL += ("sointer.explainers.baselines.hide_and_seek", "sointer.metrics.evaluation")
 
 
 def modules() -> list[Any]:

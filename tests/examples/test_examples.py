@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import forking
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROMISED = {
     "tables.py": (("What decides loan:", "of customers: the selected features alone are enough"), ("tables.html",)),
@@ -35,6 +37,12 @@ def run(name: str, folder: Path) -> str:
     # `python` and `sointer` of the script are those of this environment.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    if name in QUICK:  # without the seconds that a new interpreter takes for its imports
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MPLBACKEND", "Agg")
+            forked = forking.run(["-c", (folder / name).read_text(encoding="utf-8")], cwd=folder)
+        assert forked.returncode == 0, forked.stdout + forked.stderr
+        return forked.stdout
     done = subprocess.run(
         [*program, name], cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
     )

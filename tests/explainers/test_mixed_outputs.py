@@ -146,6 +146,7 @@ def test_given_predictions_equal_queried_ones(explainer):
         assert (asked.value_source, given.value_source) == ("model", "given")
 
 
+@pytest.mark.usefixtures("quick_paths")
 def test_every_layer_takes_them(explainer, tmp_path):
     """Metrics, plots, records and requests, for each target alone and for all of them at once."""
     for package in ("matplotlib", "fastapi", "httpx"):

@@ -71,6 +71,7 @@ def test_explain_encodes_once_and_verify_never(explainer, X, monkeypatch, target
     assert explanation.source.data.shape == (30, 6)
 
 
+@pytest.mark.usefixtures("quick_paths")
 def test_report_and_score_encode_once(explainer, X, monkeypatch, tmp_path):
     with encodings(monkeypatch) as found:
         explainer.report(X[:20], tmp_path / "page.html", paths=1)

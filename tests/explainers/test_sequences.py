@@ -5,6 +5,7 @@ import json
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from sointer.energy.chain import log_marginals
 from sointer.errors import InputError, LoadError, QueryBudgetExceeded, SointerWarning
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.masking.tokens import Replacement
+from sointer.training.sequences import MIN_STEPS
 from sointer.zoo.chains import PlantedChain
 
 CHAIN = PlantedChain("carry", n_words=40, seed=3)
@@ -34,9 +36,18 @@ def exact(chain: PlantedChain, why: SequenceExplanation) -> float:
     )
 
 
-@pytest.fixture(scope="module")
-def fitted() -> SequenceExplainer:
-    return SequenceExplainer(CHAIN, query_budget=3000, random_state=0).fit(CHAIN.sequences(500, (3, 9), seed=0))
+@pytest.fixture(autouse=True)
+def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half the steps that a fit takes by default."""
+    monkeypatch.setattr("sointer.training.sequences.MIN_STEPS", MIN_STEPS // 2)
+
+
+@pytest.fixture(
+    scope="module", params=[MIN_STEPS // 2, pytest.param(MIN_STEPS, marks=pytest.mark.slow)], ids=["half", "default"]
+)
+def fitted(request: pytest.FixtureRequest) -> SequenceExplainer:
+    with patch("sointer.training.sequences.MIN_STEPS", request.param):
+        return SequenceExplainer(CHAIN, query_budget=3000, random_state=0).fit(CHAIN.sequences(500, (3, 9), seed=0))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +104,12 @@ class LinearChain:
         return log_marginals(torch.as_tensor(unary), moves).exp().numpy()
 
     def __call__(self, batch: Any) -> list[list[str]]:
-        return [["abc"[k] for k in self.p(self.potentials(tokens)[None])[0].argmax(1)] for tokens in batch]
+        found: dict[int, list[str]] = {}
+        for n in {len(tokens) for tokens in batch}:  # those of the same length together
+            own = [i for i, tokens in enumerate(batch) if len(tokens) == n]
+            best = self.p(np.stack([self.potentials(batch[i]) for i in own])).argmax(2)
+            found.update(zip(own, (["abc"[k] for k in row] for row in best), strict=True))
+        return [found[i] for i in range(len(batch))]
 
     def is_mediated(self, tokens: list[str], i: int, j: int) -> tuple[float, bool]:
         """The effect of token j on label i, and whether more of it goes through other labels: over all 30 words."""
@@ -172,7 +188,8 @@ def test_saved_explainers_say_the_same(fitted: SequenceExplainer, held_out: list
         SequenceExplainer.load(tmp_path / "why")
 
 
-def test_the_same_seed_gives_the_same_explainer(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_explainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sointer.training.sequences.MIN_STEPS", 50)
     X = CHAIN.sequences(100, (3, 6), seed=0)
     one, two = (
         SequenceExplainer(CHAIN, query_budget=400, window=1, random_state=4).fit(X).explain(X[:9]) for _ in "ab"
@@ -293,10 +310,11 @@ def test_a_model_that_never_changes_its_label_is_refused() -> None:
         SequenceExplainer(lambda batch: [["x"] * len(s) for s in batch], query_budget=300).fit([["a", "b"]])
 
 
-def test_the_models_own_budget_is_kept() -> None:
+def test_the_models_own_budget_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     from sointer import BlackBox
     from sointer.blackbox.adapters.tagger import Tagger
 
+    monkeypatch.setattr("sointer.training.sequences.MIN_STEPS", 50)
     X = CHAIN.sequences(50, 4, seed=0)
     with pytest.raises(QueryBudgetExceeded, match="at least 200"):
         SequenceExplainer(BlackBox(Tagger(CHAIN), query_budget=20)).fit(X)

@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
+import forking
 from quick import quick_fit
 from sointer import SOInter
 from sointer.errors import InputError
@@ -36,6 +37,7 @@ def signs(X) -> np.ndarray:
 @pytest.fixture(scope="module")
 def client():
     with (
+        forking.dask_workers(),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):

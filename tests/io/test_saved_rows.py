@@ -107,6 +107,7 @@ def test_explanations_stay_what_they_are(kind, rows, explainers, tmp_path):
     assert np.array_equal(sointer.load(tmp_path / "again", model).explain(batch, 1).scores, after.scores)
 
 
+@pytest.mark.usefixtures("quick_paths")
 def test_with_synthetic_rows_all_works(explainers, tmp_path):
     explainer = explainers["marginal"]
     explainer.save(tmp_path, rows="synthetic")

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
+from quick import few_hide_and_seek_epochs
 from sointer.errors import InputError, MissingExtraError
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.invase import DEFAULTS
@@ -24,6 +25,12 @@ pytest.importorskip("lime")
 pytest.importorskip("shap")
 
 METHODS = ["SOInter", "Random", "GlobalList", "Lime", "KernelShap", "HideAndSeek"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_baselines():
+    with few_hide_and_seek_epochs():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,13 @@ def sum_of_two(X: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.column_stack([X[:, 0] + X[:, 1] > 0, X[:, 2] > 0])
 
 
+@pytest.fixture
+def half_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["sointer.metrics.leakage"]
+    monkeypatch.setattr(module, "FIRST_STEPS", (500, 2000))
+    monkeypatch.setattr(module, "MORE_STEPS", 75)
+
+
 # --- fraud -----------------------------------------------------------------------------------------------
 
 
@@ -90,6 +97,7 @@ def test_learning_to_select_jointly_with_a_predictor_leaks_where_one_feature_doe
     assert found.joint.accuracy > found.evaluator.accuracy + 0.1
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_a_cheater_about_a_rare_answer_is_caught() -> None:
     def rare(X: NDArray[np.float64]) -> NDArray[np.bool_]:
         return np.column_stack([X[:, 0] > 1.75, X[:, 1] > 0])
@@ -106,6 +114,7 @@ def test_a_cheater_about_a_rare_answer_is_caught() -> None:
     assert honest.evaluator.accuracy > 0.9
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_more_than_two_values() -> None:
     problem = mediated_categorical(8)
     X, X_test = problem.sample(3000, 0), problem.sample(600, 1)
@@ -119,6 +128,7 @@ def test_more_than_two_values() -> None:
     assert honest.verdict == "carried by the selected values"
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_numbers_are_read_as_low_or_high() -> None:
     def numbers(X: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.column_stack([X[:, 0] + 0.1 * X[:, 1] + 50, X[:, 2]])
@@ -154,6 +164,7 @@ def test_the_evaluator_is_as_good_as_the_best_possible() -> None:
     assert found.carried.low < 0.25 < found.carried.high
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_features_that_matter_in_some_rows_only_pass() -> None:
     problem = shuffled(instancewise_switch(12), 0)
     X, X_test = problem.sample(2000, 0), problem.sample(800, 100)
@@ -165,6 +176,7 @@ def test_features_that_matter_in_some_rows_only_pass() -> None:
     assert found.evaluator.accuracy > 0.93
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_a_mask_whose_shape_goes_with_the_answer_passes_as_long_as_the_values_tell_it_too() -> None:
     X, X_test = normal(1000, 8, 0), normal(500, 8, 1)
     second = np.where(first_sign(X_test)[:, 0], 4, 5)
@@ -175,6 +187,7 @@ def test_a_mask_whose_shape_goes_with_the_answer_passes_as_long_as_the_values_te
     assert not found.leaks
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_choosing_the_evidence_is_not_leaking() -> None:
     """Of two summands the one that points to the answer: the evaluator sees which way, if it does so clearly."""
     X, X_test = normal(2000, 8, 0), normal(800, 8, 1)
@@ -185,6 +198,7 @@ def test_choosing_the_evidence_is_not_leaking() -> None:
     assert found.evaluator.accuracy > 0.9
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_random_features_are_neither_informative_nor_leaked() -> None:
     X, X_test = normal(1500, 30, 0), normal(600, 30, 1)
     found = leakage(explanation_of(first_sign, X, X_test, None, 0))
@@ -194,6 +208,7 @@ def test_random_features_are_neither_informative_nor_leaked() -> None:
     assert found.verdict == "neither carried nor leaked"
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_an_evaluator_that_fails_on_whole_rows_says_so() -> None:
     def parity(X: NDArray[np.float64]) -> NDArray[np.int64]:
         return np.column_stack([(X[:, :8] > 0).sum(axis=1) % 2, X[:, 0] > 0]).astype(int)
@@ -216,6 +231,7 @@ def tags(X: Any) -> NDArray[np.int64]:
     return np.column_stack([(table[:, [0, 1, 2]].sum(axis=1) > 0.4), (table[:, [3]].sum(axis=1) > 0)]).astype(int)
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_sparse_rows() -> None:
     X, X_test = words(1000, 0), words(400, 1)
     cheat = np.where(tags(X_test)[:, 0] == 1, 40, 50)[:, None]
@@ -242,6 +258,7 @@ def test_sparse_rows_are_never_made_dense_whole(monkeypatch: pytest.MonkeyPatch)
     assert peak < 6000 * 4000 * 8 + 2 * sparse_bytes
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_groups_and_frames() -> None:
     pd = pytest.importorskip("pandas")
     X, X_test = (pd.DataFrame(normal(n, 6, seed), columns=list("abcdef")) for n, seed in ((800, 0), (300, 1)))
@@ -310,6 +327,7 @@ def test_what_cannot_be_checked_is_refused() -> None:
         leakage(explainer.explain(normal(60, 5, 1), target=0), normal(60, 4, 2))
 
 
+@pytest.mark.usefixtures("half_the_steps")
 def test_equal_rows_are_never_both_learnt_from_and_asked_about() -> None:
     """Answers that depend on nothing could otherwise be remembered, with the masks as a help."""
     rng = np.random.default_rng(0)

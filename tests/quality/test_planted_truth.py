@@ -30,9 +30,12 @@ def worst_match(problem, explainer, X) -> float:
 
 # --- one seed, in every test run --------------------------------------------------------------------------
 
+SHORTER = {"query_budget": 2000, "training": TrainingConfig(n_epochs=20)}
+"""A third of the steps; with default settings: test_the_papers_problems and test_mediated_xor_from_few_queries."""
+
 
 def test_e1_with_20_features():
-    problem, explainer, X = fit("e1", 20, 0)
+    problem, explainer, X = fit("e1", 20, 0, **SHORTER)
     assert worst_match(problem, explainer, X) == 1.0
     for target in (0, 1):
         explanation = explainer.explain(X, target=target)
@@ -50,7 +53,7 @@ def test_an_explainer_that_learned_nothing_fails_these_tests():
 
 
 def test_mediated_xor_from_2000_queries():
-    problem, explainer, X = fit("mediated_xor", 20, 0, query_budget=2000)
+    problem, explainer, X = fit("mediated_xor", 20, 0, **SHORTER)
     assert explainer.n_queries_ <= 2000
     assert worst_match(problem, explainer, X) == 1.0
 
@@ -78,7 +81,7 @@ def test_a_model_of_which_a_tenth_of_the_answers_is_noise(seed):
 
 
 def test_coupled_outputs_show_in_the_interactions():
-    problem, explainer, _ = fit("mediated_xor", 20, 0, query_budget=2000)
+    problem, explainer, _ = fit("mediated_xor", 20, 0, **SHORTER)
     strength = explainer.output_interactions_
     target = problem.targets[0]
     through, unrelated = strength[target, [0, 1]], strength[target, [2, 3]]

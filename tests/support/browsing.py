@@ -35,6 +35,17 @@ def browser(width: int = 1400, height: int = 1000) -> Iterator[Any]:
         made.quit()
 
 
+def as_if_new(driver: Any, width: int = 1400, height: int = 1000) -> None:
+    """Nothing is left of the pages of other tests: what was emulated, stored and logged."""
+    driver.get("about:blank")
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": "file://", "storageTypes": "all"})
+    driver.set_window_size(width, height)
+    driver.get_log("browser")
+    requested(driver)
+
+
 def requested(driver: Any) -> list[str]:
     """The addresses that were asked for since the last call."""
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
 
@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import SointerWarning
+from sointer.explainers.baselines.hide_and_seek import HideAndSeek
 
 QUICK: dict[str, Any] = {
     "k": 2,
@@ -95,6 +96,22 @@ def few_steps(n: int = 60) -> Iterator[None]:
     """Fits of sparse rows and texts may take fewer steps than their recipes take at the least."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sointer.training.sparse_rows.N_STEPS", (n, 10_000))
+        yield
+
+
+@contextmanager
+def few_path_steps(n: int = 40) -> Iterator[None]:
+    """The networks that only paths() needs learn little: for tests of form, not of quality."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sointer.training.energy.N_STEPS", n)
+        yield
+
+
+@contextmanager
+def few_hide_and_seek_epochs(n: int = 20) -> Iterator[None]:
+    """Where evaluate() trains a baseline, it learns little: for tests of form, not of quality."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sointer.metrics.evaluation_baselines.HideAndSeek", partial(HideAndSeek, n_epochs=n))
         yield
 
 

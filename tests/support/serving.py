@@ -12,17 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import forking
+
 
 @contextmanager
-def command(*arguments: Any) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """`sointer serve ...` in a process of its own: its address and the process."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sointer", "serve", *map(str, arguments), "--port", "0"],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parent,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+def command(*arguments: Any, fresh: bool = False) -> Iterator[tuple[str, subprocess.Popen[str] | forking.Forked]]:
+    """`sointer serve ...` in a process of its own, a fresh interpreter or a forked one: its address and the process."""
+    call, here = ["-m", "sointer", "serve", *map(str, arguments), "--port", "0"], Path(__file__).parent
+    process: subprocess.Popen[str] | forking.Forked
+    if fresh:
+        one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen([sys.executable, *call], stderr=subprocess.PIPE, text=True, cwd=here, env=one_thread)
+    else:
+        process = forking.start(call, cwd=here)
     try:
         assert process.stderr is not None
         output = ""

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browsing import browser
 from quick import quick_fit
 
 pytest.importorskip("jinja2")
@@ -236,12 +235,6 @@ def test_a_report_on_masks_has_no_targets_to_choose(explainer: Random, images: n
 
 
 # --- what it does ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
 
 
 class Page:

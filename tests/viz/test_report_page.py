@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from browsing import browser, requested
+from browsing import requested
 
 pytest.importorskip("jinja2")
 
@@ -94,12 +94,6 @@ def known() -> dict[str, Any]:
         "locality": np.array([np.arange(N_SAMPLES) % 2] * (N_TARGETS - 1) + [np.zeros(N_SAMPLES, dtype=int)]),
         "quality": [(0.95, 0.9)] * (N_TARGETS - 1) + [(1.0, np.nan)],
     }
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with browser() as made:
-        yield made
 
 
 class Page:

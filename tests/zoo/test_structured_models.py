@@ -45,8 +45,8 @@ Y = np.column_stack([X[:, 0] > 0, X[:, 1] > 0, X[:, 0] + X[:, 2] > 0, RNG.random
 
 def small(kind, **changes):
     if kind is SPEN:
-        changes = {"n_pretraining_steps": 30, **changes}
-    return kind(**{"hidden": (8,), "label_units": 5, "n_steps": 30, "random_state": 0, **changes})
+        changes = {"n_pretraining_steps": 10, **changes}
+    return kind(**{"hidden": (8,), "label_units": 5, "n_steps": 10, "random_state": 0, **changes})
 
 
 def brief(kind, n_steps):
@@ -253,7 +253,7 @@ def test_related_labels_are_learned_where_separate_ones_cannot_be(model, least):
 def test_what_follows_from_the_input_alone_is_learned(kind):
     inputs = np.random.default_rng(0).normal(size=(600, 8))
     labels = (inputs[:, :3] + inputs[:, 3:6] > 0).astype(int)
-    model = brief(kind, 1000).fit(inputs[:400], labels[:400])
+    model = brief(kind, 600).fit(inputs[:400], labels[:400])
     assert model.score(inputs[400:], labels[400:]) > 0.85
     losses = [row["loss"] for row in model.history_ if row["stage"] == model.history_[-1]["stage"]]
     assert losses[-1] < 0.8 * losses[0]
@@ -513,7 +513,7 @@ def test_models_are_trained_once_for_the_same_data_and_parameters(tmp_path, monk
     np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
     other = X.copy()
     other[0, 0] += 1e-9
-    fit_or_load(small(DeepValueNetwork, n_steps=31), X, Y, tmp_path)
+    fit_or_load(small(DeepValueNetwork, n_steps=11), X, Y, tmp_path)
     fit_or_load(small(DeepValueNetwork, random_state=1), X, Y, tmp_path)
     fit_or_load(small(DeepValueNetwork), other, Y, tmp_path)
     fit_or_load(small(DeepValueNetwork), X, 1 - Y, tmp_path)

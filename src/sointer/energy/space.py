@@ -251,7 +251,7 @@ class PiecewiseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Inputs (rows, columns), encoded: (rows, encoded columns)."""
-        share = (x[:, self.column] - self.low) * self.slope
+        share = (x.index_select(1, self.column) - self.low) * self.slope  # much quicker than x[:, column]
         return torch.clamp(share, self.least, self.most) - (self.least + self.most) / 2
 
     def then_linear(self, x: Inputs, weight: Tensor, offset: Tensor) -> Tensor:

@@ -105,16 +105,23 @@ class GradientNetwork(nn.Module):
 
     def forward(self, projected: Tensor, columns: Tensor) -> Tensor:
         """The mean gradient of each row's own column: (rows, width)."""
-        return self.behind(self.trunk(projected), torch.arange(len(columns)), columns)
+        return self.behind(self.trunk(projected), None, columns)
 
-    def behind(self, trunk: Tensor, sample: Tensor, columns: Tensor) -> Tensor:
-        """The same of rows that are each about one sample of the trunk."""
-        found = self.mean[columns]
-        for column in columns.unique().tolist():
+    def behind(self, trunk: Tensor, sample: Tensor | None, columns: Tensor) -> Tensor:
+        """The same of rows that are each about one sample of the trunk: all in their order, if none are named."""
+        distinct = columns.unique().tolist()
+        if len(distinct) == 1:
+            of_samples = self._of_column(trunk, distinct[0])
+            return of_samples if sample is None else of_samples.index_select(0, sample)
+        found = torch.empty(len(columns), self.width)
+        for column in distinct:
             rows = torch.nonzero(columns == column).squeeze(1)
-            # All samples take part, so that none is rounded otherwise than it would be alone.
-            found[rows] += (product(trunk, self.weight[column].T) * self.size[column])[sample[rows]]
+            found[rows] = self._of_column(trunk, column)[rows if sample is None else sample[rows]]
         return found
+
+    def _of_column(self, trunk: Tensor, column: int) -> Tensor:
+        # All samples take part, so that none is rounded otherwise than it would be alone.
+        return product(trunk, self.weight[column].T) * self.size[column] + self.mean[column]
 
 
 class FirstLayer(NamedTuple):
@@ -159,7 +166,7 @@ class Effects(nn.Module):
 
     def forward(self, x: Tensor, columns: Tensor) -> Tensor:
         """Effects of all units on each row's own output column: (rows, units)."""
-        return self.behind(self.first_layer(x), torch.arange(len(x)), columns)
+        return self.behind(self.first_layer(x), None, columns)
 
     def first_layer(self, x: Tensor) -> FirstLayer:
         """One pass for all outputs of these samples."""
@@ -167,13 +174,15 @@ class Effects(nn.Module):
         projected = self.energy.project_encoded(encoded)
         return FirstLayer(encoded, projected, None if self.network is None else self.network.trunk(projected))
 
-    def behind(self, first: FirstLayer, sample: Tensor, columns: Tensor) -> Tensor:
-        """Effects on the column of each row, which is about one of these samples: (rows, units)."""
+    def behind(self, first: FirstLayer, sample: Tensor | None, columns: Tensor) -> Tensor:
+        """Effects on the column of each row, which is about one of these samples, else all in order: (rows, units)."""
+        encoded = first.encoded if sample is None else first.encoded.index_select(0, sample)
         if self.network is None or first.trunk is None:
-            gradient = self.mean_gradient(first.projected[sample], columns)
+            projected = first.projected if sample is None else first.projected[sample]
+            gradient = self.mean_gradient(projected, columns)
         else:
             gradient = self.network.behind(first.trunk, sample, columns)
-        return self.of_gradient(gradient, first.encoded[sample], columns)
+        return self.of_gradient(gradient, encoded, columns)
 
     def of_gradient(self, gradient: Tensor, encoded: Tensor, columns: Tensor) -> Tensor:
         """Effects (rows, units) by gradients behind the first layer."""

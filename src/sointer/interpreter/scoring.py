@@ -131,26 +131,28 @@ class TableScorer(RowScorer):
         values, known = self._known_values(source, targets)
         looks_at_outputs = bool((self.interpreter.localities.looks_at(targets) >= source.data.shape[1]).any())
         with one_thread(device_of(self.energy)), torch.no_grad():
-            x = torch.zeros(CHUNK_ROWS, source.data.shape[1])
-            for samples, rows, place in by_sample(source, CHUNK_ROWS):
+            for samples, rows, place in by_sample(source, block_rows(source.data.shape[1])):
                 columns = source.samples(samples)
-                n = len(columns)
-                x[:n] = torch.as_tensor((columns - self.shift).astype(np.float32))
-                x[n:] = 0.0
-                needs_outputs = looks_at_outputs or not known[rows].all()
-                own, encoded = self._outputs(source, samples, x) if needs_outputs else (columns, np.zeros((n, 0)))
-                if not known[rows].all():
+                # Networks see as many rows at a time, always, so that none of them depends on the others.
+                x = torch.zeros(-(-len(columns) // CHUNK_ROWS) * CHUNK_ROWS, columns.shape[1])
+                x[: len(columns)] = torch.as_tensor((columns - self.shift).astype(np.float32))
+                encoded = np.zeros((len(columns), 0))
+                if looks_at_outputs or not known[rows].all():
+                    own, encoded = self._outputs(source, samples, x)
                     values[rows] = np.where(known[rows], values[rows], own[place, targets[rows]])
                 locality[rows] = self.interpreter.localities.find(targets[rows], conditions_of(columns, encoded), place)
                 shown = self.interpreter.shown(targets[rows], values[rows], source.outputs)
-                first = self.interpreter.effects.first_layer(x)
-                for chunk in shown.columns.argsort(stable=True).split(CHUNK_ROWS):
-                    at, of_chunk = rows[chunk.numpy()], Shown(*(part[chunk] for part in shown))
-                    t, nodes = torch.as_tensor(targets[at]), torch.as_tensor(locality[at])
-                    found = self.interpreter(first, torch.as_tensor(place)[chunk], t, of_chunk, nodes)
-                    for name, array in parts.items():
-                        array[at] = getattr(found, name).numpy()
-                    needed[at], base[at] = found.needed.numpy(), of_chunk.base.numpy()
+                in_order = source.sample is None and len(shown.columns.unique()) == 1
+                for start in range(0, len(x), CHUNK_ROWS):
+                    first = self.interpreter.effects.first_layer(x[start : start + CHUNK_ROWS])
+                    for chunk in by_column(shown.columns, *np.searchsorted(place, (start, start + CHUNK_ROWS))):
+                        at, of_chunk = rows[chunk], Shown(*(part[chunk] for part in shown))
+                        sample = None if in_order else torch.as_tensor(place[chunk] - start)
+                        t, nodes = torch.as_tensor(targets[at]), torch.as_tensor(locality[at])
+                        found = self.interpreter(first, sample, t, of_chunk, nodes)
+                        for name, array in parts.items():
+                            array[at] = getattr(found, name).numpy()
+                        needed[at], base[at] = found.needed.numpy(), of_chunk.base.numpy()
         return Scored(
             parts["relevance"],
             values,
@@ -169,12 +171,30 @@ class TableScorer(RowScorer):
         codes = np.zeros((n, space.n_outputs), dtype=np.float32)
         encoded = np.zeros((n, space.n_columns))
         if not known.all():
-            log_p = self.likelihood.log_marginals(self.energy, x)[:n]
+            log_p = torch.cat([self.likelihood.log_marginals(self.energy, part) for part in x.split(CHUNK_ROWS)])[:n]
             codes[:] = space.codes(log_p, source.outputs.graded).numpy()
             encoded[:] = (log_p.exp() @ space.label_columns).numpy()
         if predicted is not None and known.any():
             encoded[known] = space.encode(torch.as_tensor(source.outputs.encode(predicted[known]))).numpy()
         return codes, encoded
+
+
+MAX_BLOCK, BLOCK_NUMBERS = 16 * CHUNK_ROWS, 2**20
+
+
+def block_rows(n_columns: int) -> int:
+    """How many samples are looked up at a time: some chunks, as far as memory for their columns goes."""
+    return max(CHUNK_ROWS, min(MAX_BLOCK, BLOCK_NUMBERS // n_columns // CHUNK_ROWS * CHUNK_ROWS))
+
+
+def by_column(columns: Tensor, start: int, stop: int) -> Iterator[slice | Targets]:
+    """Which of the rows from start to stop to take at a time: those about the same output column together."""
+    own = columns.numpy()[start:stop]
+    in_order = bool((own[1:] == own[:-1]).all())
+    order = None if in_order else start + own.argsort(kind="stable")
+    for first in range(start, stop, CHUNK_ROWS):
+        last = min(first + CHUNK_ROWS, stop)
+        yield slice(first, last) if order is None else order[first - start : last - start]
 
 
 MAX_CORRECTION = 0.9

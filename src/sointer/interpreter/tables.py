@@ -170,17 +170,23 @@ class TableInterpreter(nn.Module):
         self.energy, self.likelihood = energy, likelihood
         self.effects, self.localities = effects, localities
 
-    def forward(self, first: FirstLayer, sample: Tensor, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
-        """Of rows about samples that have passed the first layer, given their values and the leaves they lie in."""
-        n, n_missing = len(sample), max(0, len(first.encoded) - len(sample))
-        # Always of as many rows as samples, so that none of them depends on the others.
-        padded = (torch.cat([part, part[:1].expand(n_missing)]) for part in (sample, shown.columns))
-        effects = self.effects.behind(first, *padded)[:n]
-        effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
+    def forward(self, first: FirstLayer, sample: Tensor | None, targets: Tensor, shown: Shown, nodes: Tensor) -> Scores:
+        """Of rows about samples that have passed the first layer, given their values and the leaves they lie in.
+
+        Without `sample`, each row is about one of the samples, in their order.
+        """
+        n, columns = len(targets), shown.columns
+        n_missing = max(0, len(first.encoded) - n)
+        if n_missing:  # always of as many rows as samples, so that none of them depends on the others
+            columns = torch.cat([columns, columns[:1].expand(n_missing)])
+            sample = None if sample is None else torch.cat([sample, sample[:1].expand(n_missing)])
+        effects = self.effects.behind(first, sample, columns)[:n]
+        if bool(shown.is_first.any()):
+            effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
         evidence = effects * shown.towards.unsqueeze(1)
         by_locality = self.localities.is_sparse[targets]
         key, score = self._of_sample(nodes, evidence)
-        looked_up = Scores(key, score, effects, self.localities.needed[nodes])
+        looked_up = Scores(key, score, effects, self.localities.needed.index_select(0, nodes))
         if bool(by_locality.all()):  # then nothing has to be sorted
             return looked_up
         enough = suffices(evidence, self.localities.evidence_share[targets].unsqueeze(1))
@@ -191,10 +197,11 @@ class TableInterpreter(nn.Module):
     def _of_sample(self, nodes: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         """Key and relevance in each locality: of what clearly decides, what speaks most for the value comes first."""
         table = self.localities
-        own = table.open[nodes] * evidence
+        names = ("open", "score", "span", "key")
+        is_open, score, span, key = (getattr(table, name).index_select(0, nodes) for name in names)
+        own = is_open * evidence
         own = own / own.abs().amax(1, keepdim=True).clamp_min(1e-30)
-        score = table.score[nodes] + table.span[nodes] * (1 + own)
-        return table.key[nodes] + OPEN * own, score.clamp_min(0.0)
+        return key + OPEN * own, (score + span * (1 + own)).clamp_min(0.0)
 
     def shown(self, targets: NDArray[np.int64], values: NDArray[Any], outputs: Outputs) -> Shown:
         """What effects are effects on, given the encoded value of each row's target."""

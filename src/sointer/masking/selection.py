@@ -13,8 +13,8 @@ from scipy.special import betaincinv
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Removal
 
-MAX_ONE_BY_ONE = 24
-"""Up to so many units are quicker found one after the other than by sorting."""
+MAX_ONE_BY_ONE, SHARE_ONE_BY_ONE = 24, 0.25
+"""So many units, and so large a share of all, are quicker found one after the other than by sorting."""
 DOUBT = 0.05
 """How often a bound of a share of draws may be wrong."""
 
@@ -77,7 +77,8 @@ def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int |
     """
     n = scores.shape[1] if n is None else min(n, scores.shape[1])
     key = np.where(allowed, scores, np.float32(-np.inf))
-    return _one_by_one(key, n) if n <= MAX_ONE_BY_ONE else _sorted(key, n)
+    few = n <= min(MAX_ONE_BY_ONE, SHARE_ONE_BY_ONE * scores.shape[1])
+    return _one_by_one(key, n) if few else _sorted(key, n)
 
 
 def _one_by_one(scores: NDArray[np.float32], n: int) -> NDArray[np.int64]:
@@ -97,7 +98,9 @@ def _sorted(scores: NDArray[np.float32], n: int) -> NDArray[np.int64]:
     if n < places.shape[1]:
         places = np.partition(places, n - 1, axis=1)[:, :n]
     places.sort(axis=1)
-    order = places & 0xFFFFFFFF
+    order: NDArray[np.int64] = places & 0xFFFFFFFF
+    if not np.isneginf(scores).any():
+        return order
     return np.where(np.take_along_axis(scores, order, axis=1) == -np.inf, -1, order)
 
 
