@@ -443,9 +443,8 @@ def test_words_are_marked_where_they_stand_in_the_text(driver: Any, tmp_path: Pa
     selected = np.tile([0, 1, 3, 10], (N_TARGETS, N_SAMPLES, 1))
     patterns = {0: "(?i)new\\syork", 1: "Äpfel", 3: r"c\+\+"}
     spans = {unit: [match.span() for match in re.finditer(pattern, text)] for unit, pattern in patterns.items()}
-    some = content(
-        units=units, selected=selected, unit_noun="word", texts=[text] * N_SAMPLES, spans=[spans] * N_SAMPLES
-    )
+    of_texts = {"unit_noun": "word", "texts": [text] * N_SAMPLES, "spans": [spans] * N_SAMPLES, "paths": {}}
+    some = content(units=units, selected=selected, **of_texts)
     page = Page(driver, some, tmp_path / "report.html", "#target=games")
     colours = {mark.value_of_css_property("background-color").rsplit(",", 1)[0] for mark in page.all("#record mark")}
     assert len(colours) == 1, "no effect is known"
