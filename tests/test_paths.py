@@ -10,6 +10,7 @@ from quick import quick_fit
 from sointer import SOInter
 from sointer.config import TrainingConfig
 from sointer.energy.likelihood import outputs_given
+from sointer.paths import Route
 from sointer.zoo.structural import STRUCTURAL_PROBLEMS, structural
 
 
@@ -95,6 +96,13 @@ def test_copies_are_reported_and_share_their_number():
     assert abs(of["y2"][here].mean()) < 0.1 * paths.total[here].mean()
 
 
+def test_nothing_goes_mostly_through_an_output_that_carries_nothing():
+    route = Route("debt", 9, 0.25, 0.25, "newsletter", 0.004)
+    assert not route.is_mediated
+    assert route._replace(through=0.005).is_mediated
+    assert not route._replace(output=None).is_mediated
+
+
 def test_a_copy_of_the_target_is_no_way_to_it(quick_paths):
     def model(X):
         yes = X[:, 0] > 0
@@ -106,7 +114,7 @@ def test_a_copy_of_the_target_is_no_way_to_it(quick_paths):
     assert paths.indistinguishable == [["yes", "no"]]
     assert paths.outputs.tolist() == [[2, -1]] * 5
     assert np.isnan(paths.through[:, :, 1]).all()
-    assert f"cannot be distinguished (one-to-one in all {paths.n_answers} answers about whole rows)" in repr(paths)
+    assert f"cannot be distinguished (one-to-one in all {paths.n_answers} predictions for unmasked rows)" in repr(paths)
     assert paths.n_answers == len(explainer.training_codes_)
     assert set(paths.to_frame()["path"]) == {"direct", "other"}
 

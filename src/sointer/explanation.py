@@ -243,7 +243,8 @@ class Explanation:
             Draws per row, if removal is random.
         level : float, default 0.7
             A row is confirmed if, with 95 % confidence, its target keeps its value in at least this share of all
-            possible draws: with 10 draws, if it does in each of them. level=0.9 takes 30 draws.
+            possible draws: with 10 draws, if it does in each of them. Fewer than 9 draws confirm nothing; level=0.9
+            takes 30.
         random_state : int, default 0
             Seed of the draws.
 

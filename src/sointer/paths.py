@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 N_SHOWN = 10
+MIN_THROUGH = 0.005
+"""Less than this is shown as 0.00: no output carries the effect."""
 
 
 class Route(NamedTuple):
@@ -29,6 +31,11 @@ class Route(NamedTuple):
     """The other output that carries most of the effect; None where there is no other output."""
     through: float
     """How much that output carries."""
+
+    @property
+    def is_mediated(self) -> bool:
+        """Whether that output carries anything that is not shown as 0.00."""
+        return self.output is not None and self.through >= MIN_THROUGH
 
 
 class Trace(Protocol):
@@ -80,8 +87,8 @@ class Paths:
         (rows, k, m) the part of the total that is lost while that output alone is held. Outputs one behind the other
         carry the same effect each, so the parts need not add up to the total.
     indistinguishable
-        groups of outputs that were one-to-one (never differed, or were always opposite) in all answers about whole rows
-        that fit got. Those answers cannot say which of them an effect goes through; answers about reduced rows are not
+        groups of outputs that were one-to-one (never differed, or were always opposite) in all predictions for unmasked
+        rows that fit got. These cannot say which of them an effect goes through; predictions for masked rows are not
         looked at. They are held together and carry the same number each; those that equal the target are left out of
         `outputs`.
     """
@@ -97,7 +104,7 @@ class Paths:
     output_names: list[str]
     indistinguishable: list[list[str]]
     n_answers: int
-    """How many answers about whole rows `indistinguishable` was judged by."""
+    """How many predictions for unmasked rows `indistinguishable` was judged by."""
     unit: str
     """What effects are measured in: "probability", of numbers that they lie on their side of the median."""
     value_source: ValueSource = "model"
@@ -179,7 +186,7 @@ class Paths:
         if not self.indistinguishable:
             return ""
         groups = "; ".join(", ".join(group) for group in self.indistinguishable)
-        return f"cannot be distinguished (one-to-one in all {self.n_answers} answers about whole rows): {groups}"
+        return f"cannot be distinguished (one-to-one in all {self.n_answers} predictions for unmasked rows): {groups}"
 
     def _repr_html_(self) -> str:
         from sointer.viz.plots.notebook import html_paths
@@ -193,7 +200,7 @@ class Paths:
             lines.append(f"{target}:")
             lines.append(f"  {'feature':{width}}  total  direct  mostly through")
             for route in routes:
-                mostly = "-" if route.output is None or route.through <= 0 else f"{route.output} ({route.through:.2f})"
+                mostly = f"{route.output} ({route.through:.2f})" if route.is_mediated else "-"
                 lines.append(f"  {route.feature:{width}}  {route.total:5.2f}  {route.direct:6.2f}  {mostly}")
         return "\n".join([*lines, *([self.warning] if self.warning else [])])
 

@@ -153,10 +153,13 @@ def test_the_path_of_a_newcomer(here: Path) -> None:
         everything[everything["target"] == "odd"].reset_index(drop=True), records, check_dtype=False, atol=1e-4
     )
 
-    page = run("report", "why", "--data", "X.csv", "--rows", "20", "--model", "newcomers_model:tree", "--out", "w.html")
+    (here / "ids.csv").write_text((here / "X.csv").read_text().replace("\n", "\nid-").removesuffix("id-"))
+    options = ["--rows", "20", "--model", "newcomers_model:tree", "--id", "id", "--out", "w.html"]
+    page = run("report", "why", "--data", "ids.csv", *options)
     assert page.exit_code == 0, page.stderr
     assert page.stdout.startswith("wrote w.html (")
     assert "wet" in (here / "w.html").read_text(encoding="utf-8")
+    assert len(set(re.findall(r'"(id-\d+)"', (here / "w.html").read_text(encoding="utf-8")))) == 20
 
 
 def test_evaluate_as_table_and_json(here: Path) -> None:

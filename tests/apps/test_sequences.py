@@ -158,7 +158,7 @@ def test_records_are_written_and_can_be_checked(folder: Path, fitted: SOInter) -
 def test_a_table_explainer_does_not_take_sequences(folder: Path) -> None:
     quick_explainer("table").save(folder / "table")
     assert (
-        "holds sequences of tokens"
+        ".jsonl files hold sequences, but the explainer was fitted on rows"
         in run("explain", "table", "--data", "X.jsonl", "-t", "0", "--out", "-", code=1).stderr
     )
 
@@ -219,7 +219,7 @@ def test_the_server_gives_and_keeps_records(fitted: SOInter, tmp_path: Path) -> 
         ({"rows": [["sun"]], "predicted": [[0.5]]}, "but fit learned labels"),
         ({"rows": [["sun"]], "format": "table"}, "format must be"),
         ({"rows": [["sun"]], "format": "records", "paths": True}, "records do not hold paths"),
-        ({"rows": [["sun"]], "ids": ["a", "b"]}, "ids must be a list with a name for each of 1 rows"),
+        ({"rows": [["sun"]], "ids": ["a", "b"]}, "ids must be a list with a name for each row (1)"),
     ],
 )
 def test_the_server_refuses_in_one_sentence(fitted: SOInter, body: dict[str, Any], message: str) -> None:

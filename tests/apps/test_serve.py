@@ -13,6 +13,7 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("httpx")
@@ -29,7 +30,9 @@ from quick import quick_fit as fit
 from serving import command
 from sointer.apps.serve import create_app, run, server
 from sointer.apps.serve.limits import Limits
+from sointer.apps.serve.rows import as_frame, cells_of
 from sointer.apps.serve.security import host_name, is_loopback
+from sointer.data.inputs import InputFormat
 from sointer.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
@@ -99,6 +102,15 @@ def test_values_are_those_that_were_sent(table):
     for i, row in enumerate(reply["rows"]):
         for feature in row["features"]:
             assert feature["value"] == TABLE[i, int(feature["name"][1:])]
+
+
+def test_truth_values_and_whole_numbers_come_back_as_such():
+    known = InputFormat.infer(pd.DataFrame({"vip": [True, False], "age": [41, 70], "debt": [1.5, 2.0]}))
+    frame = as_frame(known, [[False, True], [70, 41.5], [1, 2]])
+    assert frame.to_dict("list") == {"vip": [False, True], "age": [70.0, 41.5], "debt": [1.0, 2.0]}
+    assert [type(cell) for cell in cells_of(as_frame(known, [[False], [70], [1]]), 0).values()] == [bool, int, float]
+    with pytest.raises(InputError, match="X has 'no' in column 'vip', expected True or False"):
+        as_frame(known, [["no"], [70], [1]])
 
 
 def test_the_table_is_that_of_to_frame(table):
@@ -310,6 +322,8 @@ def test_unknown_models_and_addresses(table):
         (b'{"rows": [{"x0": "\\ud800"}], "target": 0}', 400, "half of a character"),
         (b"[1, 2]", 422, "array"),
         (b"{}", 422, "rows"),
+        (b'{"rows": [], "target": 0}', 422, "rows holds 0 rows, expected 1 to 50."),
+        (b'{"rows": [[1,2,3,4,5]], "target": 0, "predicted": [[1, 0]]}', 422, "1 row of 3 outputs; got 2 outputs"),
         (b'{"rows": [[1,2,3,4,5]], "targets": 0}', 422, "'target'"),
         (b'{"rows": [[1,2,3,4,5]]}', 422, "target is missing"),
         (b'{"rows": [[1,2,3,4]], "target": 0}', 422, "expected 5"),

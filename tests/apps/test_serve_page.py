@@ -213,6 +213,18 @@ def test_sparse_rows_and_images(driver):
         page.assert_clean()
 
 
+def test_what_is_missing_says_so_and_truth_values_are_such(driver):
+    frame = pd.DataFrame({"debt": np.where(TABLE[:, 0] > 0, TABLE[:, 0], np.nan), "vip": TABLE[:, 1] > 0})
+    explainer = fit(lambda X: np.column_stack([X["debt"].isna(), X["vip"]]), frame, k=2)
+    with serve(create_app(explainer)) as url:
+        page = Page(driver, url)
+        page.paste('{"debt": null, "vip": false}')
+        page.explain()
+        assert set(page.texts("#record .bars .value")) == {"= missing", "= false"}
+        assert "The values explained are the model's predictions." in page.texts("footer")[0]
+        page.assert_clean()
+
+
 def test_probabilities_have_their_label_and_verdicts_are_three(driver):
     def chances(X: Any) -> Any:
         # The third depends on everything, so that two features confirm it in some draws only.

@@ -76,6 +76,18 @@ def test_occurrences_and_sentences_are_units() -> None:
     assert column.tolist() == [0, 0, 1, 1]
 
 
+def test_words_are_shown_in_their_own_letters() -> None:
+    texts = ["Großartig, GROSSARTIG: die Straße", "die Strasse"]
+    assert TextFormat.of(texts).feature_names == ["großartig", "die", "straße", UNSEEN]
+    form = TextFormat.of(texts, "occurrences")
+    assert form.feature_names == ["großartig", "grossartig [2]", "die", "straße", UNSEEN]
+    assert [document.columns.tolist() for document in form.encode(texts).documents] == [[0, 1, 2, 3], [2, 3]]
+    saved = TextFormat.restored(
+        TextFormat.of(texts).to_json() | {"feature_names": ["grossartig", "die", "strasse", UNSEEN]}
+    )
+    assert saved.encode(texts).documents[0].columns.tolist() == [0, 0, 1, 2]  # as earlier versions saved it
+
+
 def test_the_owner_splits() -> None:
     assert reduced("ab|cd|ef", ["cd"], groups=lambda text: text.split("|")) == "|cd|"
     assert reduced("abcdef", ["cd"], groups=lambda text: [(0, 2), (2, 4), (4, 6)]) == "cd"

@@ -79,6 +79,7 @@ def test_paths_go_through_the_labels_between(fitted: SequenceExplainer, held_out
     assert mediated[distance == 0].mean() <= 0.05
     assert np.nanmax(np.abs(paths.right)) < 0.2  # and never from the right
     assert "through other labels" in str(paths)
+    assert str(paths).endswith(f"... and {len(paths) - 20} more")
     assert len(paths.to_frame()) == (paths.selected >= 0).sum()
 
 

@@ -158,9 +158,18 @@ def test_the_command_line_takes_a_function_of_strings(tmp_path, monkeypatch) -> 
     texts = [" ".join(rng.choice(["sun", "rain", "wind", "snow"], 3)) for _ in range(200)]
     pd.DataFrame({"id": range(200), "said": texts}).to_csv("texts.csv", index=False)
     arguments = ["fit", "--text", "said", "--model", "strings_model:predict", "--data", "texts.csv", "--out", "why"]
-    assert CliRunner().invoke(build_app(), [*arguments, "--query-budget", "600"]).exit_code == 0
+    done = CliRunner().invoke(build_app(), [*arguments, "--query-budget", "600"])
+    assert done.exit_code == 0
+    assert "those that matter of 5 words" in done.output
+    assert "next: sointer explain why --data FILE --text 'said' --target 'warm'" in done.output
+    told = CliRunner().invoke(build_app(), ["info", "why"]).output
+    assert "of 5 words:" in told
+    assert " texts in fit" in told
     arguments = ["explain", "why", "--text", "said", "--data", "texts.csv", "-t", "wet", "--out", "why.csv"]
-    assert CliRunner().invoke(build_app(), [*arguments, "--model", "strings_model:predict"]).exit_code == 0
+    done = CliRunner().invoke(build_app(), [*arguments, "--model", "strings_model:predict", "--verify", "7"])
+    assert done.exit_code == 0
+    assert "explained 200 texts" in done.output
+    assert "on the first 7 texts, the model predicts the same from the selected words" in done.output
     found = pd.read_csv(Path("why.csv"))
     assert set(found[found["value"].astype(str).isin(("1", "True"))]["feature"]) == {"rain"}
 

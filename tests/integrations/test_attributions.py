@@ -93,11 +93,14 @@ def test_shap_gets_effects_base_values_data_and_names(of_frames: SOInter) -> Non
     explanation = of_frames.explain(X, "warm")
     converted = explanation.to_shap()
     assert isinstance(converted, shap.Explanation)
-    np.testing.assert_allclose(converted.values, explanation.effects, rtol=1e-6)
-    np.testing.assert_allclose(converted.base_values, explanation.base_value)
+    is_warm, base = explanation.value.astype(bool), explanation.base_value
+    assert base is not None
+    assert 0 < is_warm.sum() < 12
+    np.testing.assert_allclose(converted.values, explanation.effects * np.where(is_warm, 1, -1)[:, None], rtol=1e-6)
+    np.testing.assert_allclose(converted.base_values, np.where(is_warm, base, 1 - base))
     assert (converted.values < 0).any(), "effects have signs"
     reached = converted.base_values + converted.values.sum(axis=1)
-    assert ((reached > 0.5).mean()) > 0.7, "of labels, effects lead to the probability of the label explained"
+    assert ((reached > 0.5) == is_warm).mean() > 0.7, "effects lead to the probability of the second label, in all rows"
     assert converted.feature_names == NAMES
     assert converted.data[:, 3].tolist() == X["kind of day"].tolist()
     only = explanation.to_shap(selected_only=True).values
@@ -110,21 +113,21 @@ def test_groups_share_their_effect_so_that_the_sum_stays() -> None:
     pytest.importorskip("shap")
     converted = explanation.to_shap()
     assert explanation.effects is not None
-    np.testing.assert_allclose(converted.values.sum(axis=1), explanation.effects.sum(axis=1), atol=1e-6)
+    signs = np.where(explanation.value.astype(bool), 1, -1)
+    np.testing.assert_allclose(converted.values.sum(axis=1), signs * explanation.effects.sum(axis=1), atol=1e-6)
     rain, sun = converted.values[:, NAMES.index("rain")], converted.values[:, NAMES.index("sun")]
     np.testing.assert_allclose(rain, sun)
-    np.testing.assert_allclose(rain + sun, explanation.effects[:, explanation.feature_names.index("weather")])
+    weather = explanation.effects[:, explanation.feature_names.index("weather")]
+    np.testing.assert_allclose(rain + sun, signs * weather, rtol=1e-6)
 
 
 def test_the_waterfall_of_shap_begins_at_the_base_value(of_frames: SOInter) -> None:
     shap = pytest.importorskip("shap")
-    explanation = of_frames.explain(frame(12, 1), "warm")
-    assert explanation.effects is not None
-    assert explanation.base_value is not None
-    ax = shap.plots.waterfall(explanation.to_shap()[0], show=False)
+    converted = of_frames.explain(frame(12, 1), "warm").to_shap()
+    ax = shap.plots.waterfall(converted[0], show=False)
     words = " ".join(label.get_text() for other in ax.figure.axes for label in other.get_xticklabels())
-    reached = explanation.base_value[0] + explanation.effects[0].sum()
-    assert f"{explanation.base_value[0]:.3f}".rstrip("0") in words
+    reached = converted.base_values[0] + converted.values[0].sum()
+    assert f"{converted.base_values[0]:.3f}".rstrip("0") in words
     assert f"{reached:.3f}".rstrip("0") in words
 
 

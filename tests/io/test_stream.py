@@ -309,7 +309,9 @@ def test_texts_come_from_a_column(tmp_path) -> None:
     renamed = frame.rename(columns={"text": "body"})
     stream_explain(explainer, renamed, out, target="money", text_column="body")
     assert_same_records(out, whole)
-    with pytest.raises(InputError, match="Say which column holds them with text_column="):
+    with pytest.raises(
+        InputError, match=r"has the columns 'id', 'body', but .* on texts. Name the column that holds them: --text on"
+    ):
         stream_explain(explainer, renamed, out, target="money")
     explainer.save(tmp_path / "saved")
     stream_explain(sointer.load(tmp_path / "saved"), texts, out, target="money")

@@ -154,7 +154,7 @@ def test_the_title_says_what_the_model_predicts() -> None:
     scored = Scored(explanation.scores, values)
     other = Explanation.of(explanation.selected, np.ones(3, int), scored, targets, source)
     titles = [ax.get_title() for ax in other.plot()]
-    assert titles == ["(0, 0) = 1", "(5, 7) = 0", "box = 0"]
+    assert titles == ["(0, 0) = 1", "(5, 7) = 0", "box: mostly 0"]
 
 
 def test_given_axes_get_the_overlay_alone() -> None:
@@ -181,7 +181,7 @@ def test_a_region_is_outlined_whole() -> None:
     for row, column in np.argwhere(box):
         edges ^= square(row, column)
     assert lines(panels[0], "target") == edges
-    assert panels[0].get_title().startswith("the <b>box</b> = ")
+    assert panels[0].get_title().startswith("the <b>box</b>: ")
     assert panels[-1].get_title() == "rows 1 to 2, columns 1 to 6"
     assert "<b>" not in explanation.to_html()
 

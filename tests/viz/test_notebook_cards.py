@@ -40,7 +40,7 @@ def test_paths_are_escaped_and_name_what_carries_the_effect() -> None:
     cells = [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td.*?</td>", card)]
     assert cells[1:3] == ["0.50", "0.12"]
     assert cells[3].endswith("(0.38)")
-    assert "9 answers" in card
+    assert "9 predictions for unmasked rows" in card
 
 
 def test_an_explainer_before_and_after_fit(small_explainer: SOInter) -> None:

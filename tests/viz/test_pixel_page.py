@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quick import quick_fit
+
 pytest.importorskip("jinja2")
 
 from sointer.errors import InputError
@@ -200,6 +202,21 @@ def test_a_report_on_masks_shows_what_explain_says_of_every_pixel(
         np.testing.assert_array_equal(unpacked(data["confirmed"][i], "u1"), explanation.verify().confirmed)
 
 
+def test_what_is_confirmed_is_what_is_shown(images: np.ndarray, tmp_path: Path) -> None:
+    """With k="auto" the page shows needed pixels only: the model must be asked about these, in three verdicts."""
+    explainer = quick_fit(bright, images, k="auto", query_budget=100)
+    data = written(explainer.report(images[:2], tmp_path / "r.html", verify=True))
+    targets = np.array([(row, column) for row in range(4) for column in range(6)] * 2)
+    explanation = explainer.explain(np.repeat(images[:2], 24, axis=0), targets)
+    selected = np.stack([unpacked(one, "<u2").reshape(24, -1) for one in data["selected"]]).reshape(48, -1)
+    assert (selected != data["nothing"]).sum(axis=1).tolist() == explanation.n_selected.tolist()
+    verification = explanation.verify()
+    assert verification.unsure.any()
+    for name in ("confirmed", "unsure"):
+        said = np.concatenate([unpacked(one, "u1") for one in data[name]])
+        np.testing.assert_array_equal(said, getattr(verification, name), name)
+
+
 @pytest.mark.parametrize(("verify", "n_asked"), [(True, 48), (48, 48), (47, 0), (False, 0)], ids=str)
 def test_a_report_on_masks_asks_about_all_pixels_or_none(
     explainer: Random, images: np.ndarray, tmp_path: Path, verify: Any, n_asked: int
@@ -293,6 +310,13 @@ def test_a_click_on_the_mask_lights_the_pixels_that_made_it_so(page: Page) -> No
         confirmed = page.content.confirmed[0, row * WIDTH + column]
         assert page.state("confirmed") == ("yes" if confirmed else "no")
         assert page.find("check").text.startswith("✓ Confirmed" if confirmed else "✗ Refuted")
+
+
+def test_a_pixel_that_more_draws_would_decide_is_not_called_refuted(driver: Any, tmp_path: Path) -> None:
+    every = np.ones((3, HEIGHT * WIDTH), dtype=bool)
+    page = Page(driver, content(confirmed=~every, unsure=every), tmp_path / "page.html")
+    assert page.find("check").text.startswith("≈ Unsure: shown nothing else, the model predicts the same in some draws")
+    assert page.find("shown").text == f"{len(page.lit)} of {len(page.lit)}"
 
 
 def test_pointing_shows_a_pixel_and_going_away_returns_to_the_one_held(page: Page) -> None:

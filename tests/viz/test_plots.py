@@ -258,7 +258,7 @@ def test_flow_shows_the_features_that_the_summary_puts_first() -> None:
 
 def test_flow_says_what_was_judged_by_what() -> None:
     texts = [text.get_text() for text in plot.flow(paths([[0]], [[0.5]])).texts]
-    assert "cannot be distinguished (one-to-one in all 7 answers about whole rows): cat, dog" in texts
+    assert "cannot be distinguished (one-to-one in all 7 predictions for unmasked rows): cat, dog" in texts
 
 
 def test_flow_of_a_row_without_selected_features() -> None:

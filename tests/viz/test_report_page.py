@@ -71,7 +71,7 @@ def content(**changes: Any) -> ReportContent:
         "unit_values": [{unit: f"{HOSTILE}{unit}" for unit in range(N_UNITS)} for _ in range(N_SAMPLES)],
         "outputs": TARGETS,
         "interactions": (strength + strength.T) * (1 - np.eye(N_TARGETS)),
-        "paths": {0: TargetPaths([way], 12, "probability", "")},
+        "paths": {0: TargetPaths([way], 12, "")},
     }
     return ReportContent(**{**values, **changes})
 
@@ -285,6 +285,7 @@ def test_the_first_screen_shows_what_decides_which_way_and_where(driver: Any, tm
     assert games.find_element("css selector", ".regions .head").text.split("\n") == ["samples", "where", "decided by"]
     assert "In percent: samples that need the feature." in cards[5].text
     assert "In percent" not in games.text
+    assert "and at least 5 more" in games.text
     assert [name.text for name in games.find_elements("css selector", ".needs .name")] == best
     assert len(games.find_elements("css selector", ".needs svg circle.up, .needs svg circle.down")) == 5 * 5
     assert "larger values raise games" in games.find_elements("css selector", ".needs li")[0].get_attribute("title")
@@ -442,15 +443,15 @@ def test_words_are_marked_where_they_stand_in_the_text(driver: Any, tmp_path: Pa
     selected = np.tile([0, 1, 3, 10], (N_TARGETS, N_SAMPLES, 1))
     patterns = {0: "(?i)new\\syork", 1: "Äpfel", 3: r"c\+\+"}
     spans = {unit: [match.span() for match in re.finditer(pattern, text)] for unit, pattern in patterns.items()}
-    some = content(
-        units=units, selected=selected, unit_noun="word", texts=[text] * N_SAMPLES, spans=[spans] * N_SAMPLES
-    )
+    of_texts = {"unit_noun": "word", "texts": [text] * N_SAMPLES, "spans": [spans] * N_SAMPLES, "paths": {}}
+    some = content(units=units, selected=selected, **of_texts)
     page = Page(driver, some, tmp_path / "report.html", "#target=games")
     colours = {mark.value_of_css_property("background-color").rsplit(",", 1)[0] for mark in page.all("#record mark")}
     assert len(colours) == 1, "no effect is known"
     marks = [mark.text for mark in page.all("#record mark")]
     assert marks == ["New\nYork", "new york", "c++", "c++", "Äpfel"]
     assert page.driver.find_element("css selector", "#record .document").get_attribute("textContent") == text
+    assert "Of texts, what words do through other outputs is not known." in page.find("paths").text
     assert driver.get_log("browser") == []
 
 
@@ -483,6 +484,30 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
     page = Page(driver, content(kind="continuous", values=["low", "high"], numbers=numbers), tmp_path / "c.html", link)
     assert page.driver.find_element("css selector", "#record .answer").text.endswith(f"is {numbers[0, 9]:.3g}.")
     assert driver.get_log("browser") == []
+
+
+def test_paths_say_what_they_measure_and_name_no_output_that_carries_nothing(driver: Any, tmp_path: Path) -> None:
+    paths = {0: TargetPaths([PathSummary(0, 15, 0.5, 0.1, 0.5, [(1, 0.004)])], 12, "")}
+    page = Page(driver, content(paths=paths), tmp_path / "report.html", "#target=games")
+    assert (
+        "How much less probable the value gets without a feature, averaged over 12 samples" in page.find("paths").text
+    )
+    assert [cell.text for cell in page.all("#paths tbody td")] == ["0.50 ± 0.10", "0.50", "–"]
+    numbers = np.random.default_rng(0).normal(size=(N_TARGETS, N_SAMPLES))
+    some = content(paths=paths, kind="continuous", numbers=numbers, values=["below the median", "above the median"])
+    page = Page(driver, some, tmp_path / "numbers.html", "#target=games")
+    assert (
+        "less probable it gets, without a feature, that the value lies on its side of the median"
+        in page.find("paths").text
+    )
+    assert "less than 0.001" not in page.find("record").text
+
+
+def test_probabilities_are_said_as_probabilities(driver: Any, tmp_path: Path) -> None:
+    effects, base = np.zeros((N_TARGETS, N_SAMPLES, K)), np.full((N_TARGETS, N_SAMPLES), 5e-8)
+    shown = EffectSummary(effects, base, np.full((N_TARGETS, N_SAMPLES), 1.01))
+    page = Page(driver, content(**known() | {"effects": shown}), tmp_path / "report.html", "#target=games&sample=s9")
+    assert "games is no is less than 0.001 on average; all effects lead to about 1." in page.find("record").text
 
 
 def test_without_couplings_there_is_no_map_and_one_output_is_enough(driver: Any, tmp_path: Path) -> None:

@@ -225,7 +225,8 @@ class FrameColumn:
 
 def no_number(value: Any, label: Hashable, dtype: str) -> str:
     """Why a value cannot be in a column of numbers."""
-    return f"X has {brief(value)} in column {str(label)!r}, expected numbers ({dtype}). Convert the column."
+    wanted = "True or False" if dtype.startswith("bool") else f"numbers ({dtype})"
+    return f"X has {brief(value)} in column {str(label)!r}, expected {wanted}. Convert the column."
 
 
 def _pandas_na() -> Any:

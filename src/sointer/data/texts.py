@@ -214,11 +214,13 @@ class TextFormat(InputFormat):
         """What texts consist of; `groups` is "sentences", "occurrences" or a function that splits a text."""
         by, split = read_by(groups)
         made = cls("text", [UNSEEN], "str", by=by, split=split, words=[])
-        pieces: dict[str, None] = {}
+        pieces: dict[str, str] = {}
         words: dict[str, None] = {}
         for text in texts:
-            _, names, own, _ = made.parse(text)
-            pieces.update(dict.fromkeys(names))
+            spans, names, own, _ = made.parse(text)
+            for (start, end), name in zip(spans, names, strict=True):
+                if name not in pieces:
+                    pieces[name] = name if by == "sentences" else shown(name, text[start:end])
             words.update(dict.fromkeys(own))
         if not pieces:
             raise InputError(
@@ -227,7 +229,7 @@ class TextFormat(InputFormat):
             )
         pieces.pop(UNSEEN, None)
         own_words = [] if by in ("words", "function") else list(words)
-        return cls("text", [*pieces, UNSEEN], "str", by=by, split=split, words=own_words)
+        return cls("text", [*pieces.values(), UNSEEN], "str", by=by, split=split, words=own_words)
 
     @property
     def n_words(self) -> int:
@@ -236,7 +238,7 @@ class TextFormat(InputFormat):
 
     @cached_property
     def _column_of(self) -> dict[str, int]:
-        return {name: column for column, name in enumerate(self.feature_names)}
+        return {normal(name): column for column, name in enumerate(self.feature_names)}
 
     @cached_property
     def _word_of(self) -> dict[str, int]:
@@ -316,6 +318,11 @@ class TextFormat(InputFormat):
 def normal(word: str) -> str:
     """A word without case, in one of the ways to write it; as one object, however often it occurs."""
     return sys.intern(unicodedata.normalize("NFC", word).casefold())
+
+
+def shown(name: str, word: str) -> str:
+    """The name of a piece in its own letters: `normal` makes "grossartig [2]" of the second "Großartig"."""
+    return unicodedata.normalize("NFC", word).lower() + name.removeprefix(normal(word))
 
 
 def numbered(words: Sequence[str]) -> list[str]:

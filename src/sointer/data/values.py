@@ -122,3 +122,16 @@ def tolerance_of(outputs: Outputs, targets: Targets) -> float | None:
     single = targets[targets < outputs.n_outputs]
     are_numbers = len(single) == len(targets) and all(outputs.kinds[t] == "continuous" for t in np.unique(single))
     return outputs.tolerance if are_numbers else None
+
+
+def effects_on_output(
+    effects: npt.NDArray[Any], value: npt.NDArray[Any], outputs: Outputs, target: int
+) -> npt.NDArray[np.float64] | None:
+    """(samples, units) effects towards a larger output; None where there is no larger, among three labels or more."""
+    kind = outputs.kinds[target]
+    if kind in ("probability", "continuous"):
+        return effects
+    labels = outputs.label_sets[target]
+    if outputs.n_classes[target] != 2 or labels is None:
+        return None
+    return np.where(labels.encode(value)[:, None] == 1, effects, -effects)

@@ -224,7 +224,12 @@ class ReadsModelAndData:
 
     def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
         shape = self.outputs_.shape
-        each = f"rows of {self.n_outputs_} outputs" if shape is None else f"masks of {shape[0]} x {shape[1]} pixels"
+        many = "s" * (n_rows != 1)
+        each = (
+            f"row{many} of {self.n_outputs_} outputs"
+            if shape is None
+            else f"mask{many} of {shape[0]} x {shape[1]} pixels"
+        )
         wanted = f"explain: predicted must be what the model predicts for X, {n_rows} {each}"
         predicted = as_pandas(predicted)
         if is_frame(predicted):
@@ -241,7 +246,7 @@ class ReadsModelAndData:
         except BlackBoxError as error:
             got = str(error).removeprefix(WRONG).split(". ")[0]
             call = self.method_ or "predict"
-            raise InputError(f"{wanted}; {got}. Pass model.{call}(X), whole and in the order of X.") from error
+            raise InputError(f"{wanted}; got {got}. Pass model.{call}(X), whole and in the order of X.") from error
         return table
 
     def _with_targets(self, source: ExplainedRows, target: Any) -> tuple[ExplainedRows, NDArray[np.int64]]:

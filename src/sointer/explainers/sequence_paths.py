@@ -105,6 +105,8 @@ class SequencePaths:
                         f"through other labels ({self.mediated[i, place]:.2f}), last {labels[beside]} of token {beside}"
                     )
                 lines.append(f"  {tokens[at]} (token {at}, {labels[at]}): {self.total[i, place]:.2f}, {way}")
+        if len(self) > N_SHOWN:
+            lines.append(f"... and {len(self) - N_SHOWN} more")
         return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sointer._support.frames import as_pandas
 from sointer.data.text_tables import Records, TextTableFormat
+from sointer.data.values import effects_on_output
 from sointer.errors import require_extra
 from sointer.integrations.attributions import attributions
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
     """A `shap.Explanation` of effects, or scores: 2-D for tables and texts, (n, height, width, channels) for images.
 
-    Base values are those that effects lead away from; of scores, which have none, 0. Categories of a DataFrame are
-    shown by their names.
+    Base values are those that effects lead away from; of scores, which have none, 0. Of outputs with two labels,
+    effects are on the probability of the second in every sample, also where the first is explained, so that samples
+    compare. Categories of a DataFrame are shown by their names.
     """
     shap = require_extra("shap", "baselines")
     source = explanation.source
@@ -37,6 +39,12 @@ def to_shap(explanation: Explanation, *, selected_only: bool = False) -> Any:
     base = np.zeros(len(explanation))
     if explanation.effects is not None and explanation.base_value is not None:
         base = explanation.base_value.astype(np.float64)
+        for target in np.unique(explanation.target).tolist():
+            own = np.flatnonzero(explanation.target == target)
+            to_second = effects_on_output(np.ones((len(own), 1)), explanation.value[own], source.outputs, target)
+            if to_second is not None:
+                values[own] *= to_second
+                base[own] = np.where(to_second[:, 0] < 0, 1 - base[own], base[own])
     if isinstance(source.data, Records):
         data = _cells(source)[source.sample_of_row]
     else:

@@ -181,10 +181,10 @@ def _text_column(names: Sequence[str], text_column: str | None, what: str) -> st
     chosen = "text" if text_column is None else text_column
     if chosen in names:
         return chosen
-    wanted = "no text_column was given" if text_column is None else f"none is {text_column!r}"
+    wanted = "" if text_column is None else f", and none is {text_column!r}"
     raise InputError(
-        f"{what} has the columns {listed(list(names))}, and {wanted}; the explainer was fitted on texts. Say which "
-        "column holds them with text_column=."
+        f"{what} has the columns {listed(list(names))}{wanted}, but the explainer was fitted on texts. Name the column "
+        "that holds them: --text on the command line, text_column= in Python."
     )
 
 

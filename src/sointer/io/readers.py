@@ -263,7 +263,9 @@ def _open_path(path: Path) -> RowSource:
         return parquet_source(parts, str(path))
     check_readable(path)
     if name.endswith(TOKENS):
-        raise InputError(f"{path} holds sequences of tokens, but the explainer was fitted on rows; expected {KNOWN}.")
+        raise InputError(
+            f"{path}: .jsonl files hold sequences, but the explainer was fitted on rows; expected {KNOWN}."
+        )
     if name.endswith(PARQUET):
         return parquet_source([path], str(path))
     return csv_source(path) if name.endswith(CSV) else array_source(path)

@@ -204,6 +204,20 @@ def as_k(text: str | None) -> int | Literal["auto"] | None:
         raise InputError(f"--k must be a whole number or auto, got {text!r}.") from None
 
 
+IdColumn = Annotated[
+    str | None, typer.Option("--id", metavar="COLUMN", help="A column that names the rows, to find them again.")
+]
+
+
+def nouns(explainer: Any) -> tuple[str, str]:
+    """What an explainer calls a sample and what it selects, both in the plural."""
+    if explainer.sequences_ is not None:
+        return "sequences", "tokens"
+    if explainer.reads_text:
+        return "texts", "words"
+    return ("rows", "features") if explainer.input_format_.image is None else ("images", "pixels")
+
+
 def how_many(k: int | str) -> str:
     """How many features are selected, as text."""
     return "those that matter" if k == "auto" else str(k)

@@ -14,6 +14,7 @@ from sointer.apps.cli.console import (
     ExplainerPath,
     Force,
     Headers,
+    IdColumn,
     Json,
     K,
     Method,
@@ -23,6 +24,7 @@ from sointer.apps.cli.console import (
     Verbose,
     as_k,
     check_parent,
+    nouns,
     refuse_existing,
     running,
 )
@@ -49,9 +51,7 @@ def explain(
     ] = None,
     k: K = None,
     text: TextColumn = None,
-    id_column: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="A column that names the rows; records have it as id.")
-    ] = None,
+    id_column: IdColumn = None,
     model: OptionalModelSpec = None,
     query: Annotated[
         bool,
@@ -88,8 +88,8 @@ def explain(
     is sent to it once; without, it is what the explainer expects. --refine and --verify need the model.
 
     Where they are known, records also have: needed (false for a feature that is selected only because of a large --k),
-    effect (which way it pushes the output, and how far, in its unit) and locality (see sointer info). The score is
-    relevance, without a sign.
+    effect (which way it pushes the output, and how far, in its unit; of a label, the probability of this label) and
+    locality (see sointer info). The score is relevance, without a sign.
 
     \b
     Examples:
@@ -157,7 +157,7 @@ def explain(
         if model is None or not query:
             instead = "name it with --model" if model is None else "leave out --no-query"
             console.say(f"values are expected ones: the model was not queried; {instead} to explain what it predicts")
-        print_summary(console, done, out, records)
+        print_summary(console, done, out, records, nouns(opened), verify)
 
 
 def explain_sequences(
@@ -183,7 +183,7 @@ def explain_sequences(
         console.warn(f"{n_short:,} of {done.n_rows:,} sequences have no token {positions}; they were left out")
     if explainer.black_box_ is None or not options["query"]:
         console.say("values are expected ones: the model was not queried")
-    print_summary(console, done, out, options["records"])
+    print_summary(console, done, out, options["records"], ("sequences", "tokens"), options["verify"])
 
 
 def destination(out: Path, console: Console) -> Any:
@@ -196,18 +196,21 @@ def destination(out: Path, console: Console) -> Any:
     return TextWriter(out, as_json=kind == ".jsonl") if kind in (".csv", ".jsonl") else out
 
 
-def print_summary(console: Console, done: Any, out: Path, records: Path | None) -> None:
+def print_summary(
+    console: Console, done: Any, out: Path, records: Path | None, named: tuple[str, str], n_verified: int
+) -> None:
     """How much was written, how fast, and whether the model agrees."""
+    samples, units = named
     queried = f", querying the model with {done.n_queries:,}" if done.n_queries else ""
     text = (
-        f"explained {done.n_rows:,} rows in {done.seconds:.1f} s ({done.rows_per_second:,.0f} a second){queried}; "
-        f"{done.n_records:,} records in {out}"
+        f"explained {done.n_rows:,} {samples} in {done.seconds:.1f} s ({done.rows_per_second:,.0f} a second){queried}; "
+        f"{done.n_records:,} records in {'standard output' if out == STDOUT else out}"
     )
     if records is not None:
         text += f"; one for each explanation, to check it later, in {records}"
     if done.fidelity is not None:
-        same = f"the model predicts the same from the selected features in {done.fidelity:.1%} of cases"
-        text += f"\non the first rows {same}"
+        same = f"the model predicts the same from the selected {units} in {done.fidelity:.1%} of cases"
+        text += f"\non the first {min(n_verified, done.n_rows):,} {samples}, {same}"
     metadata = {
         "out": str(out),
         "n_rows": done.n_rows,

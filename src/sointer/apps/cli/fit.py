@@ -24,6 +24,7 @@ from sointer.apps.cli.console import (
     Verbose,
     as_k,
     how_many,
+    nouns,
     refuse_existing,
     running,
 )
@@ -161,7 +162,7 @@ def fit(
         explainer.fit(X, targets=targets, **({} if checkpoint is None else {"checkpoint": checkpoint}))
         # How much to print is not for the next command to know.
         explainer.set_params(verbose=None).save(out, rows=rows)
-        print_summary(console, explainer, out, time.perf_counter() - started)
+        print_summary(console, explainer, out, time.perf_counter() - started, text)
 
 
 def read_kinds(text: str | None) -> str | dict[str, str] | None:
@@ -171,7 +172,7 @@ def read_kinds(text: str | None) -> str | dict[str, str] | None:
     return {name.strip(): kind.strip() for name, _, kind in (part.rpartition("=") for part in text.split(","))}
 
 
-def print_summary(console: Console, explainer: Any, out: Path, seconds: float) -> None:
+def print_summary(console: Console, explainer: Any, out: Path, seconds: float, text_column: str | None) -> None:
     """What was learned, and what to do next."""
     from sointer.errors import InterruptedFitWarning
 
@@ -191,20 +192,22 @@ def print_summary(console: Console, explainer: Any, out: Path, seconds: float) -
         "seconds": round(seconds, 3),
         "warnings": [str(warning) for warning in console.warned],
     }
+    samples, units = nouns(explainer)
     explains = (
         f"{len(labels)} labels of tokens, by the few tokens that keep them"
         if of_sequences
-        else f"{len(explainer.targets_)} outputs, by {how_many(explainer.k)} of {explainer.n_features_in_:,} features"
+        else f"{len(explainer.targets_)} outputs, by {how_many(explainer.k)} of {explainer.n_features_in_:,} {units}"
     )
     text = (
-        f"wrote {out}: explains {explains}\nqueried the model with {explainer.n_queries_:,} rows in "
+        f"wrote {out}: explains {explains}\nqueried the model with {explainer.n_queries_:,} {samples} in "
         f"{seconds:.0f} s; {explainer.held_out_agreement_:.1%} of held-out outputs are predicted correctly"
     )
     console.result(text, metadata)
     if any(isinstance(warning, InterruptedFitWarning) for warning in console.warned):
         raise KeyboardInterrupt
     example = "all" if of_sequences else repr(explainer.output_names_[explainer.targets_[0]])
-    console.say(f"next: sointer explain {out} --data FILE --target {example} --out why.parquet")
+    where = "FILE" if text_column is None else f"FILE --text {text_column!r}"
+    console.say(f"next: sointer explain {out} --data {where} --target {example} --out why.parquet")
 
 
 def _left_out(names: list[str]) -> str:

@@ -180,17 +180,18 @@ def as_text(metadata: dict[str, Any], verbose: bool) -> str:
     """The same for people."""
     features, outputs, targets = metadata["features"], metadata["outputs"], metadata["targets"]
     n_features = features if isinstance(features, int) else len(features)
-    of_masks = targets is None
+    of_masks, takes = targets is None, metadata["takes"]
+    units = "words" if takes == "texts" else "features"
     lines = {
         "explains": f"masks of {outputs[0]} x {outputs[1]} pixels ({metadata['output_kind']})"
         if of_masks
         else f"{len(targets)} of {len(outputs)} outputs ({metadata['output_kind']}): {listed(targets, verbose)}",
         "by": f"{how_many(metadata['k'])} of {n_features:,} "
-        + ("pixels" if isinstance(features, int) else f"features: {listed(features, verbose)}"),
+        + ("pixels" if isinstance(features, int) else f"{units}: {listed(features, verbose)}"),
         "groups": "" if metadata["groups"] is None else listed(metadata["groups"], verbose),
-        "takes": metadata["takes"],
+        "takes": takes,
         "removal": metadata["removal"],
-        "queries": f"{metadata['n_queries']:,} rows in fit",
+        "queries": f"{metadata['n_queries']:,} {takes} in fit",
         "agreement": quality_line(metadata, "outputs"),
         "settings": f"preset {metadata['preset']}, seed {metadata['random_state']}"
         + ("" if metadata["structured"] else ", each output alone"),

@@ -23,7 +23,7 @@ from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.sequence_dispatch import holds_token_lists
 from sointer.explainers.sointer import SOInter
-from sointer.io.columns import as_in_fit, columns_needed, csv_dtypes
+from sointer.io.columns import as_in_fit, columns_needed, csv_dtypes, with_id
 from sointer.io.explainers import STORAGE, load
 from sointer.io.locations import CSV, TOKENS
 from sointer.io.readers import open_source, read_chunks, read_table
@@ -89,6 +89,13 @@ def read_to_explain(path: Path, explainer: Explainer, text: str | None = None) -
     opened = open_source(path)
     columns = columns_needed(explainer, opened.columns, text, opened.name)
     return as_in_fit(explainer, read_table(path, columns, dtypes=csv_dtypes(explainer)), text)
+
+
+def read_ids(path: Path, column: str) -> list[str]:
+    """The names of all rows of a file."""
+    opened = open_source(path)
+    columns = with_id([], column, opened)
+    return [str(name) for name in read_table(path, columns, dtypes={column: "str"})[column].tolist()]
 
 
 def first_rows(path: Path, explainer: Explainer, n_rows: int, text: str | None = None) -> Any:

@@ -13,6 +13,7 @@ from sointer.apps.cli.console import (
     ExplainerPath,
     Force,
     Headers,
+    IdColumn,
     Json,
     K,
     Method,
@@ -37,6 +38,7 @@ def report(
     k: K = None,
     title: Annotated[str | None, typer.Option("--title", help="The title of the page.")] = None,
     text: TextColumn = None,
+    id_column: IdColumn = None,
     model: OptionalModelSpec = None,
     method: Method = None,
     device: Device = "cpu",
@@ -65,19 +67,22 @@ def report(
         early.check_data(data)
         early.check_model(model)
 
-        from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
+        from sointer.apps.cli.inputs import open_explainer, read_ids, read_targets, read_to_explain
         from sointer.errors import InputError
 
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         of_sequences = opened.sequences_ is not None
         if of_sequences and target and target != ["all"]:
             raise InputError("--target: on the page of sequences every label can be chosen; leave it out.")
+        if of_sequences and id_column is not None:
+            raise InputError("--id is not for sequences; leave it out.")
         masks = not of_sequences and opened.outputs_.shape is not None
         settings: dict[str, Any] = {
             "targets": None if of_sequences else read_targets(target, opened.output_names_, masks=masks),
             "n_samples": rows,
             "k": as_k(k),
             "title": title,
+            "sample_names": None if id_column is None else read_ids(data, id_column),
         }
         given = {name: value for name, value in settings.items() if value is not None}
         X = read_to_explain(data, opened, text)

@@ -177,7 +177,7 @@ def read_ids(ids: Any, n_rows: int) -> list[str] | None:
     if ids is None:
         return None
     if not isinstance(ids, list) or len(ids) != n_rows or not all(isinstance(one, str | int) for one in ids):
-        raise InputError(f"ids must be a list with a name for each of {n_rows} rows, got {brief(ids)}.")
+        raise InputError(f"ids must be a list with a name for each row ({n_rows}), got {brief(ids)}.")
     if max(map(len, map(str, ids))) > 10 * MAX_NAME_LENGTH:
         raise InputError(f"ids holds a name of more than {10 * MAX_NAME_LENGTH} characters; give shorter ones.")
     return [str(one) for one in ids]

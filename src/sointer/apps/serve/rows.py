@@ -14,7 +14,7 @@ from sointer._support import containers
 from sointer._support.validation import _some as some
 from sointer._support.validation import brief, did_you_mean
 from sointer.data.checks import places_of
-from sointer.data.columns import FrameColumn, no_number
+from sointer.data.columns import FrameColumn, no_number, restore_dtype
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
@@ -42,7 +42,8 @@ def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
     if not isinstance(rows, list):
         raise InputError(f"rows is {_describe(rows)}, expected {FORMS}.")
     if not 1 <= len(rows) <= max_rows:
-        raise InputError(f"rows holds {len(rows):,} rows, expected 1 to {max_rows:,}. Send them in several requests.")
+        instead = " Send them in several requests." if rows else ""
+        raise InputError(f"rows holds {len(rows):,} rows, expected 1 to {max_rows:,}.{instead}")
     if explainer.reads_text and all(isinstance(row, str) for row in rows):
         refuse_long(rows)
         return rows
@@ -83,7 +84,7 @@ def refuse_long(texts: Iterable[str]) -> None:
 
 
 def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArray[Any]]) -> Any:
-    """Columns in the order of fit as a DataFrame: numbers as float64, categories as they are."""
+    """Columns in the order of fit as a DataFrame: numbers as in fit or as float64, categories as they are."""
     pandas = require_extra("pandas", "pandas")
     made = {}
     for place, (column, values) in enumerate(zip(input_format.columns, columns, strict=True)):
@@ -100,7 +101,10 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArra
             null = bool(input_format.fills) and input_format.fills[place] is not None
             is_array = isinstance(values, np.ndarray) and values.dtype.kind != "O"
             cells = values if is_array else _numbers_of(list(values), column, null=null)
+            dtype = pandas.api.types.pandas_dtype(column.dtype)
             made[place] = np.asarray(cells, dtype=np.float64)
+            if isinstance(dtype, np.dtype) and dtype.kind in "biu":  # else false comes back as 0.0
+                made[place] = restore_dtype(made[place], dtype)
     frame = pandas.DataFrame(made)
     frame.columns = pandas.Index([column.label for column in input_format.columns])
     return frame

@@ -116,6 +116,9 @@ def image_shape(explanation: Explanation) -> ImageShape:
 
 def _title(explanation: Explanation, row: int) -> str:
     name, value = explanation.output_names[explanation.target[row]], short(explanation.value[row])
+    if explanation.target[row] >= explanation.source.outputs.n_outputs:  # a region, whose pixels may differ
+        value = f"{value} on average" if explanation.source.outputs.graded.all() else f"mostly {value}"
+        return f"{name}, expected: {value}" if explanation.value_source == "expected" else f"{name}: {value}"
     return f"{name}, expected: {value}" if explanation.value_source == "expected" else f"{name} = {value}"
 
 

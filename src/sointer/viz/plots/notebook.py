@@ -160,9 +160,7 @@ def html_paths(paths: Paths) -> str:
                 html.escape(shorten(route.feature)),
                 f"{route.total:.2f}",
                 f"{route.direct:.2f}",
-                "-"
-                if route.output is None or route.through <= 0
-                else f"{html.escape(shorten(route.output))} ({route.through:.2f})",
+                f"{html.escape(shorten(str(route.output)))} ({route.through:.2f})" if route.is_mediated else "-",
             )
             for route in routes
         ]

@@ -13,7 +13,7 @@ from sointer._support.containers import n_rows
 from sointer._support.progress import History
 from sointer._support.validation import _some as _first
 from sointer._support.validation import check_k, resolve_targets
-from sointer.data.values import by_side, effects_from
+from sointer.data.values import by_side, effects_from, effects_on_output
 from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.masking.rows import ExplainedRows
@@ -30,7 +30,7 @@ from sointer.viz.report.content import (
     verdicts,
 )
 from sointer.viz.report.page import render_report
-from sointer.viz.report.partial import PartialEffect, effects_on_output, partial_effects
+from sointer.viz.report.partial import PartialEffect, partial_effects
 from sointer.viz.report.samples import (
     N_DRAWS,
     can_query,
@@ -77,7 +77,7 @@ def follow(
     counted = np.bincount(followed.selected[followed.selected >= 0])
     units = [unit for unit in followed.ranked(target) if counted[unit] >= MIN_FOLLOWED][:MAX_PATHS]
     paths = [_path_summary(followed, target, unit) for unit in units]
-    return TargetPaths(paths, len(subset), followed.unit, followed.warning)
+    return TargetPaths(paths, len(subset), followed.warning)
 
 
 def _path_summary(followed: Paths, target: int, unit: int) -> PathSummary:

@@ -40,7 +40,6 @@ class TargetPaths:
 
     paths: Sequence[PathSummary]
     n_samples: int
-    measure: str
     warning: str
 
 

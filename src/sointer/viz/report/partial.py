@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from sointer.data.outputs import Outputs
 from sointer.masking.unit_values import UnitValues
 
 MAX_UNITS, MAX_POINTS, MAX_CATEGORIES = 8, 60, 12
@@ -36,19 +35,6 @@ class PartialEffect:
     def direction(self) -> int:
         """1 where larger values raise the output, -1 where they lower it, 0 where neither holds throughout."""
         return int(np.sign(self.trend)) if abs(self.trend) >= MIN_TREND else 0
-
-
-def effects_on_output(
-    effects: NDArray[Any], value: NDArray[Any], outputs: Outputs, target: int
-) -> NDArray[np.float64] | None:
-    """(samples, units) effects towards a larger output; None where there is no larger, among three labels or more."""
-    kind = outputs.kinds[target]
-    if kind in ("probability", "continuous"):
-        return effects
-    labels = outputs.label_sets[target]
-    if outputs.n_classes[target] != 2 or labels is None:
-        return None
-    return np.where(labels.encode(value)[:, None] == 1, effects, -effects)
 
 
 def points_per_effect(n_targets: int) -> int:

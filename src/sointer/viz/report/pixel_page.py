@@ -51,7 +51,7 @@ def check_pixel_page(content: PixelPageContent) -> None:
             f"each of the {rows} x {columns} targets at stride {content.stride}."
         )
     _check_units(content)
-    for name in ("confirmed", "known"):
+    for name in ("confirmed", "unsure", "known"):
         given = getattr(content, name)
         if given is not None and (given.shape != (n, rows * columns) or given.dtype != np.bool_):
             raise InputError(
@@ -105,6 +105,8 @@ class PixelPageContent:
     title: str
     confirmed: npt.NDArray[np.bool_] | None = None
     """(n, targets) whether the black box predicts the same from the selected pixels alone."""
+    unsure: npt.NDArray[np.bool_] | None = None
+    """(n, targets) whether more draws would be needed to say so; None where none is unsure."""
     stride: int = 1
     """Targets are the pixels of every stride-th row and column, along rows; 1: all of them."""
     known: npt.NDArray[np.bool_] | None = None
@@ -161,6 +163,7 @@ def _data(content: PixelPageContent) -> dict[str, Any]:
         "selected": _pack(selected, "<u2"),
         "units": None if content.units is None else _pack(content.units, "<u2"),
         "confirmed": None if content.confirmed is None else _pack(content.confirmed, "u1"),
+        "unsure": None if content.unsure is None else _pack(content.unsure, "u1"),
         "known": None if content.known is None else _pack(content.known, "u1"),
     }
 
@@ -237,7 +240,7 @@ def image_page(
         _explained(explainer, rows, targets, n_shown, verifies, only_needed=chosen == "auto")
         for rows, targets in _batches(shown, pixels)
     ]
-    selected, confirmed, known = (np.concatenate(part) for part in zip(*parts, strict=True))
+    selected, confirmed, unsure, known = (np.concatenate(part) for part in zip(*parts, strict=True))
     content = PixelPageContent(
         images=image.unflatten(shown.data),
         outputs=shown.predictions.reshape(-1, *image.size),
@@ -245,6 +248,7 @@ def image_page(
         names=[f"image {i}" for i in range(n_images)] if sample_names is None else list(sample_names)[:n_images],
         title=title,
         confirmed=confirmed.reshape(n_images, -1) if verifies else None,
+        unsure=unsure.reshape(n_images, -1) if verifies else None,
         known=known.reshape(n_images, -1),
         quality=_quality(explainer),
         stride=stride,
@@ -274,8 +278,8 @@ def _batches(shown: ExplainedRows, pixels: NDArray[np.int64]) -> Iterator[tuple[
 
 def _explained(
     explainer: Explainer, rows: ExplainedRows, targets: NDArray[np.int64], k: int, verifies: bool, *, only_needed: bool
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """What was selected for each target, whether the model confirms it, and whether anything could be learned of it."""
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """What is shown for each target; whether the model confirms that, or is unsure; whether anything was learned."""
     explanation = explainer._explain_rows(rows, targets, k)
     selected = np.full((len(targets), k), -1)
     selected[:, : explanation.selected.shape[1]] = explanation.selected
@@ -284,10 +288,10 @@ def _explained(
         selected = np.where(needed, selected, -1)
     known = np.ones(len(targets), dtype=bool) if explanation.n_opposite is None else explanation.n_opposite > 0
     if not verifies:
-        return selected, np.zeros(len(targets), dtype=bool), known
-    every = np.arange(len(targets))
-    agreement = explanation.source.agreement(explanation.unit_mask, targets, rows=every, n_draws=N_DRAWS, seed=0)
-    return selected, agreement == 1.0, known
+        nothing = np.zeros(len(targets), dtype=bool)
+        return selected, nothing, nothing, known
+    verification = replace(explanation, selected=selected).verify(n_draws=N_DRAWS)
+    return selected, verification.confirmed, verification.unsure, known
 
 
 def _quality(explainer: Explainer) -> str:

@@ -96,7 +96,10 @@ const sointerExplanation = (() => {
     if (effects) {
       const total = effects.base + effects.others + record.features.reduce((sum, feature) => sum + feature.effect, 0);
       const predicted = record.number !== undefined && record.number !== null && record.valueSource !== "expected" ? `; the model predicts ${number(record.number)}` : "";
-      parts.push(make("p", { kind: "from-to", text: `${capital(effects.on)} is ${number(effects.base)} ${effects.start ?? "on average"}; all effects lead to ${number(total)}${predicted}.` }));
+      const isShare = effects.on.startsWith("the probability"), small = isShare && effects.base < 0.001 ? "less than 0.001" : number(effects.base);
+      // Effects are estimates: together they may lead a little beyond what a probability can be.
+      const nearest = Math.min(1, Math.max(0, total)), end = isShare && nearest !== total && Math.abs(total - nearest) < 0.05 ? `about ${nearest}` : number(total);
+      parts.push(make("p", { kind: "from-to", text: `${capital(effects.on)} is ${small} ${effects.start ?? "on average"}; all effects lead to ${end}${predicted}.` }));
     }
     if (idle) parts.push(make("p", { kind: "idle-note", text: `Hollow: not needed (${idle}), shown only because k was set to as many.` }));
     if (record.more) parts.push(make("p", { kind: "idle-note", text: `${record.more} more ${record.more === 1 ? "is" : "are"} needed that ${record.more === 1 ? "is" : "are"} not listed.` }));

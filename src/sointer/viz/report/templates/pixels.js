@@ -108,8 +108,9 @@
     const code = unpack("outputs", i, Uint8Array)[pixel];
     const answer = data.values ? unpack("values", i, Float32Array)[pixel].toPrecision(3) : data.labels[code];
     const confirmed = data.confirmed ? Boolean(unpack("confirmed", i, Uint8Array)[number]) : null;
+    const unsure = data.unsure ? Boolean(unpack("unsure", i, Uint8Array)[number]) : false;
     const known = data.known ? Boolean(unpack("known", i, Uint8Array)[number]) : true;
-    return { i, row, column, pixel, units, ranks, lit, total, answer, confirmed, known };
+    return { i, row, column, pixel, units, ranks, lit, total, answer, confirmed, unsure, known };
   };
 
   const show = () => {
@@ -124,13 +125,15 @@
     say(byId("because"), ...(view.units.length ? ["Decided mostly by the ", { kind: "green", text: many(view.units.length) },
       " in green."] : [`No ${unit} was chosen for it.`]));
     const check = byId("check"), whole = view.units.length < view.total ? ` (checked with all ${view.total})` : "";
-    check.className = view.confirmed === null ? "" : view.confirmed ? "yes" : "no";
+    check.className = view.confirmed === null ? "" : view.confirmed ? "yes" : view.unsure ? "unsure" : "no";
     say(check, view.confirmed === null ? "" : view.confirmed
       ? `✓ Confirmed: shown nothing else, the model predicts the same${whole}.`
+      : view.unsure ? `≈ Unsure: shown nothing else, the model predicts the same in some draws only${whole}.`
       : `✗ Refuted: shown nothing else, the model predicts something else${whole}.`);
     say(byId("unknown"), view.known ? "" :
       "A guess: no image that was learned from has another label here, so nothing could be learned about it.");
-    say(byId("shown"), `${state.k} of ${data.k}`);
+    say(byId("shown"), `${view.units.length} of ${view.total}`);
+    slider.max = Math.max(view.total, 1);
     slider.value = state.k;
     Object.assign(stage.dataset, { image: view.i, row: view.row, column: view.column, k: state.k, answer: view.answer,
       lit: view.lit.join(" "), confirmed: check.className || "unknown", known: view.known, alone: state.alone });
@@ -185,7 +188,7 @@
     canvas.addEventListener("click", (event) => { state.held = under(event); state.pointed = null; show(); });
   }
 
-  slider.addEventListener("input", () => { state.k = Number(slider.value); show(); });
+  slider.addEventListener("input", () => { state.k = slider.value === slider.max ? data.k : Number(slider.value); show(); });
   byId("alone").addEventListener("change", (event) => { state.alone = event.target.checked; show(); });
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey) return;

@@ -118,7 +118,11 @@
   const onOutput = (target) => data.kinds[target] === "probability" ? `the probability of ${data.targets[target]}` : data.targets[target];
   const largestEffect = (target) => Math.max(...Object.values(data.partial[target] ?? {}).flatMap(({ effects }) => effects.map(Math.abs)), 0);
   const largestSize = (target) => Math.max(...Object.values(data.partial[target] ?? {}).map(({ size }) => size), 0);
-  const directionWords = (found, target) => !found || found.categories.length ? "" : found.direction > 0 ? `; larger values raise ${onOutput(target)}` : found.direction < 0 ? `; larger values lower ${onOutput(target)}` : "";
+  const directionWords = (found, target) => {
+    if (!found || found.categories.length || !found.direction) return "";
+    const [who, verb] = data.texts ? ["it", found.direction > 0 ? "raises" : "lowers"] : ["larger values", found.direction > 0 ? "raise" : "lower"];
+    return `; ${who} ${verb} ${onOutput(target)}`;
+  };
   const needLine = (target, feature, count) => {
     const bar = make("i", { kind: "bar" }), found = data.partial[target]?.[feature], share = count / nSamples;
     bar.style.setProperty("--share", (found ? found.size / Math.max(largestSize(target), 1e-12) : share).toFixed(4));
@@ -138,7 +142,7 @@
     const strongest = [...summary.features].sort((a, b) => size(b) - size(a)).slice(0, PER_CARD);
     const list = make("ol", { kind: "needs" }, ...strongest.map(([feature, count]) => needLine(target, feature, count)));
     card.append(summary.features.length ? list : make("p", { kind: "soft", text: `No ${data.unitNoun} is needed: it is the same for all samples shown.` }));
-    if (summary.features.length > PER_CARD) card.append(make("p", { kind: "soft", text: `and ${summary.features.length - PER_CARD}${summary.features.length === 10 ? " or" : ""} more` }));
+    if (summary.features.length > PER_CARD) card.append(make("p", { kind: "soft", text: `and ${summary.features.length === 10 ? "at least " : ""}${summary.features.length - PER_CARD} more` }));
     if (data.start && summary.features.length && !Object.keys(data.partial[target] ?? {}).length) card.append(make("p", { kind: "soft", text: `In percent: samples that need the ${data.unitNoun}. Which way it pushes differs from label to label.` }));
     if (regions && !regions.decided) card.append(make("p", { kind: "soft", text: `Many ${data.unitNoun}s contribute a little; these are the strongest.` }));
     else if (regions && regions.localities.length > 1) card.append(make("ul", { kind: "regions", "aria-label": `Where which ${data.unitNoun}s matter` }, make("li", { kind: "head" }, ...["samples", "where", "decided by"].map((text) => make("span", { text }))), ...regions.localities.slice(0, REGIONS).map(regionLine)));
@@ -215,7 +219,7 @@
       [i ? ", " : "", outputName(output), make("span", { kind: "soft", text: ` ${strength}` })]), "."));
     if (!found) {
       const followed = Object.keys(data.paths).map(Number);
-      const words = !data.map ? "This explainer takes every output on its own." : "What features do through other outputs was not followed for this one" + (followed.length ? ", but for " : ".");
+      const words = data.texts ? "Of texts, what words do through other outputs is not known." : !data.map ? "This explainer takes every output on its own." : "What features do through other outputs was not followed for this one" + (followed.length ? ", but for " : ".");
       return [...parts, make("p", { kind: "soft" }, words, ...followed.flatMap((i, at) => [at ? ", " : "", make("a", { href: targetLink(i), text: data.targets[i] })]), followed.length ? "." : "")];
     }
     if (!found.paths.length) return [...parts, make("p", { kind: "soft", text: `Too few samples need any one ${data.unitNoun} to say.` })];
@@ -223,11 +227,13 @@
     const body = make("tbody");
     for (const path of found.paths) {
       const [output, effect] = path.through.reduce((best, one) => (one[1] > best[1] ? one : best), [-1, 0]);
+      const isNone = output < 0 || effect < 0.005;
       body.append(make("tr", {}, make("th", { scope: "row" }, make("a", { href: featureLink(path.feature), text: data.features[path.feature] })), make("td", { text: `${path.total.toFixed(2)} ± ${path.margin.toFixed(2)}`, title: `${path.n} samples` }),
-        make("td", { text: path.direct.toFixed(2) }), output < 0 ? make("td", { text: "–" }) : make("td", {}, outputName(output), ` ${effect.toFixed(2)}`)));
+        make("td", { text: path.direct.toFixed(2) }), isNone ? make("td", { text: "–" }) : make("td", {}, outputName(output), ` ${effect.toFixed(2)}`)));
     }
     table.append(body);
-    parts.push(make("p", { text: `How much less sure the value gets without a ${data.unitNoun}, as a ${found.measure === "probability" ? "probability" : "number of standard deviations"}, averaged over ` +
+    const what = data.kinds[target] === "continuous" ? `it gets, without a ${data.unitNoun}, that the value lies on its side of the median` : `the value gets without a ${data.unitNoun}`;
+    parts.push(make("p", { text: `How much less probable ${what}, averaged over ` +
       `${many(found.n_samples, "sample")}; and how much of that is lost while another output is held still. Orange goes directly, blue through another output.` }),
       make("div", { kind: "wide" }, sointerCharts.flow(found.paths, data.features, data.outputs, data.targets[target])), make("div", { kind: "wide" }, table));
     if (found.warning) parts.push(make("p", { kind: "soft", text: `Outputs that ${found.warning}.` }));
@@ -347,7 +353,7 @@
   const showFeature = () => {
     const counts = packed.uses(state.feature), order = data.targets.map((_, i) => i).filter((i) => counts[i]).sort((a, b) => counts[b] - counts[a]);
     byId("feature-name").textContent = data.features[state.feature];
-    byId("feature-summary").textContent = order.length ? `Needed for ${many(order.length, "output")}. Each dot is a sample: its value, and how far that pushes the output up or down.`
+    byId("feature-summary").textContent = order.length ? `Needed for ${many(order.length, "output")}. Each dot is a sample: ${data.texts ? "how often it has the word" : "its value"}, and how far that pushes the output up or down.`
       : "It is needed for no output in the samples of this report.";
     byId("uses").replaceChildren(...order.slice(0, 60).map((target) => {
       const found = data.partial[target]?.[state.feature], bar = make("i", { kind: "bar" });

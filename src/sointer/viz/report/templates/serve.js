@@ -35,7 +35,8 @@
   };
 
   const shown = (value) => {
-    if (value === null || value === undefined) return "";
+    if (value === undefined) return "";
+    if (value === null) return "missing";
     if (typeof value === "number") return number(value);
     if (typeof value === "object") return Object.entries(value).map(([name, one]) => `${name}=${shown(one)}`).join(", ");
     return String(value);
