@@ -81,7 +81,10 @@ def in_one_batch(calls: Calls) -> Calls | None:
 
     tables = [inputs[0] for _, inputs in calls[::2]]
     starts = torch.tensor([0, *map(len, tables)]).cumsum(0)
-    passes = [(start + sample, *inputs) for start, (_, (_, sample, *inputs)) in zip(starts, calls[1::2], strict=False)]
+    passes = []
+    for start, (_, (_, sample, targets, *inputs)) in zip(starts, calls[1::2], strict=False):
+        own = torch.arange(len(targets)) if sample is None else sample
+        passes.append((start + own, targets, *inputs))
     return [(whole, (torch.cat(tables), *(_joined(parts) for parts in zip(*passes, strict=True))))]
 
 

@@ -140,7 +140,7 @@ def test_records_are_written_and_can_be_checked(folder: Path, fitted: SOInter) -
     options = ("--data", "X.jsonl", "--model", "tagging:weather", "--out", "why.csv")
     done = run("explain", "why", *options, "-t", 2, "--verify", 3, "--records", "kept.jsonl", "--chunk-rows", 2)
     assert "one for each explanation, to check it later, in kept.jsonl" in done.output
-    assert "the model predicts the same from the selected features" in done.output
+    assert "the model predicts the same from the selected tokens" in done.output
     records = [json.loads(line) for line in (folder / "kept.jsonl").read_text().splitlines()]
     lines = [*SENTENCES[:8], ["sun", "rain", "warm"]]
     assert [one["sample"]["number"] for one in records] == [i for i, tokens in enumerate(lines) if len(tokens) > 2]
