@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from quick import TAUGHT, quick_fit
-from sointer import TrainingConfig
+from sointer import SOInter, TrainingConfig
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.shapley import KernelShap
 
@@ -190,3 +190,23 @@ def test_the_value_explained_is_what_the_model_predicts_on_new_samples(fitted):
         assert explanation.value_source == "model"
     frame = pd.DataFrame(fitted.explain(NEW, 1).to_frame())
     assert [said[line.sample, 1] for line in frame.itertuples()] == frame["value"].tolist()
+
+
+def test_effects_on_labels_lead_to_the_label_also_of_missing_values():
+    """An output that is on at few samples: off it is because of what these have and this one has not."""
+    rng = np.random.default_rng(5)
+    amount = rng.gamma(2, 200, 600)
+    amount[rng.random(600) < 0.15] = np.nan
+    X = pd.DataFrame({"age": rng.integers(18, 90, 600), "amount": amount, "land": rng.choice(["DE", "JP", "FR"], 600)})
+
+    def model(X):
+        risk = (X["amount"].fillna(0) > 400) & (X["land"] != "DE")
+        return np.column_stack([risk, X["age"] > 65]).astype(int)
+
+    explainer = SOInter(model, query_budget=2000, random_state=0, verbose=False).fit(X)
+    found = explainer.explain(X, target=0)
+    toward = np.where(found.value.astype(int) == 1, 1, -1) * found.effects[:, 1]
+    for rows in (X["amount"].isna().to_numpy(), (X["amount"] < 350).to_numpy()):
+        assert (toward[rows] < -0.05).mean() > 0.95
+        assert (found.base_value + found.effects.sum(axis=1))[rows].mean() > 0.85
+    assert (toward[((X["amount"] > 450) & (X["land"] != "DE")).to_numpy()] > 0.2).all()

@@ -153,6 +153,21 @@ def test_effects_add_up_to_what_is_expected_less_the_base(kind: str) -> None:
         assert gap.abs().max() > 0.05
 
 
+def test_from_many_references_effects_are_the_mean_of_those_from_each() -> None:
+    """Also where the output responds otherwise on the way from one than from another."""
+    effects, x, columns = make_effects("labels", n_references=8), rows(20), torch.zeros(20, dtype=torch.long)
+    encoded = effects.energy.encoding(x)
+    means = effects.along_paths(effects.energy.project_encoded(encoded), columns, 512)
+    found = effects.of_means(means, encoded, columns).numpy()
+    slow = np.mean([slow_effects(effects, x, columns, rows(1, start=100 + i), n_points=64) for i in range(8)], axis=0)
+    np.testing.assert_allclose(found, slow, atol=0.02)
+    gap = (effects.expected(x, columns) - effects.base[0]).numpy()
+    np.testing.assert_allclose(found.sum(axis=1), gap, atol=0.01)
+    by_mean = means._replace(held=None)
+    effects.encodings = effects.encodings.mean(dim=0, keepdim=True)
+    assert np.abs(effects.of_means(by_mean, encoded, columns).numpy().sum(axis=1) - gap).mean() > 0.02
+
+
 def test_more_points_bring_the_sum_closer() -> None:
     effects, x = make_effects("labels"), rows(30)
     columns = torch.zeros(30, dtype=torch.long)
@@ -160,9 +175,7 @@ def test_more_points_bring_the_sum_closer() -> None:
     projected = effects.energy.project_encoded(encoded)
     gap = effects.expected(x, columns) - effects.base[0]
     errors = [
-        (effects.of_gradient(effects.mean_gradient(projected, columns, n), encoded, columns).sum(dim=1) - gap)
-        .abs()
-        .mean()
+        (effects.of_means(effects.along_paths(projected, columns, n), encoded, columns).sum(dim=1) - gap).abs().mean()
         for n in (2, 16, 256)
     ]
     assert errors[2] < errors[1] < errors[0]
@@ -236,10 +249,13 @@ def test_output_units_equal_the_curves_by_interpolation() -> None:
 @torch.random.fork_rng(devices=[])
 def one_pass_effects() -> Effects:
     torch.manual_seed(0)
-    effects = make_effects("classes")
-    effects.network = GradientNetwork(effects.energy.projection_width, effects.energy.space.n_columns, 16)
-    effects.network.size.copy_(torch.rand(effects.energy.space.n_columns) + 0.5)
-    effects.network.mean.copy_(torch.randn_like(effects.network.mean))
+    effects = make_effects("classes", n_references=3)
+    network = GradientNetwork(effects.energy.projection_width, effects.energy.space.n_columns, 16, 4)
+    torch.nn.init.normal_(network.held_weight)
+    for size, mean in ((network.size, network.mean), (network.held_size, network.held_mean)):
+        size.copy_(torch.rand(effects.energy.space.n_columns) + 0.5)
+        mean.copy_(torch.randn_like(mean))
+    effects.network = network
     return effects.requires_grad_(False)
 
 
@@ -248,12 +264,15 @@ def test_one_pass_predicts_the_gradient_that_is_pulled_back() -> None:
     columns = torch.arange(10) % effects.energy.space.n_columns
     network = effects.network
     projected = effects.energy.project(x)
+    found = network(projected, columns)
     for i, column in enumerate(columns.tolist()):
-        standard = network.standardised(projected[i : i + 1])[0, column]
-        wanted = network.mean[column] + standard * network.size[column]
-        torch.testing.assert_close(network(projected, columns)[i], wanted, atol=1e-5, rtol=1e-4)
+        gradient, held = (part[0, column] for part in network.standardised(projected[i : i + 1]))
+        wanted = network.mean[column] + gradient * network.size[column]
+        torch.testing.assert_close(found.gradient[i], wanted, atol=1e-5, rtol=1e-4)
+        wanted = network.held_mean[column] + held * network.held_size[column]
+        torch.testing.assert_close(found.held[i], wanted, atol=1e-5, rtol=1e-4)
     encoded = effects.energy.encoding(x)
-    expected = effects.of_gradient(network(projected, columns), encoded, columns)
+    expected = effects.of_means(found, encoded, columns)
     torch.testing.assert_close(effects(x, columns), expected)
 
 

@@ -232,7 +232,7 @@ def test_tensors_of_other_sizes_or_types(explainers, tmp_path, little_memory):
             ("interpreter.effects.projections", torch.zeros(0, 150)),
             ("interpreter.effects.projections", torch.zeros(5000, 150)),
             ("interpreter.effects.base", torch.zeros(9)),
-            ("interpreter.effects.mean_encoding", torch.zeros(1)),
+            ("interpreter.effects.encodings", torch.zeros(1)),
             ("interpreter.effects.output_units.levels", torch.zeros(2, 1000)),
             ("interpreter.effects.output_units.is_number", torch.zeros(5, dtype=torch.bool)),
             ("interpreter.effects.network.weight", torch.zeros(1, 1, 1)),

@@ -75,53 +75,87 @@ def mean_outputs(outputs: Outputs, column_output: Tensor, codes: NDArray[Any], e
     return means
 
 
-class GradientNetwork(nn.Module):
-    """Predicts, in one pass, the mean gradient behind the first layer along paths from all references.
+class PathMeans(NamedTuple):
+    """Means over points on paths that lead from all references to each row."""
 
-    Which unit has which value stays exact; what is learned is only how the output responds, which is smooth.
+    gradient: Tensor
+    """(rows, width) behind the first layer."""
+    held: Tensor | None
+    """(rows, units) what the references contribute by the gradients on their own paths, beyond what their mean does by
+    the mean gradient; None is nothing."""
+
+
+class GradientNetwork(nn.Module):
+    """Predicts, in one pass, the means of gradients behind the first layer along paths from all references.
+
+    Which unit of a sample has which value stays exact; what is learned is only how the output responds, which is
+    smooth.
     """
 
     center: Tensor
     scale: Tensor
     mean: Tensor
     size: Tensor
+    held_mean: Tensor
+    held_size: Tensor
 
-    def __init__(self, width: int, n_columns: int, hidden: int) -> None:
+    def __init__(self, width: int, n_columns: int, hidden: int, n_units: int) -> None:
         super().__init__()
-        self.width, self.n_columns = width, n_columns
+        self.width, self.n_columns, self.n_units = width, n_columns, n_units
         self.first, self.second = Linear(width, hidden), Linear(hidden, hidden)
         self.weight = nn.Parameter(torch.empty(n_columns, width, hidden).uniform_(-(hidden**-0.5), hidden**-0.5))
+        self.held_weight = nn.Parameter(torch.zeros(n_columns, n_units, hidden))
         self.register_buffer("center", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
         self.register_buffer("mean", torch.zeros(n_columns, width))
         self.register_buffer("size", torch.ones(n_columns))
+        self.register_buffer("held_mean", torch.zeros(n_columns, n_units))
+        self.register_buffer("held_size", torch.ones(n_columns))
 
     def trunk(self, projected: Tensor) -> Tensor:
         return F.silu(self.second(F.silu(self.first((projected - self.center) * self.scale))))
 
-    def standardised(self, projected: Tensor) -> Tensor:
-        """For all columns, the gradient less its mean, in units of its size: (rows, columns, width)."""
-        return product(self.trunk(projected), self.weight.flatten(0, 1).T).view(-1, self.n_columns, self.width)
+    def standardised(self, projected: Tensor) -> tuple[Tensor, Tensor]:
+        """For all columns, gradient and held contributions less their means, in units of their size.
 
-    def forward(self, projected: Tensor, columns: Tensor) -> Tensor:
-        """The mean gradient of each row's own column: (rows, width)."""
+        (rows, columns, width) and (rows, columns, units).
+        """
+        trunk = self.trunk(projected)
+        gradient, held = (product(trunk, weight.flatten(0, 1).T) for weight in (self.weight, self.held_weight))
+        shape = len(trunk), self.n_columns
+        return gradient.view(*shape, self.width), held.view(*shape, self.n_units)
+
+    def forward(self, projected: Tensor, columns: Tensor) -> PathMeans:
+        """Of each row's own column."""
         return self.behind(self.trunk(projected), None, columns)
 
-    def behind(self, trunk: Tensor, sample: Tensor | None, columns: Tensor) -> Tensor:
+    def behind(self, trunk: Tensor, sample: Tensor | None, columns: Tensor) -> PathMeans:
         """The same of rows that are each about one sample of the trunk: all in their order, if none are named."""
         distinct = columns.unique().tolist()
         if len(distinct) == 1:
-            of_samples = self._of_column(trunk, distinct[0])
-            return of_samples if sample is None else of_samples.index_select(0, sample)
-        found = torch.empty(len(columns), self.width)
+            found = self._of_column(trunk, distinct[0])
+            return found if sample is None else PathMeans(*(_rows(part, sample) for part in found))
+        gradient, held = torch.empty(len(columns), self.width), torch.empty(len(columns), self.n_units)
         for column in distinct:
             rows = torch.nonzero(columns == column).squeeze(1)
-            found[rows] = self._of_column(trunk, column)[rows if sample is None else sample[rows]]
-        return found
+            own = self._of_column(trunk, column)
+            of_rows = rows if sample is None else sample[rows]
+            gradient[rows] = own.gradient[of_rows]
+            if own.held is not None:
+                held[rows] = own.held[of_rows]
+        return PathMeans(gradient, held if self.n_units else None)
 
-    def _of_column(self, trunk: Tensor, column: int) -> Tensor:
+    def _of_column(self, trunk: Tensor, column: int) -> PathMeans:
         # All samples take part, so that none is rounded otherwise than it would be alone.
-        return product(trunk, self.weight[column].T) * self.size[column] + self.mean[column]
+        gradient = product(trunk, self.weight[column].T) * self.size[column] + self.mean[column]
+        if not self.n_units:
+            return PathMeans(gradient, None)
+        held = product(trunk, self.held_weight[column].T) * self.held_size[column] + self.held_mean[column]
+        return PathMeans(gradient, held)
+
+
+def _rows(table: Tensor | None, sample: Tensor) -> Any:
+    return None if table is None else table.index_select(0, sample)
 
 
 class FirstLayer(NamedTuple):
@@ -137,19 +171,26 @@ class Effects(nn.Module):
     """Signed effects of units on the outputs of an energy, in the unit of each output."""
 
     projections: Tensor
-    mean_encoding: Tensor
+    encodings: Tensor
+    """(references, encoded columns); or one row, the mean over them, if each reference is taken for their mean."""
     unit_of_encoded: Tensor
     base: Tensor
 
     def __init__(
-        self, energy: TrainableEnergy, likelihood: Likelihood, units: OutputUnits, n_references: int, n_units: int
+        self,
+        energy: TrainableEnergy,
+        likelihood: Likelihood,
+        units: OutputUnits,
+        n_references: int,
+        n_units: int,
+        n_encodings: int | None = None,
     ) -> None:
         super().__init__()
         self.energy, self.likelihood, self.output_units, self.n_units = energy, likelihood, units, n_units
         self.network: GradientNetwork | None = None
         n_encoded = energy.encoding.n_encoded
         self.register_buffer("projections", torch.zeros(n_references, energy.projection_width))
-        self.register_buffer("mean_encoding", torch.zeros(n_encoded))
+        self.register_buffer("encodings", torch.zeros(n_references if n_encodings is None else n_encodings, n_encoded))
         self.register_buffer("unit_of_encoded", torch.zeros(n_encoded, dtype=torch.long))
         self.register_buffer("base", torch.zeros(energy.space.n_columns))
 
@@ -158,7 +199,7 @@ class Effects(nn.Module):
         """What everything is compared with: the mean over these rows."""
         encoding = self.energy.encoding
         self.projections.copy_(self.energy.project(references))
-        self.mean_encoding.copy_(encoding(references).mean(dim=0))
+        self.encodings.copy_(encoding(references))
         self.unit_of_encoded.copy_(unit_of_column[encoding.column])
         for column in range(len(self.base)):
             columns = torch.full((len(references),), column)
@@ -179,23 +220,38 @@ class Effects(nn.Module):
         encoded = first.encoded if sample is None else first.encoded.index_select(0, sample)
         if self.network is None or first.trunk is None:
             projected = first.projected if sample is None else first.projected[sample]
-            gradient = self.mean_gradient(projected, columns)
+            means = self.along_paths(projected, columns)
         else:
-            gradient = self.network.behind(first.trunk, sample, columns)
-        return self.of_gradient(gradient, encoded, columns)
+            means = self.network.behind(first.trunk, sample, columns)
+        return self.of_means(means, encoded, columns)
 
-    def of_gradient(self, gradient: Tensor, encoded: Tensor, columns: Tensor) -> Tensor:
-        """Effects (rows, units) by gradients behind the first layer."""
-        outputs = self.energy.space.column_output[columns]
-        products = self.energy.pull_back(gradient, outputs) * (encoded - self.mean_encoding)
-        return torch.zeros(len(products), self.n_units).index_add_(1, self.unit_of_encoded, products)
+    def of_means(self, means: PathMeans, encoded: Tensor, columns: Tensor) -> Tensor:
+        """Effects (rows, units): what the units of rows contribute by the gradients, less what references do.
 
-    def mean_gradient(self, projected: Tensor, columns: Tensor, n_points: int | None = None) -> Tensor:
-        """The gradient of each row's own output column, averaged along paths from the references: (rows, width)."""
+        Both, and not only the mean gradient times the way from the mean reference: an output that is switched on at
+        some references responds on the way from these alone.
+        """
+        pulled = self.energy.pull_back(means.gradient, self.energy.space.column_output[columns])
+        found = self._by_unit(pulled * (encoded - self.encodings.mean(dim=0)))
+        return found if means.held is None else found - means.held
+
+    def along_paths(self, projected: Tensor, columns: Tensor, n_points: int | None = None) -> PathMeans:
+        """Means of each row's own output column at so many points on paths from the references."""
         n_points = max(len(self.projections), N_POINTS) if n_points is None else n_points
-        starts = self.projections[torch.arange(n_points) % len(self.projections)].unsqueeze(1)
+        reference = torch.arange(n_points) % len(self.projections)
         many = columns.repeat(n_points)
-        return slopes_along(lambda points: self._output(points, many), starts, projected, n_points).mean(dim=0)
+        starts = self.projections[reference].unsqueeze(1)
+        slopes = slopes_along(lambda points: self._output(points, many), starts, projected, n_points)
+        if len(self.encodings) == 1:
+            return PathMeans(slopes.mean(dim=0), None)
+        outputs, held = self.energy.space.column_output[columns], torch.zeros(len(projected), self.encodings.shape[1])
+        apart = self.encodings - self.encodings.mean(dim=0)
+        for place, own in zip(reference.tolist(), slopes, strict=True):
+            held += self.energy.pull_back(own, outputs) * apart[place]
+        return PathMeans(slopes.mean(dim=0), self._by_unit(held / n_points))
+
+    def _by_unit(self, of_encoded: Tensor) -> Tensor:
+        return torch.zeros(len(of_encoded), self.n_units).index_add_(1, self.unit_of_encoded, of_encoded)
 
     def expected(self, x: Tensor, columns: Tensor) -> Tensor:
         """What the energy expects of each row's own output column, in the output's unit: (rows,)."""

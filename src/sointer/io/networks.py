@@ -143,6 +143,14 @@ def _text_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[s
     return interpreter
 
 
+def _as_of_now(state: dict[str, Tensor], n_columns: int, hidden: int | None) -> None:
+    state["effects.encodings"] = state.pop("effects.mean_encoding").unsqueeze(0)
+    if hidden is not None:
+        state["effects.network.held_weight"] = torch.zeros(n_columns, 0, hidden)
+        state["effects.network.held_mean"] = torch.zeros(n_columns, 0)
+        state["effects.network.held_size"] = torch.ones(n_columns)
+
+
 def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[str, Tensor]) -> TableInterpreter:
     n_columns, n_units = explainer.input_format_.n_columns, explainer.groups_.n_units
     n_outputs, space = explainer.n_outputs_, energy.space
@@ -155,14 +163,19 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
     likelihood = Likelihood.of(explainer.config_.energy)
     need(nodes.ndim == 1 and 0 < len(nodes) <= MAX_NODES * n_outputs, "far too many localities")
     hidden = len(state["effects.network.first.weight"]) if "effects.network.first.weight" in state else None
+    if "effects.mean_encoding" in state:  # of earlier versions: references are taken for their mean
+        _as_of_now(state, space.n_columns, hidden)
+    n_encodings = len(state["effects.encodings"])
+    need(n_encodings in (1, len(references)), "other references are encoded")
     need(hidden is None or hidden <= MAX_HIDDEN, "the network for gradients is too wide")
 
     def alike() -> TableInterpreter:
         units = OutputUnits(space.n_columns, levels.shape[1])
-        effects = Effects(energy, likelihood, units, len(references), n_units)
+        effects = Effects(energy, likelihood, units, len(references), n_units, n_encodings)
         if hidden is not None:
             with seeded(0):
-                effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden)
+                n_held = n_units if n_encodings > 1 else 0
+                effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden, n_held)
         return TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
 
     with NO_MEMORY:

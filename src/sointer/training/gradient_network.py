@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sointer._support.torch_state import seeded
 from sointer.energy.networks import VectorEnergy
-from sointer.interpreter.effects import Effects, GradientNetwork
+from sointer.interpreter.effects import Effects, GradientNetwork, PathMeans
 from sointer.training.context import FitContext
 from sointer.training.optim import Adam, Group, state_of
 
@@ -24,7 +24,7 @@ FULL_EPOCHS = 60
 N_CHECKED, N_PRECISE = 256, 256
 """Samples on which the network is checked, and points on paths that it is checked against."""
 GOOD_COSINE = 0.9
-CHUNK = 512
+CHUNK = 128
 
 
 def teach_gradients(context: FitContext, effects: Effects) -> None:
@@ -42,13 +42,16 @@ def teach_gradients(context: FitContext, effects: Effects) -> None:
         projected = torch.cat([energy.project(part) for part in x.split(CHUNK)])
     columns = torch.randint(n_columns, (len(x), N_COLUMNS_EACH), generator=generator)
     with seeded(int(context.rng.integers(2**31))):
-        network = GradientNetwork(projected.shape[1], n_columns, HIDDEN)
+        n_held = effects.n_units if len(effects.encodings) > 1 else 0
+        network = GradientNetwork(projected.shape[1], n_columns, HIDDEN, n_held)
     optimiser = Adam([Group(list(network.parameters()), LEARNING_RATE)], weight_decay=WEIGHT_DECAY)
     stage = context.snapshots.stage(state_of(network, optimiser), n_steps, context.history)
     if stage.n_done < n_steps:
-        wanted = torch.stack([gradients(effects, projected, own) for own in columns.T], dim=1)
-        standardise(network, projected, columns, wanted)
+        found = [path_means(effects, projected, own, generator) for own in columns.T]
+        wanted, held = (torch.stack(parts, dim=1) for parts in zip(*found, strict=True))
+        standardise(network, projected, columns, wanted, held)
         target = (wanted - network.mean[columns]) / network.size[columns].unsqueeze(2)
+        held_target = (held - network.held_mean[columns]) / network.held_size[columns].unsqueeze(2)
     spread = projected.std(dim=0)
     weight = (spread / spread.mean().clamp_min(1e-12)).square()
     n_train = len(x) - N_CHECKED if len(x) > 2 * N_CHECKED else len(x)
@@ -57,8 +60,10 @@ def teach_gradients(context: FitContext, effects: Effects) -> None:
         if step < stage.n_done:
             context.history.step()
             continue
-        found = network.standardised(projected[batch])[torch.arange(len(batch)).unsqueeze(1), columns[batch]]
-        loss = ((found - target[batch]).square() * weight).mean()
+        own = torch.arange(len(batch)).unsqueeze(1), columns[batch]
+        gradient, contributions = (part[own] for part in network.standardised(projected[batch]))
+        loss = ((gradient - target[batch]).square() * weight).mean()
+        loss = loss + (contributions - held_target[batch]).square().sum() / max(1, contributions.numel())
         optimiser.step(loss, 0.5 * (1.0 + math.cos(math.pi * step / n_steps)))
         context.history.step()
         stage.keep(step + 1)
@@ -80,25 +85,36 @@ def training_rows(context: FitContext, n: int) -> Tensor:
     )
 
 
-def gradients(effects: Effects, projected: Tensor, columns: Tensor) -> Tensor:
-    """Mean gradients, each few rows along other paths: (rows, width)."""
-    references, parts = effects.projections, []
-    for number, (batch, own) in enumerate(zip(projected.split(CHUNK), columns.split(CHUNK), strict=True)):
-        effects.projections = references.roll(-number * N_POINTS, 0)
-        parts.append(effects.mean_gradient(batch, own, N_POINTS if len(references) > 1 else None))
-    effects.projections = references
-    return torch.cat(parts)
+def path_means(
+    effects: Effects, projected: Tensor, columns: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Mean gradients (rows, width) and held contributions (rows, units, or none), each few rows along other paths."""
+    projections, encodings, parts = effects.projections, effects.encodings, []
+    for batch, own in zip(projected.split(CHUNK), columns.split(CHUNK), strict=True):
+        if len(projections) > 1:  # any reference may come with any position
+            order = torch.randperm(len(projections), generator=generator)
+            effects.projections = projections[order]
+            effects.encodings = encodings[order] if len(encodings) > 1 else encodings
+        parts.append(effects.along_paths(batch, own, N_POINTS if len(projections) > 1 else None))
+    effects.projections, effects.encodings = projections, encodings
+    held = [torch.zeros(len(part.gradient), 0) if part.held is None else part.held for part in parts]
+    return torch.cat([part.gradient for part in parts]), torch.cat(held)
 
 
-def standardise(network: GradientNetwork, projected: Tensor, columns: Tensor, wanted: Tensor) -> None:
+def standardise(network: GradientNetwork, projected: Tensor, columns: Tensor, wanted: Tensor, held: Tensor) -> None:
     """Means and sizes of what goes in and of what shall come out."""
     network.center.copy_(projected.mean(dim=0))
     network.scale.copy_(1 / (projected.std(dim=0) + 1e-6))
     for column in range(network.n_columns):
-        own = wanted[columns == column]
-        if len(own) > 1:
-            network.mean[column] = own.mean(dim=0)
-            network.size[column] = own.std(dim=0).square().mean().sqrt().clamp_min(1e-9)
+        chosen = columns == column
+        if chosen.sum() > 1:
+            network.mean[column], network.size[column] = _mean_and_size(wanted[chosen])
+            if network.n_units:
+                network.held_mean[column], network.held_size[column] = _mean_and_size(held[chosen])
+
+
+def _mean_and_size(own: Tensor) -> tuple[Tensor, Tensor]:
+    return own.mean(dim=0), own.std(dim=0).square().mean().sqrt().clamp_min(1e-9)
 
 
 @torch.no_grad()
@@ -110,11 +126,11 @@ def cosines(effects: Effects, network: GradientNetwork, x: Tensor, columns: Tens
     encoded = effects.energy.encoding(x)
     projected = effects.energy.project_encoded(encoded)
 
-    def of(gradient: Tensor) -> NDArray[np.float32]:
-        return effects.of_gradient(gradient, encoded, columns).numpy()
+    def of(means: PathMeans) -> NDArray[np.float32]:
+        return effects.of_means(means, encoded, columns).numpy()
 
-    precise = of(effects.mean_gradient(projected, columns, N_PRECISE))
-    found = [of(network(projected, columns)), of(effects.mean_gradient(projected, columns, N_POINTS))]
+    precise = of(effects.along_paths(projected, columns, N_PRECISE))
+    found = [of(network(projected, columns)), of(effects.along_paths(projected, columns, N_POINTS))]
     lengths = [np.linalg.norm(precise, axis=1) * np.linalg.norm(one, axis=1) for one in found]
     means = [
         float(((precise * one).sum(axis=1)[length > 0] / length[length > 0]).mean()) if (length > 0).any() else 1.0
