@@ -345,6 +345,8 @@ class Words:
         if form.columns and (categories := form.columns[feature].categories) is not None:
             category = categories[column - int(np.searchsorted(form.column_feature, feature))]
             return f"{name} is not {category}", f"{name} = {category}"
+        if form.columns and form.columns[feature].dtype.lower().startswith("bool"):
+            return f"{name} = False", f"{name} = True"
         value = form.threshold_words(feature, threshold)
         return f"{name} <= {value}", f"{name} > {value}"
 
