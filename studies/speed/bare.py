@@ -9,40 +9,34 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from sointer.energy.image import ImageEnergy, Maps
+from sointer.interpreter import scoring
 from sointer.interpreter.effects import Effects, FirstLayer
 from sointer.interpreter.image import ImageInterpreter
-from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.tables import Shown, TableInterpreter
 
-PARTS = (
+PARTS: tuple[tuple[Any, str], ...] = (
     (ImageEnergy, "maps"),
     (ImageInterpreter, "forward"),
     (Effects, "first_layer"),
     (TableInterpreter, "forward"),
+    (scoring, "whole_rows"),
+    (scoring, "eliminate"),
 )
-"""What explaining images and tables calls: the network once per sample, the rest for every target."""
+"""What explaining images, tables and sparse rows calls: the network once per sample, the rest for every target."""
 Calls = list[tuple[Any, tuple[Any, ...]]]
 
 
 def recorded(explain: Callable[[], object]) -> Calls:
     """The calls of the interpreter that explaining makes: the network, and what it was given."""
     calls: Calls = []
-
-    def note(module: Any, inputs: tuple[Any, ...]) -> None:
-        if isinstance(module, EliminationInterpreter):
-            calls.append((module, copied(inputs)))
-
-    hook = register_module_forward_pre_hook(note)
     parts = [(kind, name, getattr(kind, name)) for kind, name in PARTS]
     try:
         for kind, name, part in parts:
             setattr(kind, name, noted(part, calls))
         explain()
     finally:
-        hook.remove()
         for kind, name, part in parts:
             setattr(kind, name, part)
     if not calls:
@@ -63,9 +57,9 @@ def _copied(x: Any) -> Any:
 
 
 def noted(part: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
-    def call(self: Any, *inputs: Any) -> Any:
-        calls.append((partial(part, self), copied(inputs)))
-        return part(self, *inputs)
+    def call(first: Any, *inputs: Any) -> Any:
+        calls.append((partial(part, first), copied(inputs)))
+        return part(first, *inputs)
 
     return call
 
