@@ -50,8 +50,11 @@ def sum_of_two(X: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.column_stack([X[:, 0] + X[:, 1] > 0, X[:, 2] > 0])
 
 
-@pytest.fixture
-def half_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["half", pytest.param("default", marks=pytest.mark.slow)])
+def half_the_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In `make test`; `make test-slow` takes all of them."""
+    if request.param == "default":
+        return
     module = sys.modules["sointer.metrics.leakage"]
     monkeypatch.setattr(module, "FIRST_STEPS", (500, 2000))
     monkeypatch.setattr(module, "MORE_STEPS", 75)
