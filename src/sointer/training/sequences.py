@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -59,8 +60,10 @@ class Learner:
         generator: torch.Generator,
         *,
         lr: float = LR,
+        judged_by: Callable[[ChainQuality], float] = lambda quality: quality.loss,
     ) -> None:
         self.energy, self.rows, self.generator, self.lr = energy, rows, generator, lr
+        self._judged_by = judged_by
         self.held_out, self.n_steps, self.n_done = held_out, n_steps, 0
         self.best_loss, self._n_worse = math.inf, 0
         self._asked = Source.of(queries)
@@ -95,8 +98,9 @@ class Learner:
         now, best = self._weights_now(), self.best_loss
         self._load(self._average)
         quality = judge(self.energy, self.rows, self.held_out)
-        if quality.loss < best:
-            self.best_loss, self._best, self._n_worse = quality.loss, [part.clone() for part in self._average], 0
+        loss = self._judged_by(quality)
+        if loss < best:
+            self.best_loss, self._best, self._n_worse = loss, [part.clone() for part in self._average], 0
         else:
             self._n_worse += 1
         self._load(now)
@@ -174,6 +178,11 @@ class ChainQuality:
     """Share of tokens whose label is the most probable one, the tokens being known."""
     skill: float
     """Share of the errors of always guessing the usual label that are avoided."""
+
+    @property
+    def absent_loss(self) -> float:
+        """-log p per token, those that were replaced being ABSENT."""
+        return 2 * self.loss - self.token_loss
 
 
 def judge(energy: ChainEnergy, rows: Tensor, held_out: Queries) -> ChainQuality:
@@ -265,10 +274,12 @@ def learn_absent(
 
     A query's answer is one of many draws, of which the teacher can answer any number.
     """
-    part = -(-STEPS_AGAIN * n_steps // N_PARTS)
+    part = N_CHECKS // N_PARTS * -(-STEPS_AGAIN * n_steps // N_CHECKS)
     generator = torch.Generator().manual_seed(seed)
     student = copy.deepcopy(energy).requires_grad_(True).train()
-    learner = Learner(student, rows, known, held_out, N_PARTS * part, generator, lr=LR_AGAIN)
+    learner = Learner(
+        student, rows, known, held_out, N_PARTS * part, generator, lr=LR_AGAIN, judged_by=attrgetter("absent_loss")
+    )
     history.stage("learning absent tokens", learner.n_steps)
     while not learner.is_done:
         queries, rows = imagined.queries(int(SHARE_IMAGINED * BATCH * part))
