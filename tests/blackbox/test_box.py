@@ -19,6 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sointer._support.torch_state import ForkSafeLock
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import BlackBox
+from sointer.data.outputs import Outputs
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 
 
@@ -169,6 +170,17 @@ def test_numbers_beside_strings_stay_numbers() -> None:
         assert type(reply[0, 1]) is int
     by_batch = BlackBox(lambda X: [["a"] if X[0, 0] == 0 else [1]], batch_size=1)(X[:2])
     assert by_batch.tolist() == [["a"], [1]]
+
+
+@pytest.mark.parametrize("dtypes", [{}, {"vip": "boolean", "level": "Int64", "cost": "Float64"}])
+def test_labels_beside_numbers_stay_labels_in_a_frame(dtypes: dict[str, str]) -> None:
+    frame = pd.DataFrame({"vip": X[:, 0] > 4, "level": np.arange(10) % 4, "cost": X[:, 1] / 2}).astype(dtypes)
+    reply = BlackBox(lambda rows: frame)(X)
+    assert [type(value) for value in reply[0]] == [bool, int, float]
+    assert reply.tolist() == frame.to_numpy(object).tolist()
+    assert Outputs.infer(np.tile(reply, (4, 1))).kinds == ("binary", "categorical", "continuous")
+    # Columns of one type are an array of that type, as before.
+    assert BlackBox(lambda rows: frame[["level"]].astype(int))(X).dtype == np.int64
 
 
 def test_longer_strings_in_later_batches_are_not_cut() -> None:

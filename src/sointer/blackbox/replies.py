@@ -139,7 +139,9 @@ def stack(tables: list[Table]) -> Table:
 
 def to_array(outputs: Any) -> Table:
     """What a model returned, of whatever type, as a numpy array."""
-    if containers.is_frame(outputs) or containers.is_series(outputs):
+    if containers.is_frame(outputs):
+        return _by_column(outputs)
+    if containers.is_series(outputs):
         return _clean(outputs.to_numpy())
     if containers.is_tensor(outputs):
         return containers.tensor_to_numpy(outputs)
@@ -174,6 +176,17 @@ def to_array(outputs: Any) -> Table:
         f"{WRONG}{containers.describe(outputs)}, expected an array of shape (rows, outputs). "
         "Return a numpy array, list, DataFrame, sparse matrix or tensor."
     )
+
+
+def _by_column(frame: Any) -> Table:
+    """A DataFrame as an array; of truth values, whole numbers and fractions beside each other, each stays what it is."""
+    kinds = {getattr(dtype, "kind", "O").replace("u", "i") for dtype in frame.dtypes}
+    if len(kinds) < 2:
+        return _clean(frame.to_numpy())
+    table = np.empty(frame.shape, dtype=object)
+    for j in range(frame.shape[1]):
+        table[:, j] = _clean(frame.iloc[:, j].to_numpy()).tolist()
+    return table
 
 
 def holds_text(outputs: Any) -> bool:
