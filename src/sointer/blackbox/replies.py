@@ -179,7 +179,7 @@ def to_array(outputs: Any) -> Table:
 
 
 def _by_column(frame: Any) -> Table:
-    """A DataFrame as an array; of truth values, whole numbers and fractions beside each other, each stays what it is."""
+    """A DataFrame as an array; truth values, whole numbers and fractions beside each other each stay what they are."""
     kinds = {getattr(dtype, "kind", "O").replace("u", "i") for dtype in frame.dtypes}
     if len(kinds) < 2:
         return _clean(frame.to_numpy())

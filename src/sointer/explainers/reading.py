@@ -209,7 +209,7 @@ class ReadsModelAndData:
         if self.has_words:
             data.token = getattr(self.removal_, "token", None)
         if predicted is not None:
-            predicted = self._read_predicted(predicted, X, data.shape[0])
+            predicted = self._read_predicted(predicted, data.shape[0], X)
         return ExplainedRows(
             data,
             self.black_box_,
@@ -222,7 +222,7 @@ class ReadsModelAndData:
             index=labels,
         )
 
-    def _read_predicted(self, predicted: Any, X: Any, n_rows: int) -> NDArray[Any]:
+    def _read_predicted(self, predicted: Any, n_rows: int, X: Any = None) -> NDArray[Any]:
         shape = self.outputs_.shape
         many = "s" * (n_rows != 1)
         each = (
