@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import is_missing, is_sparse, is_tensor, tensor_to_numpy
 from sointer._support.frames import BACKENDS, as_pandas
-from sointer.data.inputs import InputFormat
+from sointer.data.inputs import MAX_PLAIN, InputFormat
 from sointer.data.text_tables import TextTableFormat
 from sointer.errors import require_extra
 from sointer.masking.groups import FixedGroups, Groups
 from sointer.masking.rows import ExplainedRows
 
 MAX_LENGTH, MAX_MEMBERS = 60, 4
-MAX_PLAIN = 1e15  # numbers from here on are written with an exponent
 
 
 def format_value(value: Any) -> str:
