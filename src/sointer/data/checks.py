@@ -27,7 +27,7 @@ def check_container(X: Any, caller: str) -> Any:
         except ValueError as exc:
             raise InputError(
                 f"{caller}: X is {containers.describe(X)} with rows of different lengths, expected equal "
-                "ones. Give a rectangular table; for lists of tokens use SequenceExplainer."
+                "ones. Give a rectangular table; tokens of sequences must be strings, so give ids as str(id)."
             ) from exc
     if isinstance(X, np.ma.MaskedArray):
         raise InputError(
@@ -65,10 +65,16 @@ def check_container(X: Any, caller: str) -> Any:
 def refuse_one_dimension(X: Any, caller: str) -> None:
     """Refuse one row of a table, or records, which look like a list of something else."""
     is_series = containers.is_series(X) or type(X).__name__ == "Series"
-    strings = is_series and all(isinstance(value, str) for value in X)
+    strings = is_series and _holds_texts(list(X))
     is_records = isinstance(X, (list, tuple)) and len(X) > 0 and all(isinstance(one, dict) for one in X)
     if (is_series and not strings) or is_records or isinstance(X, dict):
         raise InputError(f"{caller}: X is {describe_wrong(X)}, expected a table of samples and features. {_remedy(X)}")
+
+
+def _holds_texts(values: list[Any]) -> bool:
+    """Whether values are texts, of which some may be missing: what reads texts says so."""
+    n_texts = sum(isinstance(value, str) for value in values)
+    return 2 * n_texts >= len(values) == n_texts + sum(map(containers.is_missing, values))
 
 
 def describe_wrong(X: Any) -> str:
