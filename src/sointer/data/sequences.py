@@ -182,13 +182,14 @@ def resolve_positions(target: Any, sequences: Sequence[Tokens]) -> list[NDArray[
 
     Parameters
     ----------
-    target : "all", a position, a tuple of positions, or a list with one of these for each sequence.
+    target : "all", a position, a tuple of positions, or a list (or array) with one of these for each sequence.
     sequences : token lists.
     """
     if isinstance(target, list) or (isinstance(target, np.ndarray) and target.ndim > 0):
         if len(target) != len(sequences):
+            given = "a list" if isinstance(target, list) else "an array"
             raise InputError(
-                f"target is {'a list' if isinstance(target, list) else 'an array'} of {len(target)}, expected one entry for each of {len(sequences)} sequences. For "
+                f"target is {given} of {len(target)}, expected one entry for each of {len(sequences)} sequences. For "
                 "several positions of every sequence give a tuple, such as target=(0, 3)."
             )
         return [_positions(one, len(tokens), i) for i, (one, tokens) in enumerate(zip(target, sequences, strict=True))]
