@@ -44,8 +44,8 @@ def check_container(X: Any, caller: str) -> Any:
         hint = (
             "Use x.reshape(1, -1) for one sample, x.reshape(-1, 1) for one feature."
             if len(X.shape) < 2
-            else "Flatten a table to (n_samples, -1); of windows of a time series (n, steps, variables), X.reshape(len(X), "
-            f"-1) has a feature per step and variable (docs/how-to/sequences.md). {image_hint(X)}"
+            else "Flatten a table to (n_samples, -1); windows of a time series (n, steps, variables) with "
+            f"X.reshape(len(X), -1), one feature per step and variable (docs/how-to/sequences.md). {image_hint(X)}"
         )
         raise InputError(
             f"{caller}: X has {len(X.shape)} dimensions (shape {tuple(X.shape)}), expected 2: samples and "
