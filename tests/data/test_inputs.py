@@ -199,7 +199,7 @@ def test_category_columns_accept_the_same_values_in_another_dtype() -> None:
 
 BAD = [
     (np.ones(3), r"reshape\(1, -1\)"),
-    (np.ones((2, 3, 1)), "3 dimensions"),
+    (np.ones((2, 3, 1)), "3 dimensions .*time series .n, steps, variables.*docs/how-to/sequences.md"),
     (np.ones((0, 3)), "empty"),
     (np.ones((2, 0)), "empty"),
     (np.array([["a", "b"]]), "DataFrame for strings"),

@@ -341,6 +341,12 @@ class BlackBox:
                     "outputs. Give one name per output."
                 )
             if self.output_names is None and names is not None:
+                if len(names) < n_outputs:
+                    raise InputError(
+                        f"the model returned {n_outputs} numbers under {len(names)} names, such as {names[0]!r:.40}, "
+                        "expected one number for each name. Return the array alone; masks as one array (n, height, "
+                        "width)."
+                    )
                 self.output_names = check_unique_names(names, n_outputs, "The columns of the model's outputs")
             self._confirmed = True
             self._columns = names

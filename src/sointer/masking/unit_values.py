@@ -87,6 +87,8 @@ class UnitValues:
 
     def own(self, sample: NDArray[np.int64], unit: NDArray[np.int64]) -> list[Any]:
         """The values of units, each of its sample, in their owner's type; None where missing, text for groups."""
+        if not len(unit):
+            return []  # of nothing, scipy makes a matrix
         if not isinstance(self._groups, FixedGroups) or any(len(members) != 1 for members in self._groups.members):
             return [self.of(one, int(which)) for one, which in zip(sample.tolist(), unit.tolist(), strict=True)]
         feature = np.array([members[0] for members in self._groups.members], dtype=np.int64)[unit]
