@@ -211,7 +211,7 @@ class ExplainOptions:
 
 
 def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: Any, ids: Any = None) -> Any:
-    """The records of an explanation as an Arrow table; `sample` is the number of each of its rows, `ids` their ids as text."""
+    """The records of an explanation as an Arrow table; `sample` numbers its rows, `ids` are their ids as text."""
     pyarrow = require_extra("pyarrow", "parquet")
     row, position = np.nonzero(explanation.selected >= 0)
     unit = explanation.selected[row, position]

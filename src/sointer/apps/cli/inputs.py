@@ -104,8 +104,8 @@ def read_ids(path: Path, column: str) -> list[str]:
     twice = next((name for name, count in Counter(known).items() if count > 1), None)
     if twice is not None:
         raise InputError(
-            f"--id {column}: {len(set(known)):,} names for {n_rows:,} rows; {known.count(twice):,} are called {twice!r}. "
-            "Choose a column whose values are unique, or leave out --id."
+            f"--id {column}: {len(set(known)):,} names for {n_rows:,} rows; {known.count(twice):,} are called "
+            f"{twice!r}. Choose a column whose values are unique, or leave out --id."
         )
     return known
 

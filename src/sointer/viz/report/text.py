@@ -169,8 +169,8 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
     n_queried, n_all = int(stats.queried.sum()), stats.queried.size
     if lacks_rows(explainer):
         notes.append(
-            'The explainer was saved without training rows (rows="none"): paths through other outputs and samples unlike '
-            "the training data are not shown, and what needs rows in the place of removed features is not confirmed."
+            'The explainer was saved without training rows (rows="none"): paths through other outputs and samples '
+            "unlike the training data are not shown, and what needs rows in the place of removed features is not confirmed."
         )
     elif stats.has_predictions and n_queried < n_all:
         notes.append(
