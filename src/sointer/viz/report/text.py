@@ -170,7 +170,7 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
     if lacks_rows(explainer):
         notes.append(
             'The explainer was saved without training rows (rows="none"): paths through other outputs and samples '
-            "unlike the training data are not shown, and what needs rows in the place of removed features is not confirmed."
+            "unlike the training data are not shown, and what needs rows to put in for features is not confirmed."
         )
     elif stats.has_predictions and n_queried < n_all:
         notes.append(
