@@ -28,7 +28,7 @@ def render_page(explainer: Explainer, metadata: dict[str, Any], examples: Any) -
     data = {
         "takes": metadata["takes"],
         "features": (metadata.get("features") or [])[:MAX_NAMES],
-        "nFeatures": metadata.get("n_features"),
+        "nFeatures": len(metadata.get("features") or []),
         "missingIsZero": metadata.get("missing_is_zero"),
         "targets": metadata.get("targets") or [],
         "k": metadata["k"],
