@@ -29,7 +29,7 @@ KINDS = ("tables", "texts", "images", "sequences", "paper")
 OWN = {
     "images": ("energy/image", "interpreter/image", "interpreter/image_scoring", "training/image"),
     "texts": ("energy/texts", "energy/sparse", "interpreter/text", "training/texts", "training/sparse_rows"),
-    "sequences": ("energy/chain", "interpreter/sequence", "training/sequences"),
+    "sequences": ("energy/chain", "interpreter/sequence", "training/sequence_queries", "training/sequences"),
     "paper": ("energy/paper", "energy/descent", "interpreter/paper", "training/paper"),
 }
 """Modules, by the beginning of their names, that one kind alone uses. All others are of tables and texts."""

@@ -1,6 +1,7 @@
 """SequenceExplainer on taggers whose truth is known, end to end, and on everything that can be wrong with the input."""
 
 import copy
+import itertools
 import json
 import warnings
 from pathlib import Path
@@ -198,7 +199,7 @@ def test_the_same_seed_gives_the_same_explainer(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(one.scores, two.scores)
 
 
-def test_an_energy_that_also_learns_from_itself_finds_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_energy_that_also_learns_from_imagined_answers_finds_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     from sointer.training import sequences as training
 
     for name, value in {"MIN_IMAGINED_FROM": 1000, "MIN_STEPS": 200}.items():
@@ -211,9 +212,26 @@ def test_an_energy_that_also_learns_from_itself_finds_the_tokens(monkeypatch: py
 
     explainer = SequenceExplainer(model, query_budget=3000, window=1, random_state=0)
     explainer.fit(CHAIN.sequences(500, (3, 7), seed=0))
-    assert sum(queried) == explainer.n_queries_ == 3000  # what it answers itself is no query
-    assert (np.diff([row["step"] for row in explainer.history_]) < 0).sum() == 2  # from itself; for paths
+    assert sum(queried) == explainer.n_queries_ == 3000  # what an energy answers is no query
+    assert (np.diff([row["step"] for row in explainer.history_]) < 0).sum() == 2  # for paths; absent tokens
     assert exact(CHAIN, explainer.explain(CHAIN.sequences(30, 6, seed=9))) >= 0.93
+
+
+def test_imagined_queries_may_hold_tokens_that_no_query_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sointer.training import sequences as training
+
+    for name, value in {"MIN_IMAGINED_FROM": 300, "MIN_STEPS": 20}.items():
+        monkeypatch.setattr(training, name, value)
+    numbers = itertools.count()
+    explainer = SequenceExplainer(
+        lambda batch: [["long" if len(token) > 1 else "short" for token in tokens] for tokens in batch],
+        replacement=lambda tokens, position, rng: f"new{next(numbers)}" if rng.random() < 0.5 else "x",
+        query_budget=400,
+        window=1,
+        random_state=0,
+    )
+    explainer.fit([["a", "bb", "c", "dd"]] * 30)
+    assert explainer.explain([["a", "bb"]]).selected[:, 0].tolist() == [0, 1]
 
 
 def test_targets_and_sizes(fitted: SequenceExplainer) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sointer.data.sequences import OUTSIDE
 
+TOKEN_WIDTH, HIDDEN_WIDTH, N_LINEAR = 48, 128, 64
 N_ENDS = 6
 """Distances to both ends are distinguished up to this many."""
 MAX_FULL = 64
@@ -29,13 +30,16 @@ class ChainEnergy(nn.Module):
     window : tokens on either side that speak for a label directly.
     additive : tokens of the window speak for a label one by one, not together, and transitions are the same for all
         tokens: a linear chain CRF.
-    dim, width : sizes of token vectors and of the hidden layer.
+    n_linear : of the units of the hidden layer, so many more that are linear: what tokens say one by one is then
+        learned as easily as by an additive energy, in which all are.
     """
 
     def __init__(
-        self, n_rows: int, n_labels: int, *, window: int, additive: bool = False, dim: int = 48, width: int = 128
+        self, n_rows: int, n_labels: int, *, window: int, additive: bool = False, n_linear: int = N_LINEAR
     ) -> None:
         super().__init__()
+        dim, self.n_bent = TOKEN_WIDTH, 0 if additive else HIDDEN_WIDTH
+        width = HIDDEN_WIDTH if additive else HIDDEN_WIDTH + n_linear
         self.n_labels, self.window, self.width, self.additive = n_labels, window, width, additive
         self.n_slots = 2 * window + 1
         self.tokens = nn.EmbeddingBag(n_rows, dim, mode="sum", padding_idx=OUTSIDE)
@@ -65,7 +69,9 @@ class ChainEnergy(nn.Module):
 
     def activate(self, hidden: Tensor) -> Tensor:
         """The hidden layer from what the tokens of the window add to it."""
-        return hidden if self.additive else F.silu(hidden)
+        if self.additive:
+            return hidden
+        return torch.cat([F.silu(hidden[..., : self.n_bent]), hidden[..., self.n_bent :]], dim=-1)
 
     def far_weights(self) -> Tensor:
         """How much tokens two or more places away speak for a label directly: the sum of the norms of their weights."""

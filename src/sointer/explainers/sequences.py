@@ -128,7 +128,8 @@ class SequenceExplainer(SequenceFrame):
     # --- fitting -----------------------------------------------------------------------------------------
 
     def _fit(self, sequences: list[Tokens], black_box: BlackBox, rng: np.random.Generator) -> None:
-        from sointer.training import sequences as training  # saved explainers are used without what trains them
+        from sointer.training import sequence_queries  # saved explainers are used without what trains them
+        from sointer.training import sequences as training
 
         device = resolve_device(self.device)
         replacement = Replacement.of(sequences, self.replacement)
@@ -141,7 +142,7 @@ class SequenceExplainer(SequenceFrame):
                 first = sequences[:N_FIRST]
                 said = query_tagger(black_box, first)  # a wrong model must come to light before time is spent
                 n_left = n_queries - len(first)
-                asked, keep = training.plan_queries(sequences, replacement, n_left, rng)
+                asked, keep = sequence_queries.plan_queries(sequences, replacement, n_left, rng)
                 answers = query_tagger(black_box, asked)
                 outputs = TokenOutputs.infer(answers, self.tolerance)
                 if outputs.n_labels < 2:
@@ -152,12 +153,11 @@ class SequenceExplainer(SequenceFrame):
                 self._check_memory(asked, outputs)
                 index, vocabulary = TokenIndex(sequences), Vocabulary.of(sequences)
                 with computing_on(device):
-                    queries = training.Queries.of(index, asked, keep, outputs, answers)
+                    queries = sequence_queries.Queries.of(index, asked, keep, outputs, answers)
                     imagined = None
-                    if n_imagined := training.n_imagined_for(len(queries)):
-                        plan = training.plan_queries(sequences, replacement, n_imagined, rng)
-                        imagined = training.Queries.of(index, *plan, outputs, None)
-                    known, held_out = training.split(queries, VALIDATION_SHARE, rng)
+                    if len(queries) >= training.MIN_IMAGINED_FROM:
+                        imagined = sequence_queries.Imagined(sequences, replacement, index, vocabulary, outputs, rng)
+                    known, held_out = sequence_queries.split(queries, VALIDATION_SHARE, rng)
                     rows = torch.as_tensor(vocabulary.rows(index.tokens))
                     steps: dict[str, Any] = {
                         "n_steps": training.n_steps_for(len(known)),
@@ -165,11 +165,8 @@ class SequenceExplainer(SequenceFrame):
                         "history": history,
                     }
                     windows = WINDOWS if self.window == "auto" else (int(self.window),)
-                    energy, quality = training.learn_chain(
+                    energy, simpler, quality = training.learn_chain(
                         vocabulary, rows, known, held_out, imagined, windows=windows, **steps
-                    )
-                    simpler = training.learn_additive(
-                        vocabulary, rows, known, held_out, quality, window=energy.window, **steps
                     )
         finally:
             history.close()

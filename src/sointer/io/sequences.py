@@ -16,7 +16,7 @@ from sointer.blackbox.adapters.tagger import as_tagger
 from sointer.blackbox.box import BlackBox
 from sointer.data.sequences import Vocabulary
 from sointer.data.token_outputs import MAX_LABELS, TokenOutputs
-from sointer.energy.chain import ChainEnergy
+from sointer.energy.chain import HIDDEN_WIDTH, ChainEnergy
 from sointer.errors import InputError
 from sointer.explainers.records import Probe
 from sointer.explainers.sequences import SequenceExplainer
@@ -126,10 +126,12 @@ def _restore(
 
 def _restore_energy(tensors: dict[str, Tensor], prefix: str, size: tuple[int, int], window: int) -> ChainEnergy:
     state = {name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)}
-    additive = prefix == "additive."
+    how: dict[str, Any] = {"window": window, "additive": prefix == "additive."}
+    if not how["additive"] and len(state.get("hidden.bias", ())) == HIDDEN_WIDTH:
+        how["n_linear"] = 0  # older versions had none
     with NO_MEMORY:
-        check_shapes(ChainEnergy(*size, window=window, additive=additive), state)
+        check_shapes(ChainEnergy(*size, **how), state)
     with torch.random.fork_rng(devices=[]):
-        energy = ChainEnergy(*size, window=window, additive=additive)
+        energy = ChainEnergy(*size, **how)
     energy.load_state_dict(state)
     return energy.requires_grad_(False).eval()

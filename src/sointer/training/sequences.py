@@ -6,22 +6,16 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer._support.progress import History
 from sointer._support.torch_state import seeded
-from sointer.data.sequences import ABSENT, N_FEATURES, TokenIndex, Tokens, Vocabulary
-from sointer.data.token_outputs import TokenOutputs
+from sointer.data.sequences import ABSENT, N_FEATURES, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals, sample_labels
-from sointer.masking.tokens import Replacement
+from sointer.training.sequence_queries import MIN_BUCKET, Imagined, Queries, Source
 
-WHOLE, RUNS = 0.1, 0.35
-"""Shares of queries about sequences as they are, and about runs of tokens: what decides mostly stands together."""
 BATCH, LR, DECAY, DROPOUT = 128, 6e-3, 1e-2, 0.1
 LR_AGAIN = 4e-3
 N_EPOCHS, MIN_STEPS = 5.0, 700
@@ -34,101 +28,13 @@ TRIAL_SHARE = 0.3
 """Of the steps, to compare windows."""
 SHARE_MIXED = 0.4
 """Share of samples in a batch that show some of the replaced tokens; of the others, half show all and half none."""
-MIN_IMAGINED_FROM, SHARE_IMAGINED = 10_000, 0.5
-"""From so many queries on the energy also teaches itself; share of the batches in which it does."""
-MIN_BUCKET = 512
+MIN_IMAGINED_FROM, SHARE_IMAGINED = 10_000, 0.8
+"""From so many queries on the energy also learns from imagined answers; share of the batches in which it does."""
+STEPS_AGAIN, N_PARTS = 2, 8
+"""How many times as many steps it then takes, and in how many parts these queries are made, each of them seen about
+once."""
 EMA = 0.995
 N_CHECKS, PATIENCE = 16, 4
-CHECK_SEQUENCES = 1000
-
-
-def plan_queries(
-    sequences: Sequence[Tokens], replacement: Replacement, n: int, rng: np.random.Generator
-) -> tuple[list[Tokens], list[NDArray[np.bool_]]]:
-    """Sequences of the data with a random share of their tokens replaced, and which were kept."""
-    if n <= len(sequences):
-        chosen = rng.permutation(len(sequences))[:n]
-    else:
-        chosen = rng.permutation(np.arange(n) % len(sequences))
-    keep = []
-    for i in chosen.tolist():
-        n, kind = len(sequences[i]), rng.random()
-        if kind < WHOLE:
-            keep.append(np.ones(n, dtype=bool))
-        elif kind < WHOLE + RUNS:
-            start, stop = np.sort(rng.integers(0, n + 1, 2))
-            keep.append((start <= np.arange(n)) & (np.arange(n) < stop))
-        else:
-            keep.append(rng.random(n) < rng.random())
-    asked = replacement.draw([sequences[i] for i in chosen.tolist()], keep, rng)
-    return asked, keep
-
-
-@dataclass(eq=False)
-class Queries:
-    """Answered queries, padded: token numbers, which were kept, and the class probabilities of every token."""
-
-    ids: Tensor
-    keep: Tensor
-    lengths: Tensor
-    codes: Tensor
-    """Codes (queries, n) or probabilities (queries, n, classes)."""
-    n_labels: int
-
-    @classmethod
-    def of(
-        cls,
-        index: TokenIndex,
-        asked: Sequence[Tokens],
-        keep: Sequence[NDArray[np.bool_]],
-        outputs: TokenOutputs,
-        answers: Sequence[Sequence[Any]] | None,
-    ) -> Queries:
-        """Without answers all codes are 0."""
-        lengths = np.array([len(tokens) for tokens in asked])
-        n = int(lengths.max())
-        ids, kept = np.zeros((len(asked), n), dtype=np.int64), np.ones((len(asked), n), dtype=bool)
-        soft = outputs.kind == "probability" and answers is not None
-        codes: NDArray[Any] = (
-            np.zeros((len(asked), n, outputs.n_labels), np.float32) if soft else np.zeros((len(asked), n), np.int64)
-        )
-        for i, tokens in enumerate(asked):
-            ids[i, : len(tokens)], kept[i, : len(tokens)] = index.ids(tokens), keep[i]
-            if answers is not None:
-                codes[i, : len(tokens)] = outputs.probabilities(answers[i]) if soft else outputs.codes(answers[i])
-        as_tensor = torch.as_tensor
-        return cls(as_tensor(ids), as_tensor(kept), as_tensor(lengths), as_tensor(codes), outputs.n_labels)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def take(self, rows: Tensor) -> Queries:
-        """Some queries, no longer than the longest of them."""
-        lengths = self.lengths[rows]
-        n = int(lengths.max())
-        return Queries(self.ids[rows, :n], self.keep[rows, :n], lengths, self.codes[rows, :n], self.n_labels)
-
-    def wanted(self) -> Tensor:
-        """Probabilities of the classes, 0 beyond the end of a sequence."""
-        table = self.codes if self.codes.ndim == 3 else nn.functional.one_hot(self.codes, self.n_labels).float()
-        return table * (torch.arange(table.shape[1]) < self.lengths[:, None])[:, :, None]
-
-    def masked(self) -> Tensor:
-        """The tokens that were kept, and ABSENT in place of the others."""
-        return torch.where(self.keep, self.ids, ABSENT)
-
-    def buckets(self) -> list[Tensor]:
-        """Queries of similar length together."""
-        order = torch.argsort(self.lengths, stable=True)
-        found: list[Tensor] = []
-        start, ordered = 0, self.lengths[order]
-        while start < len(order):
-            stop = min(start + MIN_BUCKET, len(order))
-            while stop < len(order) and ordered[stop] == ordered[stop - 1]:
-                stop += 1
-            found.append(order[start:stop])
-            start = stop
-        return found
 
 
 def n_steps_for(n_queries: int) -> int:
@@ -136,16 +42,11 @@ def n_steps_for(n_queries: int) -> int:
     return max(MIN_STEPS, int(N_EPOCHS * n_queries / BATCH))
 
 
-def n_imagined_for(n_queries: int) -> int:
-    """How many queries the energy shall answer itself: each is seen about once."""
-    return int(SHARE_IMAGINED * BATCH * n_steps_for(n_queries)) if n_queries >= MIN_IMAGINED_FROM else 0
-
-
 class Learner:
     """Learns one energy from queries and keeps the weights that tell most of held-out ones.
 
-    `imagined` are queries that an energy answered: of these only the tokens that were kept are shown. An additive
-    energy is shown all tokens of queries, always.
+    Of imagined queries only the tokens that were kept are shown. An additive energy is shown all tokens of queries,
+    always.
     """
 
     def __init__(
@@ -157,18 +58,13 @@ class Learner:
         n_steps: int,
         generator: torch.Generator,
         *,
-        imagined: Queries | None = None,
         lr: float = LR,
     ) -> None:
         self.energy, self.rows, self.generator, self.lr = energy, rows, generator, lr
         self.held_out, self.n_steps, self.n_done = held_out, n_steps, 0
         self.best_loss, self._n_worse = math.inf, 0
-        self._sources = [
-            (source, buckets, torch.tensor([float(len(bucket)) for bucket in buckets]))
-            for source in (queries, imagined)
-            if source is not None
-            for buckets in (source.buckets(),)
-        ]
+        self._asked = Source.of(queries)
+        self._imagined: Source | None = None
         others = [p for name, p in energy.named_parameters() if name != "static"]
         self._optimiser = torch.optim.AdamW(
             [{"params": others, "weight_decay": DECAY}, {"params": [energy.static], "weight_decay": 0.0}], lr=lr
@@ -177,10 +73,19 @@ class Learner:
         self._far = FAR_ADDITIVE if energy.additive else FAR
         self._average = self._best = self._weights_now()
 
+    def imagine(self, queries: Queries, rows: Tensor) -> None:
+        """From now on learn from these queries too, which an energy answered, and no longer from those before."""
+        self._imagined, self.rows = Source.of(queries), rows
+
+    @property
+    def is_done(self) -> bool:
+        """Whether more steps would change nothing."""
+        return self.n_done >= self.n_steps or self._n_worse >= PATIENCE
+
     def run(self, until: int, history: History) -> None:
         """Go on until so many steps are done."""
         every = max(1, self.n_steps // N_CHECKS)
-        while self.n_done < until and self._n_worse < PATIENCE:
+        while self.n_done < until and not self.is_done:
             history.step(loss=self.step())
             if self.n_done % every == 0 or self.n_done == until:
                 self._compare(history)
@@ -222,11 +127,12 @@ class Learner:
         lr = self.lr * 0.5 * (1 + math.cos(math.pi * done)) * min(1.0, (self.n_done + 1) / WARM_UP)
         for group, scale in zip(self._optimiser.param_groups, self._lr_scales, strict=True):
             group["lr"] = lr * scale
-        imagines = len(self._sources) > 1 and float(torch.rand(1, generator=g)) < SHARE_IMAGINED
-        queries, buckets, weights = self._sources[imagines]
-        bucket = buckets[int(torch.multinomial(weights, 1, generator=g))]
-        batch = queries.take(bucket[torch.randint(len(bucket), (BATCH,), generator=g)])
-        shown = batch.masked() if imagines else self._shown(batch)
+        if self._imagined is not None and float(torch.rand(1, generator=g)) < SHARE_IMAGINED:
+            batch = self._imagined.batch(BATCH, g)
+            shown = batch.masked()
+        else:
+            batch = self._asked.batch(BATCH, g)
+            shown = self._shown(batch)
         different, ids = shown.unique(return_inverse=True)
         rows = self.rows[different]
         dropped = (torch.rand(rows.shape, generator=g) < DROPOUT) & (rows > ABSENT)
@@ -302,29 +208,21 @@ def answer(energy: ChainEnergy, rows: Tensor, queries: Queries, generator: torch
                 queries.codes[part, :length] = sample_labels(*energy.potentials(states), generator)
 
 
-def split(queries: Queries, share: float, rng: np.random.Generator) -> tuple[Queries, Queries]:
-    """Queries to learn from, and some held out."""
-    order = torch.as_tensor(rng.permutation(len(queries)))
-    n = min(CHECK_SEQUENCES, max(1, int(share * len(queries))))
-    return queries.take(order[n:]), queries.take(order[:n])
-
-
 def learn_chain(
     vocabulary: Vocabulary,
     rows: Tensor,
     known: Queries,
     held_out: Queries,
-    imagined: Queries | None,
+    imagined: Imagined | None,
     *,
     windows: Sequence[int],
     n_steps: int,
     seed: int,
     history: History,
-) -> tuple[ChainEnergy, ChainQuality]:
-    """The energy with the window that tells most of held-out queries after a part of the steps.
+) -> tuple[ChainEnergy, ChainEnergy | None, ChainQuality]:
+    """The energy with the window that tells most of held-out queries after a part of the steps, and its quality.
 
-    What ABSENT stands for it then learns from itself too: a query's answer is one of many draws, of which an energy
-    that knows the tokens can answer any number. `imagined` are such queries, without answers.
+    Between them a simpler energy, to read paths from, if it predicts held-out labels better.
     """
     learners = {}
     for window in windows:
@@ -340,18 +238,44 @@ def learn_chain(
     learner = learners[window]
     learner.run(n_steps, history)
     energy = learner.finish()
+    simpler = learn_additive(
+        vocabulary, rows, known, held_out, window=window, n_steps=n_steps, seed=seed, history=history
+    )
+    token_loss = judge(simpler, rows, held_out).token_loss
     if imagined is not None:
-        generator = torch.Generator().manual_seed(seed)
-        answer(energy, rows, imagined, generator)
-        history.stage("learning from itself", n_steps)
-        learner = Learner(
-            copy.deepcopy(energy).requires_grad_(True).train(),
-            rows, known, held_out, n_steps, generator, imagined=imagined, lr=LR_AGAIN,
-        )  # fmt: skip
-        learner.run(n_steps, history)
-        energy = learner.finish()
+        teacher = simpler if token_loss < judge(energy, rows, held_out).token_loss else energy
+        energy = learn_absent(energy, teacher, rows, known, held_out, imagined, n_steps, seed, history)
     history.close()
-    return energy, judge(energy, rows, held_out)
+    quality = judge(energy, rows, held_out)
+    return energy, simpler if token_loss < quality.token_loss else None, quality
+
+
+def learn_absent(
+    energy: ChainEnergy,
+    teacher: ChainEnergy,
+    rows: Tensor,
+    known: Queries,
+    held_out: Queries,
+    imagined: Imagined,
+    n_steps: int,
+    seed: int,
+    history: History,
+) -> ChainEnergy:
+    """What ABSENT stands for, learned from a teacher too, which knows the tokens.
+
+    A query's answer is one of many draws, of which the teacher can answer any number.
+    """
+    part = -(-STEPS_AGAIN * n_steps // N_PARTS)
+    generator = torch.Generator().manual_seed(seed)
+    student = copy.deepcopy(energy).requires_grad_(True).train()
+    learner = Learner(student, rows, known, held_out, N_PARTS * part, generator, lr=LR_AGAIN)
+    history.stage("learning absent tokens", learner.n_steps)
+    while not learner.is_done:
+        queries, rows = imagined.queries(int(SHARE_IMAGINED * BATCH * part))
+        answer(teacher, rows, queries, generator)
+        learner.imagine(queries, rows)
+        learner.run(learner.n_done + part, history)
+    return learner.finish()
 
 
 def learn_additive(
@@ -359,14 +283,13 @@ def learn_additive(
     rows: Tensor,
     known: Queries,
     held_out: Queries,
-    quality: ChainQuality,
     *,
     window: int,
     n_steps: int,
     seed: int,
     history: History,
-) -> ChainEnergy | None:
-    """A simpler energy, to read paths from, if it predicts held-out labels better than one of that quality.
+) -> ChainEnergy:
+    """A simpler energy.
 
     An energy in which all can depend on all may take what a token says for what its label says, and the other way
     round. Where tokens speak one by one and transitions are the same for all of them, there is less to confuse.
@@ -376,6 +299,4 @@ def learn_additive(
     learner = Learner(energy, rows, known, held_out, n_steps, torch.Generator().manual_seed(seed))
     history.stage("learning paths", n_steps)
     learner.run(n_steps, history)
-    history.close()
-    energy = learner.finish()
-    return energy if judge(energy, rows, held_out).token_loss < quality.token_loss else None
+    return learner.finish()

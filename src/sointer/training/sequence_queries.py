@@ -1,0 +1,153 @@
+"""Queries about sequences, as an energy learns from them: some tokens are kept, the others replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sointer.data.sequences import ABSENT, TokenIndex, Tokens, Vocabulary
+from sointer.data.token_outputs import TokenOutputs
+from sointer.masking.tokens import Replacement
+
+WHOLE, RUNS = 0.1, 0.35
+"""Shares of queries about sequences as they are, and about runs of tokens: what decides mostly stands together."""
+MIN_BUCKET, CHECK_SEQUENCES = 512, 1000
+
+
+def plan_queries(
+    sequences: Sequence[Tokens], replacement: Replacement, n: int, rng: np.random.Generator
+) -> tuple[list[Tokens], list[NDArray[np.bool_]]]:
+    """Sequences of the data with a random share of their tokens replaced, and which were kept."""
+    if n <= len(sequences):
+        chosen = rng.permutation(len(sequences))[:n]
+    else:
+        chosen = rng.permutation(np.arange(n) % len(sequences))
+    keep = []
+    for i in chosen.tolist():
+        n, kind = len(sequences[i]), rng.random()
+        if kind < WHOLE:
+            keep.append(np.ones(n, dtype=bool))
+        elif kind < WHOLE + RUNS:
+            start, stop = np.sort(rng.integers(0, n + 1, 2))
+            keep.append((start <= np.arange(n)) & (np.arange(n) < stop))
+        else:
+            keep.append(rng.random(n) < rng.random())
+    asked = replacement.draw([sequences[i] for i in chosen.tolist()], keep, rng)
+    return asked, keep
+
+
+@dataclass(eq=False)
+class Queries:
+    """Answered queries, padded: token numbers, which were kept, and the class probabilities of every token."""
+
+    ids: Tensor
+    keep: Tensor
+    lengths: Tensor
+    codes: Tensor
+    """Codes (queries, n) or probabilities (queries, n, classes)."""
+    n_labels: int
+
+    @classmethod
+    def of(
+        cls,
+        index: TokenIndex,
+        asked: Sequence[Tokens],
+        keep: Sequence[NDArray[np.bool_]],
+        outputs: TokenOutputs,
+        answers: Sequence[Sequence[Any]] | None,
+    ) -> Queries:
+        """Without answers all codes are 0."""
+        lengths = np.array([len(tokens) for tokens in asked])
+        n = int(lengths.max())
+        ids, kept = np.zeros((len(asked), n), dtype=np.int64), np.ones((len(asked), n), dtype=bool)
+        soft = outputs.kind == "probability" and answers is not None
+        codes: NDArray[Any] = (
+            np.zeros((len(asked), n, outputs.n_labels), np.float32) if soft else np.zeros((len(asked), n), np.int64)
+        )
+        for i, tokens in enumerate(asked):
+            ids[i, : len(tokens)], kept[i, : len(tokens)] = index.ids(tokens), keep[i]
+            if answers is not None:
+                codes[i, : len(tokens)] = outputs.probabilities(answers[i]) if soft else outputs.codes(answers[i])
+        as_tensor = torch.as_tensor
+        return cls(as_tensor(ids), as_tensor(kept), as_tensor(lengths), as_tensor(codes), outputs.n_labels)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: Tensor) -> Queries:
+        """Some queries, no longer than the longest of them."""
+        lengths = self.lengths[rows]
+        n = int(lengths.max())
+        return Queries(self.ids[rows, :n], self.keep[rows, :n], lengths, self.codes[rows, :n], self.n_labels)
+
+    def wanted(self) -> Tensor:
+        """Probabilities of the classes, 0 beyond the end of a sequence."""
+        table = self.codes if self.codes.ndim == 3 else nn.functional.one_hot(self.codes, self.n_labels).float()
+        return table * (torch.arange(table.shape[1]) < self.lengths[:, None])[:, :, None]
+
+    def masked(self) -> Tensor:
+        """The tokens that were kept, and ABSENT in place of the others."""
+        return torch.where(self.keep, self.ids, ABSENT)
+
+    def buckets(self) -> list[Tensor]:
+        """Queries of similar length together."""
+        order = torch.argsort(self.lengths, stable=True)
+        found: list[Tensor] = []
+        start, ordered = 0, self.lengths[order]
+        while start < len(order):
+            stop = min(start + MIN_BUCKET, len(order))
+            while stop < len(order) and ordered[stop] == ordered[stop - 1]:
+                stop += 1
+            found.append(order[start:stop])
+            start = stop
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Imagined:
+    """Makes queries that the model is not asked."""
+
+    sequences: Sequence[Tokens]
+    replacement: Replacement
+    index: TokenIndex
+    vocabulary: Vocabulary
+    outputs: TokenOutputs
+    rng: np.random.Generator
+
+    def queries(self, n: int) -> tuple[Queries, Tensor]:
+        """So many, without answers, and the features of all tokens that any of them hold."""
+        asked, keep = plan_queries(self.sequences, self.replacement, n, self.rng)
+        made = Queries.of(self.index, asked, keep, self.outputs, None)
+        return made, torch.as_tensor(self.vocabulary.rows(self.index.tokens))
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Queries to draw batches from, those of similar length together."""
+
+    queries: Queries
+    buckets: list[Tensor]
+    weights: Tensor
+
+    @classmethod
+    def of(cls, queries: Queries) -> Source:
+        buckets = queries.buckets()
+        return cls(queries, buckets, torch.tensor([float(len(bucket)) for bucket in buckets]))
+
+    def batch(self, n: int, generator: torch.Generator) -> Queries:
+        """So many queries of one bucket."""
+        bucket = self.buckets[int(torch.multinomial(self.weights, 1, generator=generator))]
+        return self.queries.take(bucket[torch.randint(len(bucket), (n,), generator=generator)])
+
+
+def split(queries: Queries, share: float, rng: np.random.Generator) -> tuple[Queries, Queries]:
+    """Queries to learn from, and some held out."""
+    order = torch.as_tensor(rng.permutation(len(queries)))
+    n = min(CHECK_SEQUENCES, max(1, int(share * len(queries))))
+    return queries.take(order[n:]), queries.take(order[:n])
