@@ -140,7 +140,7 @@ def _as_in_fit(explainer: SOInter, X: Any) -> Any:
     return X
 
 
-def _times(values: pd.Series, time: TimeCode) -> pd.Series:
+def _times(values: Any, time: TimeCode) -> Any:
     import pandas as pd
 
     if time.is_duration:

@@ -72,7 +72,7 @@ def can_query(explainer: Explainer | SequenceExplainer, n_rows: int) -> bool:
 def lacks_rows(holder: Any) -> bool:
     """Whether what holds training rows, an explainer or its removal, was saved with rows="none"."""
     background = getattr(holder, "background_", getattr(holder, "background", None))
-    return background is not None and background.rows.shape[0] == 0
+    return bool(background is not None and background.rows.shape[0] == 0)
 
 
 def verification_budget(
