@@ -85,7 +85,7 @@ def _typical(explainer: Explainer, names: list[str]) -> Any:
         return row_as_json(as_pandas(form.typical(explainer.background_.rows.values)), 0, names)
     rows, is_sparse = explainer.background_.rows, form.kind == "csr"
     if rows.shape[0] == 0:  # saved with rows="none"
-        rows = np.zeros((1, rows.shape[1])) if is_sparse else explainer.shift_.reshape(1, -1)  # type: ignore[attr-defined]
+        rows = np.zeros((1, rows.shape[1])) if is_sparse else explainer.shift_.reshape(1, -1)
     mean = np.asarray(rows.mean(axis=0), dtype=np.float64).reshape(1, -1)
     if is_sparse:
         largest = np.argsort(-mean[0], kind="stable")[:5]
