@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,7 @@ pytest.importorskip("jinja2")
 from typer.testing import CliRunner, Result
 
 from sointer.apps.cli.app import build_app
+from sointer.io import storage
 
 APP = build_app()
 FEATURES = [f"f{i}" for i in range(6)]
@@ -296,9 +298,54 @@ def test_nothing_is_overwritten_unless_forced(here: Path) -> None:
     assert (here / "taken.csv").read_text() != "mine"
 
 
+def test_a_place_that_cannot_be_written_to_is_refused_before_the_work(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the fit, its queries would be lost."""
+    (here / "sealed").mkdir(exist_ok=True)
+    monkeypatch.setattr("os.access", lambda path, _: Path(path).name != "sealed")
+    monkeypatch.setattr("sointer.SOInter.fit", lambda *_, **__: pytest.fail("it was fitted"))
+    assert "sealed may not be written to" in one_line(run(*FIT, "--out", "sealed/why"))
+    assert "X.csv is a file" in one_line(run(*FIT, "--out", "X.csv", "--force"))
+    assert "X.csv is a file" in one_line(run(*FIT, "--out", "X.csv/why"))
+    assert "holds no saved explainer" in one_line(run(*FIT, "--out", ".", "--force"))
+    for ask in (["explain", "why", "-t", "odd", "--out", "sealed/x.csv"], ["report", "why", "--out", "sealed/x.html"]):
+        assert "sealed may not be written to" in one_line(run(*ask, "--data", "X.csv"))
+
+
+def test_a_full_disk_says_what_was_not_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(path: Path, *arguments: object, **options: Any) -> None:
+        if path.parent.name == "lost":
+            raise OSError(28, "No space left on device")
+        real_put(path, *arguments, **options)
+
+    real_put: Any = storage.put
+    monkeypatch.setattr(storage, "put", put)
+    with short_training(1):
+        line = one_line(run(*FIT, "--out", "lost", "--checkpoint", "kept"))
+    assert "could not be written to lost ([Errno 28] No space left on device)" in line
+    assert "run the same again, which takes it from kept" in line
+    monkeypatch.setattr(storage, "put", real_put)
+    with short_training(1):
+        assert run(*FIT, "--out", "lost", "--checkpoint", "kept").exit_code == 0
+
+
+def test_a_report_needs_a_name_for_each_row(here: Path) -> None:
+    pd.read_csv("X.csv").assign(pair=lambda X: X["id"] // 2, gap=lambda X: X["id"].where(X["id"] > 3)).to_csv(
+        "ids.csv", index=False
+    )
+    ask = ["report", "why", "--data", "ids.csv", "--out", "ids.html", "--id"]
+    assert "--id pair: 200 names for 400 rows; 2 are called '0'" in one_line(run(*ask, "pair"))
+    assert "--id gap: 4 of 400 rows have none" in one_line(run(*ask, "gap"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (
+            ["explain", "why", "--data", "X.csv", "-t", "odd", "--model", "newcomers_model:np", "--out", "x.csv"],
+            "error: model is an object of type module",
+        ),
         (["explain", "nowhere", "--data", "X.csv", "-t", "odd", "--out", "x.csv"], "nowhere is not a saved explainer"),
         (["explain", "why", "--data", "X.csv", "-t", "od", "--out", "x.csv"], "Did you mean 'odd'?"),
         (["explain", "why", "--data", "X.csv", "-t", "7", "--out", "x.csv"], "from 0 to 2"),

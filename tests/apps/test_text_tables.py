@@ -76,6 +76,8 @@ def test_the_server(explainer) -> None:
         assert client.get("/info").json()["text_columns"] == ["text"]
         page = client.get("/")
         assert page.status_code == 200
+        assert "JSON, or the 4 values in their order" in page.text  # though each word is a feature
+        assert '"nFeatures": 4' in page.text or '"nFeatures":4' in page.text
         reply = client.post("/explain", json={"rows": rows, "target": "urgent"})
         assert reply.status_code == 200, reply.text
         features = [feature for row in reply.json()["rows"] for feature in row["features"]]

@@ -19,6 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sointer._support.torch_state import ForkSafeLock
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import BlackBox
+from sointer.data.outputs import Outputs
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 
 
@@ -171,6 +172,17 @@ def test_numbers_beside_strings_stay_numbers() -> None:
     assert by_batch.tolist() == [["a"], [1]]
 
 
+@pytest.mark.parametrize("dtypes", [{}, {"vip": "boolean", "level": "Int64", "cost": "Float64"}])
+def test_labels_beside_numbers_stay_labels_in_a_frame(dtypes: dict[str, str]) -> None:
+    frame = pd.DataFrame({"vip": X[:, 0] > 4, "level": np.arange(10) % 4, "cost": X[:, 1] / 2}).astype(dtypes)
+    reply = BlackBox(lambda rows: frame)(X)
+    assert [type(value) for value in reply[0]] == [bool, int, float]
+    assert reply.tolist() == frame.to_numpy(object).tolist()
+    assert Outputs.infer(np.tile(reply, (4, 1))).kinds == ("binary", "categorical", "continuous")
+    # Columns of one type are an array of that type, as before.
+    assert BlackBox(lambda rows: frame[["level"]].astype(int))(X).dtype == np.int64
+
+
 def test_longer_strings_in_later_batches_are_not_cut() -> None:
     box = BlackBox(lambda X: np.array([["a" * (1 + int(X[0, 0]))]]), batch_size=1)
     assert box(X[:3]).ravel().tolist() == ["a", "aaa", "aaaaa"]
@@ -191,7 +203,8 @@ WRONG = [
     (lambda X: [["a", float("nan")]] * 10, "NaN"),
     (lambda X: X + 1j, "complex"),
     (lambda X: X.astype("datetime64[s]"), "datetime64"),
-    (lambda X: [np.ones((10, 2))] * 3, "predict_proba"),
+    (lambda X: [np.ones((10, 2))] * 3, r"numpy.column_stack\(\[one\[:, 1\] for one in outputs\]\)"),
+    (lambda X: [np.ones(10)] * 3, r"one per output.*numpy.column_stack\(outputs\)"),
     (lambda X: np.ones((10, 4, 4)), r"reshape\(len\(outputs\), -1\)"),
     (lambda X: np.ma.masked_array(X, X > 3), "masked"),
     (lambda X: (y for y in X), "generator"),
@@ -218,6 +231,36 @@ def test_the_number_of_outputs_must_not_change() -> None:
     two(X)
     with pytest.raises(BlackBoxError, match=r"expected shape \(2, 2\)"):
         two(X[:2])
+
+
+def test_named_outputs_are_matched_by_name_and_others_refused() -> None:
+    """A model that builds its table from the rows at hand, as get_dummies does, may order its columns otherwise."""
+
+    def by_first_row(X: np.ndarray) -> pd.DataFrame:
+        names = ["low", "high"] if X[0, 0] < 8 else ["high", "low"] if X[0, 0] < 16 else ["high", "other"]
+        return pd.DataFrame({name: X[:, 0] > 9 if name == "high" else X[:, 0] <= 9 for name in names})
+
+    box = BlackBox(by_first_row, batch_size=4)
+    np.testing.assert_array_equal(box(X[:8]), np.column_stack([X[:8, 0] <= 9, X[:8, 0] > 9]))
+    assert box.output_names == ["low", "high"]
+    with pytest.raises(BlackBoxError, match="the outputs 'other' in place of 'low', expected those of earlier calls"):
+        box(X[8:])
+
+
+@pytest.mark.parametrize("as_series", [False, True])
+def test_outputs_in_another_order_than_the_rows_are_refused(as_series: bool) -> None:
+    frame = pd.DataFrame(X[::-1].copy(), columns=["a", "b"])
+
+    def sorts(rows: pd.DataFrame) -> object:
+        ordered = rows.sort_values("a")
+        return ordered["a"] > 4 if as_series else pd.DataFrame({"y": ordered["a"] > 4})
+
+    with pytest.raises(BlackBoxError, match=r"another order than those of X.*9 comes first.*Return outputs.loc"):
+        BlackBox(sorts)(frame)
+    back = BlackBox(lambda rows: pd.DataFrame({"y": rows.sort_values("a")["a"] > 4}).loc[rows.index])
+    np.testing.assert_array_equal(back(frame)[:, 0], frame["a"] > 4)
+    own = BlackBox(lambda rows: (rows["a"] > 4).set_axis(range(7, 17)))  # labels that say nothing about X
+    np.testing.assert_array_equal(own(frame)[:, 0], frame["a"] > 4)
 
 
 def test_output_names() -> None:

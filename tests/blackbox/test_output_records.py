@@ -7,7 +7,7 @@ import pytest
 
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.replies import read_outputs
-from sointer.errors import BlackBoxError, SointerWarning
+from sointer.errors import BlackBoxError, InputError, SointerWarning
 
 
 def scores(text: str) -> dict[str, float]:
@@ -76,3 +76,10 @@ def test_a_cache_knows_strings_whatever_comes_with_them() -> None:
     box(["a", "bb"])
     assert box(["a", "a much longer one"]).ravel().tolist() == [1, 17]
     assert box.n_queries == 3
+
+
+def test_masks_in_dictionaries_are_refused_with_what_to_return() -> None:
+    box = as_black_box(lambda images: [{"mask": image[0] > 0.5} for image in images])
+    message = r"returned 36 numbers under 1 names, such as 'mask'.*masks as one array \(n, height, width\)"
+    with pytest.raises(InputError, match=message):
+        box(np.zeros((3, 1, 6, 6)))

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 import sointer
-from quick import QUICK, quick_fit
+from quick import FRAME, QUICK, frame_labels, quick_explainer, quick_fit
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
@@ -221,6 +221,17 @@ def test_what_cannot_be_is_refused_and_nothing_is_asked(words, case):
     assert "predicted must be what the model predicts for X, 20 rows of 2 outputs" in str(caught.value)
     assert "Your function" not in str(caught.value)
     assert words.black_box_.n_queries == before
+
+
+def test_predictions_of_a_frame_must_be_in_its_order():
+    """Else every sample would be explained by the prediction for another."""
+    explainer, X = quick_explainer("frame"), FRAME[:20]
+    predicted = frame_labels(X)
+    for wrong in (predicted.iloc[::-1], predicted.sort_values("big")):
+        with pytest.raises(InputError, match="another order than those of X, by their index"):
+            explainer.explain(X, target="big", predicted=wrong)
+    ordered = explainer.explain(X.iloc[::-1], target="big", predicted=predicted.iloc[::-1])
+    assert ordered.value.tolist() == predicted["big"].tolist()[::-1]
 
 
 @pytest.mark.parametrize("bad", [[[1.5]], [[-0.1]]])

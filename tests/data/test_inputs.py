@@ -199,7 +199,7 @@ def test_category_columns_accept_the_same_values_in_another_dtype() -> None:
 
 BAD = [
     (np.ones(3), r"reshape\(1, -1\)"),
-    (np.ones((2, 3, 1)), "3 dimensions"),
+    (np.ones((2, 3, 1)), "3 dimensions .*time series .n, steps, variables.*docs/how-to/sequences.md"),
     (np.ones((0, 3)), "empty"),
     (np.ones((2, 0)), "empty"),
     (np.array([["a", "b"]]), "DataFrame for strings"),
@@ -255,6 +255,28 @@ def test_names_are_checked_and_win_over_the_columns() -> None:
     with pytest.raises(InputError, match="2 names, got 1"):
         InputFormat.infer(frame, feature_names=["A"])
     assert InputFormat.infer(np.ones((1, 2))).feature_names == ["x0", "x1"]
+
+
+@pytest.mark.parametrize(
+    ("column", "threshold", "words"),
+    [
+        (pd.Series([2015, 2016]), 2015.5, "2015"),  # not 2016, which lies above
+        (pd.Series([2015, 2016], dtype="Int64"), 2015.5, "2015"),
+        (pd.Series([2015, 2016], dtype="uint16"), 2015.5, "2015"),
+        (pd.Series([-3, -2]), -2.5, "-3"),
+        (pd.Series([2015.0, 2016.0]), 2015.5, "2015.5"),
+        (pd.Series([48_000.0, 52_000.0]), 50_000.0, "50000"),
+        (pd.Series([0.25, 1 / 3]), 7 / 24, "0.2917"),
+        (pd.Series([1e20, 3e20]), 2e20, "2e+20"),
+    ],
+)
+def test_the_words_of_a_threshold_separate_what_it_separates(column: pd.Series, threshold: float, words: str) -> None:
+    frame = pd.DataFrame({"year": column})
+    assert InputFormat.infer(frame).threshold_words(0, threshold) == words
+    low, high = column
+    assert low <= float(words) < high
+    if column.dtype.kind in "iuf" and column.dtype != "Int64":
+        assert InputFormat.infer(frame.to_numpy()).threshold_words(0, threshold) == words
 
 
 def test_labels_that_are_not_strings_survive() -> None:

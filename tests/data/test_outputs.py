@@ -320,3 +320,12 @@ def test_bad_input() -> None:
     numbers["quantiles"][0]["levels"] = numbers["quantiles"][0]["levels"][::-1]
     with pytest.raises(LoadError, match="rising"):
         Outputs.from_json(numbers)
+
+
+def test_truth_values_beside_probabilities_are_labels_and_zeros_and_ones_are_not() -> None:
+    risk = np.linspace(0, 1, 12)
+    flags = np.array([[bool(p > 0.5), p] for p in risk.tolist()], dtype=object)
+    assert Outputs.infer(flags).kinds == ("binary", "probability")
+    assert Outputs.infer(np.column_stack([risk > 0.5, risk])).kinds == ("probability", "probability")
+    beside = np.array([[float(p > 0.5), p, 1] for p in risk.tolist()], dtype=object)
+    assert Outputs.infer(beside).kinds == ("probability", "probability", "binary")

@@ -89,6 +89,10 @@ def test_names_given_to_an_array_count_too() -> None:
         (FRAME.assign(d=[pd.Timestamp(2024, 1, 1), *["x"] * 59]), "type Timestamp in column 'd'.*pandas.to_datetime"),
         (pd.concat([FRAME] * 5).assign(d=[f"user {i}" for i in range(300)]), "'d' with 300 different values in 300"),
         (pd.concat([FRAME] * 5).assign(d=[f"Ann {i}" for i in range(300)]), r"an id, or free text.*text_columns=\['d'"),
+        (
+            pd.concat([FRAME] * 5).assign(d=np.arange(300) / 7.0).astype({"d": object}),
+            r"numbers in column 'd' of dtype object.*X\['d'\].astype\(float\)",
+        ),
     ],
 )
 def test_columns_that_cannot_be_learned_are_refused_before_any_query(X: pd.DataFrame, message: str) -> None:

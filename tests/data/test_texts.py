@@ -20,7 +20,9 @@ from sointer.errors import InputError, LoadError
         ("cafe\u0301 café", ["cafe\u0301", "café"]),
         ("今天 very好", ["今", "天", "very", "好"]),
         ("a_1 -- 'quoted' 3.5", ["a_1", "quoted", "3", "5"]),
-        ("🙂 ... ", []),
+        ("🙂 ... 20°C → ©", ["🙂", "20", "C"]),
+        ("so👍🏽👍🏽 ❤️! ☂", ["so", "👍🏽", "👍🏽", "❤️", "☂"]),
+        ("👩‍❤️‍👨 🇫🇷🇯🇵 1️⃣ ™️", ["👩‍❤️‍👨", "🇫🇷", "🇯🇵", "1️⃣"]),
     ],
 )
 def test_words_of_many_scripts(text, words) -> None:
@@ -53,6 +55,12 @@ def test_deletion_keeps_order_and_punctuation(text, kept, left) -> None:
         assert form.encode([text]).texts() == [""]
         return
     assert reduced(text, kept) == left
+
+
+def test_emoji_are_deleted_like_words() -> None:
+    form = TextFormat.of(["ok 🙂", "no 💩"])
+    assert form.feature_names == ["ok", "🙂", "no", "💩", UNSEEN]
+    assert reduced("ok 🙂 no 💩!", ["ok", "💩"]) == "ok 💩!"
 
 
 def test_a_token_in_place_of_words() -> None:

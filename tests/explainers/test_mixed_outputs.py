@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import sointer
-from quick import TAUGHT, quick_fit, short_training
+from quick import TABLE, TAUGHT, quick_fit, short_training
+from sointer.errors import SointerWarning
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),
@@ -288,3 +290,16 @@ def test_a_quick_fit_without_structure_takes_them_too():
     alone = quick_fit(model, people(200, 0), **SETTINGS | {"structured": False, "query_budget": 200})
     for target in OUTPUTS:
         assert alone.explain(people(5, 1), target).effects.shape == (5, 6)
+
+
+def test_integers_that_are_names_of_outputs_too() -> None:
+    """As of classes 1, 2 and 3, or of years."""
+    explainer = quick_fit(lambda X: pd.DataFrame(X[:, :4] > 0, columns=[1, 2, 3, 2021]), TABLE)
+    assert explainer.output_names_ == ["1", "2", "3", "2021"]
+    with pytest.warns(SointerWarning, match=r"target=1 is the index of output '2'.*target='2' or target='1'"):
+        assert explainer.explain(TABLE[:3], target=1).target.tolist() == [1, 1, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert explainer.explain(TABLE[:3], target="1").target.tolist() == [0, 0, 0]
+        assert explainer.explain(TABLE[:3], target=2021).target.tolist() == [3, 3, 3]
+        assert explainer.explain(TABLE[:3], target=0).target.tolist() == [0, 0, 0]

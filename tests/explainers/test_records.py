@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,17 @@ def test_a_record_fits_the_schema_and_holds_after_saving(kind, validate, tmp_pat
     check = sointer.verify_record(records[3], loaded, X)
     assert check.holds, check
     assert [check.intact, check.same_explainer, check.same_model, check.same_value, check.same_selection] == [True] * 5
+
+
+@pytest.mark.parametrize("kind", ["texts", "sparse", "frame"])
+def test_explanations_that_need_nothing_have_records_and_frames(kind):
+    explainer = quick_explainer(kind)
+    made = explainer.explain(DATA[kind][:2], explainer.targets_[0])
+    nothing = replace(made, selected=np.full_like(made.selected, -1))
+    assert [record["selected"] for record in nothing.record(created=WHEN)] == [[], []]
+    frame = nothing.to_frame()
+    assert len(frame) == 0
+    assert "feature_value" in frame
 
 
 def test_what_a_record_says_is_what_the_explanation_says():

@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,8 +16,9 @@ from sklearn.base import clone
 
 import sointer
 from sointer import SequenceExplainer
+from sointer.data.token_outputs import TokenOutputs
 from sointer.energy.chain import log_marginals
-from sointer.errors import InputError, LoadError, QueryBudgetExceeded, SointerWarning
+from sointer.errors import FarInputWarning, InputError, LoadError, QueryBudgetExceeded, SointerWarning
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.masking.tokens import Replacement
 from sointer.training.sequences import MIN_STEPS
@@ -243,7 +245,8 @@ def test_targets_and_sizes(fitted: SequenceExplainer) -> None:
     assert list(zip(why.sample.tolist(), why.position.tolist(), strict=True)) == [
         (0, 0), (1, 1), (1, 2), *((2, p) for p in range(6)),
     ]  # fmt: skip
-    for target in (6, -7, "third", 1.5, (0, 9), [0, 1], ()):
+    assert fitted.explain(X, target=np.array([0, -1, 2])).position.tolist() == [0, 5, 2]
+    for target in (6, -7, "third", 1.5, (0, 9), [0, 1], (), np.array([0, 1]), np.array([0.0, 1.0, 2.0])):
         with pytest.raises(InputError, match="target"):
             fitted.explain(X, target=target)
 
@@ -285,16 +288,50 @@ def test_labels_never_seen_in_fit_are_shown_with_a_warning(fitted: SequenceExpla
     assert why.value[7] == "new"
 
 
+def test_where_the_explainer_expects_another_label_it_says_so(fitted: SequenceExplainer) -> None:
+    X = CHAIN.sequences(30, 5, seed=1)
+    said, expected = CHAIN(X), fitted.explain(X, query=False).labels
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.explain(X)
+    classes, other = fitted.outputs_.classes, [list(labels) for labels in said]
+    for i in range(6):
+        other[i][2] = classes[(classes.index(expected[i][2]) + 1) % len(classes)]
+    with pytest.warns(FarInputWarning, match=rf"6 of 30 targets another label .* '{X[0][2]}' .*, expected"):
+        why = fitted.explain(X, target=2, predicted=other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.explain(X, target=1, predicted=other)  # of a token that is not explained, nothing is said
+    nothing = replace(why.first(2), selected=np.full((2, 1), -1), keeps=np.array([0.98, 0.2], dtype=np.float32))
+    shown = str(nothing).splitlines()
+    assert "whatever the tokens are:" in shown[0]
+    assert "for unknown reasons:" in shown[1]
+
+
+def test_whole_numbers_among_other_numbers_are_numbers() -> None:
+    outputs = TokenOutputs.infer([[0, 1.5, 3], [0, 0]], 0.1)
+    assert outputs.kind == "number"
+    outputs.check([[0, 3]])
+    assert outputs.values([0, 1.5]) == [0.0, 1.5]
+    assert TokenOutputs.infer([[0, 1], [2]], 0.1).kind == "label"
+    for wrong in ([[True, 1.5]], [["x", 1.5]]):
+        with pytest.raises(InputError, match="expected one kind"):
+            TokenOutputs.infer(wrong, 0.1)
+    with pytest.raises(InputError, match="the outputs are labels"):
+        outputs.check([[True]])
+
+
 @pytest.mark.parametrize(
     ("X", "message"),
     [
         ([], "no sequences"),
         ([["a"], []], "sequence 1 of X is empty"),
         ("a b", "one string"),
-        (["a b", "c"], "Give .* as splitter="),
-        (["a", "b"], "is the string 'a'"),
-        ([["a", 1]], "holds 1 at position 1, expected a string"),
-        ([["a", None]], "holds None at position 1"),
+        (["a b", "c"], "SequenceExplainer.model, splitter=str.split"),
+        (["a", "b"], r"is the string 'a'.*if X is one sequence, \[X\]"),
+        ([["a", 1]], r"holds 1 at position 1, expected a string. Give ids as str\(id\)"),
+        ([["a", None]], "holds None at position 1.*Leave missing tokens out"),
+        ([["a", ["b"]]], "do not nest further"),
         (3, "expected a list of token lists"),
         ([3], "expected a list of tokens"),
     ],

@@ -268,3 +268,28 @@ def test_texts_in_another_order_are_another_fit(tmp_path) -> None:
     fit(texts)
     with pytest.raises(CheckpointError, match=r"another fit: data differ\."):
         fit([*texts[:-4], "sun rain and", *texts[-3:]])
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+def test_a_column_of_texts_with_missing_ones_is_refused_as_such(explainer, missing) -> None:
+    column = pd.Series([*NEW[:3], missing], dtype=object)
+    message = "1 of 4 documents are not strings: .*, at 3. Drop them, or give '' for an empty text"
+    with pytest.raises(InputError, match=message):
+        explainer.explain(column, "any")
+    with pytest.raises(InputError, match=message):
+        SOInter(PROBLEM).fit(column)
+    with pytest.raises(InputError, match="expected a table of samples and features"):
+        explainer.explain(pd.Series(["a", 1.5, 2]), "any")
+
+
+def test_emoji_decide_like_words() -> None:
+    rng = np.random.default_rng(0)
+    words = ["so", "good", "💩", "👍🏽", "day", "the", "❤️"]
+    texts = [" ".join(rng.choice(words, size=5)) for _ in range(200)]
+
+    def model(batch: list[str]) -> list[dict[str, bool]]:
+        return [{"bad": "💩" in text, "love": "❤️" in text and "good" in text} for text in batch]
+
+    explainer = SOInter(model, query_budget=1000, random_state=0, energy=EnergyConfig(hidden=(32,))).fit(texts)
+    assert words_of(explainer.explain(["the 💩 day 👍🏽 so"], "bad"), 0) == {"💩"}
+    assert words_of(explainer.explain(["so good ❤️ 👍🏽 day"], "love"), 0) == {"good", "❤️"}

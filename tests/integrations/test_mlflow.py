@@ -19,6 +19,7 @@ from quick import LAYOUT, quick_fit
 from sointer import SOInter
 from sointer.errors import InputError
 from sointer.integrations import mlflow as bridge
+from tickets import desk, tickets
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning"),
@@ -112,6 +113,32 @@ def test_a_scoring_request(explainer: SOInter, tmp_path: Path) -> None:
     refused = client.post("/invocations", content=json.dumps(request), headers={"Content-Type": "application/json"})
     assert refused.status_code == 400
     assert "cold" in refused.text
+
+
+def test_a_scoring_request_with_texts_dates_and_numbered_columns(tmp_path: Path) -> None:
+    """JSON has no dates, and calls the column 7 "7"."""
+    from fastapi.testclient import TestClient
+    from mlflow.pyfunc import scoring_server
+
+    X = tickets(60, 0).rename(columns={"age": 7})
+    X["zoned"] = X["since"].dt.tz_localize("Europe/Oslo")
+    X["lasted"] = X["since"] - X["since"].min()
+    explainer = quick_fit(lambda X: desk(X.rename(columns={7: "age"})), X, text_columns=["text"])
+    bridge.save_model(explainer, tmp_path / "model")
+    client = TestClient(scoring_server.init(mlflow.pyfunc.load_model(str(tmp_path / "model"))))
+    few = X[:3].assign(lasted=X["lasted"].astype(str))
+    rows = json.loads(few.to_json(orient="records", date_format="iso"))
+    request = {"dataframe_records": rows, "params": {"target": "urgent", "k": 6}}
+    reply = client.post("/invocations", content=json.dumps(request), headers={"Content-Type": "application/json"})
+    assert reply.status_code == 200, reply.text
+    wanted = explainer.explain(X[:3], "urgent", k=6, query=False).to_frame()
+    answer = pd.DataFrame(reply.json()["predictions"])
+    assert answer["feature"].tolist() == wanted["feature"].tolist()
+    np.testing.assert_allclose(answer["score"], wanted["score"], rtol=1e-5)
+    request["dataframe_records"][0]["since"] = 5
+    refused = client.post("/invocations", content=json.dumps(request), headers={"Content-Type": "application/json"})
+    assert refused.status_code == 400
+    assert "since" in refused.text
 
 
 def test_one_target_needs_not_be_named(tmp_path: Path) -> None:

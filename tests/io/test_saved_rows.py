@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 
 import numpy as np
@@ -127,6 +128,25 @@ def test_without_rows_what_needs_them_says_so(kind, explainers, tmp_path):
     for need in (explanation.verify, explanation.paths, lambda: loaded.explain(TABLE[:5], 1, refine=20)):
         with pytest.raises(InputError, match=r"rows='none'.*rows='synthetic'"):
             need()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_rows_reports_and_the_server_leave_out_what_needs_them(kind, explainers, tmp_path):
+    pytest.importorskip("jinja2")
+    testing = pytest.importorskip("starlette.testclient")
+    from sointer.apps.serve import create_app
+
+    data, model, _ = KINDS[kind]
+    explainers[kind].save(tmp_path / "why", rows="none")
+    for black_box in (None, model):
+        loaded = sointer.load(tmp_path / "why", black_box=black_box)
+        batch = data.iloc[:20] if kind == "frame" else data[:20]
+        page = loaded.report(batch, tmp_path / "why.html").read_text()
+        assert "was saved without training rows" in page
+        with testing.TestClient(create_app(loaded), base_url="http://localhost") as client:
+            start = json.loads(re.search(r'"typical": ?({.*?})', client.get("/").text)[1])
+            reply = client.post("/explain", json={"rows": [start], "target": 1})
+            assert reply.status_code == 200, reply.text
 
 
 def test_categories_stay_categories(explainers, tmp_path):

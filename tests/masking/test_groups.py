@@ -43,6 +43,17 @@ def test_all_forms_give_the_same_units(spec: object, names: list[str]) -> None:
     assert [m.tolist() for m in groups.members] == [[0], [1, 3], [2]]
 
 
+def test_labels_of_a_frame_that_are_no_strings_name_features() -> None:
+    years = Groups.build({"g": [2021, 2023]}, ["2020", "2021", "2022", "2023"])
+    assert [m.tolist() for m in years.members] == [[0], [1, 3], [2]]
+    pairs = Groups.build({"g": [("a", 1), ("b", 2)]}, ["('a', 1)", "('a', 2)", "('b', 2)"])
+    assert [m.tolist() for m in pairs.members] == [[0, 2], [1]]
+    assert Groups.build({"g": [0, 1]}, ["0", "1", "2"]).unit_names == ["g", "2"]
+    assert Groups.build([1, 0, 1], ["1", "2", "3"]).unit_names == ["1+3", "2"]  # an id for each feature
+    with pytest.raises(InputError, match=r"the name of one feature and the index of another, '2'.*: '1' or '2'"):
+        Groups.build({"g": [1, 3]}, ["1", "2", "3"])
+
+
 def test_one_hot_columns_follow_their_feature() -> None:
     groups = Groups.build({"g": ["a", "c"]}, ["a", "b", "c"], column_feature=[0, 1, 1, 2])
     assert groups.unit_of_column.tolist() == [0, 1, 1, 0]

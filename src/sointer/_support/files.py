@@ -47,6 +47,14 @@ def _size_of_regular(status: os.stat_result) -> int:
     return status.st_size
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, or made; better known before the work than after it."""
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "may not be written to" if there.is_dir() else "is a file"
+        raise InputError(f"cannot write to {folder}: {there} {why}. Choose another place.")
+
+
 def _read_umask() -> int:
     umask = os.umask(0o077)
     os.umask(umask)

@@ -129,6 +129,8 @@ def _target_index(target: object, output_names: Sequence[str]) -> int:
         )
     index = int(target)  # type: ignore[call-overload]
     if not 0 <= index < n_outputs:
+        if str(index) in output_names:  # a year or a class, which is a column's label
+            return list(output_names).index(str(index))
         raise InputError(
             f"target must be from 0 to {n_outputs - 1}, got {index}. "
             "Outputs are counted from 0 and negative indices are not accepted; a name works too."

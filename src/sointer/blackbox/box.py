@@ -17,7 +17,15 @@ from sointer.blackbox.budget import Budget
 from sointer.blackbox.cache import OutputCache
 from sointer.blackbox.call import CallResult, CallTimeout, OutputSchema, RetryPolicy, within
 from sointer.blackbox.parallel import CallSpec, DaskBackend, SerialBackend, make_backend, rows_per_batch
-from sointer.blackbox.replies import ClassProbabilities, Size, Soft, check_same_shape, read_outputs, stack
+from sointer.blackbox.replies import (
+    ClassProbabilities,
+    Size,
+    Soft,
+    check_same_shape,
+    in_known_order,
+    read_outputs,
+    stack,
+)
 from sointer.errors import InputError, MethodWarning
 
 Table = npt.NDArray[Any]
@@ -126,6 +134,7 @@ class BlackBox:
             self.output_names = check_unique_names(output_names, len(output_names), "output_names")
             self.n_outputs = len(self.output_names)
         self._confirmed = False  # until the first outputs, n_outputs is only what the caller gave
+        self._columns: list[str] | None = None  # the names that the model gives its outputs
         self._empty: Table | None = None
         self._retry_policy = RetryPolicy(retries, timeout, self._first_wait, self._max_wait, self._retries_at_first)
         self._backend = make_backend(n_jobs, client, self._joblib_backend)
@@ -323,7 +332,7 @@ class BlackBox:
                 if table.shape[1] != n_columns:  # sent before the first result was known
                     read_outputs(table, len(table), n_columns)
                 check_same_shape(shape, self.output_shape)
-                return table
+                return table if proba is not None else in_known_order(table, names, self._columns)
             outputs = table if proba is None else proba.most_probable(table)
             n_outputs = outputs.shape[1]
             if self.output_names is not None and n_outputs != len(self.output_names):
@@ -332,8 +341,15 @@ class BlackBox:
                     "outputs. Give one name per output."
                 )
             if self.output_names is None and names is not None:
+                if len(names) < n_outputs:
+                    raise InputError(
+                        f"the model returned {n_outputs} numbers under {len(names)} names, such as {names[0]!r:.40}, "
+                        "expected one number for each name. Return the array alone; masks as one array (n, height, "
+                        "width)."
+                    )
                 self.output_names = check_unique_names(names, n_outputs, "The columns of the model's outputs")
             self._confirmed = True
+            self._columns = names
             self.output_shape = shape
             self.n_outputs = n_outputs
             self._empty = outputs[:0].copy()

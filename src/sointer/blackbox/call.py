@@ -16,7 +16,7 @@ import numpy as np
 
 from sointer._support import containers
 from sointer._support.validation import check_positive_int
-from sointer.blackbox.replies import ModelOutputs, Size, check_same_shape, image_size, read_outputs
+from sointer.blackbox.replies import ModelOutputs, Size, check_same_shape, image_size, read_outputs, refuse_other_order
 from sointer.errors import BlackBoxError, InputError, SointerError
 
 Result = TypeVar("Result")
@@ -158,6 +158,7 @@ def query_batch(
             break
         else:
             try:
+                refuse_other_order(returned, batch)
                 outputs = read_outputs(returned, n_rows, schema.n_outputs, image_size(batch))
                 if schema.confirmed:
                     check_same_shape(outputs.shape, schema.shape)

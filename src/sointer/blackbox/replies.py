@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sointer._support import containers
 from sointer._support.frames import as_pandas
+from sointer._support.validation import _some as some
 from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]
@@ -76,7 +77,7 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
     if table.shape[0] != n_rows:
         raise BlackBoxError(
             f"{WRONG}{table.shape[0]} rows ({got}) for {n_rows} rows of input, expected shape {wanted}. "
-            "Return one row of outputs for each row of input."
+            f"{_shape_hint(table, n_rows)}"
         )
     if table.shape[1] == 0 or (n_outputs is not None and table.shape[1] != n_outputs):
         raise BlackBoxError(
@@ -138,7 +139,9 @@ def stack(tables: list[Table]) -> Table:
 
 def to_array(outputs: Any) -> Table:
     """What a model returned, of whatever type, as a numpy array."""
-    if containers.is_frame(outputs) or containers.is_series(outputs):
+    if containers.is_frame(outputs):
+        return _by_column(outputs)
+    if containers.is_series(outputs):
         return _clean(outputs.to_numpy())
     if containers.is_tensor(outputs):
         return containers.tensor_to_numpy(outputs)
@@ -173,6 +176,17 @@ def to_array(outputs: Any) -> Table:
         f"{WRONG}{containers.describe(outputs)}, expected an array of shape (rows, outputs). "
         "Return a numpy array, list, DataFrame, sparse matrix or tensor."
     )
+
+
+def _by_column(frame: Any) -> Table:
+    """A DataFrame as an array; truth values, whole numbers and fractions beside each other each stay what they are."""
+    kinds = {getattr(dtype, "kind", "O").replace("u", "i") for dtype in frame.dtypes}
+    if len(kinds) < 2:
+        return _clean(frame.to_numpy())
+    table = np.empty(frame.shape, dtype=object)
+    for j in range(frame.shape[1]):
+        table[:, j] = _clean(frame.iloc[:, j].to_numpy()).tolist()
+    return table
 
 
 def holds_text(outputs: Any) -> bool:
@@ -246,13 +260,45 @@ def _check_values(table: Table, got: str, max_label: int | None) -> None:
         )
 
 
+def refuse_other_order(outputs: Any, X: Any) -> None:
+    """Refuse a table whose labels are those of X in another order: a model that sorts returns other rows' outputs."""
+    if not containers.is_frame(X) or not (containers.is_frame(outputs) or containers.is_series(outputs)):
+        return
+    given, wanted = outputs.index, X.index
+    if len(given) != len(wanted) or given.equals(wanted) or not (wanted.is_unique and given.is_unique):
+        return
+    if wanted.isin(given).all():
+        raise BlackBoxError(
+            f"{WRONG}rows in another order than those of X, by their index ({given[0]!r} comes first, expected "
+            f"{wanted[0]!r}). Return outputs.loc[X.index]; if they are in the order of X, outputs.set_axis(X.index)."
+        )
+
+
+def in_known_order(table: Table, names: list[str] | None, known: list[str] | None) -> Table:
+    """Outputs in the order of the names that the model gave them at first; other names are refused."""
+    if names is None or known is None or names == known:
+        return table
+    if sorted(names) != sorted(known):
+        new, gone = [name for name in names if name not in known], [name for name in known if name not in names]
+        raise BlackBoxError(
+            f"{WRONG}the outputs {some(new)} in place of {some(gone)}, expected those of earlier calls. Return the "
+            "same columns on every call: of pandas.get_dummies, for example, .reindex(columns=[...], fill_value=0)."
+        )
+    return table[:, [names.index(name) for name in known]]
+
+
 def _shape_hint(table: Table, n_rows: int) -> str:
     if table.ndim == 1 and len(table) != n_rows and n_rows == 1:
         return "For one row of input return a table with one row, not a flat list."
     if table.ndim == 3 and table.shape[1] == n_rows:
-        return "A list of arrays, one per output, comes from predict_proba: see as_black_box(method=...)."
+        return (
+            "A list of arrays, one per output, comes from predict_proba: give the estimator itself, or return the "
+            "probability of each output's second class, numpy.column_stack([one[:, 1] for one in outputs])."
+        )
     if table.ndim > 2:
         return "Flatten the outputs of each row with outputs.reshape(len(outputs), -1)."
+    if table.ndim == 2 and table.shape[1] == n_rows:
+        return "A list of arrays, one per output, is made one table by numpy.column_stack(outputs)."
     return "Return one row of outputs for each row of input."
 
 

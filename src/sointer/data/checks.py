@@ -27,7 +27,7 @@ def check_container(X: Any, caller: str) -> Any:
         except ValueError as exc:
             raise InputError(
                 f"{caller}: X is {containers.describe(X)} with rows of different lengths, expected equal "
-                "ones. Give a rectangular table; for lists of tokens use SequenceExplainer."
+                "ones. Give a rectangular table; tokens of sequences must be strings, so give ids as str(id)."
             ) from exc
     if isinstance(X, np.ma.MaskedArray):
         raise InputError(
@@ -44,7 +44,8 @@ def check_container(X: Any, caller: str) -> Any:
         hint = (
             "Use x.reshape(1, -1) for one sample, x.reshape(-1, 1) for one feature."
             if len(X.shape) < 2
-            else f"Flatten a table to (n_samples, -1). {image_hint(X)}"
+            else "Flatten a table to (n_samples, -1); windows of a time series (n, steps, variables) with "
+            f"X.reshape(len(X), -1), one feature per step and variable (docs/how-to/sequences.md). {image_hint(X)}"
         )
         raise InputError(
             f"{caller}: X has {len(X.shape)} dimensions (shape {tuple(X.shape)}), expected 2: samples and "
@@ -65,10 +66,16 @@ def check_container(X: Any, caller: str) -> Any:
 def refuse_one_dimension(X: Any, caller: str) -> None:
     """Refuse one row of a table, or records, which look like a list of something else."""
     is_series = containers.is_series(X) or type(X).__name__ == "Series"
-    strings = is_series and all(isinstance(value, str) for value in X)
+    strings = is_series and _holds_texts(list(X))
     is_records = isinstance(X, (list, tuple)) and len(X) > 0 and all(isinstance(one, dict) for one in X)
     if (is_series and not strings) or is_records or isinstance(X, dict):
         raise InputError(f"{caller}: X is {describe_wrong(X)}, expected a table of samples and features. {_remedy(X)}")
+
+
+def _holds_texts(values: list[Any]) -> bool:
+    """Whether values are texts, of which some may be missing: what reads texts says so."""
+    n_texts = sum(isinstance(value, str) for value in values)
+    return 2 * n_texts >= len(values) == n_texts + sum(map(containers.is_missing, values))
 
 
 def describe_wrong(X: Any) -> str:

@@ -77,7 +77,8 @@ class FrameColumn:
             return cls(label, str(dtype), time=TimeCode.infer(ticks, label))
         if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
             seen = {(type(plain), plain) for plain in (_plain(v, label) for v in series.dropna().to_numpy(object))}
-            refuse_ids(len(seen), len(series), label)
+            are_numbers = all(issubclass(kind, (int, float)) for kind, _ in seen)
+            refuse_ids(len(seen), len(series), label, are_numbers=are_numbers)
             # Sorted, so that the columns do not depend on the order of the rows.
             ordered = sorted(seen, key=lambda pair: (pair[0].__name__, pair[1]))
             return cls(label, _dtype_name(dtype), tuple(value for _, value in ordered), missing=missing)
@@ -290,9 +291,14 @@ MAX_FEW = 100
 """As many levels a column may have, however few rows there are."""
 
 
-def refuse_ids(n_levels: int, n_rows: int, label: Hashable) -> None:
+def refuse_ids(n_levels: int, n_rows: int, label: Hashable, *, are_numbers: bool = False) -> None:
     """Refuse strings of which most rows have one of their own: nothing could be learned about any of them."""
     if n_levels > max(MAX_FEW, n_rows / 2):
+        if are_numbers:
+            raise InputError(
+                f"X has numbers in column {label!r} of dtype object, {n_levels} different ones in {n_rows} rows, which "
+                f"are no categories. Convert it with X[{label!r}].astype(float), or all such with X.infer_objects()."
+            )
         raise InputError(
             f"X has a column {label!r} with {n_levels} different values in {n_rows} rows: an id, or free text, and no "
             f"category, as other rows will bring others. Drop it; if it is text, pass text_columns=[{label!r}]; where "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -18,6 +19,7 @@ from sointer.data.images import ImageShape, PixelRange, check_range, find_range,
 from sointer.errors import InputError, LoadError
 
 Kind = Literal["numpy", "pandas", "csr", "torch", "polars", "pyarrow", "text"]
+MAX_PLAIN = 1e15  # numbers from here on are written with an exponent
 MAX_COLUMNS = 2**28  # of saved formats of images
 MAX_NUMBER = 1e37
 """Networks compute in single precision, which ends at 3.4e38; a little is needed above."""
@@ -217,9 +219,17 @@ class InputFormat:
         return np.sort(np.concatenate([self.absence, np.array(of_categories, dtype=np.int64)]))
 
     def threshold_words(self, feature: int, number: float) -> str:
-        """A number on the scale of a feature, for people: dates and durations as such."""
-        time = self.columns[feature].time if self.columns else None
-        return f"{number:.4g}" if time is None else time.words(number)
+        """A number on the scale of a feature, for people: dates and durations as such.
+
+        It separates the same values as the number itself: of whole numbers, those up to 2015 from those above.
+        """
+        column = self.columns[feature] if self.columns else None
+        if column is not None and column.time is not None:
+            return column.time.words(number)
+        if (self.dtype if column is None else column.dtype).lower().startswith(("int", "uint")):
+            return str(math.floor(number))
+        is_large = 1000 <= abs(number) < MAX_PLAIN
+        return f"{number:.1f}".removesuffix(".0") if is_large else f"{number:.4g}"
 
     def _with_absence(self, Z: Any, caller: str) -> npt.NDArray[np.float64]:
         """Numbers with NaN as a value for each, and whether it is missing."""

@@ -91,7 +91,7 @@ def _likely_kind(
     if is_fraction:
         return "probability" if inside else "continuous"
     if len(found) <= 2:
-        beside = any_fraction and inside and part.dtype.kind == "f" and set(found) <= {0, 1}
+        beside = any_fraction and inside and all(type(value) is float and value in (0, 1) for value in found)
         return "probability" if beside else "binary"
     return "categorical" if len(found) <= MAX_CLASSES and len(found) < part.size / 2 else "continuous"
 

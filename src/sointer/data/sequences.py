@@ -43,7 +43,8 @@ def read_sequences(X: Any, splitter: Splitter | None, caller: str) -> list[Token
     caller : what to call the caller in messages.
     """
     if isinstance(X, str):
-        raise InputError(f"{caller}: X is one string, expected a list of token lists. Give [tokens].")
+        give = "[tokens]" if splitter is None else "[text]"
+        raise InputError(f"{caller}: X is one string, expected a list with one entry per sequence. Give {give}.")
     if containers.is_frame(X) or not hasattr(X, "__len__") or not hasattr(X, "__iter__"):
         raise InputError(f"{caller}: X is {containers.describe(X)}, expected a list of token lists.")
     if len(X) == 0:
@@ -56,8 +57,9 @@ def _read_one(sequence: Any, number: int, splitter: Splitter | None, caller: str
     if isinstance(sequence, str):
         if splitter is None:
             raise InputError(
-                f"{where} is the string {sequence!r:.60}, expected a list of tokens. Give X as lists of tokens, or the "
-                "function that splits strings into tokens as splitter= (such as str.split)."
+                f"{where} is the string {sequence!r:.60}, expected a list of tokens. Give X as lists of tokens (if X "
+                "is one sequence, [X]), or use SequenceExplainer(model, splitter=str.split), with the function that "
+                "splits your strings."
             )
         sequence = splitter(sequence)
     if isinstance(sequence, str) or not hasattr(sequence, "__len__") or not hasattr(sequence, "__iter__"):
@@ -73,11 +75,19 @@ def _read_one(sequence: Any, number: int, splitter: Splitter | None, caller: str
         )
     for place, token in enumerate(tokens):
         if not isinstance(token, str):
-            hint = (
-                "If X is one sequence, give [X]." if len(str(token)) == 1 else "Give numbers as text, if they are few."
-            )
-            raise InputError(f"{where} holds {token!r:.40} at position {place}, expected a string. {hint}")
+            raise InputError(f"{where} holds {token!r:.40} at position {place}, expected a string. {_remedy(token)}")
     return [str(token) for token in tokens]
+
+
+def _remedy(token: Any) -> str:
+    if containers.is_missing(token):
+        return "Leave missing tokens out, or write them as a token of your own, such as '[MISSING]'."
+    if isinstance(token, (bytes, list, tuple, np.ndarray)):
+        return "Each sequence is a list of strings; decode bytes, and do not nest further."
+    return (
+        "Give ids as str(id), and let your function turn them back with int(token); for series of measured numbers see "
+        "docs/how-to/sequences.md, Time series."
+    )
 
 
 @lru_cache(maxsize=2**16)
@@ -172,13 +182,14 @@ def resolve_positions(target: Any, sequences: Sequence[Tokens]) -> list[NDArray[
 
     Parameters
     ----------
-    target : "all", a position, a tuple of positions, or a list with one of these for each sequence.
+    target : "all", a position, a tuple of positions, or a list (or array) with one of these for each sequence.
     sequences : token lists.
     """
-    if isinstance(target, list):
+    if isinstance(target, list) or (isinstance(target, np.ndarray) and target.ndim > 0):
         if len(target) != len(sequences):
+            given = "a list" if isinstance(target, list) else "an array"
             raise InputError(
-                f"target is a list of {len(target)}, expected one entry for each of {len(sequences)} sequences. For "
+                f"target is {given} of {len(target)}, expected one entry for each of {len(sequences)} sequences. For "
                 "several positions of every sequence give a tuple, such as target=(0, 3)."
             )
         return [_positions(one, len(tokens), i) for i, (one, tokens) in enumerate(zip(target, sequences, strict=True))]

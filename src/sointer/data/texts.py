@@ -26,17 +26,24 @@ SENTENCE = re.compile(r"[^.!?…。！？।\n]*(?:[.!?…。！？।]+[\"'”�
 WITHOUT_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese are written without blanks: there every letter is a word."""
 MAX_LETTER = 0x1FFFF
+SYMBOLS = "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
+"""Emoji and dingbats: each is a word."""
+FLAG, TONES, SELECTORS = "[\U0001f1e6-\U0001f1ff]{2}", "\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f", "\ufe00-\ufe0f"
 
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """Runs of letters, digits and the marks on them, with apostrophes inside; in scripts without blanks one letter."""
+    """Runs of letters, digits and the marks on them, with apostrophes inside; emoji; without blanks, one letter."""
     codes = [code for code in range(0x300, MAX_LETTER) if unicodedata.category(chr(code)) in ("Mn", "Mc", "Me")]
     breaks = np.flatnonzero(np.diff(codes) != 1)
     first, last = np.array(codes)[np.r_[0, breaks + 1]], np.array(codes)[np.r_[breaks, -1]]
     marks = "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(first.tolist(), last.tolist(), strict=True))
     letter = rf"(?:(?![{WITHOUT_BLANKS}])[\w{marks}])"
-    return re.compile(rf"(?![{marks}])[{WITHOUT_BLANKS}][{marks}]*|{letter}+(?:['’]{letter}+)*")
+    emoji = rf"[{SYMBOLS}][{marks}{TONES}]*"
+    return re.compile(
+        rf"{FLAG}|{emoji}(?:\u200d{emoji})*|(?![{marks}])[{WITHOUT_BLANKS}][{marks}]*"
+        rf"|(?![{SELECTORS}]){letter}+(?:['’]{letter}+)*"
+    )
 
 
 def is_text(X: Any) -> bool:

@@ -72,7 +72,7 @@ class TokenOutputs:
     def check(self, outputs: Iterable[Sequence[Any]]) -> None:
         """InputError where outputs are of another kind than in fit."""
         flat = [output for sequence in outputs for output in sequence]
-        kind = kind_of(flat)
+        kind = self.kind if self.kind == "number" and all(map(_is_whole, flat)) else kind_of(flat)
         if kind != self.kind:
             raise InputError(
                 f"the outputs are {_WORDS[kind]}, such as {flat[0]!r:.40}, but fit learned {_WORDS[self.kind]}. Give "
@@ -83,7 +83,9 @@ class TokenOutputs:
 
     def values(self, outputs: Sequence[Any]) -> list[Any]:
         """What is explained of every token: its label, its number, or its most probable class."""
-        if self.kind != "probability":
+        if self.kind == "number":
+            return [float(output) for output in outputs]
+        if self.kind == "label":
             return list(outputs)
         return [max(p, key=lambda c: p[c]) if isinstance(p, dict) else self.classes[int(np.argmax(p))] for p in outputs]
 
@@ -138,11 +140,20 @@ _WORDS: dict[Kind, str] = {"label": "labels", "number": "numbers", "probability"
 
 
 def kind_of(outputs: Sequence[Any]) -> Kind:
-    """Whether outputs are labels, numbers or probabilities; InputError if they are of several kinds."""
+    """Whether outputs are labels, numbers or probabilities; InputError if they are of several kinds.
+
+    Whole numbers are labels, but among other numbers they are numbers.
+    """
     kinds: set[Kind] = {
         "probability" if isinstance(one, (dict, list)) else "number" if isinstance(one, float) else "label"
         for one in outputs
     }
+    if kinds == {"label", "number"} and all(isinstance(one, float) or _is_whole(one) for one in outputs):
+        return "number"
     if len(kinds) > 1:
         raise InputError(f"the outputs are {' and '.join(sorted(map(_WORDS.__getitem__, kinds)))}, expected one kind.")
     return kinds.pop()
+
+
+def _is_whole(output: Any) -> bool:
+    return isinstance(output, int) and not isinstance(output, bool)

@@ -20,6 +20,7 @@ from sointer._support.validation import check_k, is_integer
 from sointer.errors import InputError
 from sointer.explainers.data_checks import (
     warn_about_far_rows,
+    warn_about_number,
     warn_about_unseen_labels,
 )
 from sointer.explainers.estimator import ExplainerMixin
@@ -124,6 +125,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
             options = {"k": k, "predicted": predicted, "query": query}
             return explain_sequences(self, self.sequences_, X, target, refine, **options)
         explanation = self._explain(X, target, k, predicted, query=query, refine=self._check_refine(refine, k))
+        warn_about_number(target, self.output_names_, stacklevel=2)
         self._warn_about(explanation, stacklevel=2)
         return explanation
 

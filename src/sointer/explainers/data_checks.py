@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
 from sointer._support.validation import _some as some
+from sointer._support.validation import is_integer
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import read_outputs
 from sointer.data.inputs import InputFormat
@@ -184,6 +185,18 @@ def warn_about_unseen_labels(
         SointerWarning,
         stacklevel=stacklevel + 1,
     )
+
+
+def warn_about_number(target: Any, names: list[str], *, stacklevel: int) -> None:
+    """Say which output an integer means that is the index of one and the name of another, as of classes 1, 2, 3."""
+    if is_integer(target) and 0 <= target < len(names) and str(target) in names and names[target] != str(target):
+        warnings.warn(
+            f"target={target} is the index of output {names[target]!r}, which is explained; the output named "
+            f"{str(target)!r} is another. Write target={names[target]!r} or target={str(target)!r} to say which is "
+            "meant.",
+            SointerWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def warn_about_far_rows(explanation: Explanation, *, stacklevel: int) -> None:

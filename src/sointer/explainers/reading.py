@@ -16,7 +16,7 @@ from sointer._support.validation import _some as some
 from sointer._support.validation import check_k, check_random_state, resolve_targets
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import N_COMPARED, BlackBox
-from sointer.blackbox.replies import WRONG, read_outputs
+from sointer.blackbox.replies import WRONG, read_outputs, refuse_other_order
 from sointer.data.checks import refuse_one_dimension
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
@@ -209,7 +209,7 @@ class ReadsModelAndData:
         if self.has_words:
             data.token = getattr(self.removal_, "token", None)
         if predicted is not None:
-            predicted = self._read_predicted(predicted, data.shape[0])
+            predicted = self._read_predicted(predicted, data.shape[0], X)
         return ExplainedRows(
             data,
             self.black_box_,
@@ -222,7 +222,7 @@ class ReadsModelAndData:
             index=labels,
         )
 
-    def _read_predicted(self, predicted: Any, n_rows: int) -> NDArray[Any]:
+    def _read_predicted(self, predicted: Any, n_rows: int, X: Any = None) -> NDArray[Any]:
         shape = self.outputs_.shape
         many = "s" * (n_rows != 1)
         each = (
@@ -241,6 +241,7 @@ class ReadsModelAndData:
         if self.outputs_.kind == "probability":
             predicted = _of_second_class(predicted, self.n_outputs_)
         try:
+            refuse_other_order(predicted, X)
             table = read_outputs(predicted, n_rows, self.n_outputs_, shape).table
             self.outputs_.encode(table)
         except BlackBoxError as error:

@@ -89,7 +89,7 @@ def make_records(
             **common,
             "sample": {
                 "number": first + sample,
-                "id": None if labels is None else str(labels[sample]),
+                "id": None if labels is None or labels[sample] is None else str(labels[sample]),
                 "sha256": digests[sample],
                 "far": None if explanation.distance is None else bool(explanation.far[row]),
             },

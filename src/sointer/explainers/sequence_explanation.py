@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 N_SHOWN = 20
+MIN_KEPT = 0.5
+"""Where fewer of the values are expected to stay with no token selected, something is needed that was not found."""
 CHUNK, MAX_TOKENS_SENT = 4096, 2**20
 """Sequences, and tokens, that are masked at a time."""
 Query = Callable[[Sequence[Tokens]], list[list[Any]]]
@@ -311,8 +313,12 @@ class SequenceExplanation:
         lines = []
         for i in range(min(len(self), N_SHOWN)):
             s, p = self.sample[i], self.position[i]
-            marked = [f"[{t}]" if self.mask[i, j] else t for j, t in enumerate(self.sequences[s])]
-            lines.append(f"{self.sequences[s][p]} (token {p}) is {self.value[i]} because of: {' '.join(marked)}")
+            chosen = set(self.selected[i].tolist())
+            marked = [f"[{t}]" if j in chosen else t for j, t in enumerate(self.sequences[s])]
+            why = "because of"
+            if not self.n_selected[i]:
+                why = "whatever the tokens are" if self.keeps[i] >= MIN_KEPT else "for unknown reasons"
+            lines.append(f"{self.sequences[s][p]} (token {p}) is {self.value[i]} {why}: {' '.join(marked)}")
         if len(self) > N_SHOWN:
             lines.append(f"... and {len(self) - N_SHOWN} more")
         return "\n".join(lines)

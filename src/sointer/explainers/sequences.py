@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from sointer._support.devices import computing_on, device_of, resolve_device
 from sointer._support.progress import History
 from sointer._support.torch_state import one_thread
-from sointer._support.validation import _some as some
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.tagger import query_tagger, read_tagged
 from sointer.blackbox.box import BlackBox
@@ -30,7 +29,8 @@ from sointer.data.sequences import (
     resolve_positions,
 )
 from sointer.data.token_outputs import TokenOutputs
-from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded, SointerWarning
+from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded
+from sointer.explainers.novelty import OtherLabels
 from sointer.explainers.recording import Provenance
 from sointer.explainers.records import Probe
 from sointer.explainers.sequence_base import SequenceFrame
@@ -349,7 +349,7 @@ class SequenceExplainer(SequenceFrame):
 
         Where `labels` of a sequence are not known, expected ones are put there.
         """
-        unseen: list[Any] = []
+        others = OtherLabels(self.outputs_, 1 - self.held_out_agreement_)
         by_length: dict[int, list[int]] = {}
         for number, tokens in enumerate(sequences):
             by_length.setdefault(len(tokens), []).append(number)
@@ -364,11 +364,11 @@ class SequenceExplainer(SequenceFrame):
                     for row, i in enumerate(chunk):
                         labels[i] = labels[i] or [self.outputs_.classes[code] for code in codes[row]]
                     given = np.array([self.outputs_.codes(labels[i]) for i in chunk])
-                    unseen += [labels[chunk[row]][j] for row, j in np.argwhere(given < 0)]
-                    codes = np.where(given >= 0, given, codes)
                     wanted = np.zeros((len(chunk), n), dtype=bool)
                     for row, i in enumerate(chunk):
                         wanted[row, positions[i]] = True
+                    others.add([sequences[i] for i in chunk], [labels[i] for i in chunk], given, codes, wanted)
+                    codes = np.where(given >= 0, given, codes)
                     found = reader.select(ids, codes, Size(self.level, None if size == "auto" else size))
                     for flat in np.flatnonzero(wanted.ravel()).tolist():
                         row, position = divmod(flat, n)
@@ -381,14 +381,7 @@ class SequenceExplainer(SequenceFrame):
                             float(found.probability[flat, found.sizes[flat]]),
                             found.scores[flat],
                         )
-        if unseen:
-            warnings.warn(
-                f"the model gave {len(unseen)} tokens labels that it never gave during fit: "
-                f"{some(sorted(set(unseen), key=str))}. `value` is what it predicts, but the tokens shown are those "
-                "for the label that the explainer expects. Fit on data where every label occurs.",
-                SointerWarning,
-                stacklevel=4,
-            )
+        others.warn(stacklevel=4)
 
     def _verifier(self) -> Any:
         black_box, replacement = self.black_box_, self.replacement_

@@ -6,11 +6,13 @@ import json
 import os
 import platform
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support.containers import is_frame
 from sointer._support.frames import as_pandas
 from sointer._support.version import __version__
 from sointer.config import Rows
@@ -21,6 +23,8 @@ from sointer.io import explainers as persistence
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from sointer.data.times import TimeCode
 
 FLAVOR = "sointer"
 FOLDER = "explainer"
@@ -110,14 +114,40 @@ class Predictor:
         if unknown:
             raise InputError(f"predict: params holds {', '.join(unknown)}; expected target and k only.")
         target, k = given.get("target") or None, int(given.get("k") or 0) or self.explainer.k
-        table: pd.DataFrame = as_pandas(self.explainer.explain(model_input, target, k=k).to_frame()).reset_index(
-            drop=True
-        )
+        X = _as_in_fit(self.explainer, model_input)
+        table: pd.DataFrame = as_pandas(self.explainer.explain(X, target, k=k).to_frame()).reset_index(drop=True)
         return table
 
     def get_raw_model(self) -> SOInter:
         """The explainer itself, which MLflow's models give under this name."""
         return self.explainer
+
+
+def _as_in_fit(explainer: SOInter, X: Any) -> Any:
+    """A table as it was in fit: MLflow's server gets JSON, which has no dates, and columns named by text only."""
+    columns = explainer.input_format_.columns
+    if not columns or not is_frame(X):
+        return X
+    given = set(X.columns)
+    X = X.rename(columns={str(c.label): c.label for c in columns if c.label not in given})
+    for column in columns:
+        if column.time is None or column.label not in X.columns:
+            continue
+        cells = X[column.label]
+        if all(isinstance(cell, str) for cell in cells.dropna()):
+            with suppress(ValueError, TypeError):  # what is no date is refused, as ever
+                X[column.label] = _times(cells, column.time)
+    return X
+
+
+def _times(values: Any, time: TimeCode) -> Any:
+    import pandas as pd
+
+    if time.is_duration:
+        return pd.to_timedelta(values)
+    if time.zone is None:
+        return pd.to_datetime(values, format="ISO8601")
+    return pd.to_datetime(values, format="ISO8601", utc=True).dt.tz_convert(time.zone)
 
 
 def _check(explainer: Any) -> None:

@@ -73,6 +73,8 @@ class RowSource:
     """How many rows there are, where that is known without reading them."""
     chunks: Callable[[Columns, int, Dtypes], Iterator[Any]]
     """Parts of at most so many rows, in the container they are kept in."""
+    index: tuple[str, ...] = ()
+    """Those of the columns that hold the index of a DataFrame: names of rows, and no features."""
 
 
 def column_names(columns: Columns) -> list[str] | None:
@@ -140,6 +142,11 @@ def with_id(columns: Columns, id_column: str, source: RowSource) -> list[str]:
     wanted = column_names(columns)
     wanted = list(source.columns) if wanted is None else wanted
     return wanted if id_column in wanted else [*wanted, id_column]
+
+
+def names_of_rows(column: Any) -> list[str | None]:
+    """The ids of rows as text; None where one is missing."""
+    return [None if missing else str(one) for one, missing in zip(column.tolist(), column.isna(), strict=True)]
 
 
 def csv_dtypes(explainer: Explainer) -> Dtypes:

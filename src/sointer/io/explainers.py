@@ -113,6 +113,8 @@ def load(
         raise
     except DAMAGE as error:
         raise STORAGE.damaged(Path(path), error) from error
+    explainer.black_box_ = None if black_box is None else explainer._black_box_again()  # its errors are the model's
+    _set_parameters(explainer)
     explainer.device = device
     for network in (explainer.energy_, explainer.interpreter_):
         move(network, where)
@@ -259,7 +261,6 @@ def _restore(
     explainer.training_codes_ = tensors["training_codes"].numpy()
     explainer.method_ = metadata["method"]
     explainer.probe_ = _restore_probe(metadata.get("probe"), tensors, explainer.input_format_)
-    explainer.black_box_ = None if black_box is None else explainer._black_box_again()
     explainer.targets_ = [int(t) for t in metadata["targets"]]
     explainer.n_queries_ = int(metadata["n_queries"])
     explainer.held_out_agreement_ = metadata["held_out_agreement"]
@@ -276,7 +277,6 @@ def _restore(
     explainer.energy_, explainer.interpreter_ = restore_networks(
         explainer, metadata, with_prefix(tensors, "energy."), with_prefix(tensors, "interpreter.")
     )
-    _set_parameters(explainer)
     return explainer
 
 

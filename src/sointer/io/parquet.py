@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column
 
 INDICES, VALUES = "indices", "values"
 N_FEATURES, FEATURE_NAMES = b"sointer.n_features", b"sointer.feature_names"
+NAMELESS = re.compile(r"__index_level_\d+__")
+"""What pandas calls the index of a DataFrame that was filtered before it was written."""
 GROUP_ROWS = 2**16
 BUFFER_BYTES = 2**20  # of each column that is being read: row groups need not fit into memory
 
@@ -33,17 +36,20 @@ def parquet_source(paths: Sequence[Path], name: str) -> RowSource:
             )
         n_rows += _opened(path).metadata.num_rows
     is_sparse = _is_sparse(schema)
-    names = _sparse_names(schema) if is_sparse else list(schema.names)
+    names = _sparse_names(schema) if is_sparse else [label for label in schema.names if not NAMELESS.fullmatch(label)]
+    index = [] if is_sparse else [label for label in _index_of(schema) if label in (names or ())]
 
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, name)
         for path in paths:
             with reading(path, "Parquet"):
                 yield from (
-                    _sparse_chunks(path, columns, chunk_rows) if is_sparse else _frames(path, columns, chunk_rows)
+                    _sparse_chunks(path, columns, chunk_rows)
+                    if is_sparse
+                    else _frames(path, columns, chunk_rows, dtypes)
                 )
 
-    return RowSource(name, names, n_rows, chunks)
+    return RowSource(name, names, n_rows, chunks, tuple(index))
 
 
 def write_sparse_parquet(
@@ -128,10 +134,21 @@ def _sparse_names(schema: Any) -> list[str] | None:
     return None
 
 
-def _frames(path: Path, columns: Columns, chunk_rows: int) -> Iterator[Any]:
+def _index_of(schema: Any) -> list[str]:
+    """The columns that hold the index of the DataFrame that was written."""
+    return [label for label in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(label, str)]
+
+
+def _frames(path: Path, columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
+    types = require_extra("pyarrow.types", "parquet")
     wanted = column_names(columns)
     for batch in _opened(path).iter_batches(chunk_rows, columns=wanted, use_threads=False):
         frame = batch.to_pandas()
+        inside = [label for label in frame.index.names if label in (wanted or ())]
+        frame = frame.reset_index(inside) if inside else frame
+        for label in [label for label in wanted or () if dtypes.get(label) == "id"]:
+            if types.is_integer(batch.column(label).type):  # which pandas makes floats where some are missing
+                frame[label] = batch.column(label).cast("string").to_numpy(zero_copy_only=False)
         yield frame[columns] if isinstance(columns, str) else frame if wanted is None else frame[wanted]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ ZONE = re.compile(r"datetime64\[us, (.+)\]")
 WRONG_VALUE = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to \w+: invalid value '(.*)'", re.DOTALL
 )
+WRONG_BYTES = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to \w+: invalid UTF8")
 MAX_EXPANDED, MAX_EXPANSION = 2**29, 32
 """Bytes that a compressed .npz file may take in memory: so many, or so many times its size."""
 NULLS = (
@@ -37,9 +39,12 @@ NULLS = (
     *("NULL", "NaN", "None", "n/a", "nan", "null"),
 )
 """What stands for a missing value in CSV files: the same as for pandas.read_csv."""
-ADVICE = (
+FIX = "Fix the file, or write it again."
+CHANGED = (
     'Where a column changes its kind on the way, say what it is with dtypes={"column": "float64"}, or fix the file.'
 )
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+HEAD_BYTES = 2**16
 
 
 def csv_source(path: Path) -> RowSource:
@@ -56,10 +61,13 @@ def csv_source(path: Path) -> RowSource:
         }
         # The types are those of the first block where they were not given.
         with (
-            reading(path, "CSV", ADVICE, InputError),
+            reading(path, "CSV", FIX, InputError),
             _naming_values(path, names, dtypes),
             _reader(path, wanted, dtypes, is_text=isinstance(columns, str)) as reader,
         ):
+            for field in reader.schema:
+                if str(field.type) == "binary":
+                    raise _not_utf8(path, f"column {field.name!r}")
             for batch in reader:
                 for span in slices(batch.num_rows, chunk_rows):
                     frame = batch.slice(span.start, span.stop - span.start).to_pandas(date_as_object=False)
@@ -70,19 +78,52 @@ def csv_source(path: Path) -> RowSource:
                         frame[name] = frame[name].fillna("")  # an empty cell is an empty text
                     yield frame if not isinstance(columns, str) else frame[columns]
 
-    with reading(path, "CSV", ADVICE, InputError), _reader(path, None, {}) as reader:
-        names = list(reader.schema.names)
+    with reading(path, "CSV", FIX, InputError):
+        _check_head(path)
+        with _reader(path, None, {}) as reader:
+            names = list(reader.schema.names)
     return RowSource(str(path), names, None, chunks)
+
+
+def _check_head(path: Path) -> None:
+    """Refuse a file in another encoding, or whose columns are separated otherwise: each line would be one column."""
+    with require_extra("pyarrow", "parquet").input_stream(str(path), compression="detect") as stream:
+        head: bytes = stream.read(HEAD_BYTES)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _not_utf8(path, "it", "utf-16")
+    lines = head.splitlines()
+    try:
+        header, first = (line.decode() for line in (*lines, b"", b"")[:2])
+    except UnicodeDecodeError:
+        header = first = ""  # of the rows, a column that is needed may be fine; of the header, pyarrow tells
+    for separator, called in SEPARATORS.items():
+        n = header.count(separator)
+        if n and n == first.count(separator) and not header.count("\t" if _is_tsv(path) else ","):
+            raise InputError(
+                f"{path} has columns separated by {called}, expected {'tabs' if _is_tsv(path) else 'commas'}. Convert "
+                f"it, for example: pandas.read_csv({path.name!r}, sep={separator!r}, decimal=',')"
+                ".to_parquet('rows.parquet'); leave out decimal where numbers have points."
+            )
+
+
+def _is_tsv(path: Path) -> bool:
+    return path.name.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst").endswith(".tsv")
+
+
+def _not_utf8(path: Path, what: str, encoding: str = "latin-1") -> InputError:
+    return InputError(
+        f"{path} cannot be read: {what} is not UTF-8. Convert the file, for example, if it is {encoding}: "
+        f"pandas.read_csv({path.name!r}, encoding={encoding!r}).to_parquet('rows.parquet')."
+    )
 
 
 def _reader(path: Path, columns: Any, dtypes: Dtypes, *, is_text: bool = False) -> Any:
     pyarrow, csv = require_extra("pyarrow", "parquet"), require_extra("pyarrow.csv", "parquet")
     types = {name: _arrow_type(pyarrow, dtype) for name, dtype in dtypes.items() if not ZONE.fullmatch(dtype)}
-    plain_name = path.name.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
     return csv.open_csv(
         pyarrow.input_stream(str(path), compression="detect"),
         read_options=csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
-        parse_options=csv.ParseOptions(delimiter="\t" if plain_name.endswith(".tsv") else ","),
+        parse_options=csv.ParseOptions(delimiter="\t" if _is_tsv(path) else ",", newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             include_columns=columns, column_types=types, null_values=NULLS, strings_can_be_null=not is_text
         ),
@@ -96,19 +137,23 @@ def _naming_values(path: Path, names: list[str], dtypes: Dtypes) -> Iterator[Non
     try:
         yield
     except pyarrow.ArrowInvalid as error:
-        found = WRONG_VALUE.search(str(error))
-        if found is None or names[int(found[1])] not in dtypes:
+        encoded, found = WRONG_BYTES.search(str(error)), WRONG_VALUE.search(str(error))
+        if encoded is not None:
+            raise _not_utf8(path, f"column {names[int(encoded[1])]!r} in row {int(encoded[2]) - 2}") from error
+        if found is None:
             raise
         label = names[int(found[1])]
-        raise InputError(f"{path}, row {int(found[2]) - 1}: {no_number(found[3], label, dtypes[label])}") from error
+        if label not in dtypes:
+            message = " ".join(str(error).split())[:300]
+            raise InputError(f"{path} cannot be read as CSV: {message}. {CHANGED}") from error
+        raise InputError(f"{path}, row {int(found[2]) - 2}: {no_number(found[3], label, dtypes[label])}") from error
 
 
 def _arrow_type(pyarrow: Any, dtype: str) -> Any:
     known = {"bool": pyarrow.bool_(), "str": pyarrow.string(), "int64": pyarrow.int64(), "float64": pyarrow.float64()}
-    known["text"] = pyarrow.string()
-    if dtype not in known:
+    if dtype not in (*known, "text", "id"):
         raise InputError(f"dtypes may be {', '.join(map(repr, known))}, got {dtype!r}.")
-    return known[dtype]
+    return known.get(dtype, pyarrow.string())
 
 
 def array_source(path: Path) -> RowSource:

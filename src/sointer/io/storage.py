@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from sointer._support.files import checked_size, put, read_file
+from sointer._support.files import check_writable, checked_size, put, read_file
 from sointer._support.strict_json import as_finite, content_digest, parse
 from sointer._support.version import __version__
 from sointer.errors import InputError, LoadError
@@ -68,13 +68,7 @@ class Storage:
         place by one atomic rename. Until then what was saved there before stays as it was. Other files in the
         directory are left alone.
         """
-        target = Path(directory).resolve()
-        if target.exists() and not target.is_dir():
-            raise InputError(f"{target} is a file, expected a directory for the {self.what}; choose another path.")
-        if target.is_dir() and not (target / self.metadata_file).exists() and any(map(is_foreign, target.iterdir())):
-            raise InputError(
-                f"{target} is not empty and holds no saved {self.what}; nothing was written. Choose a new directory."
-            )
+        target = self.check_place(directory)
         from safetensors.torch import save as serialise
 
         weights = serialise({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()})
@@ -93,6 +87,18 @@ class Storage:
             for old in target.iterdir():
                 if (WEIGHTS.fullmatch(old.name) and old.name != name) or DRAFT.fullmatch(old.name):
                     old.unlink(missing_ok=True)
+
+    def check_place(self, directory: str | os.PathLike[str]) -> Path:
+        """Where `write` would write; InputError if it would refuse to, or may not."""
+        target = Path(directory).resolve()
+        if target.exists() and not target.is_dir():
+            raise InputError(f"{target} is a file, expected a directory for the {self.what}; choose another path.")
+        check_writable(target)
+        if target.is_dir() and not (target / self.metadata_file).exists() and any(map(is_foreign, target.iterdir())):
+            raise InputError(
+                f"{target} is not empty and holds no saved {self.what}; nothing was written. Choose a new directory."
+            )
+        return target
 
     def read(self, directory: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What `write` wrote; LoadError if anything is missing or was changed."""

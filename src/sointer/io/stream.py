@@ -25,7 +25,15 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import FarRows
 from sointer.explainers.recording import make_records
 from sointer.explainers.sequence_dispatch import refuse_for_sequences
-from sointer.io.columns import RowSource, as_in_fit, columns_needed, csv_dtypes, slice_rows, with_id
+from sointer.io.columns import (
+    RowSource,
+    as_in_fit,
+    columns_needed,
+    csv_dtypes,
+    names_of_rows,
+    slice_rows,
+    with_id,
+)
 from sointer.io.readers import open_source, read_table
 from sointer.io.writers import (
     EvidenceWriter,
@@ -147,7 +155,7 @@ def stream_explain(
     dtypes, text_column = dict(csv_dtypes(explainer)), columns if isinstance(columns, str) else text_column
     if id_column is not None:
         columns = with_id(columns, id_column, opened)
-        dtypes.setdefault(id_column, "str")  # ids keep their leading zeros
+        dtypes.setdefault(id_column, "id")
     chunks = opened.chunks(columns, size, dtypes)
     predictions = _Predicted(predicted, opened)
     schema = record_schema(explainer, options.targets, _metadata(explainer, options), has_ids=id_column is not None)
@@ -158,7 +166,7 @@ def stream_explain(
     shown: Progress = make_progress(progress, opened.n_rows)
     try:
         for chunk in chunks:
-            ids = None if id_column is None else chunk[id_column].tolist()
+            ids = None if id_column is None else names_of_rows(chunk[id_column])
             rows = as_in_fit(explainer, chunk, text_column)
             n_new = containers.n_rows(rows)
             tables = []

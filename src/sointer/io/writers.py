@@ -211,14 +211,14 @@ class ExplainOptions:
 
 
 def record_table(explanation: Explanation, sample: NDArray[np.int64], schema: Any, ids: Any = None) -> Any:
-    """The records of an explanation as an Arrow table; `sample` is the number of each of its rows, `ids` their ids."""
+    """The records of an explanation as an Arrow table; `sample` numbers its rows, `ids` are their ids as text."""
     pyarrow = require_extra("pyarrow", "parquet")
     row, position = np.nonzero(explanation.selected >= 0)
     unit = explanation.selected[row, position]
     n_records = len(row)
     columns = [
         pyarrow.array(sample[row]),
-        *([] if ids is None else [pyarrow.array([str(ids[i]) for i in row.tolist()], pyarrow.string())]),
+        *([] if ids is None else [pyarrow.array([ids[i] for i in row.tolist()], pyarrow.string())]),
         pyarrow.array(explanation.output_names, pyarrow.string()).take(pyarrow.array(explanation.target[row])),
         _values(pyarrow, explanation.value[row], schema.field("value").type),
         pyarrow.array([explanation.value_source] * n_records, pyarrow.string()),

@@ -246,10 +246,10 @@ def _named_groups(groups: Any, feature_names: Sequence[str]) -> list[tuple[str, 
                 "of lists."
             )
         _, code, size = np.unique(ids, return_inverse=True, return_counts=True)
-        lists: list[Any] = np.split(np.argsort(code, kind="stable"), np.cumsum(size)[:-1])
+        parts = np.split(np.argsort(code, kind="stable"), np.cumsum(size)[:-1])
+        made = [part.tolist() for part in parts]
     else:
-        lists = list(groups)
-    made = [_members(members, f"number {i}", positions) for i, members in enumerate(lists)]
+        made = [_members(members, f"number {i}", positions) for i, members in enumerate(groups)]
     return [(_joined([feature_names[j] for j in members]), members) for members in made]
 
 
@@ -266,13 +266,20 @@ def _members(members: Any, name: str, positions: dict[str, int]) -> list[int]:
         )
     found = []
     for member in members:
-        index = positions.get(member, -1) if isinstance(member, str) else member
-        if not is_integer(index) or not 0 <= int(index) < len(positions):
+        named = positions.get(str(member))  # labels of a DataFrame may be numbers or tuples
+        place = int(member) if is_integer(member) and 0 <= int(member) < len(positions) else named
+        if place is None:
             raise InputError(
                 f"group {name} holds {member!r}, expected an index from 0 to {len(positions) - 1} or one of "
                 f"{_some(list(positions))}. Correct or leave out that member."
             )
-        found.append(int(index))
+        if named is not None and named != place:
+            raise InputError(
+                f"group {name} holds {member!r}, which is the name of one feature and the index of another, "
+                f"{list(positions)[place]!r}. Write the name of the feature that you mean, as a string: "
+                f"{str(member)!r} or {list(positions)[place]!r}."
+            )
+        found.append(place)
     return found
 
 

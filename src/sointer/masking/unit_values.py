@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import is_missing, is_sparse, is_tensor, tensor_to_numpy
 from sointer._support.frames import BACKENDS, as_pandas
-from sointer.data.inputs import InputFormat
+from sointer.data.inputs import MAX_PLAIN, InputFormat
 from sointer.data.text_tables import TextTableFormat
 from sointer.errors import require_extra
 from sointer.masking.groups import FixedGroups, Groups
 from sointer.masking.rows import ExplainedRows
 
 MAX_LENGTH, MAX_MEMBERS = 60, 4
-MAX_PLAIN = 1e15  # numbers from here on are written with an exponent
 
 
 def format_value(value: Any) -> str:
@@ -88,6 +87,8 @@ class UnitValues:
 
     def own(self, sample: NDArray[np.int64], unit: NDArray[np.int64]) -> list[Any]:
         """The values of units, each of its sample, in their owner's type; None where missing, text for groups."""
+        if not len(unit):
+            return []  # of nothing, scipy makes a matrix
         if not isinstance(self._groups, FixedGroups) or any(len(members) != 1 for members in self._groups.members):
             return [self.of(one, int(which)) for one, which in zip(sample.tolist(), unit.tolist(), strict=True)]
         feature = np.array([members[0] for members in self._groups.members], dtype=np.int64)[unit]

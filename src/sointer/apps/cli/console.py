@@ -15,6 +15,7 @@ from typing import Annotated, Any, BinaryIO, Literal, TextIO
 
 import typer
 
+from sointer._support.files import check_writable
 from sointer.apps.cli import INTERRUPTED
 from sointer.errors import InputError, SointerError, SointerWarning
 
@@ -235,3 +236,4 @@ def check_parent(path: Path) -> None:
         raise InputError(f"cannot write {path}: there is no folder {path.absolute().parent}. Create it first.")
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a folder, expected the name of a file.")
+    check_writable(path.absolute().parent)

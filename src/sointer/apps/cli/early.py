@@ -56,6 +56,14 @@ def check_data(path: Path) -> None:
     check_readable(path)
 
 
+def check_place(out: Path, data: Path) -> None:
+    """Refuse a folder that the explainer of such data cannot be written to; after the fit, its queries are lost."""
+    from sointer.io.locations import TOKENS
+    from sointer.io.storage import EXPLAINER, SEQUENCES
+
+    (SEQUENCES if data.name.lower().endswith(TOKENS) else EXPLAINER).check_place(out)
+
+
 def check_model(spec: str | None) -> None:
     """Refuse the name of a module that does not exist; everything else is left to whoever loads the model."""
     if spec is None or "://" in spec or ":" not in spec:

@@ -124,6 +124,7 @@ def fit(
         from sointer.apps.cli import early
 
         refuse_existing(out, force)
+        early.check_place(out, data)
         early.check_model(model)
         early.check_data(data)
 
@@ -161,7 +162,13 @@ def fit(
         targets = read_targets(target, names or getattr(black_box, "output_names", None) or [])
         explainer.fit(X, targets=targets, **({} if checkpoint is None else {"checkpoint": checkpoint}))
         # How much to print is not for the next command to know.
-        explainer.set_params(verbose=None).save(out, rows=rows)
+        try:
+            explainer.set_params(verbose=None).save(out, rows=rows)
+        except OSError as error:
+            again = "fit again" if checkpoint is None else f"run the same again, which takes it from {checkpoint}"
+            raise InputError(
+                f"the explainer could not be written to {out} ({error}). Make room, and {again}."
+            ) from error
         print_summary(console, explainer, out, time.perf_counter() - started, text)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,7 @@ from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.sequence_dispatch import holds_token_lists
 from sointer.explainers.sointer import SOInter
-from sointer.io.columns import as_in_fit, columns_needed, csv_dtypes, with_id
+from sointer.io.columns import as_in_fit, columns_needed, csv_dtypes, names_of_rows, with_id
 from sointer.io.explainers import STORAGE, load
 from sointer.io.locations import CSV, TOKENS
 from sointer.io.readers import open_source, read_chunks, read_table
@@ -48,7 +49,8 @@ def read_to_fit(
         if drop or text is not None:
             raise InputError(f"{path} holds sequences; --drop and --text are for CSV and Parquet files.")
         return list(read_token_lines(path)), []
-    known = open_source(path).columns
+    opened = open_source(path)
+    known = opened.columns
     if known is None:
         if drop or text is not None:
             raise InputError(f"{path} has no named columns; --drop and --text are for CSV and Parquet files.")
@@ -61,7 +63,8 @@ def read_to_fit(
         if name not in known:
             raise InputError(f"--drop: {path} has no column {name!r}. {did_you_mean(name, known)}")
     estimator = getattr(getattr(model, "predict", None), "model", model)  # a BlackBox holds it
-    wanted = [str(name) for name in getattr(estimator, "feature_names_in_", ())] or known
+    wanted = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
+    wanted = wanted or [name for name in known if name not in opened.index]
     missing = [name for name in wanted if name not in known]
     if missing:
         raise InputError(
@@ -92,10 +95,19 @@ def read_to_explain(path: Path, explainer: Explainer, text: str | None = None) -
 
 
 def read_ids(path: Path, column: str) -> list[str]:
-    """The names of all rows of a file."""
-    opened = open_source(path)
-    columns = with_id([], column, opened)
-    return [str(name) for name in read_table(path, columns, dtypes={column: "str"})[column].tolist()]
+    """The names of all rows of a file, which must be unique to find them on a page."""
+    names = names_of_rows(read_table(path, with_id([], column, open_source(path)), dtypes={column: "id"})[column])
+    n_missing, n_rows = names.count(None), len(names)
+    if n_missing:
+        raise InputError(f"--id {column}: {n_missing:,} of {n_rows:,} rows have none; fill it in, or leave out --id.")
+    known = [name for name in names if name is not None]
+    twice = next((name for name, count in Counter(known).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"--id {column}: {len(set(known)):,} names for {n_rows:,} rows; {known.count(twice):,} are called "
+            f"{twice!r}. Choose a column whose values are unique, or leave out --id."
+        )
+    return known
 
 
 def first_rows(path: Path, explainer: Explainer, n_rows: int, text: str | None = None) -> Any:

@@ -51,7 +51,7 @@ def report(
     """Write a page for a colleague: one HTML file that works offline.
 
     With --model it explains what the model predicts, and says how often the model confirms what was selected;
-    without, it explains what is expected of the model.
+    without, it explains what is expected of the model. Masks of images need the model.
 
     \b
     Examples:

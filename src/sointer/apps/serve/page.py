@@ -28,7 +28,7 @@ def render_page(explainer: Explainer, metadata: dict[str, Any], examples: Any) -
     data = {
         "takes": metadata["takes"],
         "features": (metadata.get("features") or [])[:MAX_NAMES],
-        "nFeatures": metadata.get("n_features"),
+        "nFeatures": len(metadata.get("features") or []),
         "missingIsZero": metadata.get("missing_is_zero"),
         "targets": metadata.get("targets") or [],
         "k": metadata["k"],
@@ -74,15 +74,21 @@ def _examples(explainer: Explainer, examples: Any) -> tuple[list[dict[str, Any]]
 
 
 def _typical(explainer: Explainer, names: list[str]) -> Any:
-    """The mean of the training rows: rows themselves may be private. Of mostly-zero rows, its largest entries."""
+    """The mean of the training rows: rows themselves may be private. Of mostly-zero rows, its largest entries.
+
+    Without rows, medians, which the networks start from.
+    """
     if explainer.reads_text:
         return ""
     form = explainer.input_format_
     if isinstance(form, TextTableFormat):
         return row_as_json(as_pandas(form.typical(explainer.background_.rows.values)), 0, names)
-    mean = np.asarray(explainer.background_.rows.mean(axis=0), dtype=np.float64).reshape(1, -1)
-    if explainer.input_format_.kind == "csr":
+    rows, is_sparse = explainer.background_.rows, form.kind == "csr"
+    if rows.shape[0] == 0:  # saved with rows="none"
+        rows = np.zeros((1, rows.shape[1])) if is_sparse else explainer.shift_.reshape(1, -1)
+    mean = np.asarray(rows.mean(axis=0), dtype=np.float64).reshape(1, -1)
+    if is_sparse:
         largest = np.argsort(-mean[0], kind="stable")[:5]
         return {names[place]: 1 for place in sorted(largest.tolist())}
-    row = row_as_json(as_pandas(explainer.input_format_.decode(mean)), 0, names)
+    row = row_as_json(as_pandas(form.decode(mean)), 0, names)
     return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in row.items()}

@@ -111,11 +111,13 @@ def _read_sequence(outputs: Any, tokens: Tokens) -> list[Any]:
     if len(outputs) != len(tokens):
         raise BlackBoxError(
             f"{WRONG}{len(outputs)} labels {about}, expected {len(tokens)}, one per token. If the model splits or "
-            "cuts its input itself, give it the tokens as they are, or X in its own tokens, no longer than it reads."
+            "cuts its input itself, give it the tokens as they are, or X in its own tokens, no longer than it reads; "
+            "if it pads, leave out what it returns for padding."
         )
     read = [_read_output(_plain(one), about) for one in outputs]
     kinds = {_kind(one) for one in read}
-    if len(kinds) > 1:
+    is_number = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in read)
+    if len(kinds) > 1 and not is_number:
         raise BlackBoxError(f"{WRONG}{' and '.join(sorted(kinds))} {about}, expected one kind of output.")
     return read
 

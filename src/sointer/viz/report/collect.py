@@ -36,6 +36,7 @@ from sointer.viz.report.samples import (
     can_query,
     cut_texts,
     holds_counts,
+    lacks_rows,
     n_selectable,
     present,
     sample_indices,
@@ -57,7 +58,7 @@ MAX_TARGETS, N_SAMPLES, MIN_FOLLOWED, MAX_PATHS, MAX_MEDIATORS = 5, 60, 10, 6, 3
 def targets_to_follow(explainer: Explainer, targets: list[int], paths: bool | int) -> list[int]:
     """Those of the targets that are coupled most with other outputs; none where outputs stand alone."""
     interactions = getattr(explainer, "output_interactions_", None)
-    if paths is False or interactions is None or len(interactions) < 2:
+    if paths is False or interactions is None or len(interactions) < 2 or lacks_rows(explainer):
         return []
     most = MAX_TARGETS if paths is True else int(paths)
     coupling = np.asarray(interactions)[targets].max(axis=1)

@@ -223,6 +223,11 @@ def image_page(
             "Use explain(X, target).to_html(path)."
         )
     given = explainer._source(X, predicted)
+    if given.predicted is None and explainer.black_box_ is None:
+        raise InputError(
+            "report: the page of masks shows what the model predicts, and the explainer has no model. Name it with "
+            "--model, in Python with sointer.load(path, black_box=model), or give predicted=."
+        )
     if sample_names is not None:
         sample_names = check_unique_names(sample_names, given.n_samples, "sample_names")
     chosen = explainer.k if k is None else check_positive_int(k, "k")

@@ -69,15 +69,22 @@ def can_query(explainer: Explainer | SequenceExplainer, n_rows: int) -> bool:
     return black_box is not None and (black_box.remaining is None or black_box.remaining >= n_rows)
 
 
+def lacks_rows(holder: Any) -> bool:
+    """Whether what holds training rows, an explainer or its removal, was saved with rows="none"."""
+    background = getattr(holder, "background_", getattr(holder, "background", None))
+    return bool(background is not None and background.rows.shape[0] == 0)
+
+
 def verification_budget(
     explainer: Explainer | SequenceExplainer, n_rows: int, verify: bool | int | None, n_wanted: int
 ) -> int:
     """Rows that may be sent to confirm explanations, once the black box has been queried with every unmasked row.
 
-    verify=None allows as many as fit needed, which the model's owner has agreed to before.
+    verify=None allows as many as fit needed, which the model's owner has agreed to before; none if the explainer was
+    saved without the rows that its removal needs.
     """
     black_box = explainer.black_box_
-    if black_box is None or verify is False:
+    if black_box is None or verify is False or (verify is None and lacks_rows(getattr(explainer, "removal_", None))):
         return 0
     allowed = n_wanted
     if verify is None:

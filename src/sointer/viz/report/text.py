@@ -12,6 +12,7 @@ from sointer.config import POOR_SKILL
 from sointer.data.values import effects_from
 from sointer.explanation import LEVEL
 from sointer.viz.report.content import Card, Share, confirmed_share, rare_share
+from sointer.viz.report.samples import lacks_rows
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
@@ -166,7 +167,12 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
             "predicted=, to explain what it predicts."
         )
     n_queried, n_all = int(stats.queried.sum()), stats.queried.size
-    if stats.has_predictions and n_queried < n_all:
+    if lacks_rows(explainer):
+        notes.append(
+            'The explainer was saved without training rows (rows="none"): paths through other outputs and samples '
+            "unlike the training data are not shown, and what needs rows to put in for features is not confirmed."
+        )
+    elif stats.has_predictions and n_queried < n_all:
         notes.append(
             f"The model was queried to confirm {n_queried:,} of {n_all:,} explanations; "
             "report(..., verify=True) checks all."
