@@ -94,8 +94,9 @@ def check_empty_text(context: FitContext) -> None:
     except BlackBoxError as error:
         raise InputError(
             "the model fails on the empty text, which is what is left when all words are deleted: "
-            f"{str(error).split('. ')[0]}. Give a function that returns outputs for '' too, or a token to put "
-            "in place of a deleted word, such as removal='[MASK]'."
+            f"{str(error).split('. ')[0]}. Give a function that returns the same outputs for every text, also for '': "
+            "a score or 0 and 1 for each label, not only the labels that were found (for a label per token, use "
+            "SequenceExplainer); or a token to put in place of a deleted word, such as removal='[MASK]'."
         ) from error
 
 
