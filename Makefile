@@ -32,7 +32,9 @@ demo: $(INSTALLED) ## explain a loan desk and a reader of digits, and write page
 	$(VENV)/bin/sointer demo
 
 # Each file is run by one worker, which fits what its tests share; tests/conftest.py puts the longest files first.
-SPREAD := -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+# One worker more than there are cores, as many tests wait for processes and browsers of their own.
+WORKERS := $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
+SPREAD := -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) ## run the tests that take seconds (about nine minutes on two cores)
 	OMP_NUM_THREADS=1 $(PY) -m pytest $(SPREAD) --durations=10

@@ -182,8 +182,10 @@ def test_what_cannot_be_explained_is_refused_in_one_sentence() -> None:
 
     with pytest.raises(InputError, match=r"fails on the empty text.*give me words.*removal='\[MASK\]'"):
         quick(BlackBox(not_the_empty, retries=0), batch_size=None)
-    found_only = BlackBox(lambda texts: [[word for word in text.split() if word == "rain"] for text in texts], retries=0)
-    with pytest.raises(InputError, match="the same outputs for every text.*not only the labels that were found"):
+    found_only = BlackBox(
+        lambda texts: [[word for word in text.split() if word == "rain"] for text in texts], retries=0
+    )
+    with pytest.raises(InputError, match=r"the same outputs for every text.*not only the labels that were found"):
         SOInter(found_only, query_budget=300).fit(["rain today", "no rain", "rain rain"] * 30)
     assert quick(not_the_empty, k=1, removal="[MASK]").explain(NEW[:2], 0).verify().n_queries == 2
     with pytest.raises(InputError, match="different values, too many for classes"):

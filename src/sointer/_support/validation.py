@@ -43,7 +43,7 @@ def check_unique_names(names: Iterable[Any], n: int, what: str) -> list[str]:
         raise InputError(f"{what} must hold {n} names, got {len(given)}. Give exactly one name each.")
     repeated = sorted(name for name, count in Counter(given).items() if count > 1)
     if repeated:
-        raise InputError(f"{what} must be unique, got more than one of {_some(repeated)}. Rename them.")
+        raise InputError(f"{what} must be unique, got more than one of {some(repeated)}. Rename them.")
     return [str(name) for name in given]
 
 
@@ -83,7 +83,7 @@ def resolve_targets(target: object, output_names: Sequence[str], n_rows: int) ->
     if target is None:
         raise InputError(
             "target must be an output index, an output name, or one of these per row, got None. "
-            f"Choose among {_some(list(output_names))}."
+            f"Choose among {some(list(output_names))}."
         )
     if isinstance(target, np.ndarray) and target.ndim == 0:
         target = target.item()
@@ -141,7 +141,7 @@ def _target_index(target: object, output_names: Sequence[str]) -> int:
 def did_you_mean(name: str, known: Sequence[str], what: str = "There are") -> str:
     """A hint for a name that is not known: those like it, else some of those there are."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"Did you mean {_some(close)}?" if close else f"{what}: {_some(list(known))}."
+    return f"Did you mean {some(close)}?" if close else f"{what}: {some(list(known))}."
 
 
 def check_random_state(seed: object) -> np.random.Generator:
@@ -160,7 +160,7 @@ def check_random_state(seed: object) -> np.random.Generator:
     )
 
 
-def _some(items: Sequence[Any], limit: int = 5) -> str:
+def some(items: Sequence[Any], limit: int = 5) -> str:
     """The first few items in words, for messages."""
     shown = ", ".join(map(brief, items[:limit]))
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"

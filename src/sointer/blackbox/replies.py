@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sointer._support import containers
 from sointer._support.frames import as_pandas
-from sointer._support.validation import _some as some
+from sointer._support.validation import some
 from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]

@@ -9,7 +9,7 @@ import numpy as np
 
 from sointer._support import containers
 from sointer._support.frames import as_pandas, refuse_lazy
-from sointer._support.validation import _some
+from sointer._support.validation import some
 from sointer.data.columns import integers_to_float
 from sointer.data.images import image_hint
 from sointer.errors import InputError
@@ -132,15 +132,15 @@ def places_of(wanted: Sequence[Any], given: Sequence[Any], what: str) -> list[in
     missing = [name for name in wanted if name not in set(given)]
     if missing:
         raise InputError(
-            f"{what} lacks {len(missing)} of the {len(wanted)} features seen in fit: {_some(missing)}; it has "
-            f"{_some(given)}. Add or rename the columns; others are ignored, and their order does not matter."
+            f"{what} lacks {len(missing)} of the {len(wanted)} features seen in fit: {some(missing)}; it has "
+            f"{some(given)}. Add or rename the columns; others are ignored, and their order does not matter."
         )
     place = {name: i for i, name in enumerate(given)}
     if len(place) < len(given):
         twice = [name for name in wanted if list(given).count(name) > 1]
         if twice:
             raise InputError(
-                f"{what} has several columns named {_some(twice)}, so which of them is meant is not clear. Rename or "
+                f"{what} has several columns named {some(twice)}, so which of them is meant is not clear. Rename or "
                 "drop all but one."
             )
     return [place[name] for name in wanted]

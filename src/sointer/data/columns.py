@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sointer._support.validation import _some, brief
+from sointer._support.validation import brief, some
 from sointer.data.times import TimeCode, read_ticks, write_times
 from sointer.errors import InputError
 
@@ -156,8 +156,8 @@ class FrameColumn:
                 unseen.append(plain)
         if unseen:
             raise InputError(
-                f"X has unseen categories in column {self.label!r}: {_some(list(dict.fromkeys(unseen)))}; "
-                f"expected one of {_some(list(self.categories))}. Map them to known ones, or fit again with "
+                f"X has unseen categories in column {self.label!r}: {some(list(dict.fromkeys(unseen)))}; "
+                f"expected one of {some(list(self.categories))}. Map them to known ones, or fit again with "
                 "them."
             )
         return codes
@@ -282,7 +282,7 @@ def refused_missing(missing: npt.NDArray[np.bool_], where: str) -> str:
     """Why missing values cannot be explained where fit saw none."""
     rows = np.flatnonzero(missing).tolist()
     return (
-        f"X has {len(rows)} missing values in {where} (rows {_some(rows)}), but fit saw none there. Impute them, drop "
+        f"X has {len(rows)} missing values in {where} (rows {some(rows)}), but fit saw none there. Impute them, drop "
         "those rows, or fit again on data where they occur."
     )
 

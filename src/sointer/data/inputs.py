@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from sointer._support import containers, frames
-from sointer._support.validation import _some, check_unique_names
+from sointer._support.validation import check_unique_names, some
 from sointer.data.checks import check_container, places_of, to_float
 from sointer.data.columns import FrameColumn, means_of, plain_label, restore_dtype
 from sointer.data.images import ImageShape, PixelRange, check_range, find_range, refuse_mixed_ranges
@@ -179,7 +179,7 @@ class InputFormat:
         elif X.shape[1] != self.n_features:
             raise InputError(
                 f"{caller}: X has {X.shape[1]} features, but {self.n_features} were expected "
-                f"({_some(self.feature_names)}). Give the same features as in fit, in the same order."
+                f"({some(self.feature_names)}). Give the same features as in fit, in the same order."
             )
         if self.columns:
             if frame:
@@ -187,7 +187,7 @@ class InputFormat:
             elif self.is_categorical.any():
                 names = [n for n, c in zip(self.feature_names, self.is_categorical, strict=True) if c]
                 raise InputError(
-                    f"{caller}: X is {containers.describe(X)}, but a DataFrame was fitted and {_some(names)} "
+                    f"{caller}: X is {containers.describe(X)}, but a DataFrame was fitted and {some(names)} "
                     "are categories, which plain numbers cannot name. Give a DataFrame with the same columns."
                 )
             else:
@@ -260,7 +260,7 @@ class InputFormat:
                 never.append(name)
         if never or self.image is not None:
             raise InputError(
-                f"removal='nan' makes features missing, but {_some(never or ['pixels'])} cannot be: fit saw them "
+                f"removal='nan' makes features missing, but {some(never or ['pixels'])} cannot be: fit saw them "
                 "always there. Fit with removal='nan' (tables only), or choose another removal."
             )
         return row
@@ -393,6 +393,6 @@ class InputFormat:
             what, expected = f"values beyond {MAX_NUMBER:g}", "numbers that single precision holds"
             remedy = f"If they stand for missing values: {remedy} Else divide the column by a large number."
         raise InputError(
-            f"{caller}: X has {len(at_rows)} {what}, in rows {_some(np.unique(at_rows).tolist())} and {where} "
-            f"{_some(features)}; expected {expected}. {remedy}"
+            f"{caller}: X has {len(at_rows)} {what}, in rows {some(np.unique(at_rows).tolist())} and {where} "
+            f"{some(features)}; expected {expected}. {remedy}"
         )

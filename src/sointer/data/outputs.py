@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sointer._support.validation import _some
+from sointer._support.validation import some
 from sointer.data.labels import Classes, Label, Quantiles, column_labels, pack, table_labels, unpack
 from sointer.data.reading import (
     GRADED,
@@ -189,8 +189,8 @@ class Outputs:
             new, known = column_labels(table[codes[:, place] < 0, place]), self.label_sets[j]
             assert known is not None
             raise BlackBoxError(
-                f"Output {self.names[j]!r} has new labels {_some(new)}, expected one of "
-                f"{_some(known.labels)}. Fit on data where every class occurs, or extend the classes "
+                f"Output {self.names[j]!r} has new labels {some(new)}, expected one of "
+                f"{some(known.labels)}. Fit on data where every class occurs, or extend the classes "
                 "with with_new_labels(Y)."
             )
         return codes

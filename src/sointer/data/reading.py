@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sointer._support.validation import _some, check_unique_names
+from sointer._support.validation import check_unique_names, some
 from sointer.data.images import pixel_names
 from sointer.data.labels import Classes, Label, Quantiles, column_labels, table_labels
 from sointer.errors import BlackBoxError, InputError
@@ -58,7 +58,7 @@ def wanted_kinds(kind: Any, names: Sequence[str]) -> list[str | None]:
     if isinstance(kind, Mapping):
         unknown = [name for name in kind if name not in names]
         if unknown:
-            raise InputError(f"output_kind names {unknown[0]!r}, which is no output; expected some of {_some(names)}.")
+            raise InputError(f"output_kind names {unknown[0]!r}, which is no output; expected some of {some(names)}.")
         return [kind.get(name) for name in names]
     if isinstance(kind, (list, tuple)) and len(kind) == len(names):
         return list(kind)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from sointer._support import containers, frames
-from sointer._support.validation import _some, brief, check_unique_names
+from sointer._support.validation import brief, check_unique_names, some
 from sointer.data.checks import check_container
 from sointer.data.columns import FrameColumn, _dtype, _dtype_name, plain_label
 from sointer.data.inputs import InputFormat
@@ -238,7 +238,7 @@ class TextTableFormat(TextFormat):
         X = frames.as_pandas(X)
         if not containers.is_frame(X):
             raise InputError(
-                f"{caller}: X is {containers.describe(X)}, but a DataFrame with texts in {_some(self.text_labels)} was "
+                f"{caller}: X is {containers.describe(X)}, but a DataFrame with texts in {some(self.text_labels)} was "
                 "fitted; give a DataFrame with the same columns."
             )
         X = self._match_columns(check_container(X, caller), caller)
@@ -335,7 +335,7 @@ def read_texts(series: Any, label: Hashable, caller: str) -> list[str]:
     if missing.any():
         rows = np.flatnonzero(missing).tolist()
         raise InputError(
-            f"{caller}: the text column {label!r} has {len(rows)} missing texts (rows {_some(rows)}), expected "
+            f"{caller}: the text column {label!r} has {len(rows)} missing texts (rows {some(rows)}), expected "
             f"strings. Give '' for an empty text, as with X[{label!r}].fillna(''), or drop those rows."
         )
     values: list[Any] = series.tolist()
@@ -385,7 +385,7 @@ def chosen_text_columns(X: Any, wanted: Any) -> list[Hashable]:
     unknown = [name for name in wanted if name not in labels]
     if unknown:
         raise InputError(
-            f"text_columns holds {_some(unknown)}, but X has the columns {_some(labels)}. Name columns of X."
+            f"text_columns holds {some(unknown)}, but X has the columns {some(labels)}. Name columns of X."
         )
     return list(wanted)
 

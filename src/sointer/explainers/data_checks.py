@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
-from sointer._support.validation import _some as some
-from sointer._support.validation import is_integer
+from sointer._support.validation import is_integer, some
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import read_outputs
 from sointer.data.inputs import InputFormat

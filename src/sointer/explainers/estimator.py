@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.validation import _some as some
+from sointer._support.validation import some
 from sointer.errors import InputError
 from sointer.explainers.sequence_dispatch import refuse_for_sequences
 

@@ -15,8 +15,7 @@ from sointer._support.containers import is_sparse
 from sointer._support.devices import resolve_device
 from sointer._support.hashing import distinct_rows
 from sointer._support.progress import History
-from sointer._support.validation import _some as some
-from sointer._support.validation import check_positive_int
+from sointer._support.validation import check_positive_int, some
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint, fingerprint
 from sointer.blackbox.query_worker import QueryWorker

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from sointer._support.containers import is_sparse
-from sointer._support.validation import _some as some
+from sointer._support.validation import some
 from sointer.data.images import ImageShape
 from sointer.data.text_tables import Records
 from sointer.data.token_outputs import TokenOutputs

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import describe, is_dask, is_frame, row_labels
 from sointer._support.frames import as_pandas
-from sointer._support.validation import _some as some
-from sointer._support.validation import check_k, check_random_state, resolve_targets
+from sointer._support.validation import check_k, check_random_state, resolve_targets, some
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import N_COMPARED, BlackBox
 from sointer.blackbox.replies import WRONG, read_outputs, refuse_other_order

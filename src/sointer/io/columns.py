@@ -14,7 +14,7 @@ from os import PathLike
 from typing import Any, TypeAlias
 
 from sointer._support import containers
-from sointer._support.validation import _some as listed
+from sointer._support.validation import some as listed
 from sointer.data.checks import places_of
 from sointer.errors import InputError, LoadError, SointerError
 from sointer.explainers.base import Explainer

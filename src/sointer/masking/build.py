@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
-from sointer._support.validation import _some
+from sointer._support.validation import some
 from sointer.data.images import ImageShape
 from sointer.data.inputs import InputFormat
 from sointer.data.text_tables import Records, TextTableFormat
@@ -188,12 +188,12 @@ def _given_reference(spec: Any, input_format: InputFormat) -> FloatArray:
     try:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError) as exc:
-        raise InputError(f"removal as an array must hold numbers, got {_some(values.tolist())}. Convert it.") from exc
+        raise InputError(f"removal as an array must hold numbers, got {some(values.tolist())}. Convert it.") from exc
     if len(numbers) == n_features and input_format.fills:
         row: FloatArray = input_format.encode(numbers[None], caller="removal")[0]
         return row
     if not np.isfinite(numbers).all():
-        raise InputError(f"removal as an array must be finite, got {_some(numbers.tolist())}. Replace NaN and inf.")
+        raise InputError(f"removal as an array must be finite, got {some(numbers.tolist())}. Replace NaN and inf.")
     return numbers
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
-from sointer._support.validation import _some, check_positive_int, check_unique_names, is_integer
+from sointer._support.validation import check_positive_int, check_unique_names, is_integer, some
 from sointer.data.images import ImageShape
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
@@ -271,7 +271,7 @@ def _members(members: Any, name: str, positions: dict[str, int]) -> list[int]:
         if place is None:
             raise InputError(
                 f"group {name} holds {member!r}, expected an index from 0 to {len(positions) - 1} or one of "
-                f"{_some(list(positions))}. Correct or leave out that member."
+                f"{some(list(positions))}. Correct or leave out that member."
             )
         if named is not None and named != place:
             raise InputError(

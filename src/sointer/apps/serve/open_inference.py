@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import containers
-from sointer._support.validation import _some as some
-from sointer._support.validation import brief
+from sointer._support.validation import brief, some
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import ExplainRequest, Options, make_request, validate
 from sointer.apps.serve.response import ExplainResponse, Writer, to_bytes

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from starlette.exceptions import HTTPException
 
 from sointer._support import containers
-from sointer._support.validation import _some as some
-from sointer._support.validation import brief, check_k, is_integer
+from sointer._support.validation import brief, check_k, is_integer, some
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.rows import MAX_NAME_LENGTH, hint, read_rows, strings_in
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import containers
-from sointer._support.validation import _some as some
-from sointer._support.validation import brief, did_you_mean
+from sointer._support.validation import brief, did_you_mean, some
 from sointer.data.checks import places_of
 from sointer.data.columns import FrameColumn, no_number, restore_dtype
 from sointer.data.inputs import InputFormat
