@@ -476,7 +476,7 @@ def test_a_program_answers(tmp_path: Path) -> None:
         framed(FRAME)
         assert framed.output_names == ["a", "b", "c"]
         copied = pickle.loads(pickle.dumps(framed))
-        np.testing.assert_array_equal(copied(X), model(X))
+        np.testing.assert_array_equal(copied(FRAME), model(X))
         copied.close()
 
 

@@ -12,7 +12,7 @@ from sointer.energy.chain import ChainEnergy, log_marginals, sample_labels
 @pytest.fixture(params=[3, 9], ids=["full transitions", "low-rank transitions"])
 def energy(request: pytest.FixtureRequest) -> ChainEnergy:
     torch.manual_seed(0)
-    energy = ChainEnergy(30, request.param, window=2, dim=8, width=16)
+    energy = ChainEnergy(30, request.param, window=2)
     for parameter in energy.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return energy.double()

@@ -12,9 +12,9 @@ from sointer.interpreter.sequence import ChainReader, Selected, Size, best_path
 
 def reader(n_labels: int, window: int) -> ChainReader:
     torch.manual_seed(1)
-    energy = ChainEnergy(40, n_labels, window=window, dim=8, width=16)
+    energy = ChainEnergy(40, n_labels, window=window)
     for parameter in energy.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
+        torch.nn.init.normal_(parameter, std=0.1)
     rows = np.random.default_rng(0).integers(13, 40, (12, 11))
     rows[0], rows[1] = 0, [1, *[0] * 10]
     return ChainReader(energy.requires_grad_(False), rows)
