@@ -261,6 +261,9 @@ def test_outputs_in_another_order_than_the_rows_are_refused(as_series: bool) -> 
     np.testing.assert_array_equal(back(frame)[:, 0], frame["a"] > 4)
     own = BlackBox(lambda rows: (rows["a"] > 4).set_axis(range(7, 17)))  # labels that say nothing about X
     np.testing.assert_array_equal(own(frame)[:, 0], frame["a"] > 4)
+    shuffled = frame.sample(frac=1, random_state=0)
+    new = BlackBox(lambda rows: pd.DataFrame({"y": (rows["a"] > 4).to_numpy()}))  # a table of its own
+    np.testing.assert_array_equal(new(shuffled)[:, 0], shuffled["a"] > 4)
 
 
 def test_output_names() -> None:

@@ -209,9 +209,7 @@ def _clean(table: Table) -> Table:
 
     Strings of which one is very long stay objects, as in an array all are given room for the longest.
     """
-    if (
-        table.dtype.kind == "U" and table.dtype.itemsize > 4 * MAX_LABEL
-    ):  # room for long labels, not labels that fill it
+    if table.dtype.kind == "U" and table.dtype.itemsize > 4 * MAX_LABEL:  # room for long labels
         return table.astype(f"U{min(max(1, int(np.char.str_len(table).max(initial=1))), MAX_LABEL + 1)}")
     if table.dtype.kind not in "OT":
         return table
@@ -267,7 +265,8 @@ def refuse_other_order(outputs: Any, X: Any) -> None:
     given, wanted = outputs.index, X.index
     if len(given) != len(wanted) or given.equals(wanted) or not (wanted.is_unique and given.is_unique):
         return
-    if wanted.isin(given).all():
+    is_new = np.array_equal(given, np.arange(len(given)))  # a table made without labels, whatever X has
+    if not is_new and wanted.isin(given).all():
         raise BlackBoxError(
             f"{WRONG}rows in another order than those of X, by their index ({given[0]!r} comes first, expected "
             f"{wanted[0]!r}). Return outputs.loc[X.index]; if they are in the order of X, outputs.set_axis(X.index)."

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from sointer.explanation import Explanation
     from sointer.masking.rows import ExplainedRows
 
-
 MIN_ALPHA, MAX_ALPHA = 0.22, 0.72
 
 
