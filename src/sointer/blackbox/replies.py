@@ -263,10 +263,10 @@ def refuse_other_order(outputs: Any, X: Any) -> None:
     if not containers.is_frame(X) or not (containers.is_frame(outputs) or containers.is_series(outputs)):
         return
     given, wanted = outputs.index, X.index
-    if len(given) != len(wanted) or given.equals(wanted) or not (wanted.is_unique and given.is_unique):
-        return
     is_new = np.array_equal(given, np.arange(len(given)))  # a table made without labels, whatever X has
-    if not is_new and wanted.isin(given).all():
+    if is_new or len(given) != len(wanted) or given.equals(wanted) or not (wanted.is_unique and given.is_unique):
+        return
+    if wanted.isin(given).all():
         raise BlackBoxError(
             f"{WRONG}rows in another order than those of X, by their index ({given[0]!r} comes first, expected "
             f"{wanted[0]!r}). Return outputs.loc[X.index]; if they are in the order of X, outputs.set_axis(X.index)."
