@@ -81,3 +81,10 @@ def test_scores_follow_the_ranking_and_sizes_the_level() -> None:
     assert Size(k=9).of(probability).tolist() == [3]
     unsure = np.array([[0.2, 0.59, 0.6]], dtype=np.float32)
     assert Size(0.95).of(unsure).tolist() == [1]  # not even all tokens keep 95 %
+
+
+def test_where_the_energy_expects_another_label_tokens_are_selected_all_the_same() -> None:
+    probability = np.array([[0.2, 0.6, 0.9, 0.05]], dtype=np.float32)  # of the model's label, with 0, 1, ... tokens
+    assert Size(0.95).of(probability).tolist() == [2]
+    surely = np.array([[0.2, 0.6, 0.99, 0.05]], dtype=np.float32)
+    assert Size(0.95).of(surely).tolist() == [2]

@@ -18,7 +18,7 @@ SEGMENT, NEAR_SHARE = 9, 0.98
 """Of longer ones, with those of so many tokens around the target, if all of these keep its label nearly as well."""
 MAX_CANDIDATES = 9
 """Else with so many tokens that seem to matter most; the others go at once."""
-CAUTION = 0.8
+CAUTION = 0.7
 """Of the doubt that is allowed, the share that the energy may have; chosen on addresses that are not reported."""
 MAX_NUMBERS = 2**23
 TINY = 1e-30
@@ -60,14 +60,15 @@ class Size:
     def of(self, probability: NDArray[np.float32]) -> NDArray[np.int64]:
         """The number for every target, from the probability (targets, sizes) that the set of each size keeps its label.
 
-        The best of many sets looks better than it is, so the energy must say a little more. Where it does not even for
-        all tokens, being unsure of the label, it must say this share of what it says for all.
+        The best of many sets looks better than it is, so the energy must say a little more. Where it does not for any
+        set, being unsure of the label or of another opinion than the model, it must say this share of the most that it
+        says: measured by what it says for all tokens, none at all could seem to suffice.
         """
         if self.k is not None:
             return np.full(len(probability), min(self.k, probability.shape[1] - 1))
         level = 1 - CAUTION * (1 - self.level)
-        whole = probability[:, -1:]
-        enough = probability >= np.where(whole >= level, level, level * whole)
+        most = probability.max(axis=1, keepdims=True)
+        enough = probability >= np.where(most >= level, level, level * most)
         return np.asarray(enough.argmax(axis=1))
 
 
