@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,13 @@ class Server:
                 raise RuntimeError(f"the server did not start: {log}")
             log += line
         self.port = int(found[1])
+        self._said: list[str] = []
+        # Read all the time: a pipe that is full would hold up the server.
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        self._said.extend(self.process.stderr)  # type: ignore[arg-type]
 
     def megabytes(self) -> float:
         """Memory that it holds now."""
@@ -56,7 +64,9 @@ class Server:
     def stop(self) -> str:
         """Ask it to stop, and give what it says to the end."""
         self.process.terminate()
-        return self.process.communicate(timeout=120)[1]
+        self.process.wait(timeout=120)
+        self._reader.join()
+        return "".join(self._said)
 
 
 @contextmanager

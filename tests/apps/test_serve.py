@@ -324,6 +324,7 @@ def test_unknown_models_and_addresses(table):
         (b"{}", 422, "rows"),
         (b'{"rows": [], "target": 0}', 422, "rows holds 0 rows, expected 1 to 50."),
         (b'{"rows": [[1,2,3,4,5]], "target": 0, "predicted": [[1, 0]]}', 422, "1 row of 3 outputs; got 2 outputs"),
+        (b'{"rows": [[1,2,3,4,5]], "target": 0, "predicted": %b1%b}' % (b"[" * 900, b"]" * 900), 422, "predicted"),
         (b'{"rows": [[1,2,3,4,5]], "targets": 0}', 422, "'target'"),
         (b'{"rows": [[1,2,3,4,5]]}', 422, "target is missing"),
         (b'{"rows": [[1,2,3,4]], "target": 0}', 422, "expected 5"),

@@ -190,10 +190,15 @@ def _by_column(frame: Any) -> Table:
 
 
 def holds_text(outputs: Any) -> bool:
-    """Whether there are strings in nested lists."""
-    if isinstance(outputs, (list, tuple)):
-        return any(isinstance(part, (str, bytes, list, tuple)) and holds_text(part) for part in outputs)
-    return isinstance(outputs, (str, bytes))
+    """Whether there are strings in nested lists, however deep."""
+    waiting = [outputs]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, (str, bytes)):
+            return True
+        if isinstance(part, (list, tuple)):
+            waiting.extend(inner for inner in part if isinstance(inner, (str, bytes, list, tuple)))
+    return False
 
 
 def _choose_part(part: str) -> str:
