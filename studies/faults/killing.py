@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from sointer import EnergyConfig, SOInter, TrainingConfig
+from sointer.blackbox.checkpoint import SAVED
 from sointer.blackbox.journal import Journal
 from sointer.training.optim import Adam
 from sointer.zoo.synthetic import paper_e1
@@ -168,7 +169,7 @@ def journaled(checkpoint: Path) -> int:
 
 def content(saved: Path) -> dict[str, Any]:
     """All files of a saved explainer byte by byte, without how long its training took."""
-    metadata = json.loads((saved / "explainer.json").read_text())
+    metadata = json.loads(next(path for path in map(saved.joinpath, SAVED) if path.exists()).read_text())
     del metadata["content_sha256"]
     for row in metadata["history"]:
         del row["seconds"]
