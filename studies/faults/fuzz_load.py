@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from studies.faults.mutations import DAMAGES, fresh_copy
 from studies.frame.study import Case, Row, Study
 
 PER_PART = 500
-N_PARTS = 40
+N_PARTS, N_WORDY_PARTS = 40, 12
 FOLDER = Path()
 
 RNG = np.random.default_rng(0)
@@ -28,6 +29,9 @@ TABLE = RNG.normal(size=(60, 5))
 SPARSE = sp.csr_array(np.where(RNG.random((60, 300)) < 0.05, 1.0, 0.0))
 FRAME = pd.DataFrame({"colour": np.where(TABLE[:, 0] > 0, "red", "blue"), "a": TABLE[:, 1], "n": np.arange(60)})
 IMAGES = RNG.random((30, 1, 6, 6))
+WORDS = RNG.choice(["rain", "sun", "wind", "snow", "cold"], size=(60, 6))
+TEXTS = [" ".join(words) for words in WORDS]
+SENTENCES = [words[: 2 + i % 4].tolist() for i, words in enumerate(WORDS)]
 
 
 def two(batch: Any) -> Any:
@@ -37,6 +41,14 @@ def two(batch: Any) -> Any:
 
 def masks(batch: Any) -> Any:
     return (batch[:, 0] > 0.5).astype(int)
+
+
+def rainy(texts: Any) -> Any:
+    return np.array([["rain" in text, "sun" in text] for text in texts]).astype(int)
+
+
+def after_rain(batch: Any) -> Any:
+    return [["wet" if before == "rain" else "dry" for before in ["", *words[:-1]]] for words in batch]
 
 
 EXPLAINERS: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
@@ -50,37 +62,47 @@ EXPLAINERS: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "images": (IMAGES, masks, (2, 3), {"groups": Patches(2)}),
     "superpixels": (IMAGES, masks, (2, 3), {"groups": Superpixels(8), "removal": "blur"}),
 }
+WORDY: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
+    "texts": (TEXTS, rainy, 0, {}),
+    "text columns": (FRAME.assign(said=TEXTS), lambda X: rainy(X["said"]), 0, {"text_columns": ["said"]}),
+    "sequences": (SENTENCES, after_rain, 0, {"query_budget": 300, "training": None, "k": "auto"}),
+}
+KINDS = {"tables and images": EXPLAINERS, "texts and sequences": WORDY}
 
 
 def cases(smoke: bool) -> Iterator[Case]:
     for part in range(1 if smoke else N_PARTS):
         yield {"part": part, "n": 30 if smoke else PER_PART}
+    for part in range(1 if smoke else N_WORDY_PARTS):
+        yield {"part": part, "n": 30 if smoke else PER_PART, "kinds": "texts and sequences"}
 
 
-def saved_explainers(folder: Path) -> dict[str, Path]:
+def saved_explainers(folder: Path, kinds: str = "tables and images") -> dict[str, Path]:
     """A small one of every kind."""
     small = {"k": 2, "query_budget": 120, "random_state": 0, "verbose": False}
     quick = {"training": TrainingConfig(n_epochs=1)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, (data, model, _, settings) in EXPLAINERS.items():
+        for name, (data, model, _, settings) in KINDS[kinds].items():
             faster = {} if "preset" in settings else quick
             SOInter(model, **{**small, **faster, **settings}).fit(data).save(folder / name)
-    return {name: folder / name for name in EXPLAINERS}
+    return {name: folder / name for name in KINDS[kinds]}
 
 
-def make(rng: np.random.Generator) -> tuple[str, Callable[[], str]]:
+def make(rng: np.random.Generator, which: str = "tables and images") -> tuple[str, Callable[[], str]]:
     """Damage an explainer; the attempt loads it and, if that works, explains with it."""
     kinds, weights = list(DAMAGES), np.array([weight for _, weight in DAMAGES.values()])
-    name, kind = str(rng.choice(list(EXPLAINERS))), str(rng.choice(kinds, p=weights / weights.sum()))
-    data, model, target, _ = EXPLAINERS[name]
+    name, kind = str(rng.choice(list(KINDS[which]))), str(rng.choice(kinds, p=weights / weights.sum()))
+    data, model, target, _ = KINDS[which][name]
     place = FOLDER / "damaged"
     fresh_copy(FOLDER / "saved" / name, place)
     DAMAGES[kind][0](place, rng)
 
     def attempt() -> str:
         try:
-            sointer.load(place, black_box=model).explain(data[:2] if name != "frame" else data.iloc[:2], target)
+            sointer.load(place, black_box=model).explain(
+                data.iloc[:2] if isinstance(data, pd.DataFrame) else data[:2], target
+            )
         except SointerError as error:
             if "MemoryError" in str(error) or "allocate" in str(error):
                 raise MemoryError(str(error)) from error
@@ -90,12 +112,12 @@ def make(rng: np.random.Generator) -> tuple[str, Callable[[], str]]:
     return f"{name}: {kind}", attempt
 
 
-def run(part: int, n: int) -> dict[str, Any]:
+def run(part: int, n: int, kinds: str = "tables and images") -> dict[str, Any]:
     global FOLDER
     with tempfile.TemporaryDirectory() as folder:
         FOLDER = Path(folder)
-        saved_explainers(FOLDER / "saved")
-        return fuzz(make, part, n)
+        saved_explainers(FOLDER / "saved", kinds)
+        return fuzz(partial(make, which=kinds), part, n)
 
 
 def verdict(rows: list[Row]) -> tuple[str, str]:
@@ -103,8 +125,10 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 
 def page(rows: list[Row], images: Path) -> str:
+    tried = {row.get("kinds", "tables and images") for row in rows}
+    names = [name for kinds, all_of in KINDS.items() if kinds in tried for name in all_of]
     lead = (
-        f"Explainers of {len(EXPLAINERS)} kinds ({', '.join(EXPLAINERS)}) are damaged in {len(DAMAGES)} ways: "
+        f"Explainers of {len(names)} kinds ({', '.join(names)}) are damaged in {len(DAMAGES)} ways: "
         f"{'; '.join(DAMAGES)}; then loaded and, if that worked, used."
     )
     return section("Damaged and hostile files", lead, rows)

@@ -22,6 +22,7 @@ from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.blackbox.journal import Journal
 from sointer.training.optim import Adam
 from sointer.zoo.synthetic import paper_e1
+from studies.faults.mutations import metadata_file
 
 Model = Callable[[Any], Any]
 PROBLEMS = ("numbers", "names", "numbers", "names", "long")
@@ -168,7 +169,7 @@ def journaled(checkpoint: Path) -> int:
 
 def content(saved: Path) -> dict[str, Any]:
     """All files of a saved explainer byte by byte, without how long its training took."""
-    metadata = json.loads((saved / "explainer.json").read_text())
+    metadata = json.loads(metadata_file(saved).read_text())
     del metadata["content_sha256"]
     for row in metadata["history"]:
         del row["seconds"]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sointer._support.strict_json import content_digest
+from sointer.blackbox.checkpoint import SAVED
 
 HOSTILE: tuple[Any, ...] = (
     *(None, True, False, "", "x", [], {}, [[]], -1, 0, 1, 2, 0.5, -0.0, 1e308, 5e-324),
@@ -65,7 +66,7 @@ def lose_a_file(saved: Path, rng: np.random.Generator) -> None:
 
 def change_metadata(saved: Path, rng: np.random.Generator) -> None:
     """Other values at some places of the JSON file."""
-    metadata = json.loads((saved / "explainer.json").read_text())
+    metadata = json.loads(metadata_file(saved).read_text())
     for _ in range(int(rng.integers(1, 4))):
         holder, key = _some_place(metadata, rng)
         action = int(rng.integers(4))
@@ -82,7 +83,7 @@ def change_metadata(saved: Path, rng: np.random.Generator) -> None:
 
 def change_tensors(saved: Path, rng: np.random.Generator) -> None:
     """Other names, types, shapes or places in the header of the weights, or other numbers in them."""
-    metadata = json.loads((saved / "explainer.json").read_text())
+    metadata = json.loads(metadata_file(saved).read_text())
     (path,) = saved.glob("weights-*")
     content = path.read_bytes()
     n_header = int.from_bytes(content[:8], "little")
@@ -139,18 +140,18 @@ def change_file(saved: Path, rng: np.random.Generator) -> None:
 
 
 def repeat_a_key(saved: Path, rng: np.random.Generator) -> None:
-    text = (saved / "explainer.json").read_text()
-    (saved / "explainer.json").write_text(text.replace("{", '{"format": 3, "preset": "paper", ', 1))
+    text = metadata_file(saved).read_text()
+    metadata_file(saved).write_text(text.replace("{", '{"format": 3, "preset": "paper", ', 1))
 
 
 def change_version(saved: Path, rng: np.random.Generator) -> None:
-    metadata = json.loads((saved / "explainer.json").read_text())
+    metadata = json.loads(metadata_file(saved).read_text())
     metadata["format"] = (0, 1, 2, 2, 2, 4, 99, -1, "3", 3.0, None)[int(rng.integers(11))]
     if rng.random() < 0.7:  # as an old file, which has no checksum of its own
         holder, key = _some_place(metadata, rng)
         if (holder, key) != (metadata, "format"):
             holder[key] = HOSTILE[int(rng.integers(len(HOSTILE)))]
-    (saved / "explainer.json").write_text(json.dumps(metadata))
+    metadata_file(saved).write_text(json.dumps(metadata))
 
 
 DAMAGES: dict[str, tuple[Damage, float]] = {
@@ -166,14 +167,19 @@ DAMAGES: dict[str, tuple[Damage, float]] = {
 }
 
 
+def metadata_file(saved: Path) -> Path:
+    """The JSON file of a saved explainer, of any kind."""
+    return next(path for path in map(saved.joinpath, SAVED) if path.exists())
+
+
 def seal(saved: Path, metadata: Any) -> None:
     """Write metadata with the checksum that belongs to them."""
     metadata.pop("content_sha256", None)
     try:
         metadata["content_sha256"] = content_digest(metadata)
-        (saved / "explainer.json").write_text(json.dumps(metadata))
+        metadata_file(saved).write_text(json.dumps(metadata))
     except (UnicodeEncodeError, ValueError):
-        (saved / "explainer.json").write_text(json.dumps(metadata, ensure_ascii=True))
+        metadata_file(saved).write_text(json.dumps(metadata, ensure_ascii=True))
 
 
 def reseal_weights(saved: Path, metadata: dict[str, Any], content: bytes) -> None:

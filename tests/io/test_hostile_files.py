@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 
 import sointer
-from quick import quick_fit
+from quick import quick_explainer, quick_fit
 from repo_scripts import run_apart
 from sealing import seal
 from sointer import Patches
@@ -358,10 +358,38 @@ def test_links_may_not_lead_out_of_the_directory(explainers, tmp_path):
     assert sointer.load(tmp_path / "by another name").k == 2
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("parameters", "level", "x"),
+        ("parameters", "k", [2]),
+        ("outputs", "kind", "x"),
+        ("outputs", "kind", []),
+        ("outputs", "kind", "number"),
+        ("outputs", "classes", [[], "dry"]),
+        ("outputs", "tolerance", -1.0),
+        ("outputs", "edges", [2.0, 1.0]),
+        (None, "history", {"loss": 1}),
+        (None, "n_queries", -1),
+        (None, "held_out", [None, 1.0]),
+        (None, "tokens", [1] * 50),
+    ],
+)
+def test_sequences_whose_metadata_make_no_sense_are_refused(part, name, value, tmp_path):
+    quick_explainer("sequences").save(tmp_path / "why")
+    file = tmp_path / "why" / "sequences.json"
+    metadata = json.loads(file.read_text())
+    (metadata[part] if part else metadata)[name] = value
+    seal(file, metadata)
+    with pytest.raises(LoadError):
+        sointer.load(tmp_path / "why")
+
+
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 @pytest.mark.slow
-def test_damage_of_all_kinds():
+@pytest.mark.parametrize("kinds", ["tables and images", "texts and sequences"])
+def test_damage_of_all_kinds(kinds):
     """A small version of `make faults`."""
-    found = run_apart("faults", "fuzz_load", part=100, n=60)
+    found = run_apart("faults", "fuzz_load", part=100, n=60, kinds=kinds)
     assert [found[name] for name in ("crashes", "hangs", "memory", "executions")] == [0, 0, 0, 0], found["worst"]
     assert found["refused"] > 30

@@ -16,40 +16,55 @@ import scipy.sparse as sp
 import torch
 
 import quick
-from sointer import SOInter, TrainingConfig
+from sointer import InterpreterConfig, SOInter, TrainingConfig
 from sointer._support.progress import History
 from sointer.errors import CheckpointWarning, SointerWarning
-from sointer.training import snapshots, sparse_rows
+from sointer.training import paper, sequences, snapshots, sparse_rows
 from sointer.training.optim import Adam
+from sointer.training.sequences import Learner
 from sointer.training.snapshots import Snapshots
 from studies.faults.killing import content
+
+PAPER = {"preset": "paper", "query_budget": 1000, "energy": None}
+PAPER |= {
+    "training": TrainingConfig(n_rounds=25, n_pretraining_steps=8),
+    "interpreter": InterpreterConfig(batch_size=64),
+}
 
 KINDS = {
     "table": (quick.labels, quick.TABLE, {}),
     "sparse": (quick.first_words, sp.csr_array(np.where(quick.WIDE > 1.5, 1.0, 0.0)), {}),
     "images": (quick.masks, quick.IMAGES, {"training": TrainingConfig(n_epochs=6)}),
     "texts": (lambda texts: np.array([["rain" in t, "sun" in t] for t in texts]).astype(int), quick.TEXTS, {}),
+    "paper": (quick.labels, quick.TABLE, PAPER),
+    "paper, rows drawn": (quick.labels, quick.TABLE, {**PAPER, "removal": "marginal", "structured": False}),
+    "sequences": (quick.weather, quick.SENTENCES, {"query_budget": 400, "energy": None, "training": None, "k": "auto"}),
 }
+STEPS = [(Adam, "step"), (paper.losses, "value_network_loss"), (paper.Rounds, "update_interpreter"), (Learner, "step")]
+"""What is called once for each step, or round of the paper's recipe."""
 
 
 def fit(kind, checkpoint, log=None, kill_at=None):
     """Fit; every step writes a byte to the log; step number `kill_at` never comes to its end."""
-    take_step = Adam.step
 
-    def step(self, *args):
-        if kill_at is not None and os.path.exists(log) and os.path.getsize(log) >= kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        loss = take_step(self, *args)
-        with open(log, "ab") as file:
-            file.write(b".")
-        return loss
+    def logged(take_step):
+        def step(*args):
+            if kill_at is not None and os.path.exists(log) and os.path.getsize(log) >= kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            loss = take_step(*args)
+            with open(log, "ab") as file:
+                file.write(b".")
+            return loss
+
+        return step
 
     model, data, changes = KINDS[kind]
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", SointerWarning)
         warnings.simplefilter("error", CheckpointWarning)
         if log is not None:
-            patch.setattr(Adam, "step", step)
+            for owner, name in STEPS:
+                patch.setattr(owner, name, logged(getattr(owner, name)))
         return SOInter(model, **{**quick.QUICK, **changes}).fit(data, checkpoint=checkpoint)
 
 
@@ -77,6 +92,8 @@ def killed(*args):
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
     monkeypatch.setattr(sparse_rows, "N_STEPS", (20, 40))
+    monkeypatch.setattr(sequences, "MIN_STEPS", 20)
+    monkeypatch.setattr(sequences, "MIN_IMAGINED_FROM", 100)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
-from sointer._support.devices import resolve_device
+from sointer._support.devices import CPU, resolve_device
 from sointer._support.hashing import distinct_rows
 from sointer._support.progress import History
 from sointer._support.validation import check_positive_int, some
@@ -85,9 +85,11 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
     return context, plan
 
 
-def snapshots_in(kept: Checkpoint | None) -> Snapshots:
-    """Where states of training are kept, if anywhere."""
-    return Snapshots() if kept is None else Snapshots(kept.training, kept.fit_digest)
+def snapshots_in(kept: Checkpoint | None, device: torch.device = CPU) -> Snapshots:
+    """Where states of training are kept, if anywhere; those of another device are of another fit."""
+    if kept is None:
+        return Snapshots()
+    return Snapshots(kept.training, kept.fit_digest + ("" if device.type == "cpu" else f" on {device.type}"))
 
 
 def kind_of_data(explainer: SOInter, subject: Subject) -> tuple[DataKind, Any]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from sointer.energy.chain import ChainEnergy
     from sointer.explainers.sequences import SequenceExplainer
+    from sointer.training.snapshots import Snapshots
 
 SCORE_DRAWS = 3
 DECIDE_QUERIES = ("window", "tolerance", "query_budget")
@@ -62,8 +63,8 @@ class SequenceFrame(BaseEstimator):
         X : list of token lists
             Or of strings, with a splitter.
         checkpoint : path, optional
-            Directory that stores every output of the model. If fit is stopped, the same call resumes there, repeats no
-            query, and gives the same explainer.
+            Directory that stores every output of the model and the state of training. If fit is stopped, the same call
+            resumes there, repeats no query, and gives the same explainer.
 
         Raises
         ------
@@ -72,27 +73,32 @@ class SequenceFrame(BaseEstimator):
         BlackBoxError
             If the model does not return one output per token.
         """
+        from sointer.explainers.fitting import snapshots_in  # saved explainers are used without what trains them
+
         self._check_parameters()
-        resolve_device(self.device)  # before the model is looked at
+        device = resolve_device(self.device)  # before the model is looked at
         sequences = read_sequences(X, self.splitter, "fit")
         model = as_tagger(self.model, self.batch_size)
         with nullcontext() if checkpoint is None else Checkpoint(checkpoint, self.random_state) as kept:
-            black_box, seed = model, self.random_state
+            black_box, seed, snapshots = model, self.random_state, snapshots_in(None)
             if kept is not None:
                 settings = {name: getattr(self, name) for name in DECIDE_QUERIES}
                 function = None if self.replacement is None else getattr(self.replacement, "__name__", "a function")
                 wanted = plain_fingerprint({**settings, "replacement": function, "data": sequences})
                 black_box = kept.replaying(model, wanted)
                 seed = self.random_state if kept.seed is None else kept.seed
+                snapshots = snapshots_in(kept, device)
                 if kept.is_finished and self._adopt_saved(kept, model):
+                    snapshots.clear()
                     return self
             before = model.n_queries
-            self._fit(sequences, black_box, check_random_state(seed))
+            self._fit(sequences, black_box, check_random_state(seed), snapshots)
             self.black_box_: BlackBox | None = model
             self.n_queries_: int = model.n_queries - before
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None:
                 kept.keep(self.save)
+                snapshots.clear()
         return self
 
     @abstractmethod
@@ -100,7 +106,9 @@ class SequenceFrame(BaseEstimator):
         """InputError where a parameter is wrong."""
 
     @abstractmethod
-    def _fit(self, sequences: list[Tokens], black_box: BlackBox, rng: np.random.Generator) -> None:
+    def _fit(
+        self, sequences: list[Tokens], black_box: BlackBox, rng: np.random.Generator, snapshots: Snapshots
+    ) -> None:
         """Query and learn."""
 
     def _adopt_saved(self, kept: Checkpoint, model: BlackBox) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -38,6 +38,9 @@ from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths
 from sointer.interpreter.sequence import ChainReader, Size
 from sointer.masking.tokens import Replacement, ReplacementFunction
+
+if TYPE_CHECKING:
+    from sointer.training.snapshots import Snapshots
 
 MIN_QUERIES, DEFAULT_QUERIES = 200, 20_000
 WINDOWS = (1, 2)
@@ -127,7 +130,9 @@ class SequenceExplainer(SequenceFrame):
 
     # --- fitting -----------------------------------------------------------------------------------------
 
-    def _fit(self, sequences: list[Tokens], black_box: BlackBox, rng: np.random.Generator) -> None:
+    def _fit(
+        self, sequences: list[Tokens], black_box: BlackBox, rng: np.random.Generator, snapshots: Snapshots
+    ) -> None:
         from sointer.training import sequence_queries  # saved explainers are used without what trains them
         from sointer.training import sequences as training
 
@@ -163,6 +168,7 @@ class SequenceExplainer(SequenceFrame):
                         "n_steps": training.n_steps_for(len(known)),
                         "seed": int(rng.integers(2**31)),
                         "history": history,
+                        "snapshots": snapshots,
                     }
                     windows = WINDOWS if self.window == "auto" else (int(self.window),)
                     energy, simpler, quality = training.learn_chain(

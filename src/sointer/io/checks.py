@@ -64,6 +64,22 @@ def check_metadata(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         check_probe(metadata["probe"], with_prefix(tensors, "probe."), n_columns, n_outputs)
 
 
+def check_sequences(metadata: Mapping[str, Any]) -> None:
+    """ValueError if metadata of an explainer of sequences are of wrong types, or do not fit together."""
+    outputs, history = metadata["outputs"], metadata["history"]
+    classes, edges = outputs["classes"], outputs["edges"]
+    need(outputs["kind"] in ("label", "number", "probability"), "the kind of outputs is not known")
+    need(_are_labels(classes), "the labels are none")
+    need(all(map(_is_number, edges)) and all(a < b for a, b in pairwise(edges)), "bounds of numbers do not rise")
+    if outputs["kind"] == "number":
+        need(all(map(_is_number, classes)) and len(classes) == len(edges) + 1, "numbers have no ranges")
+    need(_is_number(outputs["tolerance"]) and outputs["tolerance"] >= 0, "the tolerance is none")
+    need(all(isinstance(token, str) for token in metadata["tokens"]), "tokens are not text")
+    need(all(map(_is_number, metadata["held_out"])), "an agreement is none")
+    need(_is_count(metadata["n_queries"]), "the number of queries is none")
+    need(isinstance(history, list) and all(isinstance(one, dict) for one in history), "the history is none")
+
+
 def check_input_format(data: Mapping[str, Any], n_columns: int) -> None:
     """ValueError if this describes no inputs of so many columns."""
     names, columns = data["feature_names"], data["columns"]

@@ -20,6 +20,7 @@ from sointer.energy.chain import HIDDEN_WIDTH, ChainEnergy
 from sointer.errors import InputError
 from sointer.explainers.records import Probe
 from sointer.explainers.sequences import SequenceExplainer
+from sointer.io.checks import check_sequences
 from sointer.io.networks import NO_MEMORY
 from sointer.io.storage import DAMAGE, SEQUENCES, check_shapes, hash_of, need
 from sointer.masking.tokens import N_PLACES, Replacement
@@ -95,7 +96,12 @@ def load(
 def _restore(
     metadata: dict[str, Any], tensors: dict[str, Tensor], black_box: Any, replacement: Any, splitter: Any
 ) -> SequenceExplainer:
+    check_sequences(metadata)
     parameters = {name: metadata["parameters"][name] for name in SAVED_PARAMETERS}
+    try:
+        SequenceExplainer(None, **parameters)._check_parameters()
+    except InputError as error:
+        raise ValueError(str(error)) from None
     if isinstance(black_box, BlackBox):
         parameters["batch_size"] = None
     explainer = SequenceExplainer(
@@ -111,7 +117,7 @@ def _restore(
     explainer.energy_, explainer.window_ = _restore_energy(tensors, "energy.", size, window), int(window)
     if any(name.startswith("additive.") for name in tensors):
         explainer.additive_ = _restore_energy(tensors, "additive.", size, window)
-    tokens = [str(token) for token in metadata["tokens"]]
+    tokens = list(metadata["tokens"])
     pools = [tensors[f"pool.{place}"].numpy().astype(np.int64) for place in range(N_PLACES)]
     need(all(len(pool) > 0 and pool.min() >= 0 and pool.max() < len(tokens) for pool in pools), "tokens are missing")
     explainer.replacement_ = Replacement(tokens, pools, replacement)

@@ -99,6 +99,18 @@ def state_of(network: nn.Module, optimiser: Adam) -> dict[str, Tensor]:
     return {f"network.{name}": tensor for name, tensor in network.state_dict().items()} | optimiser.state()
 
 
+def torch_state_of(network: nn.Module, optimiser: torch.optim.Adam) -> dict[str, Tensor]:
+    """All that steps of torch's own Adam or AdamW change, by name; its moments are made now, not at its first step."""
+    found = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+    for number, p in enumerate(p for group in optimiser.param_groups for p in group["params"]):
+        own = optimiser.state[p]
+        if not own:
+            own["step"] = torch.zeros((), dtype=torch.get_default_dtype(), device="cpu")
+            own["exp_avg"], own["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+        found |= {f"{name}.{number}": tensor for name, tensor in own.items()}
+    return found
+
+
 def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
     """The gradient with the strides of its parameter.
 

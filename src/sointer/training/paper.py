@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from sointer.interpreter.networks import PaperInterpreter, gumbel_k_hot, hard_to
 from sointer.interpreter.paper_image import PaperImageInterpreter, check_memory
 from sointer.masking.superpixels import SuperpixelGroups
 from sointer.training.context import FitContext, Trained, as_labels, concatenate, repeatability
+from sointer.training.optim import torch_state_of
 from sointer.training.quality import quality_of_labels
 
 
@@ -171,7 +174,12 @@ def pretrain(
     optimiser = torch.optim.Adam(energy.parameters(), lr=energy_config.learning_rate)
     n_steps = training_config.n_pretraining_steps
     context.history.stage("pre-training the energy", n_steps)
-    for step in range(n_steps):
+    draws = context.generator.get_state()
+    state = torch_state_of(energy, optimiser) | {"draws": draws}
+    stage = context.snapshots.stage(state, n_steps, context.history)
+    context.generator.set_state(draws)
+    context.history.step(stage.n_done)
+    for step in range(stage.n_done, n_steps):
         batch = torch.randint(len(x), (energy_config.batch_size,), generator=context.generator)
         other = other_than(energy, x[batch], codes[batch])
         value = value_of(codes[batch], other)
@@ -180,6 +188,38 @@ def pretrain(
         context.history.step(loss=float(loss.detach()))
         if step % 100 == 99:
             context.history.record(stage="pre-training", step=step + 1, training_loss=float(loss.detach()))
+        draws.copy_(context.generator.get_state())
+        stage.keep(step + 1)
+
+
+@dataclass(frozen=True)
+class RoundLog:
+    """What rounds selected, and where their draws began: those taken before are replayed, not learned again."""
+
+    penalties: Tensor
+    selected: Tensor
+    """(queries, rows, units / 8), a bit for each unit."""
+    draws: Tensor
+    """(rounds + 1, bytes): states of the generator."""
+
+    @classmethod
+    def of(cls, n_rounds: int, n_rows: int, n_units: int, generator: torch.Generator) -> RoundLog:
+        """Empty, but for where the first round begins to draw."""
+        first = generator.get_state()
+        zeros = partial(torch.zeros, device="cpu")
+        selected = zeros((n_rounds + 1, n_rows, -(-n_units // 8)), dtype=torch.uint8)
+        draws = zeros((n_rounds + 1, len(first)), dtype=torch.uint8)
+        draws[0] = first
+        return cls(zeros(n_rounds, dtype=torch.float64), selected, draws)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"penalties": self.penalties, "selected": self.selected, "draws": self.draws}
+
+    def put(self, number: int, keep: NDArray[np.bool_]) -> None:
+        self.selected[number] = torch.from_numpy(np.packbits(keep, axis=1)).cpu()
+
+    def selection(self, number: int, n_units: int) -> NDArray[np.bool_]:
+        return np.unpackbits(self.selected[number].numpy(), axis=1, count=n_units).astype(bool)
 
 
 class Rounds:
@@ -208,24 +248,46 @@ class Rounds:
         self.energy_step = torch.optim.Adam(self.energy.parameters(), lr=energy_config.learning_rate)
         self.temperature = interpreter_config.temperature
         self.batch_size, self.margin = interpreter_config.batch_size, config.margin
-        penalties: list[float] = []
-        n_rounds = config.n_rounds
-        self.context.history.stage(f"training the interpreter of output {self.target}", n_rounds)
-        perturbed = self.black_box_on_selection()
-        for round_number in range(n_rounds):
-            if perturbed is None:
+        history, n_rounds = self.context.history, config.n_rounds
+        history.stage(f"training the interpreter of output {self.target}", n_rounds)
+        self.log = RoundLog.of(n_rounds, len(self.index), self.context.rows.groups.n_units, self.context.generator)
+        own = {f"interpreter.{name}": t for name, t in torch_state_of(network, self.interpreter_step).items()}
+        state = self.log.state() | own | torch_state_of(self.energy, self.energy_step)
+        self.stage = self.context.snapshots.stage(state, n_rounds, history)
+        n_known = self.stage.n_done
+        perturbed, n_done = self.black_box_on_selection(0, is_known=n_known > 0), 0
+        while perturbed is not None and n_done < n_rounds:
+            if n_done < n_known:
+                perturbed = self.repeat_round(n_done, len(perturbed[1]))
+            else:
+                perturbed = self.new_round(n_done, perturbed[1])
+            n_done += 1
+            history.step(penalty=float(self.log.penalties[n_done - 1]))
+            if settled(self.log.penalties[:n_done].tolist(), config.penalty_tolerance):
                 break
-            penalties.append(self.update_interpreter(perturbed[1]))
-            perturbed = self.black_box_on_selection()
-            if perturbed is not None:
-                self.update_energy(*perturbed)
-            self.context.history.record(
-                stage="rounds", output=self.target, round=round_number + 1, penalty=penalties[-1]
-            )
-            self.context.history.step(penalty=penalties[-1])
-            if settled(penalties, config.penalty_tolerance):
-                break
+        self.stage.keep(n_done, is_last=True)
         network.zero_grad(set_to_none=True)  # of a large network, memory that the next one needs
+
+    def new_round(self, number: int, perturbed_codes: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The four steps; returns what step 2 did."""
+        penalty = self.update_interpreter(perturbed_codes)
+        perturbed = self.black_box_on_selection(number + 1)
+        if perturbed is not None:
+            self.update_energy(*perturbed)
+        self.context.history.record(stage="rounds", output=self.target, round=number + 1, penalty=penalty)
+        self.log.penalties[number] = penalty
+        self.log.draws[number + 1] = self.context.generator.get_state()
+        self.stage.keep(number + 1)
+        return perturbed
+
+    def repeat_round(self, number: int, n_rows: int) -> tuple[Tensor, Tensor] | None:
+        """What is left of a round whose networks are known: its draws of rows, and step 2."""
+        generator = self.context.generator
+        generator.set_state(self.log.draws[number].clone())  # torch crashes if it is given a part of a tensor
+        for batch in torch.randperm(n_rows, generator=generator).split(self.batch_size):
+            self.absent(batch)
+        generator.set_state(self.log.draws[number + 1].clone())
+        return self.black_box_on_selection(number + 1, is_known=True)
 
     def update_interpreter(self, perturbed_codes: Tensor) -> float:
         """Step 1: descend eq. 9 with y~ of the round before; returns the mean penalty."""
@@ -251,15 +313,19 @@ class Rounds:
             total += float(loss.detach()) * len(batch)
         return total / len(perturbed_codes)
 
-    def black_box_on_selection(self) -> tuple[Tensor, Tensor] | None:
-        """Step 2: x~ and y~ = f(x~) for the selection of now; None when the budget has ended."""
+    def black_box_on_selection(self, number: int, *, is_known: bool = False) -> tuple[Tensor, Tensor] | None:
+        """Step 2: x~ and y~ = f(x~) for the selection after so many rounds; None when the budget has ended."""
         remaining = self.context.rows.model.remaining
         if remaining is not None and remaining < len(self.index):
             self.context.budget_ran_out = True
             return None
-        with torch.no_grad():
-            keep = hard_top_k(self.interpreter.scores_for(self.x, self.target), self.context.k)
-        replies = self.context.query(self.index, keep.numpy())
+        if is_known:
+            keep = self.log.selection(number, self.context.rows.groups.n_units)
+        else:
+            with torch.no_grad():
+                keep = hard_top_k(self.interpreter.scores_for(self.x, self.target), self.context.k).numpy()
+            self.log.put(number, keep)
+        replies = self.context.query(self.index, keep)
         assert replies is not None
         if not self.outputs.knows(replies.raw).all():
             raise BlackBoxError(

@@ -15,7 +15,9 @@ from sointer._support.progress import History
 from sointer._support.torch_state import seeded
 from sointer.data.sequences import ABSENT, N_FEATURES, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals, sample_labels
+from sointer.training.optim import torch_state_of
 from sointer.training.sequence_queries import MIN_BUCKET, Imagined, Queries, Source
+from sointer.training.snapshots import Snapshots
 
 BATCH, LR, DECAY, DROPOUT = 128, 6e-3, 1e-2, 0.1
 LR_AGAIN = 4e-3
@@ -58,11 +60,13 @@ class Learner:
         held_out: Queries,
         n_steps: int,
         generator: torch.Generator,
+        snapshots: Snapshots,
         *,
         lr: float = LR,
         judged_by: Callable[[ChainQuality], float] = lambda quality: quality.loss,
     ) -> None:
         self.energy, self.rows, self.generator, self.lr = energy, rows, generator, lr
+        self.snapshots = snapshots
         self._judged_by = judged_by
         self.held_out, self.n_steps, self.n_done = held_out, n_steps, 0
         self.best_loss, self._n_worse = math.inf, 0
@@ -74,7 +78,7 @@ class Learner:
         )
         self._lr_scales = (1.0, STATIC_LR if energy.additive else 1.0)
         self._far = FAR_ADDITIVE if energy.additive else FAR
-        self._average = self._best = self._weights_now()
+        self._average, self._best = self._weights_now(), self._weights_now()
 
     def imagine(self, queries: Queries, rows: Tensor) -> None:
         """From now on learn from these queries too, which an energy answered, and no longer from those before."""
@@ -87,11 +91,29 @@ class Learner:
 
     def run(self, until: int, history: History) -> None:
         """Go on until so many steps are done."""
-        every = max(1, self.n_steps // N_CHECKS)
+        every, n_before = max(1, self.n_steps // N_CHECKS), self.n_done
+        progress = torch.zeros(2, dtype=torch.float64, device="cpu")
+        state = self._state(progress)
+        stage = self.snapshots.stage(state, until, history)
+        if stage.n_done:
+            self.n_done, (self.best_loss, n_worse) = stage.n_done, progress.tolist()
+            self._n_worse = int(n_worse)
+            self.generator.set_state(state["draws"])
+            history.step(self.n_done - n_before)
         while self.n_done < until and not self.is_done:
             history.step(loss=self.step())
             if self.n_done % every == 0 or self.n_done == until:
                 self._compare(history)
+            progress[0], progress[1] = self.best_loss, self._n_worse
+            state["draws"].copy_(self.generator.get_state())
+            stage.keep(self.n_done, is_last=self.is_done)
+
+    def _state(self, progress: Tensor) -> dict[str, Tensor]:
+        """All that steps change."""
+        own = {f"average.{i}": part for i, part in enumerate(self._average)}
+        own |= {f"best.{i}": part for i, part in enumerate(self._best)}
+        own |= {"progress": progress, "draws": self.generator.get_state()}
+        return torch_state_of(self.energy, self._optimiser) | own
 
     def _compare(self, history: History) -> None:
         """Keep the averaged weights if they are the best so far."""
@@ -100,7 +122,9 @@ class Learner:
         quality = judge(self.energy, self.rows, self.held_out)
         loss = self._judged_by(quality)
         if loss < best:
-            self.best_loss, self._best, self._n_worse = loss, [part.clone() for part in self._average], 0
+            self.best_loss, self._n_worse = loss, 0
+            for part, average in zip(self._best, self._average, strict=True):
+                part.copy_(average)
         else:
             self._n_worse += 1
         self._load(now)
@@ -114,7 +138,7 @@ class Learner:
 
     def finish(self) -> ChainEnergy:
         """The energy with its best weights."""
-        self._load(self._best)
+        self._load(self._best if self.best_loss < math.inf else self._average)
         return self.energy.requires_grad_(False).eval()
 
     def _weights_now(self) -> list[Tensor]:
@@ -228,6 +252,7 @@ def learn_chain(
     n_steps: int,
     seed: int,
     history: History,
+    snapshots: Snapshots,
 ) -> tuple[ChainEnergy, ChainEnergy | None, ChainQuality]:
     """The energy with the window that tells most of held-out queries after a part of the steps, and its quality.
 
@@ -237,7 +262,9 @@ def learn_chain(
     for window in windows:
         with seeded(seed):
             energy = ChainEnergy(vocabulary.n_rows, known.n_labels, window=window)
-        learners[window] = Learner(energy, rows, known, held_out, n_steps, torch.Generator().manual_seed(seed))
+        learners[window] = Learner(
+            energy, rows, known, held_out, n_steps, torch.Generator().manual_seed(seed), snapshots
+        )
     n_trial = int(TRIAL_SHARE * n_steps) if len(windows) > 1 else 0
     for window, learner in learners.items():
         history.stage(f"learning, window {window}", n_trial)
@@ -248,12 +275,20 @@ def learn_chain(
     learner.run(n_steps, history)
     energy = learner.finish()
     simpler = learn_additive(
-        vocabulary, rows, known, held_out, window=window, n_steps=n_steps, seed=seed, history=history
+        vocabulary,
+        rows,
+        known,
+        held_out,
+        window=window,
+        n_steps=n_steps,
+        seed=seed,
+        history=history,
+        snapshots=snapshots,
     )
     token_loss = judge(simpler, rows, held_out).token_loss
     if imagined is not None:
         teacher = simpler if token_loss < judge(energy, rows, held_out).token_loss else energy
-        energy = learn_absent(energy, teacher, rows, known, held_out, imagined, n_steps, seed, history)
+        energy = learn_absent(energy, teacher, rows, known, held_out, imagined, n_steps, seed, history, snapshots)
     history.close()
     quality = judge(energy, rows, held_out)
     return energy, simpler if token_loss < quality.token_loss else None, quality
@@ -269,6 +304,7 @@ def learn_absent(
     n_steps: int,
     seed: int,
     history: History,
+    snapshots: Snapshots,
 ) -> ChainEnergy:
     """What ABSENT stands for, learned from a teacher too, which knows the tokens.
 
@@ -278,7 +314,15 @@ def learn_absent(
     generator = torch.Generator().manual_seed(seed)
     student = copy.deepcopy(energy).requires_grad_(True).train()
     learner = Learner(
-        student, rows, known, held_out, N_PARTS * part, generator, lr=LR_AGAIN, judged_by=attrgetter("absent_loss")
+        student,
+        rows,
+        known,
+        held_out,
+        N_PARTS * part,
+        generator,
+        snapshots,
+        lr=LR_AGAIN,
+        judged_by=attrgetter("absent_loss"),
     )
     history.stage("learning absent tokens", learner.n_steps)
     while not learner.is_done:
@@ -299,6 +343,7 @@ def learn_additive(
     n_steps: int,
     seed: int,
     history: History,
+    snapshots: Snapshots,
 ) -> ChainEnergy:
     """A simpler energy.
 
@@ -307,7 +352,7 @@ def learn_additive(
     """
     with seeded(seed):
         energy = ChainEnergy(vocabulary.n_rows, known.n_labels, window=window, additive=True)
-    learner = Learner(energy, rows, known, held_out, n_steps, torch.Generator().manual_seed(seed))
+    learner = Learner(energy, rows, known, held_out, n_steps, torch.Generator().manual_seed(seed), snapshots)
     history.stage("learning paths", n_steps)
     learner.run(n_steps, history)
     return learner.finish()

@@ -38,7 +38,7 @@ class Snapshots:
 
     def __init__(self, directory: Path | None = None, fit: str = "") -> None:
         self.directory, self.fit = directory, fit
-        self.n_bytes = 0
+        self.sizes: dict[Path, int] = {}
         self._n_stages, self._has_warned = 0, False
 
     def stage(self, tensors: Mapping[str, Tensor], n_steps: int, history: History) -> Stage:
@@ -86,16 +86,17 @@ class Stage:
                 )
         self._due = time.monotonic() + SECONDS_BETWEEN
 
-    def keep(self, n_done: int) -> None:
-        """Call after each step: writes the state at the end of the stage, and now and then before."""
-        started = time.monotonic()
-        if self._path is None or n_done <= self.n_done or (n_done < self._n_steps and started < self._due):
+    def keep(self, n_done: int, *, is_last: bool = False) -> None:
+        """Call after each step: writes the state at the end of the stage, early or not, and now and then before."""
+        started, is_last = time.monotonic(), is_last or n_done == self._n_steps
+        if self._path is None or n_done <= self.n_done or (not is_last and started < self._due):
             return
         rows = self._history.rows[self._first_row :]
         text = json.dumps({"stage": self._name, "n_done": n_done, "history": rows})
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self._tensors.items()}
         content = save(tensors, {"snapshot": text, "blake2b": digest(text, tensors)})
-        if self._snapshots.n_bytes + len(content) > MAX_BYTES:
+        sizes = self._snapshots.sizes | {self._path: len(content)}
+        if sum(sizes.values()) > MAX_BYTES:
             self._snapshots.warn(
                 f"the states of training take more than {MAX_BYTES // 2**20:,} MB: later ones are not kept, and a fit "
                 "that is called again repeats that part of its training. Outputs of the model are kept."
@@ -110,9 +111,7 @@ class Stage:
             )
             self._path = None
             return
-        self.n_done = n_done
-        if n_done == self._n_steps:
-            self._snapshots.n_bytes += len(content)
+        self.n_done, self._snapshots.sizes = n_done, sizes
         now = time.monotonic()
         self._due = now + max(SECONDS_BETWEEN, (now - started) / MAX_SHARE)
 
@@ -137,7 +136,7 @@ class Stage:
                 tensor.copy_(found[name])
         self._history.rows.extend(rows)
         self.n_done = known["n_done"]
-        self._snapshots.n_bytes += size if self.n_done == self._n_steps else 0
+        self._snapshots.sizes[path] = size
 
 
 def digest(text: str, tensors: Mapping[str, Tensor]) -> str:
