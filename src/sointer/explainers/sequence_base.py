@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.devices import resolve_device
+from sointer._support.torch_state import resolve_device
 from sointer._support.validation import check_random_state, is_integer
 from sointer.blackbox.adapters.tagger import as_tagger
 from sointer.blackbox.box import BlackBox

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.devices import device_of, resolve_device
-from sointer._support.torch_state import one_thread
+from sointer._support.torch_state import device_of, one_thread, resolve_device
 from sointer._support.validation import is_integer
 from sointer.blackbox.checkpoint import Checkpoint
 from sointer.config import EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
@@ -29,8 +28,7 @@ from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_seque
 from sointer.explainers.showing import ShowsItself
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
-from sointer.interpreter.image import ImageInterpreter
-from sointer.interpreter.image_scoring import ImageScorer
+from sointer.interpreter.image import ImageInterpreter, ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.scoring import RowScorer, Scorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
