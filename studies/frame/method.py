@@ -27,7 +27,7 @@ FOLDERS = ("energy", "interpreter", "training")
 KINDS = ("tables", "texts", "images", "sequences", "paper")
 """Kinds of data that have a method of their own; "paper": preset="paper", for all data."""
 OWN = {
-    "images": ("energy/image", "interpreter/image", "interpreter/image_scoring", "training/image"),
+    "images": ("energy/image", "interpreter/image", "training/image"),
     "texts": ("energy/texts", "energy/sparse", "interpreter/text", "training/texts", "training/sparse_rows"),
     "sequences": ("energy/chain", "interpreter/sequence", "training/sequence_queries", "training/sequences"),
     "paper": ("energy/paper", "energy/descent", "interpreter/paper", "training/paper"),

@@ -104,7 +104,7 @@ def pixels_that_are(mask: np.ndarray, seed: int = 0) -> np.ndarray:
 def small_chunks():
     """Images here are tiny: so many of them at a time would be mostly padding."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sointer.interpreter.image_scoring.CHUNK_PIXELS", 2**11)
+        patch.setattr("sointer.interpreter.image.CHUNK_PIXELS", 2**11)
         yield
 
 

@@ -22,7 +22,7 @@ from sointer.errors import FarInputWarning, InputError, LoadError, QueryBudgetEx
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.masking.tokens import Replacement
 from sointer.training.sequences import MIN_STEPS
-from sointer.zoo.chains import PlantedChain
+from sointer.zoo.planted_texts import PlantedChain
 
 CHAIN = PlantedChain("carry", n_words=40, seed=3)
 

@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from sointer._support import devices
+from sointer._support import torch_state
 
 ELSEWHERE = torch.device("meta")
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
@@ -119,9 +119,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Within the block device="cuda" is such a device."""
 
     def resolve(device: object) -> torch.device:
-        return ELSEWHERE if device == "cuda" else devices.CPU
+        return ELSEWHERE if device == "cuda" else torch_state.CPU
 
-    original = devices.resolve_device
+    original = torch_state.resolve_device
     for module in [module for name, module in sys.modules.items() if name.startswith("sointer")]:
         if getattr(module, "resolve_device", None) is original:
             monkeypatch.setattr(module, "resolve_device", resolve)

@@ -75,6 +75,12 @@ def check_positive_int(value: object, what: str, *, minimum: int = 1) -> int:
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
+def check_above_zero(value: object, what: str) -> None:
+    """Raise unless `value` is a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
+        raise InputError(f"{what} must be a number above 0, got {value!r}. Leave it out for the default.")
+
+
 def resolve_targets(target: object, output_names: Sequence[str], n_rows: int) -> IntArray:
     """Return the output index to explain for each of `n_rows` rows.
 

@@ -1,18 +1,21 @@
-"""Energy networks for vector inputs: how well an input and an output go together."""
+"""Energy networks for vector inputs: how well an input and an output go together, and how the settings shape them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sointer._support.torch_state import seeded
+from sointer.config import EnergyConfig
+from sointer.data.images import ImageShape
 from sointer.energy.image import ImageEnergy
-from sointer.energy.paper_image import PaperImageEnergy
-from sointer.energy.space import Encoding, InputScaling, OutputSpace
+from sointer.energy.paper_image import PaperImageEnergy, paper_image_energy
+from sointer.energy.space import Encoding, InputScaling, OutputSpace, PiecewiseLinear
 from sointer.energy.sparse import Inputs, Linear, SparseRows, dense_linear, product
 
 PULLED_ROWS = 32
@@ -277,3 +280,93 @@ class SeparateEnergy(nn.Module):
 
 TrainableEnergy = VectorEnergy | SeparateEnergy
 AnyEnergy = TrainableEnergy | SideBySideEnergies | PaperImageEnergy | ImageEnergy
+
+
+PaperEnergy: TypeAlias = VectorEnergy | PaperImageEnergy
+# A layer of all outputs' networks together: many outputs must do with narrower ones.
+MAX_UNITS_ALONE, MIN_UNITS_ALONE = 2000, 16
+
+
+def build_energy(
+    encoding: int | Encoding, space: OutputSpace, config: EnergyConfig, *, structured: bool, seed: int
+) -> TrainableEnergy:
+    """A fresh energy; the global random state of torch is left as it was.
+
+    Inputs that are encoded piecewise linear enter a network that bends smoothly; sparse ones that of the paper.
+    """
+    is_table = isinstance(encoding, PiecewiseLinear)
+    more: dict[str, Any] = {"activation": "silu" if is_table else "softplus", "output_offset": is_table}
+    with seeded(seed):
+        if structured:
+            return VectorEnergy(encoding, space, hidden=config.hidden, coupling_units=config.coupling_units, **more)
+        most = max(MIN_UNITS_ALONE, MAX_UNITS_ALONE // space.n_outputs)
+        return SeparateEnergy(encoding, space, hidden=tuple(min(width, most) for width in config.hidden), **more)
+
+
+def build_paper_energy(
+    n_columns: int, image: ImageShape | None, space: OutputSpace, config: EnergyConfig, pixel: int | None = None
+) -> PaperEnergy:
+    """The paper's energy of all outputs, or of one pixel alone.
+
+    Of vectors, eq. 17-3 to the letter: no offset inside softplus, the library's default initial weights.
+    """
+    if image is not None:
+        return paper_image_energy(image, space, config, pixel=pixel)
+    return VectorEnergy(
+        n_columns,
+        space,
+        hidden=config.hidden,
+        coupling_units=config.coupling_units,
+        coupling_spread=None,
+        coupling_offset=False,
+    )
+
+
+WIDTH = 64
+
+
+class TargetGivenOthers(nn.Module):
+    """Two hidden layers over features and encoded other outputs together.
+
+    The energy of eq. 17-3 adds what features say of an output to what other outputs say of it, so it cannot hold a
+    target such as "this output, unless that feature"; this network can.
+    """
+
+    def __init__(self, encoding: Encoding, space: OutputSpace, target: int, others: Sequence[int]) -> None:
+        super().__init__()
+        self.encoding = encoding
+        self.register_buffer("columns", torch.isin(space.column_output, torch.tensor(others, dtype=torch.long)))
+        self.of_features = nn.Linear(encoding.n_encoded, WIDTH)
+        self.of_outputs = nn.Linear(space.n_columns, WIDTH, bias=False)
+        nn.init.normal_(self.of_outputs.weight)
+        self.hidden = nn.Linear(WIDTH, WIDTH)
+        self.last = nn.Linear(WIDTH, space.n_classes[target])
+
+    columns: Tensor
+
+    def project(self, x: Inputs) -> Tensor:
+        """What the first layer sees of the features: (rows, width)."""
+        return self.encoding.then_linear(x, self.of_features.weight, self.of_features.bias)
+
+    def forward(self, projected: Tensor, y: Tensor) -> Tensor:
+        """Logits of the target's classes, from project(x) and encoded outputs y."""
+        first = F.softplus(projected + self.of_outputs(y * self.columns))
+        result: Tensor = self.last(F.softplus(self.hidden(first)))
+        return result
+
+    def loss(self, projected: Tensor, y: Tensor, values: Tensor) -> Tensor:
+        """How badly the target's codes are predicted, on average; graded ones by soft cross-entropy."""
+        logits = self(projected, y)
+        if values.dtype.is_floating_point and logits.shape[1] == 2:
+            values = torch.stack([1 - values, values], dim=1)
+        return F.cross_entropy(logits, values if values.ndim == 2 else values.long())
+
+    def support(self, projected: Tensor, y: Tensor, labels: Tensor) -> Tensor:
+        """The probability of the label: (rows,)."""
+        logits: Tensor = self(projected, y)
+        return torch.softmax(logits, dim=1).gather(1, labels.unsqueeze(1)).squeeze(1)
+
+    def reliance(self, space: OutputSpace) -> Tensor:
+        """How strongly the target follows each other output, as the length of its first weights: (outputs,)."""
+        squares = (self.of_outputs.weight * self.columns).square().sum(dim=0)
+        return torch.zeros(space.n_outputs).index_add(0, space.column_output, squares).sqrt()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sointer._support import containers
-from sointer._support.devices import computing_on
+from sointer._support.torch_state import computing_on
 
 MIN_WIDTH = 16
 """On processors where rows differed, they did with up to 11 columns."""

@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Literal, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.containers import is_dask
 from sointer._support.torch_state import ForkSafeLock
-from sointer._support.validation import check_k, is_integer
+from sointer._support.validation import check_k
 from sointer.errors import InputError
 from sointer.explainers.data_checks import (
     warn_about_far_rows,
@@ -27,10 +26,10 @@ from sointer.explainers.estimator import ExplainerMixin
 from sointer.explainers.novelty import BesideTexts, Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explainers.recording import Provenance
-from sointer.explainers.records import Probe
 from sointer.explainers.sequence_dispatch import explain_sequences, refuse_for_sequences
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequences import SequenceExplainer
+from sointer.explainers.showing import Identified
 from sointer.explanation import Explanation
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
@@ -42,7 +41,7 @@ TokenLists: TypeAlias = Sequence[list[str] | tuple[str, ...]]
 """Sequences; a list of strings, which are texts, is none."""
 
 
-class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
+class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
     """The frame of an explainer: `fit` reads and adopts a `Subject`, `_scores` says how much each feature matters."""
 
     asks_to_explain: ClassVar[bool] = False
@@ -53,8 +52,6 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
     """The explainer behind this one, where it was fitted on token lists."""
     _distance: tuple[Background, Distance | BesideTexts] | None = None
     """What `distance` needs, and the training rows it was made from."""
-    probe_: Probe | None = None
-    """By which the model can be recognised later."""
 
     @abstractmethod
     def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
@@ -280,27 +277,6 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
         """At least the n best units of each row, best first, then -1 for those that cannot be chosen."""
         return rank_units(scores, allowed, n)
 
-    def identity(self) -> dict[str, Any]:
-        """What records say of the explainer and its model."""
-        black_box, seed = self.black_box_, self.random_state
-        return {
-            "explainer": {
-                "class": type(self).__name__,
-                "sha256": self._digest(),
-                "random_state": int(seed) if is_integer(seed) else None,
-                "queries_of_fit": getattr(self, "n_queries_", 0) + getattr(self, "n_queries_replayed_", 0),
-            },
-            "model": {
-                "name": None if black_box is None or black_box.name == "<lambda>" else black_box.name,
-                "method": self.method_,
-                "probe": None if self.probe_ is None else self.probe_.summary,
-            },
-        }
-
-    def _digest(self) -> str | None:
-        """SHA-256 of all that decides what is explained, where that can be saved."""
-        return None
-
     def report(
         self,
         X: Any,
@@ -362,9 +338,3 @@ class Explainer(ReadsModelAndData, ExplainerMixin, BaseEstimator):
             sample_names=sample_names,
             paths=paths,
         )
-
-    def __sklearn_clone__(self) -> Explainer:
-        """An unfitted copy with the same model: cloning must not un-fit what is being explained."""
-        params = self.get_params(deep=False)
-        model = params.pop("model")
-        return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtrc
 
 from sointer._support.containers import is_sparse
 from sointer._support.validation import is_integer, some
@@ -16,9 +17,17 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.reading import MAX_CLASSES
 from sointer.data.text_tables import TextTableFormat
+from sointer.data.token_outputs import TokenOutputs
 from sointer.data.values import target_values
-from sointer.errors import ConstantFeatureWarning, ConstantOutputWarning, InputError, NoOppositeWarning, SointerWarning
-from sointer.explainers.novelty import FarRows
+from sointer.errors import (
+    ConstantFeatureWarning,
+    ConstantOutputWarning,
+    FarInputWarning,
+    InputError,
+    NoOppositeWarning,
+    SointerWarning,
+)
+from sointer.explainers.novelty import BY_CHANCE, UNWARNED, FarRows
 from sointer.explanation import Explanation
 from sointer.masking.removal import Removal
 from sointer.masking.rows import ExplainedRows
@@ -202,3 +211,53 @@ def warn_about_far_rows(explanation: Explanation, *, stacklevel: int) -> None:
     """Say how many rows are unlike the training data."""
     if explanation.distance is not None:
         FarRows().add(explanation.distance).warn(stacklevel=stacklevel + 1)
+
+
+class OtherLabels:
+    """Counts tokens to which the model gave another label than the explainer expects, over many parts; warns once.
+
+    Parameters
+    ----------
+    outputs : the labels that fit saw.
+    share : how often this happens in held-out sequences.
+    """
+
+    def __init__(self, outputs: TokenOutputs, share: float) -> None:
+        self.outputs, self.share = outputs, min(max(share, 0.0), 1.0)
+        self.n, self.unseen, self.other = 0, list[Any](), list[str]()
+
+    def add(
+        self,
+        tokens: list[list[str]],
+        labels: list[list[Any]],
+        given: NDArray[np.int64],
+        expected: NDArray[np.int64],
+        wanted: NDArray[np.bool_],
+    ) -> None:
+        """Count the targets of these sequences of one length: codes and `wanted` are (sequences, n)."""
+        self.n += int(wanted.sum())
+        self.unseen += [labels[row][j] for row, j in np.argwhere(given < 0)]
+        slack = 1 if self.outputs.kind == "number" else 0  # the ranges of a number have no clear limits
+        differ = wanted & (given >= 0) & (abs(given - expected) > slack)
+        for row, j in np.argwhere(differ).tolist():
+            instead = self.outputs.classes[expected[row, j]]
+            self.other.append(f"{tokens[row][j]!r:.40} ({labels[row][j]!r:.40}, expected {instead!r:.40})")
+
+    def warn(self, *, stacklevel: int) -> None:
+        """If labels are new, or more of them differ than chance explains; stacklevel as for a direct warning."""
+        if self.unseen:
+            warnings.warn(
+                f"the model gave {len(self.unseen)} tokens labels that it never gave during fit: "
+                f"{some(sorted(set(self.unseen), key=str))}. `value` is what it predicts, but the tokens shown are "
+                "those for the label that the explainer expects. Fit on data where every label occurs.",
+                SointerWarning,
+                stacklevel=stacklevel + 1,
+            )
+        if self.other and bdtrc(len(self.other) - 1, self.n, self.share) <= BY_CHANCE and not UNWARNED.get():
+            warnings.warn(
+                f"the model gave {len(self.other)} of {self.n} targets another label than the explainer expects (of "
+                f"held-out labels, {self.share:.1%}), such as {self.other[0]}, so the tokens shown for these may be "
+                "wrong. Check them with explanation.verify(), or fit on data that hold such tokens.",
+                FarInputWarning,
+                stacklevel=stacklevel + 1,
+            )

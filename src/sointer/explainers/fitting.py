@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
-from sointer._support.devices import CPU, resolve_device
 from sointer._support.hashing import distinct_rows
 from sointer._support.progress import History
+from sointer._support.torch_state import CPU, resolve_device
 from sointer._support.validation import check_positive_int, some
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint, fingerprint

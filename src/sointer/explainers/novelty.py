@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from sointer._support.containers import is_sparse
-from sointer._support.validation import some
 from sointer.data.images import ImageShape
 from sointer.data.text_tables import Records
-from sointer.data.token_outputs import TokenOutputs
-from sointer.errors import FarInputWarning, SointerWarning
+from sointer.errors import FarInputWarning
 from sointer.masking.removal import Background
 
 FLAGGED = 0.01
@@ -231,7 +229,7 @@ class FarRows:
     def warn(self, *, stacklevel: int) -> None:
         """If more rows are far than chance explains, or if any is very far; stacklevel as for a direct warning."""
         by_chance = self.n_far == 0 or bdtrc(self.n_far - 1, self.n, FLAGGED) > BY_CHANCE
-        if _unwarned.get() or (by_chance and not self.n_very_far):
+        if UNWARNED.get() or (by_chance and not self.n_very_far):
             return
         found = f"{self.n_very_far} of {self.n} rows lie very far from the data that the explainer was fitted on"
         if not by_chance:
@@ -247,67 +245,17 @@ class FarRows:
         )
 
 
-class OtherLabels:
-    """Counts tokens to which the model gave another label than the explainer expects, over many parts; warns once.
-
-    Parameters
-    ----------
-    outputs : the labels that fit saw.
-    share : how often this happens in held-out sequences.
-    """
-
-    def __init__(self, outputs: TokenOutputs, share: float) -> None:
-        self.outputs, self.share = outputs, min(max(share, 0.0), 1.0)
-        self.n, self.unseen, self.other = 0, list[Any](), list[str]()
-
-    def add(
-        self,
-        tokens: list[list[str]],
-        labels: list[list[Any]],
-        given: NDArray[np.int64],
-        expected: NDArray[np.int64],
-        wanted: NDArray[np.bool_],
-    ) -> None:
-        """Count the targets of these sequences of one length: codes and `wanted` are (sequences, n)."""
-        self.n += int(wanted.sum())
-        self.unseen += [labels[row][j] for row, j in np.argwhere(given < 0)]
-        slack = 1 if self.outputs.kind == "number" else 0  # the ranges of a number have no clear limits
-        differ = wanted & (given >= 0) & (abs(given - expected) > slack)
-        for row, j in np.argwhere(differ).tolist():
-            instead = self.outputs.classes[expected[row, j]]
-            self.other.append(f"{tokens[row][j]!r:.40} ({labels[row][j]!r:.40}, expected {instead!r:.40})")
-
-    def warn(self, *, stacklevel: int) -> None:
-        """If labels are new, or more of them differ than chance explains; stacklevel as for a direct warning."""
-        if self.unseen:
-            warnings.warn(
-                f"the model gave {len(self.unseen)} tokens labels that it never gave during fit: "
-                f"{some(sorted(set(self.unseen), key=str))}. `value` is what it predicts, but the tokens shown are "
-                "those for the label that the explainer expects. Fit on data where every label occurs.",
-                SointerWarning,
-                stacklevel=stacklevel + 1,
-            )
-        if self.other and bdtrc(len(self.other) - 1, self.n, self.share) <= BY_CHANCE and not _unwarned.get():
-            warnings.warn(
-                f"the model gave {len(self.other)} of {self.n} targets another label than the explainer expects (of "
-                f"held-out labels, {self.share:.1%}), such as {self.other[0]}, so the tokens shown for these may be "
-                "wrong. Check them with explanation.verify(), or fit on data that hold such tokens.",
-                FarInputWarning,
-                stacklevel=stacklevel + 1,
-            )
-
-
-_unwarned: ContextVar[bool] = ContextVar("_unwarned", default=False)
+UNWARNED: ContextVar[bool] = ContextVar("UNWARNED", default=False)
 
 
 @contextmanager
 def unwarned() -> Iterator[None]:
     """Within the block nothing is said of far rows: whoever explains many times says it once, or elsewhere."""
-    before = _unwarned.set(True)
+    before = UNWARNED.set(True)
     try:
         yield
     finally:
-        _unwarned.reset(before)
+        UNWARNED.reset(before)
 
 
 def _as_it_is(rows: Any) -> FloatArray:

@@ -19,9 +19,8 @@ from sointer.data.sequences import Tokens, read_sequences
 from sointer.data.text_tables import Records
 from sointer.data.texts import Documents
 from sointer.errors import InputError
-from sointer.explainers.recording import FORMAT, place_of_sample, record_digest, row_digests
+from sointer.explainers.recording import FORMAT, place_of_sample, position_of, record_digest, row_digests, tokens_digest
 from sointer.explainers.sequence_base import SequenceFrame
-from sointer.explainers.sequence_records import position_of, tokens_digest
 from sointer.masking.unit_values import plain
 
 if TYPE_CHECKING:

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.devices import resolve_device
-from sointer._support.validation import check_random_state, is_integer
+from sointer._support.torch_state import resolve_device
+from sointer._support.validation import check_random_state
 from sointer.blackbox.adapters.tagger import as_tagger
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint, plain_fingerprint
 from sointer.data.sequences import Splitter, Tokens, read_sequences
 from sointer.errors import CheckpointWarning, LoadError
 from sointer.explainers.sequence_explanation import SequenceExplanation
+from sointer.explainers.showing import Identified, ShowsItself
 from sointer.masking.tokens import ReplacementFunction
 
 if TYPE_CHECKING:
@@ -35,24 +36,18 @@ SCORE_DRAWS = 3
 DECIDE_QUERIES = ("window", "tolerance", "query_budget")
 
 
-class SequenceFrame(BaseEstimator):
+class SequenceFrame(ShowsItself, Identified):
     """The frame of an explainer of sequences: `_fit` learns, `explain` says what was learned."""
 
-    model: Any
     replacement: ReplacementFunction | None
     splitter: Splitter | None
     batch_size: int | None
-    random_state: Any
     device: str
     history_: list[dict[str, Any]]
     n_explain_queries_: int = 0
     """Sequences sent to the model by all calls of explain since fit."""
-    n_queries_replayed_: int = 0
-    """Outputs that fit took from its checkpoint; `n_queries_` counts those that it asked for itself."""
     additive_: ChainEnergy | None = None
     """A simpler energy, which paths are read from where it predicts as well; None else."""
-    probe_: Any = None
-    """By which records name the model; None where an older version saved the explainer."""
     _known_digest: tuple[Any, str] | None = None
 
     def fit(self, X: Any, y: Any = None, *, checkpoint: str | PathLike[str] | None = None) -> Self:
@@ -93,8 +88,8 @@ class SequenceFrame(BaseEstimator):
                     return self
             before = model.n_queries
             self._fit(sequences, black_box, check_random_state(seed), snapshots)
-            self.black_box_: BlackBox | None = model
-            self.n_queries_: int = model.n_queries - before
+            self.black_box_ = model
+            self.n_queries_ = model.n_queries - before
             self.n_queries_replayed_ = 0 if kept is None else kept.journal.n_replayed
             if kept is not None:
                 kept.keep(self.save)
@@ -202,23 +197,6 @@ class SequenceFrame(BaseEstimator):
             paths=bool(paths),
         )
 
-    def identity(self) -> dict[str, Any]:
-        """What records say of the explainer and its model."""
-        name = None if self.black_box_ is None else self.black_box_.name
-        return {
-            "explainer": {
-                "class": type(self).__name__,
-                "sha256": self._digest(),
-                "random_state": int(self.random_state) if is_integer(self.random_state) else None,
-                "queries_of_fit": self.n_queries_ + self.n_queries_replayed_,
-            },
-            "model": {
-                "name": None if name == "<lambda>" else name,
-                "method": None,
-                "probe": None if self.probe_ is None else self.probe_.summary,
-            },
-        }
-
     def _digest(self) -> str:
         """SHA-256 of all that decides what is explained."""
         from sointer.io.sequences import digest
@@ -228,13 +206,6 @@ class SequenceFrame(BaseEstimator):
         if known is None or known[0] is not explainer.energy_:
             known = self._known_digest = explainer.energy_, digest(explainer)
         return known[1]
-
-    def plot_history(self, *, ax: Any = None) -> Any:
-        """Loss, and agreement with the model, on held-out queries, over the steps of training. Returns the Axes."""
-        from sointer.viz.plots.bars import history
-
-        check_is_fitted(self, "energy_")
-        return history(self.history_, ax=ax)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted explainer to a new directory; the model itself is never stored."""
@@ -274,26 +245,10 @@ class SequenceFrame(BaseEstimator):
 
         return load(path, model, replacement=replacement, splitter=splitter, device=device)
 
-    def _repr_html_(self) -> str:
-        """In notebooks: what is explained and how well, once fitted."""
-        from sklearn.utils import estimator_html_repr
-
+    def _html(self) -> str | None:
         from sointer.viz.plots.sequences import html_explainer
 
-        return (
-            html_explainer(cast("SequenceExplainer", self))
-            if hasattr(self, "energy_")
-            else str(estimator_html_repr(self))
-        )
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
-    def __sklearn_clone__(self) -> SequenceFrame:
-        """An unfitted copy with the same model: cloning must not un-fit what is being explained."""
-        params = self.get_params(deep=False)
-        model = params.pop("model")
-        return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
+        return html_explainer(cast("SequenceExplainer", self)) if hasattr(self, "energy_") else None
 
 
 def adopt(explainer: BaseEstimator, attributes: dict[str, Any]) -> None:

@@ -18,9 +18,8 @@ from sointer.data.sequences import Tokens
 from sointer.data.token_outputs import TokenOutputs
 from sointer.data.values import ValueSource
 from sointer.errors import InputError, require_extra
-from sointer.explainers.recording import Provenance
+from sointer.explainers.recording import Provenance, make_sequence_records
 from sointer.explainers.sequence_paths import SequencePaths
-from sointer.explainers.sequence_records import make_sequence_records
 from sointer.explanation import LEVEL, Verification
 from sointer.masking.tokens import Replacement
 

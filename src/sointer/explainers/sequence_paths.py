@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer._support.devices import device_of
-from sointer._support.torch_state import one_thread
+from sointer._support.torch_state import device_of, one_thread
 from sointer.data.sequences import MARGIN, PIECE, TokenIndex, Tokens, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals
 from sointer.errors import require_extra

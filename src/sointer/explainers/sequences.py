@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.devices import computing_on, device_of, resolve_device
 from sointer._support.progress import History
-from sointer._support.torch_state import one_thread
+from sointer._support.torch_state import computing_on, device_of, one_thread, resolve_device
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.tagger import query_tagger, read_tagged
 from sointer.blackbox.box import BlackBox
@@ -30,7 +29,7 @@ from sointer.data.sequences import (
 )
 from sointer.data.token_outputs import TokenOutputs
 from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded
-from sointer.explainers.novelty import OtherLabels
+from sointer.explainers.data_checks import OtherLabels
 from sointer.explainers.recording import Provenance
 from sointer.explainers.records import Probe
 from sointer.explainers.sequence_base import SequenceFrame

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.devices import device_of, resolve_device
-from sointer._support.torch_state import one_thread
+from sointer._support.torch_state import device_of, one_thread, resolve_device
 from sointer._support.validation import is_integer
 from sointer.blackbox.checkpoint import Checkpoint
 from sointer.config import EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
@@ -26,15 +25,14 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.records import Probe
 from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_sequences, save_sequences
-from sointer.explainers.showing import ShowsItself
+from sointer.explainers.showing import ShowsCouplings
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
-from sointer.interpreter.image import ImageInterpreter
-from sointer.interpreter.image_scoring import ImageScorer
+from sointer.interpreter.image import ImageInterpreter, ImageScorer
 from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.scoring import RowScorer, Scorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
-from sointer.interpreter.text_scoring import SCORERS
+from sointer.interpreter.texts import SCORERS
 from sointer.masking.rows import ExplainedRows, Subject
 from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
 
 
-class SOInter(ShowsItself, Explainer):
+class SOInter(ShowsCouplings, Explainer):
     """Explain one output of a model that predicts many, by the few features that decide it.
 
     Parameters
@@ -98,8 +96,6 @@ class SOInter(ShowsItself, Explainer):
     """
 
     asks_for_sizes = False
-    n_queries_replayed_: int = 0
-    """Queries whose outputs `fit` read from its checkpoint; `n_queries_` counts those that it sent."""
     _tracer: Tracer | None = None
     _folded: tuple[ImageInterpreter, ImageInterpreter] | None = None
     """The interpreter, and the same made quicker, which takes longer than an explanation."""

@@ -14,12 +14,10 @@ from scipy import sparse
 from torch import Tensor
 
 from sointer._support.containers import csr_array, is_sparse
-from sointer._support.devices import device_of
-from sointer._support.torch_state import one_thread, seeded
-from sointer.energy.conditional import TargetGivenOthers
+from sointer._support.torch_state import device_of, one_thread, seeded
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood, outputs_given
-from sointer.energy.networks import VectorEnergy
+from sointer.energy.networks import TargetGivenOthers, VectorEnergy
 from sointer.energy.sparse import Inputs
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import first_units

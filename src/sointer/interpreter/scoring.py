@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer._support.containers import csr_array
-from sointer._support.devices import device_of
-from sointer._support.torch_state import one_thread
+from sointer._support.torch_state import device_of, one_thread
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood

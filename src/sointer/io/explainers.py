@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer._support.devices import CPU, device_of, resolve_device
-from sointer._support.torch_state import one_thread
+from sointer._support.torch_state import CPU, device_of, one_thread, resolve_device
 from sointer._support.validation import is_integer
 from sointer.blackbox.box import BlackBox
 from sointer.config import (

@@ -13,9 +13,15 @@ from sointer._support.torch_state import seeded
 from sointer._support.unet import channels_last
 from sointer.data.labels import N_KNOTS
 from sointer.data.texts import TextFormat
-from sointer.energy.build import PaperEnergy, build_energy, build_paper_energy
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import AnyEnergy, SideBySideEnergies, TrainableEnergy
+from sointer.energy.networks import (
+    AnyEnergy,
+    PaperEnergy,
+    SideBySideEnergies,
+    TrainableEnergy,
+    build_energy,
+    build_paper_energy,
+)
 from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.energy.texts import TextFeatures
 from sointer.explainers.sointer import SOInter
@@ -206,7 +212,7 @@ def of_energy(name: str) -> bool:
 
 
 def move(network: nn.Module, device: torch.device) -> None:
-    """To another device, but for double precision: see `sointer._support.devices`."""
+    """To another device, but for double precision: see `sointer._support.torch_state`."""
     if device.type == "cpu":
         return
     network._apply(lambda tensor: tensor if tensor.dtype is torch.float64 else tensor.to(device))

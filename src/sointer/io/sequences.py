@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sointer._support.devices import CPU, resolve_device
+from sointer._support.torch_state import CPU, resolve_device
 from sointer._support.validation import is_integer
 from sointer.blackbox.adapters.tagger import as_tagger
 from sointer.blackbox.box import BlackBox

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from sointer._support.progress import Progress, make_progress
 from sointer.data.sequences import Tokens
 from sointer.errors import InputError, require_extra
+from sointer.explainers.recording import make_sequence_records
 from sointer.explainers.sequence_explanation import SequenceExplanation
-from sointer.explainers.sequence_records import make_sequence_records
 from sointer.io.locations import TOKENS, check_readable
 from sointer.io.stream import StreamResult, stop_early
 from sointer.io.writers import EvidenceWriter, RecordWriter, Writer

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from sointer.config import EnergyConfig
-from sointer.energy.conditional import TargetGivenOthers
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import TrainableEnergy
+from sointer.energy.networks import TargetGivenOthers, TrainableEnergy
 from sointer.energy.space import InputScaling
 from sointer.training.context import FitContext, InputBuffer, QueryPool
 from sointer.training.optim import Adam, Group, state_of

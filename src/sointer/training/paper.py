@@ -18,9 +18,8 @@ from sointer.data.images import BOUNDS
 from sointer.data.outputs import Outputs
 from sointer.energy import descent, inference
 from sointer.energy import likelihood as losses
-from sointer.energy.build import PaperEnergy, build_paper_energy
 from sointer.energy.likelihood import Likelihood
-from sointer.energy.networks import SideBySideEnergies
+from sointer.energy.networks import PaperEnergy, SideBySideEnergies, build_paper_energy
 from sointer.energy.paper_image import PaperImageEnergy
 from sointer.energy.space import OutputSpace
 from sointer.errors import BlackBoxError, InputError

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from sointer.data.outputs import Outputs
-from sointer.energy.build import build_energy
 from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import build_energy
 from sointer.energy.space import OutputSpace
 from sointer.interpreter.elimination import whole_rows
 from sointer.interpreter.networks import EliminationInterpreter, hard_top_k

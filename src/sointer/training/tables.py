@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.data.outputs import Outputs
-from sointer.energy.build import build_energy
 from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import build_energy
 from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.interpreter.effects import redraw_effects
 from sointer.masking.selection import allowed_units

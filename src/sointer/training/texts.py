@@ -12,8 +12,8 @@ from sointer._support.torch_state import outside
 from sointer.data.outputs import Outputs
 from sointer.data.text_tables import TextTableFormat
 from sointer.data.texts import Document, Documents, TextFormat
-from sointer.energy.build import build_energy
 from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import build_energy
 from sointer.energy.space import OutputSpace
 from sointer.energy.texts import TextFeatures, ranks
 from sointer.errors import BlackBoxError, InputError

@@ -1,6 +1,5 @@
 """Problems with known truth, data sets, and models to explain."""
 
-from sointer.zoo.chains import CHAIN_KINDS, PlantedChain
 from sointer.zoo.image_value import ImageDeepValueNetwork
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
 from sointer.zoo.loaders import (
@@ -22,7 +21,7 @@ from sointer.zoo.planted_segmenters import (
     OffsetSegmenter,
     WindowSegmenter,
 )
-from sointer.zoo.planted_texts import PlantedTexts
+from sointer.zoo.planted_texts import CHAIN_KINDS, PlantedChain, PlantedTexts
 from sointer.zoo.problem import Problem, correlated, shuffled, with_decoys
 from sointer.zoo.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
 from sointer.zoo.records import (

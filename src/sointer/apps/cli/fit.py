@@ -129,7 +129,7 @@ def fit(
         early.check_data(data)
 
         from sointer import BlackBox, SOInter
-        from sointer._support.devices import resolve_device
+        from sointer._support.torch_state import resolve_device
         from sointer.apps.cli.inputs import describe, load_model, read_names, read_targets, read_to_fit
         from sointer.config import check_rows
         from sointer.errors import InputError

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sointer._support import containers
-from sointer._support.devices import resolve_device
+from sointer._support.torch_state import resolve_device
 from sointer._support.validation import did_you_mean
 from sointer.apps.cli.console import Console, one_line
 from sointer.blackbox.adapters import as_black_box

@@ -104,13 +104,18 @@ class Baseline(Explainer):
 
     def _ask_whole_rows(self, subject: Subject, targets: Any) -> Answers:
         order = subject.rng.permutation(subject.rows.n_samples)[: self.max_rows_queried]
+        return self._ask(subject, order, subject.rows.data[order], targets)
+
+    def _ask(self, subject: Subject, index: NDArray[np.int64], points: Any, targets: Any) -> Answers:
+        """What the model says of encoded points, the first of which are the rows of this index."""
+        rows = subject.rows
         # Wrong names or targets must come to light before the black box is asked much.
-        first = subject.rows.ask(subject.rows.data[order[:N_FIRST]])
-        self._check_first(first, subject.rows.model, targets)
-        rest = order[N_FIRST:]
-        raw = stack([first, subject.rows.ask(subject.rows.data[rest])]) if len(rest) else first
-        outputs = self._outputs(raw, subject.rows.model)
-        return Answers(order, raw, outputs, fitted_targets(targets, outputs))
+        raw = rows.ask(points[:N_FIRST])
+        self._check_first(raw, rows.model, targets)
+        if points.shape[0] > N_FIRST:
+            raw = stack([raw, rows.ask(points[N_FIRST:])])
+        outputs = self._outputs(raw, rows.model)
+        return Answers(index, raw, outputs, fitted_targets(targets, outputs))
 
     def _rank(
         self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: ExplainedRows, n: int

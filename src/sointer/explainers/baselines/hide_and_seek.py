@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sointer._support.progress import History
 from sointer._support.torch_state import seeded
-from sointer._support.validation import check_positive_int
-from sointer.errors import InputError
+from sointer._support.validation import check_above_zero, check_positive_int
 from sointer.explainers.baselines.trained import Examples, TargetNetworks, Trained, layers, losses, to_columns
 
 HIDDEN = (32, 32)
@@ -53,7 +50,7 @@ class HideAndSeek(Trained):
     def _check_settings(self) -> None:
         super()._check_settings()
         check_positive_int(self.n_epochs, "n_epochs")
-        check_number(self.penalty, "penalty")
+        check_above_zero(self.penalty, "penalty")
 
     def _train(self, examples: Examples, seed: int, history: History) -> TargetNetworks:
         n_columns, n_classes = examples.x.shape[1], examples.truth.shape[1]
@@ -91,10 +88,3 @@ def hide(x: Tensor, kept: Tensor, unit_of_column: Tensor, generator: torch.Gener
 def size_penalty(kept: Tensor, penalty: float, progress: float) -> Tensor:
     """The term penalty (t / T)^2 / d |m|_1, averaged over rows."""
     return penalty * progress**2 * kept.mean()
-
-
-def check_number(value: Any, name: str) -> float:
-    """The value as a float, if it is a finite number above 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
-        raise InputError(f"{name} must be a number above 0, got {value!r}. Leave it out for the default.")
-    return float(value)

@@ -10,15 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer._support.containers import csr_matrix
 from sointer._support.progress import History
 from sointer._support.torch_state import one_thread, seeded
-from sointer._support.validation import check_positive_int
-from sointer.data.inputs import InputFormat
+from sointer._support.validation import check_above_zero, check_positive_int
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Answers, Baseline
-from sointer.explainers.baselines.hide_and_seek import check_number
 from sointer.interpreter.networks import gumbel_k_hot, hard_top_k
 from sointer.masking.removal import FixedRemoval
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows, Subject
@@ -154,7 +151,7 @@ class L2X(Baseline):
         check_positive_int(self.n_steps, "n_steps")
         check_positive_int(self.hidden, "hidden")
         for name in ("learning_rate", "temperature"):
-            check_number(getattr(self, name), name)
+            check_above_zero(getattr(self, name), name)
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
         if subject.rows.input_format.image is not None:
@@ -235,56 +232,3 @@ class QueryPool:
             if len(unusual):
                 rows[i] = unusual[rng.integers(len(unusual))]
         return rows, chosen
-
-
-class FeatureTable:
-    """From encoded columns, where a category is a block of zeros and a one, to one number per feature and back.
-
-    CSR data, which have no categories, stay sparse.
-    """
-
-    def __init__(self, input_format: InputFormat) -> None:
-        if len(input_format.absence):
-            raise InputError(
-                "X has missing values, for which this package has no place; the baseline takes them with "
-                "protocol='tuned'."
-            )
-        self.input_format = input_format
-        self.categorical = np.flatnonzero(input_format.is_categorical)
-        self._blocks = [np.flatnonzero(input_format.column_feature == j) for j in range(input_format.n_features)]
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether the package gets CSR matrices."""
-        return self.input_format.kind == "csr"
-
-    def from_columns(self, columns: Any) -> Any:
-        """Encoded rows (n, columns) as (n, features)."""
-        if self.is_sparse:
-            return csr_matrix(columns)
-        if len(self.categorical) == 0:
-            return np.array(columns, dtype=np.float64)
-        features = np.empty((len(columns), self.input_format.n_features))
-        for j, block in enumerate(self._blocks):
-            features[:, j] = columns[:, block].argmax(axis=1) if self._is_category(j) else columns[:, block[0]]
-        return features
-
-    def to_columns(self, features: Any) -> Any:
-        """The inverse of `from_columns`."""
-        if self.is_sparse or len(self.categorical) == 0:
-            return features
-        columns = np.zeros((len(features), self.input_format.n_columns))
-        for j, block in enumerate(self._blocks):
-            if self._is_category(j):
-                columns[np.arange(len(features)), block[features[:, j].astype(np.int64)]] = 1.0
-            else:
-                columns[:, block[0]] = features[:, j]
-        return columns
-
-    def sum_by_unit(self, weights: NDArray[np.float64], unit_of: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Weights of features (n, features) added up within each unit."""
-        n_units = int(unit_of.max()) + 1
-        return np.stack([np.bincount(unit_of, weights=one, minlength=n_units) for one in weights])
-
-    def _is_category(self, feature: int) -> bool:
-        return bool(self.input_format.is_categorical[feature])

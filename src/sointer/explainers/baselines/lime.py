@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
 from sointer.errors import require_extra
-from sointer.explainers.baselines.l2x import FeatureTable
-from sointer.explainers.baselines.row_by_row import N_SAMPLES, Row
-from sointer.explainers.baselines.trained import TwoProtocols
+from sointer.explainers.baselines.row_by_row import N_SAMPLES, FeatureTable, Row, TwoProtocols
 
 N_SAMPLES_PAPER = 5000
 KERNEL_WIDTH = 100.0  # nearly flat; lime's text explainer takes 25, which did mostly worse on Bibtex, E1 and E2

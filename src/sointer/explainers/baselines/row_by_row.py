@@ -6,16 +6,18 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from sointer._support.containers import csr_array
 from sointer._support.hashing import row_keys
 from sointer._support.progress import History
 from sointer._support.validation import check_positive_int, is_integer
+from sointer.data.inputs import InputFormat
 from sointer.data.targets import target_columns
 from sointer.data.texts import Documents
 from sointer.errors import InputError
@@ -105,13 +107,8 @@ class Row:
 class RowByRow(Baseline):
     """A baseline that asks the black box about every row it explains; equal rows are asked about once.
 
-    Parameters
-    ----------
-    n_samples : most rows asked per explained row.
-    signed : count what speaks against the model's answer as less than nothing; False counts the size of weights
-        only. None decides: sizes for numbers, and where removal is random, where they find planted features
-        far more often (though signs may keep the answer slightly better); signs elsewhere.
-    n_jobs : processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
+    Parameters are those of `TwoProtocols`. Where removal is random, the sizes of weights find planted features far more
+    often than signed ones, though these may keep the answer slightly better.
     """
 
     asks_to_explain = True
@@ -226,3 +223,99 @@ def _explain_share(
         if progress is not None:
             progress.step()
     return results, source.sent.n
+
+
+Protocol = Literal["tuned", "package"]
+PROTOCOLS: tuple[Protocol, ...] = ("tuned", "package")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TwoProtocols(RowByRow):
+    """Other parameters are those of SOInter.
+
+    Parameters
+    ----------
+    protocol
+        "tuned" (only features that differ from their reference are removed, in the way `removal` says) or "package"
+        (the package's defaults, and the size of weights).
+    n_samples
+        in "tuned", the most rows asked per explained row (default 1000); in "package" its own.
+    signed
+        in "tuned", count what speaks against the model's answer as less than nothing; False counts the size of weights
+        only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
+    n_jobs
+        processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
+    """
+
+    protocol: Protocol = "tuned"
+
+    def _check_settings(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise InputError(f"protocol must be one of {', '.join(map(repr, PROTOCOLS))}, got {self.protocol!r}.")
+        if self.protocol == "package" and self.signed:
+            raise InputError("signed=True was given with protocol='package', which takes sizes; leave signed out.")
+        super()._check_settings()
+
+    def _learn(self, subject: Subject, answers: Answers) -> None:
+        if self.protocol == "package" and subject.rows.input_format.image is not None:
+            raise InputError(
+                "protocol='package' is the package's explainer of tables, which knows no images; leave it out."
+            )
+        super()._learn(subject, answers)
+
+    @property
+    def _is_signed(self) -> bool:
+        return self.protocol == "tuned" and super()._is_signed
+
+
+class FeatureTable:
+    """From encoded columns, where a category is a block of zeros and a one, to one number per feature and back.
+
+    CSR data, which have no categories, stay sparse.
+    """
+
+    def __init__(self, input_format: InputFormat) -> None:
+        if len(input_format.absence):
+            raise InputError(
+                "X has missing values, for which this package has no place; the baseline takes them with "
+                "protocol='tuned'."
+            )
+        self.input_format = input_format
+        self.categorical = np.flatnonzero(input_format.is_categorical)
+        self._blocks = [np.flatnonzero(input_format.column_feature == j) for j in range(input_format.n_features)]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the package gets CSR matrices."""
+        return self.input_format.kind == "csr"
+
+    def from_columns(self, columns: Any) -> Any:
+        """Encoded rows (n, columns) as (n, features)."""
+        if self.is_sparse:
+            return csr_matrix(columns)
+        if len(self.categorical) == 0:
+            return np.array(columns, dtype=np.float64)
+        features = np.empty((len(columns), self.input_format.n_features))
+        for j, block in enumerate(self._blocks):
+            features[:, j] = columns[:, block].argmax(axis=1) if self._is_category(j) else columns[:, block[0]]
+        return features
+
+    def to_columns(self, features: Any) -> Any:
+        """The inverse of `from_columns`."""
+        if self.is_sparse or len(self.categorical) == 0:
+            return features
+        columns = np.zeros((len(features), self.input_format.n_columns))
+        for j, block in enumerate(self._blocks):
+            if self._is_category(j):
+                columns[np.arange(len(features)), block[features[:, j].astype(np.int64)]] = 1.0
+            else:
+                columns[:, block[0]] = features[:, j]
+        return columns
+
+    def sum_by_unit(self, weights: NDArray[np.float64], unit_of: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Weights of features (n, features) added up within each unit."""
+        n_units = int(unit_of.max()) + 1
+        return np.stack([np.bincount(unit_of, weights=one, minlength=n_units) for one in weights])
+
+    def _is_category(self, feature: int) -> bool:
+        return bool(self.input_format.is_categorical[feature])

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from sointer._support.containers import is_sparse
 from sointer.data.texts import stacked
 from sointer.errors import require_extra
-from sointer.explainers.baselines.l2x import FeatureTable
-from sointer.explainers.baselines.row_by_row import N_DRAWS, N_SAMPLES, Row, RowByRow
-from sointer.explainers.baselines.trained import TwoProtocols
+from sointer.explainers.baselines.row_by_row import N_DRAWS, N_SAMPLES, FeatureTable, Row, RowByRow, TwoProtocols
 
 N_BACKGROUND = 100  # as many as shap takes without a warning
 

@@ -15,12 +15,9 @@ from torch import Tensor, nn
 from sointer._support.progress import History
 from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int
-from sointer.blackbox.replies import stack
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import N_FIRST, Answers, Baseline
-from sointer.explainers.baselines.row_by_row import RowByRow
-from sointer.explainers.reading import fitted_targets
 from sointer.explanation import Explanation
 from sointer.masking.groups import Groups
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows, Subject
@@ -96,11 +93,7 @@ class Trained(Baseline):
         points = subject.rows.samples(order)
         if n_queries > n_rows:
             points = np.concatenate([points, mixed_rows(points, n_queries - n_rows, subject.rows.groups, subject.rng)])
-        first = subject.rows.ask(points[:N_FIRST])
-        self._check_first(first, subject.rows.model, targets)
-        raw = stack([first, subject.rows.ask(points[N_FIRST:])]) if len(points) > N_FIRST else first
-        outputs = self._outputs(raw, subject.rows.model)
-        return Queried(order, raw, outputs, fitted_targets(targets, outputs), points)
+        return Queried(**vars(self._ask(subject, order, points, targets)), points=points)
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
         assert isinstance(answers, Queried)
@@ -192,46 +185,3 @@ def layers(
         parts += [nn.Linear(n_in, width), *([nn.BatchNorm1d(width)] if norm else []), activation()]
         n_in = width
     return nn.Sequential(*parts, nn.Linear(n_in, n_out))
-
-
-Protocol = Literal["tuned", "package"]
-PROTOCOLS: tuple[Protocol, ...] = ("tuned", "package")
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class TwoProtocols(RowByRow):
-    """Other parameters are those of SOInter.
-
-    Parameters
-    ----------
-    protocol
-        "tuned" (only features that differ from their reference are removed, in the way `removal` says) or "package"
-        (the package's defaults, and the size of weights).
-    n_samples
-        in "tuned", the most rows asked per explained row (default 1000); in "package" its own.
-    signed
-        in "tuned", count what speaks against the model's answer as less than nothing; False counts the size of weights
-        only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
-    n_jobs
-        processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
-    """
-
-    protocol: Protocol = "tuned"
-
-    def _check_settings(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise InputError(f"protocol must be one of {', '.join(map(repr, PROTOCOLS))}, got {self.protocol!r}.")
-        if self.protocol == "package" and self.signed:
-            raise InputError("signed=True was given with protocol='package', which takes sizes; leave signed out.")
-        super()._check_settings()
-
-    def _learn(self, subject: Subject, answers: Answers) -> None:
-        if self.protocol == "package" and subject.rows.input_format.image is not None:
-            raise InputError(
-                "protocol='package' is the package's explainer of tables, which knows no images; leave it out."
-            )
-        super()._learn(subject, answers)
-
-    @property
-    def _is_signed(self) -> bool:
-        return self.protocol == "tuned" and super()._is_signed

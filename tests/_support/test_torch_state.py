@@ -13,7 +13,7 @@ import sointer.explainers.fitting
 import sointer.io.explainers
 import sointer.io.sequences
 from sointer import BlackBox, SequenceExplainer, SOInter, load
-from sointer._support.devices import KINDS, computing_on, device_of, on_host, resolve_device
+from sointer._support.torch_state import KINDS, computing_on, device_of, on_host, resolve_device
 from sointer.errors import InputError
 from tests.support import quick
 from tests.support.elsewhere import ELSEWHERE, Elsewhere, elsewhere
