@@ -378,6 +378,20 @@ def test_numbers_and_probabilities_are_written_as_numbers(table, tmp_path) -> No
     assert_same_records(tmp_path / "why.parquet", explainer.explain(table, 1).to_frame().astype({"value": float}))
 
 
+def test_categories_that_look_missing_are_not_missing_in_csv(tmp_path) -> None:
+    """Namibia is "NA": where fit knew it as a value, a CSV file holds it, and only empty cells are missing."""
+    land = np.array(["NA", "DE", None], dtype=object)[np.arange(N) % 3]
+    frame = pd.DataFrame({"land": land, "job": np.array(["clerk", None], dtype=object)[np.arange(N) % 2], "x": 1.0})
+    explainer = quick_fit(lambda X: (X[["land"]] == "NA").to_numpy(), frame)
+    frame.assign(key="NA", job=frame["job"].fillna("n/a")).to_csv(tmp_path / "rows.csv", index=False)
+    whole = explainer.explain(frame, target=0, k=2).to_frame()
+    stream_explain(explainer, tmp_path / "rows.csv", tmp_path / "why.parquet", target=0, k=2, id_column="key")
+    written = pq.read_table(tmp_path / "why.parquet").to_pylist()
+    assert [one["value"] for one in written] == whole["value"].tolist()
+    assert [one["feature_value"] or "missing" for one in written] == whole["feature_value"].fillna("missing").tolist()
+    assert {one["id"] for one in written} == {"NA"}
+
+
 def test_columns_of_csv_keep_their_dtypes(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(csv_files, "BLOCK_BYTES", 2000)
     whole = pd.DataFrame({"a": np.arange(1000), "b": np.arange(1000) / 4, "c": [f"t{i}" for i in range(1000)]})

@@ -24,6 +24,12 @@ Columns: TypeAlias = "str | Sequence[str] | None"
 Dtypes: TypeAlias = Mapping[str, str]
 """The dtype of columns by name, for files that do not say it themselves."""
 
+NULLS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What stands for a missing value in CSV files: the same as for pandas.read_csv."""
+
 # What libraries raise while they read files that were damaged.
 DAMAGE: tuple[type[Exception], ...] = (
     ArithmeticError,
@@ -198,5 +204,7 @@ def _text_column(names: Sequence[str], text_column: str | None, what: str) -> st
 def _csv_dtype(dtype: str, categories: tuple[Any, ...] | None) -> str:
     if categories is not None:
         kinds = {type(category) for category in categories}
+        if not set(NULLS).isdisjoint(categories):
+            return "known"  # a country may be "NA"
         return {str: "str", int: "int64", float: "float64", bool: "bool"}[kinds.pop()] if len(kinds) == 1 else "str"
     return "bool" if dtype.startswith("bool") else "float64"

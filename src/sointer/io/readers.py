@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,17 @@ from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
 from sointer.data.columns import no_number
 from sointer.errors import InputError, require_extra
-from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slice_rows, slices
+from sointer.io.columns import (
+    NULLS,
+    Columns,
+    Dtypes,
+    RowSource,
+    check_columns,
+    column_names,
+    reading,
+    slice_rows,
+    slices,
+)
 from sointer.io.locations import CSV, KNOWN, PARQUET, TOKENS, check_readable
 from sointer.io.parquet import parquet_source
 
@@ -34,11 +44,8 @@ WRONG_VALUE = re.compile(
 WRONG_BYTES = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to \w+: invalid UTF8")
 MAX_EXPANDED, MAX_EXPANSION = 2**29, 32
 """Bytes that a compressed .npz file may take in memory: so many, or so many times its size."""
-NULLS = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
-    *("NULL", "NaN", "None", "n/a", "nan", "null"),
-)
-"""What stands for a missing value in CSV files: the same as for pandas.read_csv."""
+VERBATIM = ("id", "known")
+"""Dtypes of columns whose values may be "NA" or "None", as of countries: only an empty one is missing."""
 FIX = "Fix the file, or write it again."
 CHANGED = (
     'Where a column changes its kind on the way, say what it is with dtypes={"column": "float64"}, or fix the file.'
@@ -63,12 +70,14 @@ def csv_source(path: Path) -> RowSource:
         with (
             reading(path, "CSV", FIX, InputError),
             _naming_values(path, names, dtypes),
-            _reader(path, wanted, dtypes, is_text=isinstance(columns, str)) as reader,
+            _reader(path, wanted, dtypes) as reader,
         ):
             for field in reader.schema:
                 if str(field.type) == "binary":
                     raise _not_utf8(path, f"column {field.name!r}")
             for batch in reader:
+                if not isinstance(columns, str):  # of texts, every one is a text
+                    batch = _with_nulls(batch, [name for name, dtype in dtypes.items() if dtype in VERBATIM])
                 for span in slices(batch.num_rows, chunk_rows):
                     frame = batch.slice(span.start, span.stop - span.start).to_pandas(date_as_object=False)
                     for name, zone in zones.items():
@@ -117,7 +126,7 @@ def _not_utf8(path: Path, what: str, encoding: str = "latin-1") -> InputError:
     )
 
 
-def _reader(path: Path, columns: Any, dtypes: Dtypes, *, is_text: bool = False) -> Any:
+def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
     pyarrow, csv = require_extra("pyarrow", "parquet"), require_extra("pyarrow.csv", "parquet")
     types = {name: _arrow_type(pyarrow, dtype) for name, dtype in dtypes.items() if not ZONE.fullmatch(dtype)}
     return csv.open_csv(
@@ -125,9 +134,20 @@ def _reader(path: Path, columns: Any, dtypes: Dtypes, *, is_text: bool = False) 
         read_options=csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
         parse_options=csv.ParseOptions(delimiter="\t" if _is_tsv(path) else ",", newlines_in_values=True),
         convert_options=csv.ConvertOptions(
-            include_columns=columns, column_types=types, null_values=NULLS, strings_can_be_null=not is_text
+            include_columns=columns, column_types=types, null_values=NULLS, strings_can_be_null=False
         ),
     )
+
+
+def _with_nulls(batch: Any, verbatim: Sequence[str]) -> Any:
+    """A batch whose strings that stand for missing values are missing."""
+    pyarrow, compute = require_extra("pyarrow", "parquet"), require_extra("pyarrow.compute", "parquet")
+    for place, field in enumerate(batch.schema):
+        if pyarrow.types.is_string(field.type):
+            nulls = pyarrow.array(NULLS[:1] if field.name in verbatim else NULLS)
+            missing = compute.is_in(batch.column(place), value_set=nulls)
+            batch = batch.set_column(place, field, compute.if_else(missing, None, batch.column(place)))
+    return batch
 
 
 @contextmanager
@@ -151,7 +171,7 @@ def _naming_values(path: Path, names: list[str], dtypes: Dtypes) -> Iterator[Non
 
 def _arrow_type(pyarrow: Any, dtype: str) -> Any:
     known = {"bool": pyarrow.bool_(), "str": pyarrow.string(), "int64": pyarrow.int64(), "float64": pyarrow.float64()}
-    if dtype not in (*known, "text", "id"):
+    if dtype not in (*known, "text", *VERBATIM):
         raise InputError(f"dtypes may be {', '.join(map(repr, known))}, got {dtype!r}.")
     return known.get(dtype, pyarrow.string())
 
