@@ -13,8 +13,7 @@ from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import build_energy
 from sointer.energy.space import OutputSpace
-from sointer.interpreter.elimination import whole_rows
-from sointer.interpreter.networks import EliminationInterpreter, hard_top_k
+from sointer.interpreter.elimination import EliminationInterpreter, hard_top_k, whole_rows
 from sointer.training.context import (
     FitContext,
     PendingQuery,
