@@ -17,15 +17,16 @@ from sointer.energy.sparse import SparseRows
 from sointer.interpreter.elimination import (
     BLOCK_ROWS,
     MIN_ROOM,
+    EliminationInterpreter,
     PresentUnits,
     blocks,
     eliminate,
+    hard_top_k,
     is_decided_by_features,
     path_positions,
     ranked_above,
     rows_at_once,
 )
-from sointer.interpreter.networks import EliminationInterpreter, hard_top_k
 from sointer.training.sparse_rows import selection_sizes
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")

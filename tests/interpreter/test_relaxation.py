@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from sointer.interpreter.networks import gumbel_k_hot, gumbel_noise, gumbel_softmax, hard_top_k, k_hot
+from sointer.interpreter.elimination import hard_top_k
+from sointer.interpreter.paper import gumbel_k_hot, gumbel_noise, gumbel_softmax, k_hot
 
 
 def generator(seed: int = 0) -> torch.Generator:

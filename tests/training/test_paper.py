@@ -20,7 +20,7 @@ from sointer.energy.networks import SideBySideEnergies
 from sointer.energy.paper_image import PaperImageEnergy, paper_image_energy
 from sointer.energy.space import OutputSpace
 from sointer.errors import InputError
-from sointer.interpreter.paper_image import PaperImageInterpreter, n_weights
+from sointer.interpreter.paper import PaperImageInterpreter, n_weights
 
 SMALL = ImageShape(channels=2, height=6, width=5)
 EIGHT = ImageShape(channels=1, height=8, width=8)

@@ -25,7 +25,7 @@ from sointer.energy.space import OutputSpace
 from sointer.energy.sparse import SparseRows, linear
 from sointer.errors import InputError
 from sointer.interpreter import scoring as sparse_scoring
-from sointer.interpreter.networks import EliminationInterpreter
+from sointer.interpreter.elimination import EliminationInterpreter
 from sointer.masking.build import make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.rows import MaskableRows

@@ -280,8 +280,6 @@ class SeparateEnergy(nn.Module):
 
 TrainableEnergy = VectorEnergy | SeparateEnergy
 AnyEnergy = TrainableEnergy | SideBySideEnergies | PaperImageEnergy | ImageEnergy
-
-
 PaperEnergy: TypeAlias = VectorEnergy | PaperImageEnergy
 # A layer of all outputs' networks together: many outputs must do with narrower ones.
 MAX_UNITS_ALONE, MIN_UNITS_ALONE = 2000, 16

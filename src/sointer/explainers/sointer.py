@@ -28,8 +28,8 @@ from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_seque
 from sointer.explainers.showing import ShowsCouplings
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
+from sointer.interpreter.elimination import EliminationInterpreter
 from sointer.interpreter.image import ImageInterpreter, ImageScorer
-from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.scoring import RowScorer, Scorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
 from sointer.interpreter.texts import SCORERS

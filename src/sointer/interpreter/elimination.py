@@ -12,17 +12,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sointer.energy.networks import AtProjection
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import AtProjection, TrainableEnergy
+from sointer.energy.space import InputScaling
 from sointer.energy.sparse import Inputs, SparseRows, starts_of
 
-if TYPE_CHECKING:
-    from sointer.interpreter.networks import EliminationInterpreter
+
+class EliminationInterpreter(nn.Module):
+    """Of rows that are mostly zero: the energy's evidence, made anew on ever smaller parts of a row."""
+
+    references: Tensor
+    unit_of_column: Tensor
+
+    def __init__(
+        self,
+        energy: TrainableEnergy,
+        likelihood: Likelihood,
+        references: Tensor,
+        unit_of_column: Tensor,
+        n_units: int,
+        *,
+        n_path_steps: int = 4,
+    ) -> None:
+        super().__init__()
+        self.energy, self.likelihood = energy, likelihood
+        self.n_units, self.n_path_steps = n_units, n_path_steps
+        self.register_buffer("references", references)
+        self.register_buffer("unit_of_column", unit_of_column)
+
+    @property
+    def scaling(self) -> InputScaling:
+        """How inputs enter the energy."""
+        encoding = self.energy.encoding
+        assert isinstance(encoding, InputScaling)
+        return encoding
+
+    def forward(self, x: Inputs, targets: Tensor, labels: Tensor) -> Tensor:
+        """Evidence of the units of rows for the labels of their targets: (rows, units)."""
+        return eliminate(self, x, targets, labels)
 
 
 @dataclass(frozen=True)
@@ -275,3 +308,15 @@ def ranked_above(new: Tensor, old: Tensor, kept: Tensor, removed: Tensor) -> Ten
     margin = 1e-3 * (highest.abs() + lowest.abs())
     down = (highest - lowest + margin).nan_to_num(0.0, 0.0, 0.0).clamp_min(0.0)
     return torch.where(kept, new, old - down)
+
+
+def hard_top_k(scores: Tensor, k: int, allowed: Tensor | None = None, sizes: Tensor | None = None) -> Tensor:
+    """Boolean mask of the k largest scores of each row, among the allowed features only; `sizes` keeps fewer."""
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    best = scores.topk(min(k, scores.shape[1]), dim=1).indices
+    kept = torch.ones_like(best, dtype=torch.bool)
+    if sizes is not None:
+        kept = torch.arange(best.shape[1]) < sizes.unsqueeze(1)
+    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, kept)
+    return chosen if allowed is None else chosen & allowed

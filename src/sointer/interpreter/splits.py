@@ -9,13 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-
-
 BoolArray = NDArray[np.bool_]
-
-
 IntArray = NDArray[np.int64]
-
 
 MIN_SWITCHED_OFF, MIN_BOTH_OFF = 0.2, 0.4
 """Share of one side's effects that must belong to units that are off on the other side; the second where it is less

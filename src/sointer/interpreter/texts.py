@@ -19,6 +19,7 @@ from sointer.energy.sparse import SparseRows
 from sointer.energy.texts import TextFeatures, TextInputs
 from sointer.interpreter.elimination import (
     BLOCK_ROWS,
+    EliminationInterpreter,
     Evidence,
     UnmaskedRows,
     better_half,
@@ -26,7 +27,6 @@ from sointer.interpreter.elimination import (
     lengthened,
     ranked_above,
 )
-from sointer.interpreter.networks import EliminationInterpreter
 from sointer.interpreter.scoring import (
     CHUNK_NUMBERS,
     MAX_ROWS,

@@ -26,9 +26,9 @@ from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.energy.texts import TextFeatures
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits
+from sointer.interpreter.elimination import EliminationInterpreter
 from sointer.interpreter.image import build_networks
-from sointer.interpreter.networks import EliminationInterpreter, PaperInterpreter
-from sointer.interpreter.paper_image import PaperImageInterpreter
+from sointer.interpreter.paper import PaperImageInterpreter, PaperInterpreter
 from sointer.interpreter.tables import LocalityTable, TableInterpreter
 from sointer.interpreter.texts import TextInterpreter
 from sointer.io.storage import check_shapes, need

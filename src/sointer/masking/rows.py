@@ -237,27 +237,19 @@ class ExplainedRows(MaskableRows):
 
         A region counts by the share of its outputs that kept theirs.
         """
-        parts = [
-            self._agreement(keep_units[chunk], targets[chunk], rows[chunk], n_draws, seed)
-            for chunk in self._chunks(len(rows))
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-    def _agreement(
-        self,
-        keep_units: NDArray[np.bool_],
-        targets: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        n_draws: int,
-        seed: int,
-    ) -> NDArray[np.float64]:
-        rng = np.random.default_rng(seed)  # the same for every part, so that all rows see the same draws
-        if not self.removal.is_random:
-            return self.agrees(self.ask_reduced(self.removal, keep_units, rows, rng), rows, targets)
-        columns = self.units(rows).to_columns(keep_units)
-        whole = self.data[self.of_samples(rows)] if isinstance(self.data, Documents) else self.rows(rows)
-        draws = self.removal.draws(whole, columns, n_draws, rng)
-        return np.asarray(np.mean([self.agrees(self.ask(points), rows, targets) for points in draws], axis=0))
+        found = np.empty(len(rows))
+        for chunk in self._chunks(len(rows)):
+            own, rng = rows[chunk], np.random.default_rng(seed)  # so that the rows of all parts see the same draws
+            columns = self.units(own).to_columns(keep_units[chunk])
+            if self.removal.is_random and not isinstance(self.data, Documents):
+                draws = self.removal.draws(self.rows(own), columns, n_draws, rng)
+            elif self.removal.is_random:
+                draws = self.removal.draws(self.data[self.of_samples(own)], columns, n_draws, rng)
+            else:
+                draws = iter([self.removal.reduce(self.data[self.of_samples(own)], columns, rng)])
+            agree = [self.agrees(self.ask(points), own, targets[chunk]) for points in draws]
+            found[chunk] = np.mean(agree, axis=0)
+        return found
 
     def compare(
         self,

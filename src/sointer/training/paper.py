@@ -23,8 +23,8 @@ from sointer.energy.networks import PaperEnergy, SideBySideEnergies, build_paper
 from sointer.energy.paper_image import PaperImageEnergy
 from sointer.energy.space import OutputSpace
 from sointer.errors import BlackBoxError, InputError
-from sointer.interpreter.networks import PaperInterpreter, gumbel_k_hot, hard_top_k
-from sointer.interpreter.paper_image import PaperImageInterpreter, check_memory
+from sointer.interpreter.elimination import hard_top_k
+from sointer.interpreter.paper import PaperImageInterpreter, PaperInterpreter, check_memory, gumbel_k_hot
 from sointer.masking.superpixels import SuperpixelGroups
 from sointer.training.context import FitContext, Trained, as_labels, concatenate, repeatability
 from sointer.training.optim import torch_state_of

@@ -13,8 +13,7 @@ from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import build_energy
 from sointer.energy.space import OutputSpace
-from sointer.interpreter.elimination import whole_rows
-from sointer.interpreter.networks import EliminationInterpreter, hard_top_k
+from sointer.interpreter.elimination import EliminationInterpreter, hard_top_k, whole_rows
 from sointer.training.context import (
     FitContext,
     PendingQuery,
@@ -48,7 +47,7 @@ def train_sparse_rows(context: FitContext) -> Trained:
     pairs = QueryPool.of(outputs, replies, some_held_out(context, len(replies), len(rest)))
     whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
     interpreter = fresh_interpreter(context, outputs)
-    select = partial(ask_selected, context, interpreter, whole, torch.tensor(targets))
+    select = partial(ask_selected, context, whole, torch.tensor(targets), partial(score_rows, interpreter, whole))
     return train_energy(
         context, outputs, targets, interpreter, whole, pairs, lambda trainer: alternate(context, trainer, rest, select)
     )
@@ -136,22 +135,36 @@ def take_in(pairs: QueryPool, questions: Iterable[PendingQuery]) -> None:
         pairs.add(concatenate(parts))
 
 
+Score = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From whole rows and their targets to scores of the units, and which of these can be chosen: (rows, units)."""
+
+
 @torch.no_grad()
-def ask_selected(
-    context: FitContext, interpreter: EliminationInterpreter, whole: UnmaskedRows, targets: Tensor, n: int
-) -> list[PendingQuery]:
-    """Ask about rows reduced to what the interpreter selects now, for targets that matter."""
+def ask_selected(context: FitContext, whole: UnmaskedRows, targets: Tensor, score: Score, n: int) -> list[PendingQuery]:
+    """Ask about n rows reduced to what has the highest scores now, for targets that matter."""
     rows, row_targets = draw_pairs(whole, targets, n, context.generator)
     sizes = selection_sizes(context, n)
     questions = []
     for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
-        batch, chosen = whole.pick(rows[chunk]), row_targets[chunk]
-        labels = interpreter.energy.space.labels(batch.codes).gather(1, chosen.unsqueeze(1)).squeeze(1)
-        parts = zip(*(part.split(SCORED_AT_ONCE) for part in (batch.points, chosen, labels)), strict=True)
-        scores = torch.cat([whole_rows(interpreter, *part).evidence for part in parts])
-        keep = hard_top_k(scores, context.k, batch.allowed, sizes[chunk])
-        questions.append(context.ask(batch.index.numpy(), keep.numpy()))
+        scores, allowed = score(rows[chunk], row_targets[chunk])
+        keep = hard_top_k(scores, context.k, allowed, sizes[chunk])
+        questions.append(context.ask(whole.index[rows[chunk]].numpy(), keep.numpy()))
     return questions
+
+
+def score_rows(
+    interpreter: EliminationInterpreter, whole: UnmaskedRows, rows: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The evidence of the units of whole rows, and which of them can be chosen."""
+    batch = whole.pick(rows)
+    labels = labels_of(interpreter, batch.codes, targets)
+    parts = zip(*(part.split(SCORED_AT_ONCE) for part in (batch.points, targets, labels)), strict=True)
+    return torch.cat([whole_rows(interpreter, *part).evidence for part in parts]), batch.allowed
+
+
+def labels_of(interpreter: EliminationInterpreter, codes: Tensor, targets: Tensor) -> Tensor:
+    """The labels of the targets of rows with these codes."""
+    return interpreter.energy.space.labels(codes).gather(1, targets.unsqueeze(1)).squeeze(1)
 
 
 def selection_sizes(context: FitContext, n: int) -> Tensor:

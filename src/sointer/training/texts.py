@@ -17,12 +17,10 @@ from sointer.energy.networks import build_energy
 from sointer.energy.space import OutputSpace
 from sointer.energy.texts import TextFeatures, ranks
 from sointer.errors import BlackBoxError, InputError
-from sointer.interpreter.networks import hard_top_k
 from sointer.interpreter.texts import TextInterpreter, units_there
 from sointer.training.context import (
     FitContext,
     InputBuffer,
-    PendingQuery,
     QueryBatch,
     QueryPool,
     Trained,
@@ -30,13 +28,7 @@ from sointer.training.context import (
 )
 from sointer.training.energy import EnergyTrainer, some_held_out
 from sointer.training.queries import UnmaskedRows, ask_first, draw_pairs
-from sointer.training.sparse_rows import (
-    FIRST_SELECTION,
-    ON_POLICY_CHUNK,
-    alternate,
-    selection_sizes,
-    train_energy,
-)
+from sointer.training.sparse_rows import FIRST_SELECTION, alternate, ask_selected, labels_of, train_energy
 
 N_SHUFFLED, SHARE_SHUFFLED = 400, 0.05
 """Texts whose words are shuffled to see whether their order counts: so many, but no larger share of the queries."""
@@ -66,7 +58,8 @@ def train_texts(context: FitContext) -> Trained:
         if reads_order:
             strength = strengths(context, interpreter, whole, torch.tensor(targets))
             interpreter.rank.copy_(torch.as_tensor(ranks(strength)))
-        alternate(context, trainer, rest, partial(ask_selected, context, interpreter, whole, torch.tensor(targets)))
+        score = partial(score_texts, context, interpreter, whole)
+        alternate(context, trainer, rest, partial(ask_selected, context, whole, torch.tensor(targets), score))
 
     return train_energy(context, outputs, targets, interpreter, whole, pairs, learn)
 
@@ -163,25 +156,11 @@ def strengths(context: FitContext, interpreter: TextInterpreter, whole: Unmasked
     return share[torch.as_tensor(features.of_words(np.arange(features.n_words)))]
 
 
-def labels_of(interpreter: TextInterpreter, codes: Tensor, targets: Tensor) -> Tensor:
-    """The labels of the targets of texts with these codes."""
-    return interpreter.energy.space.labels(codes).gather(1, targets.unsqueeze(1)).squeeze(1)
-
-
-@torch.no_grad()
-def ask_selected(
-    context: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, targets: Tensor, n: int
-) -> list[PendingQuery]:
-    """Ask about texts reduced to what the interpreter selects now, for targets that matter."""
-    rows, row_targets = draw_pairs(whole, targets, n, context.generator)
-    sizes = selection_sizes(context, n)
-    questions = []
-    for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
-        index, chosen = whole.index[rows[chunk]].numpy(), row_targets[chunk]
-        documents: Documents = context.rows.data[index]
-        labels = labels_of(interpreter, whole.codes[rows[chunk]], chosen)
-        scores = interpreter.whole(documents, chosen, labels).evidence
-        there = units_there(documents, interpreter.unit_of_column, interpreter.n_units)
-        keep = hard_top_k(scores, context.k, there, sizes[chunk])
-        questions.append(context.ask(index, keep.numpy()))
-    return questions
+def score_texts(
+    context: FitContext, interpreter: TextInterpreter, whole: UnmaskedRows, rows: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The evidence of the units of whole texts, and which of them are there."""
+    documents: Documents = context.rows.data[whole.index[rows].numpy()]
+    labels = labels_of(interpreter, whole.codes[rows], targets)
+    there = units_there(documents, interpreter.unit_of_column, interpreter.n_units)
+    return interpreter.whole(documents, targets, labels).evidence, there

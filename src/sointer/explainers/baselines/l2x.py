@@ -16,7 +16,8 @@ from sointer._support.validation import check_above_zero, check_positive_int
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Answers, Baseline
-from sointer.interpreter.networks import gumbel_k_hot, hard_top_k
+from sointer.interpreter.elimination import hard_top_k
+from sointer.interpreter.paper import gumbel_k_hot
 from sointer.masking.removal import FixedRemoval
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows, Subject
 from sointer.masking.selection import allowed_units

@@ -1,4 +1,4 @@
-"""The paper's W for images: for every target a convolutional network of its own."""
+"""The paper's W, for every target a network of its own, fully connected or convolutional, and its relaxed selection."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from sointer.data.images import ImageShape
 from sointer.energy.paper_image import convolutions, n_left
+from sointer.energy.sparse import Linear
 from sointer.errors import InputError
-from sointer.interpreter.networks import PaperInterpreter
 
 FILTERS = (64, 256, 512)
 MAX_TARGETS = 8
@@ -18,6 +18,27 @@ MAX_BYTES = 8e9
 BYTES_PER_WEIGHT = 4
 # While a network is trained, its gradient and Adam's two averages are held beside it.
 TRAINING_COPIES = 3
+
+
+class PaperInterpreter(nn.Module):
+    """The paper's W: for every target a network of its own, fully connected with ReLU, last layer linear."""
+
+    def __init__(self, n_columns: int, n_units: int, n_outputs: int, hidden: tuple[int, ...] = (100, 100, 100)) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(multilayer(n_columns, hidden, n_units) for _ in range(n_outputs))
+
+    def network_for(self, target: int) -> nn.Module:
+        return self.networks[target]
+
+    def scores_for(self, x: Tensor, target: int) -> Tensor:
+        scores: Tensor = self.network_for(target)(x)
+        return scores
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        # Each network sees all rows, so that a row's scores cannot depend on which rows share its target.
+        present = targets.unique()
+        of_each = torch.stack([self.scores_for(x, int(target)) for target in present])
+        return of_each[torch.searchsorted(present, targets), torch.arange(len(x))]
 
 
 class PaperImageInterpreter(PaperInterpreter):
@@ -83,3 +104,34 @@ def check_memory(image: ImageShape, n_units: int, n_targets: int) -> None:
         "allowed. Name fewer pixels, as in fit(X, targets=[(2, 3)]), or smaller images; or use preset='default', "
         "whose one interpreter serves all pixels."
     )
+
+
+def multilayer(n_in: int, hidden: tuple[int, ...], n_out: int) -> nn.Sequential:
+    """Fully connected layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [Linear(n_in, width), nn.ReLU()]
+        n_in = width
+    return nn.Sequential(*layers, Linear(n_in, n_out))
+
+
+def gumbel_noise(u: Tensor) -> Tensor:
+    """Eq. 13: g = -log(-log(u)) for u uniform on (0, 1)."""
+    tiny = torch.finfo(u.dtype).tiny
+    return -torch.log(-torch.log(u.clamp(min=tiny, max=1 - 1e-7)))
+
+
+def gumbel_softmax(log_w: Tensor, noise: Tensor, temperature: float) -> Tensor:
+    """Eq. 14 as it must read: softmax((log w_i + g_i) / tau), w a distribution over features."""
+    return torch.softmax((log_w + noise) / temperature, dim=-1)
+
+
+def k_hot(draws: Tensor) -> Tensor:
+    """Eq. 15: the element-wise maximum of the draws, (draws, rows, features) -> (rows, features)."""
+    return draws.amax(dim=0)
+
+
+def gumbel_k_hot(logits: Tensor, k: int, temperature: float, generator: torch.Generator) -> Tensor:
+    """Eqs. 13 to 15: k relaxed draws from softmax(logits), combined by maximum."""
+    u = torch.rand((k, *logits.shape), generator=generator)
+    return k_hot(gumbel_softmax(torch.log_softmax(logits, dim=-1), gumbel_noise(u), temperature))
