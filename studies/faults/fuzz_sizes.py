@@ -18,7 +18,7 @@ from studies.faults.fuzzing import MAX_SECONDS, OUTCOMES, fuzz, n_tried, section
 from studies.faults.mutations import fresh_copy
 from studies.frame.study import Case, Row, Study
 
-PER_PART, N_PARTS = 200, 10
+PER_PART, N_PARTS = 200, 50
 FREE, TIMES = 2**28, 4
 """Bytes that loading may ask for: so many, and so many times the size of the directory."""
 FOLDER = Path()
