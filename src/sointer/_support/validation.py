@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import math
 import reprlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -75,10 +76,12 @@ def check_positive_int(value: object, what: str, *, minimum: int = 1) -> int:
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
-def check_above_zero(value: object, what: str) -> None:
-    """Raise unless `value` is a finite number above 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
-        raise InputError(f"{what} must be a number above 0, got {value!r}. Leave it out for the default.")
+def check_number(value: object, what: str, *, zero: bool = False) -> None:
+    """Raise unless `value` is a finite number above 0, or 0 where that is allowed."""
+    fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not fits or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
+        wanted = f"{'0 or ' if zero else ''}a number above 0"
+        raise InputError(f"{what} must be {wanted}, got {value!r}. Leave it out for the default.")
 
 
 def resolve_targets(target: object, output_names: Sequence[str], n_rows: int) -> IntArray:

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from sointer._support import containers
 from sointer._support.progress import History
-from sointer._support.validation import check_positive_int
+from sointer._support.validation import check_number, check_positive_int
 from sointer.data.images import ImageShape
 from sointer.errors import InputError
-from sointer.zoo.model_base import TrainedModel, check_number, descend
+from sointer.zoo.model_base import TrainedModel, descend
 
 BYTE = 255
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from sointer._support.progress import History
 from sointer._support.unet import convolution, draw_weights
-from sointer._support.validation import check_positive_int
+from sointer._support.validation import check_number, check_positive_int
 from sointer.errors import InputError
 from sointer.zoo.image_models import ImageModel, distorted, endless_batches, relaxed_iou
-from sointer.zoo.model_base import check_number, check_sizes
+from sointer.zoo.model_base import check_sizes
 from sointer.zoo.unet import ChannelScaling, StandardisingUNetwork, pixel_loss
 
 MAX_SHIFT = 5

@@ -8,7 +8,6 @@ import json
 import math
 import os
 from collections.abc import Callable
-from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sointer._support.progress import History
-from sointer._support.validation import check_positive_int, check_random_state, is_integer
+from sointer._support.validation import check_number, check_positive_int, check_random_state, is_integer
 from sointer.errors import InputError, LoadError
 from sointer.io.storage import DAMAGE, Storage, check_shapes
 
@@ -222,13 +221,6 @@ def fit_or_load(model: Model, X: Any, Y: Any, directory: str | os.PathLike[str])
         model.fit(X, Y)
         model.save(path)
         return model
-
-
-def check_number(value: object, what: str, *, zero: bool = False) -> None:
-    """Raise unless `value` is a positive, finite number (or zero, where that is allowed)."""
-    fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not fits or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
-        raise InputError(f"{what} must be a positive number{' or zero' if zero else ''}, got {value!r}.")
 
 
 def check_share(value: object, what: str) -> None:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from sointer._support import containers
 from sointer._support.progress import History
-from sointer._support.validation import check_positive_int
+from sointer._support.validation import check_number, check_positive_int
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError
-from sointer.zoo.model_base import TrainedModel, check_number, check_sizes, descend
+from sointer.zoo.model_base import TrainedModel, check_sizes, descend
 from sointer.zoo.model_networks import FrozenNetwork, LabelNetwork, relaxed_f1, score_of
 
 BLOCK_ROWS = 512

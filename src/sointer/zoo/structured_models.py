@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer._support.progress import History
-from sointer._support.validation import check_positive_int
+from sointer._support.validation import check_number, check_positive_int
 from sointer.errors import InputError
-from sointer.zoo.model_base import check_number, check_share
+from sointer.zoo.model_base import check_share
 from sointer.zoo.model_networks import (
     Coupling,
     FrozenNetwork,

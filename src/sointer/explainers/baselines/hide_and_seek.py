@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sointer._support.progress import History
 from sointer._support.torch_state import seeded
-from sointer._support.validation import check_above_zero, check_positive_int
+from sointer._support.validation import check_number, check_positive_int
 from sointer.explainers.baselines.trained import Examples, TargetNetworks, Trained, layers, losses, to_columns
 
 HIDDEN = (32, 32)
@@ -50,7 +50,7 @@ class HideAndSeek(Trained):
     def _check_settings(self) -> None:
         super()._check_settings()
         check_positive_int(self.n_epochs, "n_epochs")
-        check_above_zero(self.penalty, "penalty")
+        check_number(self.penalty, "penalty")
 
     def _train(self, examples: Examples, seed: int, history: History) -> TargetNetworks:
         n_columns, n_classes = examples.x.shape[1], examples.truth.shape[1]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sointer._support.progress import History
 from sointer._support.torch_state import seeded
-from sointer._support.validation import check_above_zero, check_positive_int
+from sointer._support.validation import check_number, check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.explainers.baselines.trained import Examples, TargetNetworks, Trained, layers, losses, to_columns
 
@@ -234,7 +234,7 @@ class Invase(Trained):
             if name in ("n_steps", "n_folds"):
                 check_positive_int(value, name)
             else:
-                check_above_zero(value, name)
+                check_number(value, name)
         if self.protocol == "package":
             invase_package()
 

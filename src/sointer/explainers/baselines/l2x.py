@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sointer._support.progress import History
 from sointer._support.torch_state import one_thread, seeded
-from sointer._support.validation import check_above_zero, check_positive_int
+from sointer._support.validation import check_number, check_positive_int
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Answers, Baseline
@@ -152,7 +152,7 @@ class L2X(Baseline):
         check_positive_int(self.n_steps, "n_steps")
         check_positive_int(self.hidden, "hidden")
         for name in ("learning_rate", "temperature"):
-            check_above_zero(getattr(self, name), name)
+            check_number(getattr(self, name), name)
 
     def _learn(self, subject: Subject, answers: Answers) -> None:
         if subject.rows.input_format.image is not None:
