@@ -94,15 +94,13 @@ def make(rng: np.random.Generator, which: str = "tables and images") -> tuple[st
     kinds, weights = list(DAMAGES), np.array([weight for _, weight in DAMAGES.values()])
     name, kind = str(rng.choice(list(KINDS[which]))), str(rng.choice(kinds, p=weights / weights.sum()))
     data, model, target, _ = KINDS[which][name]
-    place = FOLDER / "damaged"
+    few, place = data.iloc[:2] if isinstance(data, pd.DataFrame) else data[:2], FOLDER / "damaged"
     fresh_copy(FOLDER / "saved" / name, place)
     DAMAGES[kind][0](place, rng)
 
     def attempt() -> str:
         try:
-            sointer.load(place, black_box=model).explain(
-                data.iloc[:2] if isinstance(data, pd.DataFrame) else data[:2], target
-            )
+            sointer.load(place, black_box=model).explain(few, target)
         except SointerError as error:
             if "MemoryError" in str(error) or "allocate" in str(error):
                 raise MemoryError(str(error)) from error

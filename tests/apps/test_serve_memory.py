@@ -27,6 +27,7 @@ from sointer.apps.serve import create_app, open_inference
 from sointer.apps.serve.body import parse_json
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import MAX_FEATURES, read_request
+from sointer.apps.serve.sequences import MAX_VERIFIED_TOKENS, read_sequence_request
 from sointer.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
@@ -70,21 +71,45 @@ BODIES = {
 }
 
 
-def read(body: bytes) -> None:
+TEXTS = {
+    "one text of short words": {"rows": ["a b " * (2**18 // 4)]},
+    "a text of as many words as may be": {"rows": ["a b " * 24_999]},
+    "texts of short words": {"rows": ["a b " * 250] * 1000},
+    "texts of as many words as may be": {"rows": ["a b " * 100] * 999},
+    "texts of different words": {"rows": [" ".join(map(str, range(i, i + 40_000))) for i in range(4)]},
+}
+SEQUENCES = {
+    "different tokens": {"rows": [[f"{i:x}" for i in range(j, j + 9000)] for j in range(9)], "target": 0},
+    "long tokens": {"rows": [["é_" * 500] * 200], "target": 0},
+    "long predictions": {"rows": [["a", "b"]], "predicted": [["x" * SIZE, "dry"]]},
+    "many predictions": {"rows": [["a"]], "predicted": [["dry"] * (SIZE // 6)]},
+}
+
+
+KINDS = {
+    "table": BODIES,
+    "texts": {what: json.dumps({**body, "target": 0}) for what, body in TEXTS.items()},
+    "sequences": {what: json.dumps(body) for what, body in SEQUENCES.items()},
+}
+
+
+def read(kind: str, body: bytes) -> None:
     content = parse_json(bytearray(body), Limits())
     if "inputs" in content:
-        open_inference.read_infer(fitted("table"), content, Limits())
+        open_inference.read_infer(fitted(kind), content, Limits())
+    elif kind == "sequences":
+        read_sequence_request(fitted(kind).sequences_, content, Limits())
     else:
-        read_request(fitted("table"), content, Limits())
+        read_request(fitted(kind), content, Limits())
 
 
-@pytest.mark.parametrize("what", BODIES)
-def test_reading_takes_memory_in_proportion_to_the_body(what):
-    body = BODIES[what].encode()
-    fitted("table")
+@pytest.mark.parametrize(("kind", "what"), [(kind, what) for kind, bodies in KINDS.items() for what in bodies])
+def test_reading_takes_memory_in_proportion_to_the_body(kind, what):
+    body = KINDS[kind][what].encode()
+    fitted(kind)
     tracemalloc.start()
     try:
-        read(body)
+        read(kind, body)
     except (HTTPException, InputError):
         pass  # most of them
     finally:
@@ -149,3 +174,12 @@ def test_fuzzed_requests_stay_within_their_memory():
     """A small version of `make faults`."""
     found = run_apart("faults", "fuzz_serve", part=0, n=40, n_large=20)
     assert found["crashes"] == found["hangs"] == found["memory"] == 0, found["worst"]
+
+
+def test_what_verify_sends_of_long_sequences_is_bounded():
+    explainer, tokens = fitted("sequences").sequences_, ["rain"] * 10_000
+    most = MAX_VERIFIED_TOKENS // len(tokens)
+    content = {"rows": [tokens], "verify": True}
+    assert read_sequence_request(explainer, {**content, "target": [list(range(most))]}, Limits()).verify
+    with pytest.raises(InputError, match="Name fewer targets"):
+        read_sequence_request(explainer, {**content, "target": [list(range(most + 1))]}, Limits())

@@ -39,13 +39,13 @@ class Record(Document):
     @classmethod
     def of(cls, parts: Sequence[Document], columns: Sequence[int], words: Sequence[int]) -> Record:
         """`columns` and `words` say at which column, and at which number of a word, each text begins."""
-        spans, start = [], 0
+        places, start = [], 0
         for part in parts:
-            spans += [(a + start, b + start) for a, b in part.spans]
+            places.append(part.places + np.int32(start))
             start += len(part.text) + len(BETWEEN)
         return cls(
             BETWEEN.join(part.text for part in parts),
-            spans,
+            np.concatenate(places),
             np.concatenate([part.columns + first for part, first in zip(parts, columns, strict=True)]),
             np.concatenate([part.words + first for part, first in zip(parts, words, strict=True)]),
             np.concatenate([part.word_columns + first for part, first in zip(parts, columns, strict=True)]),
@@ -56,7 +56,7 @@ class Record(Document):
         """Each text with all pieces deleted that are not kept, as `reduced`."""
         found, start = [], 0
         for part in self.parts:
-            end = start + len(part.spans)
+            end = start + len(part.places)
             found.append(part.reduced(kept[start:end], token))
             start = end
         return found

@@ -15,6 +15,7 @@ from sointer._support.validation import brief, did_you_mean, some
 from sointer.data.checks import places_of
 from sointer.data.columns import FrameColumn, no_number, restore_dtype
 from sointer.data.inputs import InputFormat
+from sointer.data.texts import word_pattern
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
 from sointer.masking.unit_values import plain
@@ -22,8 +23,8 @@ from sointer.masking.unit_values import plain
 FORMS = 'a list of records [{"name": value, ...}], {"columns": [names], "data": [[values]]}, or a list of lists'
 
 MAX_NAME_LENGTH, MAX_NAMES_COMPARED = 60, 2000
-MAX_TEXT_LENGTH = 2**18
-"""Of one text: what splits it into words takes many times as much."""
+MAX_TEXT_LENGTH, MAX_TEXT_WORDS, MAX_WORDS = 2**18, 50_000, 200_000
+"""Letters and words of one text, and words of all texts of a request: each takes many times its bytes."""
 LISTS = {list, tuple}
 NUMBERS = {int, float, bool}
 NUMBERS_AND_LISTS = NUMBERS | LISTS
@@ -76,10 +77,19 @@ def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:
     return numbers(cells, "rows", null=bool(input_format.fills))
 
 
-def refuse_long(texts: Iterable[str]) -> None:
+def refuse_long(texts: Sequence[str]) -> None:
     """Refuse texts that would take too much memory."""
     if (longest := max(map(len, texts), default=0)) > MAX_TEXT_LENGTH:
         raise InputError(f"rows holds a text of {longest:,} characters, expected at most {MAX_TEXT_LENGTH:,}.")
+    if sum(map(len, texts)) <= MAX_TEXT_WORDS:
+        return
+    n_words = [sum(1 for _ in word_pattern().finditer(text)) for text in texts]
+    if max(n_words) > MAX_TEXT_WORDS:
+        raise InputError(f"rows holds a text of {max(n_words):,} words, expected at most {MAX_TEXT_WORDS:,}.")
+    if sum(n_words) > MAX_WORDS:
+        raise InputError(
+            f"rows holds {sum(n_words):,} words, expected at most {MAX_WORDS:,}. Send fewer texts at a time."
+        )
 
 
 def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArray[Any]]) -> Any:
@@ -93,7 +103,7 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArra
                 raise InputError(f"column {str(column.label)!r} holds {_describe(odd)}, expected strings or numbers.")
             made[place] = pandas.Series(list(values), dtype=object)  # else pandas would make its own kind of strings
             if column.is_text:
-                refuse_long(value for value in values if isinstance(value, str))
+                refuse_long([value for value in values if isinstance(value, str)])
         elif column.time is not None:
             made[place] = times_of(values, column)
         else:

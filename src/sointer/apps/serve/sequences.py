@@ -18,8 +18,9 @@ from sointer.errors import InputError
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.viz.report.sequences import sequence_entries
 
-MAX_TARGETS, MAX_TOKEN_LENGTH = 1000, 1000
-"""In one request, labels that are explained, and letters of a token."""
+MAX_TARGETS, MAX_TOKEN_LENGTH, MAX_VERIFIED_TOKENS = 1000, 1000, 1_000_000
+"""In one request, labels that are explained, letters of a token, and tokens of all sequences that `verify` sends, once
+for each label and draw."""
 ROWS_SCHEMA = {
     "description": "Lists of tokens; strings only where the explainer has a splitter.",
     "type": "array",
@@ -102,6 +103,12 @@ def read_sequence_request(explainer: SequenceExplainer, content: dict[str, Any],
     has_model = explainer.black_box_ is not None
     if body.verify and not has_model:
         raise InputError("verify needs the model, and this server has none; it was started without --model.")
+    n_verified = sum(len(places) * len(tokens) for places, tokens in zip(positions, sequences, strict=True))
+    if body.verify and n_verified > MAX_VERIFIED_TOKENS:
+        raise InputError(
+            f"verify is asked for {n_targets:,} labels of sequences with {n_verified:,} tokens in all, expected at "
+            f"most {MAX_VERIFIED_TOKENS:,}. Name fewer targets, or send shorter sequences."
+        )
     if body.paths and body.format == "records":
         raise InputError('paths is true, but records do not hold paths; leave it out, or leave out "format".')
     return SequenceRequest(
