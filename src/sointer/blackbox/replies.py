@@ -20,8 +20,7 @@ Size: TypeAlias = tuple[int, int]
 """Height and width."""
 MAX_TEXT = 2**22
 """Characters of all labels, if all were as long as the longest."""
-MAX_LABEL = 10_000
-"""Characters of one label."""
+MAX_LABEL = 10_000  # characters
 SLACK = 1e-3
 """Of class probabilities in half precision, whose sum is not quite 1."""
 
@@ -103,14 +102,13 @@ def from_records(outputs: Any) -> Any:
     if not all(isinstance(row, dict) for row in outputs):
         return outputs
     names = sorted(map(str, outputs[0]))  # by score, or in any order, they may come otherwise with other texts
-    for number, row in enumerate(outputs):
-        if sorted(map(str, row)) != names:
+    rows = [{str(key): value for key, value in row.items()} for row in outputs]
+    for number, row in enumerate(rows):
+        if sorted(row) != names:
             raise BlackBoxError(
                 f"{WRONG}records with other names, {', '.join(names)[:60]} in the first and "
-                f"{', '.join(sorted(map(str, row)))[:60]} in number {number}; expected all outputs in every record. "
-                "Give a pipeline top_k=None."
+                f"{', '.join(sorted(row))[:60]} in number {number}; expected all outputs in every record. Give a pipeline top_k=None."
             )
-    rows = [{str(key): value for key, value in row.items()} for row in outputs]
     return NamedTable([[row[name] for name in names] for row in rows], names)
 
 
