@@ -106,8 +106,8 @@ def from_records(outputs: Any) -> Any:
     for number, row in enumerate(rows):
         if sorted(row) != names:
             raise BlackBoxError(
-                f"{WRONG}records with other names, {', '.join(names)[:60]} in the first and "
-                f"{', '.join(sorted(row))[:60]} in number {number}; expected all outputs in every record. Give a pipeline top_k=None."
+                f"{WRONG}records with other names, {', '.join(names)[:60]} at first, {', '.join(sorted(row))[:60]} in "
+                f"number {number}; expected all outputs in every record. Give a pipeline top_k=None."
             )
     return NamedTable([[row[name] for name in names] for row in rows], names)
 
