@@ -111,6 +111,10 @@ def test_truth_values_and_whole_numbers_come_back_as_such():
     assert [type(cell) for cell in cells_of(as_frame(known, [[False], [70], [1]]), 0).values()] == [bool, int, float]
     with pytest.raises(InputError, match="X has 'no' in column 'vip', expected True or False"):
         as_frame(known, [["no"], [70], [1]])
+    gaps = InputFormat.infer(pd.DataFrame({"vip": [True, None], "age": [41, None]}).convert_dtypes())
+    frame = as_frame(gaps, [[False, None, True], [70, 41, None]])
+    rows = [cells_of(frame, row) for row in range(3)]
+    assert repr(rows) == "[{0: False, 1: 70}, {0: None, 1: 41}, {0: True, 1: None}]"
 
 
 def test_the_table_is_that_of_to_frame(table):

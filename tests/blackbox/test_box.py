@@ -195,6 +195,8 @@ WRONG = [
     (lambda X: X * np.nan, "20 NaN .*row 0, output 0"),
     (lambda X: np.where(X > 3, np.inf, X), "NaN or infinite"),
     (lambda X: [[1, 2]] + [[1]] * 9, "different lengths"),
+    (lambda X: [X[:, :1], X[:, :2]], r"list of 2 arrays of shapes \(10, 1\), \(10, 2\).*model\(X\)\[0\].*column_stack"),
+    (lambda X: (X[:, :2], X[:, 1]), r"tuple of 2 arrays of shapes \(10, 2\), \(10,\).*model\(X\)\[0\].*column_stack"),
     (lambda X: None, "None"),
     (lambda X: {"a": 1}, "a dict with the keys 'a'"),
     (lambda X: 3.0, "type float"),
@@ -245,6 +247,14 @@ def test_named_outputs_are_matched_by_name_and_others_refused() -> None:
     assert box.output_names == ["low", "high"]
     with pytest.raises(BlackBoxError, match="the outputs 'other' in place of 'low', expected those of earlier calls"):
         box(X[8:])
+
+
+def test_rows_sorted_by_an_index_that_counts_them_are_refused() -> None:
+    shuffled = pd.DataFrame(X, columns=["a", "b"]).sample(frac=1, random_state=0)
+    with pytest.raises(BlackBoxError, match="another order than those of X"):
+        BlackBox(lambda rows: rows.sort_index()[["a"]] > 4)(shuffled)
+    made = BlackBox(lambda rows: pd.DataFrame({"y": rows["a"].to_numpy() > 4}))(shuffled)  # a table of its own
+    np.testing.assert_array_equal(made[:, 0], shuffled["a"] > 4)
 
 
 @pytest.mark.parametrize("as_series", [False, True])

@@ -20,8 +20,7 @@ Size: TypeAlias = tuple[int, int]
 """Height and width."""
 MAX_TEXT = 2**22
 """Characters of all labels, if all were as long as the longest."""
-MAX_LABEL = 10_000
-"""Characters of one label."""
+MAX_LABEL = 10_000  # characters
 SLACK = 1e-3
 """Of class probabilities in half precision, whose sum is not quite 1."""
 
@@ -103,16 +102,14 @@ def from_records(outputs: Any) -> Any:
     if not all(isinstance(row, dict) for row in outputs):
         return outputs
     names = sorted(map(str, outputs[0]))  # by score, or in any order, they may come otherwise with other texts
-    for number, row in enumerate(outputs):
-        if sorted(map(str, row)) != names:
+    rows = [{str(key): value for key, value in row.items()} for row in outputs]
+    for number, row in enumerate(rows):
+        if sorted(row) != names:
             raise BlackBoxError(
-                f"{WRONG}records with other names, {', '.join(names)[:60]} in the first and "
-                f"{', '.join(sorted(map(str, row)))[:60]} in number {number}; expected all outputs in every record. "
-                "Give a pipeline top_k=None."
+                f"{WRONG}records with other names, {', '.join(names)[:60]} at first, {', '.join(sorted(row))[:60]} in "
+                f"number {number}; expected all outputs in every record. Give a pipeline top_k=None."
             )
-    return NamedTable(
-        [[{str(key): value for key, value in row.items()}[name] for name in names] for row in outputs], names
-    )
+    return NamedTable([[row[name] for name in names] for row in rows], names)
 
 
 def _is_scored(record: Any) -> bool:
@@ -120,12 +117,14 @@ def _is_scored(record: Any) -> bool:
 
 
 def _refuse_parts(outputs: Any, n_rows: int) -> None:
-    """Refuse a tuple of arrays, each with all rows, as modules with several heads return them."""
-    shapes = [tuple(getattr(part, "shape", ())) for part in outputs] if isinstance(outputs, tuple) else []
-    if shapes and len(shapes) != n_rows and all(len(shape) > 1 and shape[0] == n_rows for shape in shapes):
+    """Refuse several arrays, each with all rows, as modules with several heads return them."""
+    shapes = [tuple(getattr(part, "shape", ())) for part in outputs] if isinstance(outputs, list | tuple) else []
+    differ = len(set(shapes)) > 1 or (isinstance(outputs, tuple) and 0 < len(shapes) != n_rows and len(shapes[0]) > 1)
+    if shapes and differ and all(shape[:1] == (n_rows,) for shape in shapes):
+        table = " Or return all: numpy.column_stack(model(X))." if max(map(len, shapes)) < 3 else ""
         raise BlackBoxError(
-            f"{WRONG}a tuple of {len(shapes)} arrays of shapes {', '.join(map(str, shapes[:3]))}, expected one array "
-            f"of shape (rows, outputs). {_choose_part('0')}"
+            f"{WRONG}a {type(outputs).__name__} of {len(shapes)} arrays of shapes {', '.join(map(str, shapes[:3]))}, "
+            f"expected one array of shape (rows, outputs). {_choose_part('0')}{table}"
         )
 
 
@@ -168,9 +167,9 @@ def to_array(outputs: Any) -> Table:
                 raise ValueError("rows of different lengths")
             return _clean(table)
         except ValueError as exc:
+            what = f"{containers.describe(outputs)} with parts of different lengths, expected a rectangular table"
             raise BlackBoxError(
-                f"{WRONG}{containers.describe(outputs)} with parts of different lengths, expected a "
-                "rectangular table. Return one row of equally many outputs for each row of input."
+                f"{WRONG}{what}. Return one row of equally many outputs for each row of input."
             ) from exc
     raise BlackBoxError(
         f"{WRONG}{containers.describe(outputs)}, expected an array of shape (rows, outputs). "
@@ -268,7 +267,7 @@ def refuse_other_order(outputs: Any, X: Any) -> None:
     if not containers.is_frame(X) or not (containers.is_frame(outputs) or containers.is_series(outputs)):
         return
     given, wanted = outputs.index, X.index
-    is_new = np.array_equal(given, np.arange(len(given)))  # a table made without labels, whatever X has
+    is_new = getattr(given, "step", 0) == 1 and given.start == 0  # a RangeIndex: made without labels, whatever X has
     if is_new or len(given) != len(wanted) or given.equals(wanted) or not (wanted.is_unique and given.is_unique):
         return
     if wanted.isin(given).all():

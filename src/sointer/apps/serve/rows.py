@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer._support.validation import brief, did_you_mean, some
 from sointer.data.checks import places_of
-from sointer.data.columns import FrameColumn, no_number, restore_dtype
+from sointer.data.columns import FrameColumn, no_number
 from sointer.data.inputs import InputFormat
 from sointer.data.texts import word_pattern
 from sointer.errors import InputError, require_extra
@@ -112,8 +112,8 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArra
             cells = values if is_array else _numbers_of(list(values), column, null=null)
             dtype = pandas.api.types.pandas_dtype(column.dtype)
             made[place] = np.asarray(cells, dtype=np.float64)
-            if isinstance(dtype, np.dtype) and dtype.kind in "biu":  # else false comes back as 0.0
-                made[place] = restore_dtype(made[place], dtype)
+            if not pandas.api.types.is_float_dtype(dtype):  # else false comes back as 0.0
+                made[place] = column.decode(made[place][:, None])
     frame = pandas.DataFrame(made)
     frame.columns = pandas.Index([column.label for column in input_format.columns])
     return frame
