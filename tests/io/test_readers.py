@@ -100,3 +100,11 @@ def test_ids_are_written_as_they_are_and_missing_ones_left_out(kind: str, tmp_pa
     records = pd.read_json(tmp_path / "r.jsonl", lines=True, dtype=False)["sample"]
     assert [record["id"] for record in records[:2]] == [None, str(2**53 + 1)]
     assert np.unique([record["number"] for record in records]).tolist() == list(range(len(table)))
+
+
+@pytest.mark.parametrize("metadata", [b"{not JSON", b'{"index_columns": ["\xff"]}'])
+def test_damaged_pandas_metadata_are_refused(metadata: bytes, tmp_path: Path) -> None:
+    table = pa.table({"a": [1.0, 2.0]}).replace_schema_metadata({b"pandas": metadata})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match="metadata are damaged"):
+        open_source(tmp_path / "rows.parquet")

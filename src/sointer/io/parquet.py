@@ -136,7 +136,14 @@ def _sparse_names(schema: Any) -> list[str] | None:
 
 def _index_of(schema: Any) -> list[str]:
     """The columns that hold the index of the DataFrame that was written."""
-    return [label for label in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(label, str)]
+    try:
+        labels = (schema.pandas_metadata or {}).get("index_columns", ())
+    except ValueError as exc:
+        raise InputError(
+            f"The file's pandas metadata are damaged ({exc}), expected JSON; so it is not known which columns are the "
+            "index. Write the file again, with to_parquet."
+        ) from exc
+    return [label for label in labels if isinstance(label, str)]
 
 
 def _frames(path: Path, columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
