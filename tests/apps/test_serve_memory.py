@@ -75,7 +75,7 @@ TEXTS = {
     "one text of short words": {"rows": ["a b " * (2**18 // 4)]},
     "a text of as many words as may be": {"rows": ["a b " * 24_999]},
     "texts of short words": {"rows": ["a b " * 250] * 1000},
-    "texts of as many words as may be": {"rows": ["a b " * 100] * 999},
+    "texts of as many words as may be": {"rows": ["a b " * 50] * 999},
     "texts of different words": {"rows": [" ".join(map(str, range(i, i + 40_000))) for i in range(4)]},
 }
 SEQUENCES = {

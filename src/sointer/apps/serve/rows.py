@@ -23,7 +23,7 @@ from sointer.masking.unit_values import plain
 FORMS = 'a list of records [{"name": value, ...}], {"columns": [names], "data": [[values]]}, or a list of lists'
 
 MAX_NAME_LENGTH, MAX_NAMES_COMPARED = 60, 2000
-MAX_TEXT_LENGTH, MAX_TEXT_WORDS, MAX_WORDS = 2**18, 50_000, 200_000
+MAX_TEXT_LENGTH, MAX_TEXT_WORDS, MAX_WORDS = 2**18, 50_000, 100_000
 """Letters and words of one text, and words of all texts of a request: each takes many times its bytes."""
 LISTS = {list, tuple}
 NUMBERS = {int, float, bool}
