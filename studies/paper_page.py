@@ -103,11 +103,11 @@ def figure_1(rows: list[Row]) -> str:
         head = (f"{target} of {problem.upper()}, {title}", *(f"{n} features" for n in SIZES))
         parts.append(table(head, lines))
     claim = """**Claim:** SOInter is the most accurate overall, its median rank is closest to 2.5, and it degrades
-    least as features are added. **Found:** true of our recipe, which is exact in every panel. SOInter-1 is equally
-    exact, so these problems do not show the benefit of structure ([others do](mediated.md)). The paper's recipe as
-    written does not beat Lime and Kernel-Shap. E2 has three relevant features, not four (x2 changes no output), so
-    its ideal median rank is 3. The black box is a SPEN trained on 50,000 samples; one or two seeds. Share of samples
-    with exactly the right features / median rank."""
+    least as features are added. **Found:** true of our recipe, which is exact in most panels (not in y3 of E2).
+    SOInter-1 is equally exact, so these problems do not show the benefit of structure ([some do](structure.md)). The
+    paper's recipe as written does not beat Lime and Kernel-Shap. E2 has three relevant features, not four (x2 changes
+    no output), so its ideal median rank is 3. The black box is a SPEN trained on 50,000 samples; one to four seeds.
+    Share of samples with exactly the right features / median rank."""
     return sections(
         "## Figure 1 and appendix D: synthetic energies", note("synthetic/accuracy", rows), prose(claim), *parts
     ).strip()

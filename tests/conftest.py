@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections import Counter
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from generators import numpy_state
-from quick import TAUGHT, few_path_steps, quick_fit
+from quick import TAUGHT, few_effect_steps, few_path_steps, quick_fit
 from sointer.zoo.synthetic import paper_e1
 
 SECONDS = "sointer/seconds_of_file"
 SECONDS_PER_TEST = 0.2
 """In files whose time is not known yet."""
+LEARNS_IN_FULL = {"quality", "training", "interpreter", "studies", "docs", "examples"}
 _spent: Counter[str] = Counter()
+gc.disable()
+"""Until all is imported and collected: no garbage is in it, and looking for some takes a third of the time."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -27,6 +32,24 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: -known.get(item.location[0], SECONDS_PER_TEST * n_tests[item.location[0]]))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """From then on, garbage is looked for among what the tests make."""
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Where quality is not what is tested, the network that explains tables in one pass learns little."""
+    in_full = "slow" in item.keywords or not LEARNS_IN_FULL.isdisjoint(item.path.with_suffix("").parts)
+    with nullcontext() if in_full else few_effect_steps():
+        return (yield)
+
+
 def pytest_runtest_logreport(report):
     _spent[report.location[0]] += report.duration
 
@@ -35,6 +58,8 @@ def pytest_sessionfinish(session):
     """Remember how long each file took, where many were run by several workers."""
     if "forking" in sys.modules:
         sys.modules["forking"].stop()
+    gc.collect()
+    gc.freeze()  # pytest looks for garbage five times at the end: once is enough
     config = session.config
     if getattr(config.option, "numprocesses", None) and hasattr(config, "cache"):
         config.cache.set(SECONDS, config.cache.get(SECONDS, {}) | {name: round(s, 1) for name, s in _spent.items()})
@@ -63,6 +88,15 @@ def quick_paths():
 
 
 @pytest.fixture
+def forked_workers():
+    """Processes of joblib begin in a moment; that new interpreters do the same is tested in test_parallel."""
+    from forking import joblib_workers
+
+    with joblib_workers():
+        yield
+
+
+@pytest.fixture
 def global_random_state_is_left_alone():
     """The code under test may not touch numpy's or torch's global generators."""
     import torch
@@ -78,7 +112,7 @@ def same_global_generators():
     """Every test begins with the same global generators, whichever tests the same process ran before it."""
     import torch
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed notes a traceback for every kind of device
     np.random.seed(0)  # noqa: NPY002
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from quick import quick_fit
+from quick import TAUGHT, quick_fit
 from sointer import SOInter
 from sointer.config import TrainingConfig
 from sointer.energy.likelihood import outputs_given
@@ -67,13 +67,26 @@ def test_direct_and_mediated_features_are_told_apart(mixed):
         assert means[j][2][0] > 0.8 * means[j][0] > 0
 
 
+def test_effects_on_a_probability_say_how_far_it_moves_and_not_how_often_its_side_changes():
+    """Without the feature it is 0.3 or 0.7 at random: on the other side half the time, but only 0.2 nearer to it."""
+    X = np.random.default_rng(0).normal(size=(400, 5))
+    explainer = quick_fit(
+        lambda rows: np.column_stack([np.where(rows[:, 0] > 0, 0.7, 0.3), rows[:, 1] > 0.0]),
+        X,
+        **TAUGHT | {"k": 1, "query_budget": 1500, "output_kind": "probability"},
+    )
+    paths = explainer.explain(X[:100], target=0).paths()
+    assert paths.unit == "probability"
+    assert paths.average(0, 0)[0] == pytest.approx(0.2, abs=0.05)
+
+
 def test_numbers():
     known = structural("mixed_continuous", 6).shuffled(1)
     explainer = fitted(known)
     X, explanation = explained(known, explainer)
     paths = explanation.paths()
     total, direct, through = truth(known, explainer, X, paths)
-    assert paths.unit == "probability"  # of numbers, by how much their quantile rises
+    assert paths.unit == "shares of the range"
     assert np.abs(paths.total).max() <= 1
     y0 = paths.outputs[0].tolist().index(0)
     bars = ((paths.total, total, 0.85), (paths.direct, direct, 0.85), (paths.through[:, :, y0], through[:, :, 0], 0.7))
@@ -99,8 +112,11 @@ def test_copies_are_reported_and_share_their_number():
 def test_nothing_goes_mostly_through_an_output_that_carries_nothing():
     route = Route("debt", 9, 0.25, 0.25, "newsletter", 0.004)
     assert not route.is_mediated
-    assert route._replace(through=0.005).is_mediated
-    assert not route._replace(output=None).is_mediated
+    assert not route._replace(through=0.012).is_mediated, "less than a twentieth"
+    assert route._replace(through=0.013).is_mediated
+    assert not route._replace(total=0.01, through=0.004).is_mediated, "shown as 0.00"
+    assert route._replace(total=0.01, through=0.005).is_mediated
+    assert not route._replace(through=0.2, output=None).is_mediated
 
 
 def test_a_copy_of_the_target_is_no_way_to_it(quick_paths):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
+from sointer._support.validation import is_integer
 from sointer.errors import InputError
 
 Preset = Literal["default", "paper"]
@@ -25,10 +26,6 @@ MAX_LAYERS = 64
 
 def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def check_rows(rows: object) -> None:
@@ -92,11 +89,11 @@ class StageConfig:
         zero = name in self.may_be_zero
         if isinstance(example, tuple):
             fits = isinstance(value, tuple) and 0 < len(value) <= MAX_LAYERS
-            fits = fits and all(_is_count(v) and v > 0 for v in value)
+            fits = fits and all(is_integer(v) and v > 0 for v in value)
             return None if fits else f"a tuple of up to {MAX_LAYERS} positive whole numbers"
         if isinstance(example, int):
             most = self.at_most.get(name, math.inf)
-            fits = _is_count(value) and (value > 0 or (zero and value == 0)) and value <= most
+            fits = is_integer(value) and (value > 0 or (zero and value == 0)) and value <= most
             up_to = f" up to {most}" if name in self.at_most else ""
             return None if fits else "a positive whole number" + (" or zero" if zero else "") + up_to
         if not _is_number(value) or not (value > 0 or (zero and value == 0)) or not math.isfinite(value):
@@ -222,7 +219,7 @@ class TrainingConfig(StageConfig):
     on_policy_share: float = OPEN
     """Share of the queries that are spent on the interpreter's own selections."""
     validation_share: float = OPEN
-    """Share of the first answers held out to stop training and to judge the energy."""
+    """Share of the queries and of the samples held out to judge the energy; of images, of the mixtures."""
     n_epochs: int = OPEN
     """Training steps, as passes over the planned queries; of tables, an epoch has at least 25 and at most 100 steps."""
     margin: float = OPEN

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.containers import BACKENDS, to_backend
 from sointer._support.files import put
-from sointer._support.frames import BACKENDS, to_backend
 from sointer._support.validation import check_positive_int
 from sointer.data.values import ValueSource, is_value, target_values, tolerance_of
 from sointer.errors import InputError, require_extra
@@ -306,7 +306,7 @@ class Explanation:
         return records
 
     def to_frame(self) -> Any:
-        """Return a table with one line per sample and selected feature.
+        """Return a table with one line per sample and selected feature; none for samples in which nothing is needed.
 
         Columns are sample, target, value, value_source, rank, feature, feature_value (except for pixels) and score;
         where available also needed, effect and locality. Labels of a DataFrame become the index, so that
@@ -357,7 +357,7 @@ class Explanation:
         values are log-odds. Where effects are not available (preset="paper", baselines, some sparse tables with
         numbers), values are the unsigned scores: use bar, heatmap or image plots only.
         """
-        from sointer.integrations.shap import to_shap
+        from sointer.integrations.attributions import to_shap
 
         return to_shap(self, selected_only=selected_only)
 
@@ -367,7 +367,7 @@ class Explanation:
         `kind` is "bar", "effects", "summary", "heatmap", "words" or "image"; by default what suits the data. `n`
         limits the number of features (of images, rows) shown.
         """
-        from sointer.viz.plots.kinds import draw
+        from sointer.viz.plots import draw
 
         return draw(self, kind, row=row, n=n, ax=ax)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.validation import whole_percents
 from sointer.data.values import ValueSource
 from sointer.errors import InputError, require_extra
 
@@ -34,8 +35,8 @@ class Route(NamedTuple):
 
     @property
     def is_mediated(self) -> bool:
-        """Whether that output carries anything that is not shown as 0.00."""
-        return self.output is not None and self.through >= MIN_THROUGH
+        """Whether that output carries anything that is not shown as 0.00, and a twentieth of the whole."""
+        return self.output is not None and self.through >= max(MIN_THROUGH, 0.05 * abs(self.total))
 
 
 class Trace(Protocol):
@@ -70,8 +71,9 @@ class NoPaths:
 class Paths:
     """The effect of every selected feature on its row's target, and the ways it takes.
 
-    Effects say how much less likely the explained value gets when the feature is removed as well (of a number:
-    that it lies on its side of the median). Where a row selected fewer features they are NaN.
+    Effects say how much less likely the explained label gets when the feature is removed as well; how far a probability
+    moves towards the other side of 0.5; and how far a number moves towards the other side of the median, as a share of
+    the range of all (see `unit`). Where a row selected fewer features they are NaN.
 
     Attributes
     ----------
@@ -106,7 +108,7 @@ class Paths:
     n_answers: int
     """How many predictions for unmasked rows `indistinguishable` was judged by."""
     unit: str
-    """What effects are measured in: "probability", of numbers that they lie on their side of the median."""
+    """What effects are measured in: "probability", of numbers "shares of the range", or "quantiles" of sparse rows."""
     value_source: ValueSource = "model"
     """Where `value` comes from, as in the explanation."""
 
@@ -255,6 +257,11 @@ class Localities:
     def __getitem__(self, place: int) -> Locality:
         return self.leaves[place]
 
+    @property
+    def percents(self) -> list[int]:
+        """The share of each locality in whole per cent, rounded so that all add up to 100."""
+        return whole_percents([leaf.share for leaf in self.leaves])
+
     def to_frame(self) -> pd.DataFrame:
         """One line per locality and feature that matters there."""
         pandas = require_extra("pandas", "pandas")
@@ -288,6 +295,9 @@ class Localities:
         return html_localities(self)
 
     def __str__(self) -> str:
-        lines = [f"{leaf.share:.0%} of samples, {leaf.where}: {', '.join(leaf.features) or 'nothing'}" for leaf in self]
+        lines = [
+            f"{percent}% of samples, {leaf.where}: {', '.join(leaf.features) or 'nothing'}"
+            for percent, leaf in zip(self.percents, self, strict=True)
+        ]
         head = f"What decides {self.target}" if self.decided else f"Many features contribute to {self.target}"
         return "\n".join([f"{head}:", *(f"  {line}" for line in lines)])

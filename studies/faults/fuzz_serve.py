@@ -15,17 +15,18 @@ import numpy as np
 
 from sointer import SOInter, TrainingConfig
 from studies.faults.counting import total
-from studies.faults.fuzz_load import EXPLAINERS, IMAGES, SPARSE, TABLE
+from studies.faults.fuzz_load import EXPLAINERS, IMAGES, SENTENCES, SPARSE, TABLE, WORDY
+from studies.faults.fuzz_load import TEXTS as WORDY_TEXTS
 from studies.faults.fuzzing import FORBIDDEN
 from studies.faults.served import Client, Server, request, serving
 from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
-PER_PART, N_LARGE, N_PARTS, N_CLIENTS = 1000, 300, 4, 16
+PER_PART, N_LARGE, N_PARTS, N_CLIENTS = 1000, 300, 7, 16
 MAX_SECONDS, MAX_WAIT = 5.0, 60.0  # seconds of processor time; and of waiting, so that a busy machine is no hang
 MARK = "large"
 PATIENCE = 0.5  # with requests that say they are longer than they are: the server waits for the rest
-KINDS = ("table", "frame", "sparse", "images")
+KINDS = ("table", "frame", "sparse", "images", "texts", "text columns", "sequences")
 OUTCOMES = ("answered", "refused", "crashes", "hangs", "memory", "executions")
 TIMES, SPARE = 20, 2**24  # bytes that a server may take for each byte of a body; and for explaining, which is bounded
 LARGE = 2**20  # of bodies of so many bytes the ratio is told without the spare bytes too
@@ -34,7 +35,11 @@ ROWS: dict[str, Any] = {
     "frame": [{"colour": "red", "a": 0.5, "n": 3}, {"colour": "blue", "a": -1.0, "n": 8}],
     "sparse": [{f"x{j}": 1.0 for j in SPARSE[[i]].tocoo().col.tolist()} for i in range(2)],
     "images": IMAGES[:1].tolist(),
+    "texts": WORDY_TEXTS[:2],
+    "text columns": [{"colour": "red", "a": 0.5, "n": 3, "said": WORDY_TEXTS[0]}],
+    "sequences": SENTENCES[:2],
 }
+MORE: dict[str, Any] = {"sequences": {"paths": True}}
 KEYS = ["rows", "target", "k", "verify", "format", "columns", "data", "inputs", "parameters", "outputs"]
 KEYS += ["name", "shape", "datatype", "id", "x0", "a", "n"]
 SCALARS = (None, True, False, 0, 1, -1, 7, 0.5, -0.0, 1e308, 1e-320, 10**25, "", "x0", "auto", "red", "table", "BYTES")
@@ -91,8 +96,10 @@ def make_request(kind: str, rng: np.random.Generator) -> bytes:
     rows = ROWS[kind]
     tensor = {"name": "rows", "shape": [3, 5], "datatype": "FP64", "data": TABLE[:3].ravel().tolist()}
     target: Any = [2, 3] if kind == "images" else 1
+    if kind == "texts":
+        tensor |= {"shape": [2], "datatype": "BYTES", "data": rows}
     bodies = {
-        "/explain": {"rows": rows, "target": target, "k": 1, "format": "table"},
+        "/explain": {"rows": rows, "target": target, "k": 1, **MORE.get(kind, {"format": "table"})},
         "/v2/models/why/infer": {"inputs": [tensor], "parameters": {"target": 1}, "outputs": [{"name": "scores"}]},
     }
     path = str(rng.choice(list(bodies)))
@@ -135,6 +142,7 @@ ATOMS = [
     '{"":0}',
     "[0,0]",
 ]
+ATOMS += ['"a b c d e f g h"', '"rain sun"', '["a","rain","b"]']
 ATOMS += ['""', '"ab"', '"ā"', '"😀"', '"\\u0101"', '"\\""', "[" * 50 + "0" + "]" * 50, '"red"', "[0,[0]]", '{"x0":0}']
 LETTERS = ["A", "\x7f", "é", "ā", "😀", '\\"', "\\u0000", "ab ", "āb "]
 SIZES = (2**15, 2**22)
@@ -164,12 +172,28 @@ def large_value(size: int, rng: np.random.Generator, n_features: int) -> str:
     return "[" + ",".join(rows) + "]"
 
 
+def many_words(kind: str, size: int, rng: np.random.Generator) -> list[Any]:
+    """Rows of about so many characters that hold nothing but words, few or many of them different."""
+    n_different = int(rng.choice([1, 30, 2000, 10**6]))
+    words = np.array([f"{i:x}" for i in rng.integers(n_different, size=max(1, size // 4))])
+    rows = np.array_split(words, int(rng.choice([1, 10, 999])))
+    if kind == "sequences":
+        return [row.tolist() for row in rows if len(row)]
+    texts = [" ".join(row) for row in rows]
+    return texts if kind == "texts" else [{**ROWS[kind][0], "said": text} for text in texts]
+
+
 def make_large(kind: str, rng: np.random.Generator) -> bytes:
     """A request that is large in one place, and right in all others."""
     size = int(np.exp(rng.uniform(*np.log(SIZES))))
-    n_features = {"table": 5, "frame": 3, "sparse": SPARSE.shape[1], "images": IMAGES.shape[1]}[kind]
+    if kind in WORDY and rng.random() < 0.4:
+        k: Any = "auto" if rng.random() < 0.3 else int(rng.integers(1, 6))
+        return request(_json({"rows": many_words(kind, size, rng), "target": 0, "k": k, **MORE.get(kind, {})}))
+    n_features = {"table": 5, "sparse": SPARSE.shape[1], "images": IMAGES.shape[1], "text columns": 4}.get(kind, 3)
     value = large_value(size, rng, n_features)
     tensor = {"name": "rows", "shape": [3, 5], "datatype": "FP64", "data": TABLE[:3].ravel().tolist()}
+    if kind == "texts":
+        tensor |= {"shape": [2], "datatype": "BYTES", "data": ROWS[kind]}
     explain: dict[str, Any] = {"rows": ROWS[kind], "target": [2, 3] if kind == "images" else 1}
     infer: dict[str, Any] = {"inputs": [tensor], "parameters": {"target": 1}}
     ways: list[tuple[str, dict[str, Any]]] = [
@@ -179,7 +203,7 @@ def make_large(kind: str, rng: np.random.Generator) -> bytes:
         ("/explain", explain | {"rows": {"columns": MARK, "data": [[0] * n_features]}}),
         *[
             ("/explain", explain | {"rows": [*ROWS[kind][:1], {**ROWS["frame"][0], name: MARK}]})
-            for name in ("a", "colour")
+            for name in ("a", "colour", "said")
         ],
         *[("/v2", infer | {"inputs": [tensor | {name: MARK}]}) for name in ("data", "shape", "name", "datatype")],
         *[
@@ -217,7 +241,7 @@ def run(part: int, n: int, n_large: int) -> dict[str, Any]:
 
 
 def fit(kind: str) -> SOInter:
-    data, model, _, settings = EXPLAINERS[kind]
+    data, model, _, settings = (EXPLAINERS | WORDY)[kind]
     quick = {"training": TrainingConfig(n_epochs=1)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -346,7 +370,7 @@ def page(rows: list[Row], images: Path) -> str:
         f"Servers for explainers of {len(KINDS)} kinds ({', '.join(KINDS)}) receive JSON with wrong values, "
         "arbitrary JSON, damaged bytes, deep nesting, too many rows, and damaged HTTP; and bodies of up to 4 MiB "
         "designed to take much memory: long strings beside numbers, nearly empty lists and objects, and distinct "
-        "names, in every place of a request.",
+        "names, in every place of a request; and texts and sequences of nothing but words.",
         table(lines[0], lines[1:]),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -95,14 +96,19 @@ def _watched(attempt: Attempt, max_memory: int = MAX_MEMORY) -> tuple[str, str]:
             warnings.simplefilter("ignore")
             return attempt(), ""
     except TooLong:
-        return "hangs", traceback.format_exc(limit=-4)
+        return "hangs", last_lines()
     except BaseException as error:
-        detail = traceback.format_exc(limit=-4)
+        detail = last_lines()
         return ("memory" if isinstance(error, MemoryError) or "allocate" in str(error) else "crashes"), detail
     finally:
         signal.alarm(0)
         signal.setitimer(signal.ITIMER_PROF, 0)
         resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def last_lines() -> str:
+    """Where the current exception was raised, without the directories of this machine, as results are published."""
+    return re.sub(r'(?<=File ")[^"]*/(?=[^"/]+/[^"/]+/[^"/]+")', "", traceback.format_exc(limit=-4))
 
 
 class TooLong(BaseException):

@@ -140,9 +140,11 @@ def after_power_failure(events: Sequence[Event], place: Path, rng: np.random.Gen
                 _apply(contents.setdefault(file, bytearray()), one, lambda: rng.random() >= lost)
     for name, file in sorted(names.items()):
         path = place / name.lstrip("/")
+        if not path.parent.is_dir():  # lost, and all that is in it
+            continue
         if file == "directory":
-            path.mkdir(parents=True, exist_ok=True)
-        elif file is not None and path.parent.is_dir():
+            path.mkdir(exist_ok=True)
+        elif file is not None:
             path.write_bytes(contents.get(file, bytearray()))
 
 

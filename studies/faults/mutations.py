@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sointer._support.strict_json import content_digest
+from sointer._support.files import content_digest
 from sointer.blackbox.checkpoint import SAVED
 
 HOSTILE: tuple[Any, ...] = (

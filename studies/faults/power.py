@@ -48,8 +48,8 @@ def run(part: int, problem: str, n: int) -> dict[str, Any]:
             return model(X)
 
         with disk:
-            make_explainer(marked).fit(data, checkpoint=root / "fit")
-        expected = content(root / "fit" / "explainer")
+            make_explainer(marked).fit(data, checkpoint=root / "new" / "fit")
+        expected = content(root / "new" / "fit" / "explainer")
         for number in range(n):
             events = disk.events[: int(rng.integers(len(disk.events) + 1))]
             place = Path(folder, "after")
@@ -57,7 +57,7 @@ def run(part: int, problem: str, n: int) -> dict[str, Any]:
             place.mkdir()
             (place / str(root).lstrip("/")).mkdir(parents=True)
             after_power_failure(events, place, rng)
-            checkpoint = place / str(root / "fit").lstrip("/")
+            checkpoint = place / str(root / "new" / "fit").lstrip("/")
             n_kept = max((event.more for event in events if event.what == "mark"), default=0)
             found += _found(checkpoint, n_kept, expected)
             if number % RESUMED_EVERY == 0:
@@ -101,9 +101,9 @@ def page(rows: list[Row], images: Path) -> str:
     ]
     return sections(
         "## Power failures",
-        "Everything that a fit with a checkpoint writes, syncs, renames and deletes is logged. For a random moment, "
-        "a disk is constructed as a power failure may leave it: what was synced is there; of the rest, each "
-        "512-byte sector and each directory entry is there or not, at random.",
+        "Everything that a fit with a checkpoint in new directories writes, syncs, renames and deletes is logged. "
+        "For a random moment, a disk is constructed as a power failure may leave it: what was synced is there; of the "
+        "rest, each 512-byte sector and each directory entry is there or not, at random.",
         table(lines[0], lines[1:]),
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sointer import SOInter, TrainingConfig
+from sointer import SOInter, TrainingConfig, load
 from sointer.zoo.synthetic import paper_e1
 from studies.faults.served import Client, Server, request, serving
 from studies.frame.markdown import sections, table
@@ -39,8 +39,9 @@ def run(saturated: int) -> dict[str, Any]:
     """As many clients as there are places for so many seconds; ten times as many; as before; then SIGTERM."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "why")
-        explainer, data = fit()
-        explainer.save(path)
+        fitted, data = fit()
+        fitted.save(path)
+        explainer = load(path)  # without its model, as the server has it: both explain what the energy expects
         limits = f"--concurrency {CONCURRENCY} --queue {QUEUE}".split()
         with serving(str(path), *limits) as server:
             return asyncio.run(_load(server, explainer, data, saturated))

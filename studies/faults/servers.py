@@ -33,8 +33,8 @@ def cases(smoke: bool) -> Iterator[Case]:
         yield {"part": part, "n": 10 if smoke else PER_PART}
 
 
-def make_reply(rng: np.random.Generator) -> tuple[list[bytes], float]:
-    """Pieces of a reply to one request, and the seconds between them."""
+def make_reply(rng: np.random.Generator) -> tuple[list[bytes], float, bytes]:
+    """Pieces of a reply to one request, the seconds between them, and what comes when the next request is there."""
     head, body = [b"HTTP/1.1 200 OK"], GOOD
     kind = int(rng.integers(9))
     if kind == 0:
@@ -59,23 +59,27 @@ def make_reply(rng: np.random.Generator) -> tuple[list[bytes], float]:
     else:
         wrong = int(rng.integers(-5, 100)) if kind == 6 else 0
         head.append(b"Content-Length: %d" % max(0, len(body) + wrong))
-    whole = before + b"\r\n".join(head) + b"\r\n\r\n" + body + after
+    is_late = rng.random() < 0.5
+    whole = before + b"\r\n".join(head) + b"\r\n\r\n" + body + (b"" if is_late else after)
+    late = after if is_late else b""
     if rng.random() < 0.4:  # by a few bytes at a time
         step = int(rng.integers(1, 20))
-        return [whole[i : i + step] for i in range(0, min(len(whole), 3000), step)], 0.05
-    return [whole], 0.0
+        return [whole[i : i + step] for i in range(0, min(len(whole), 3000), step)], 0.05, late
+    return [whole], 0.0, late
 
 
 @contextmanager
-def server(pieces: list[bytes], pause: float) -> Iterator[str]:
+def server(pieces: list[bytes], pause: float, late: bytes) -> Iterator[str]:
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
 
         def answer(connection: socket.socket) -> None:
             with suppress(OSError), connection:
+                ready = list(pieces)
                 while connection.recv(65536):
-                    for piece in pieces:
+                    for piece in ready:
                         connection.sendall(piece)
                         time.sleep(pause)
+                    ready = [late, *pieces]
 
         def accept() -> None:
             with suppress(OSError):
@@ -90,10 +94,10 @@ def run(part: int, n: int) -> dict[str, Any]:
     """Two queries to each of n servers."""
     found = Counter[str]()
     for number in range(n):
-        pieces, pause = make_reply(np.random.default_rng([part, number]))
+        reply = make_reply(np.random.default_rng([part, number]))
         found["servers"] += 1
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with server(pieces, pause) as url:
+        with server(*reply) as url:
             box = HTTPBlackBox(url, timeout=TIMEOUT, retries=0, n_jobs=None, max_reply_bytes=MAX_REPLY)
             for _ in range(2):
                 started = time.monotonic()
@@ -123,8 +127,8 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## Model servers",
         "Replies that are compressed up to three times, too long, announced with a wrong length, nested, preceded by "
-        "`100 Continue`, followed by a second reply, in chunks, or sent by a few bytes at a time. Timeout "
-        f"{TIMEOUT} s, `max_reply_bytes` 1 MB.",
+        "`100 Continue`, followed by a second reply (at once, or when the next request comes), in chunks, or sent by "
+        f"a few bytes at a time. Timeout {TIMEOUT} s, `max_reply_bytes` 1 MB.",
         count_table(total(rows, COUNTED), COUNTED),
     )
 

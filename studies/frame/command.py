@@ -4,13 +4,15 @@
     python -m studies list horses                               # the cases that are left to run
     python -m studies run horses/planted --case flood           # one study, only cases that hold this value
     python -m studies run synthetic tables/structure            # a whole family, and one study of another
+    python -m studies run tables --older                        # what older versions of the method gave, once more
     python -m studies run horses --smoke --out DIR              # a handful of quick cases, to see that all of it works
     python -m studies pages                                     # only figures and pages, from the results there are
     python -m studies method --unchanged                        # after a change to its code: see frame/method.py
 
-Every result is a line of studies/results/<family>/<study>.jsonl. Cases that have a result are not run again: delete the
-line to repeat one, or give --again. With --shard 0/2 and --shard 1/2 two processes share the work; `pages` then gathers
-what both have found. Trained models are kept in SOINTER_CACHE (~/.cache/sointer).
+Every result is a line of studies/results/<family>/<study>.jsonl. Cases that have a result are not run again but with
+--again, or with --older: those of older versions of the method. A new result takes the place of the old one at its end.
+With --shard 0/2 and --shard 1/2 two processes share the work; `pages` then gathers what both have found. Trained models
+are kept in SOINTER_CACHE (~/.cache/sointer).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from studies.families import FAMILIES, load_page, load_study
 from studies.frame.condense import condensed
 from studies.frame.method import KINDS, freshness, record, with_freshness
 from studies.frame.numbers import refreshed
-from studies.frame.study import Row, Selection, forget, read, work
+from studies.frame.study import Row, Selection, gather, read, work
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -59,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         chosen = chosen_studies(given.names)
-        selection = Selection(*shard_of(given.shard), smoke=given.smoke, only=tuple(given.case), seed=given.seed)
+        repeated = "all" if given.again else "older" if given.older else "none"
+        selection = Selection(*shard_of(given.shard), given.smoke, tuple(given.case), given.seed, repeated)
     except ValueError as error:
         parser.error(str(error))
     if given.command == "run" and given.smoke and given.out is None:
@@ -74,17 +77,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given.command == "list":
         for family, name in chosen:
-            for case in load_study(family, name).todo(place.results / family, selection):
+            for case in load_study(family, name).todo(place.results / family, selection, FAMILIES[family].method):
                 print(f"{family}/{name}", case)
         return 0
     n_failed = 0
     if given.command == "run":
         for family, name in chosen:
             study, folder = load_study(family, name), place.results / family
-            if given.again:
-                forget(study, folder, selection)
             n_failed += work(study, folder, selection, FAMILIES[family].method)
     if selection.n_shards == 1:
+        for family, name in chosen:
+            gather(place.results / family, name)
         write_pages(chosen, place)
         if place == Place():
             (place.pages / "paper.md").write_text(paper_page.page(place.results), "utf-8")
@@ -107,7 +110,7 @@ def command_line() -> argparse.ArgumentParser:
         one = commands.add_parser(command, help=words, description=words)
         one.add_argument("names", nargs="*", metavar="FAMILY[/STUDY]", help=f"families: {', '.join(FAMILIES)}")
         one.add_argument("--out", type=Path, metavar="DIR", help="use this folder's results, pages and images instead")
-        one.set_defaults(shard="0/1", smoke=False, case=[], seed=None, again=False)
+        one.set_defaults(shard="0/1", smoke=False, case=[], seed=None, again=False, older=False)
         if command == "pages":
             continue
         one.add_argument("--case", action="append", metavar="VALUE", help="only cases that hold it; may be repeated")
@@ -116,8 +119,9 @@ def command_line() -> argparse.ArgumentParser:
         )
         one.add_argument("--shard", metavar="I/N", help="the i-th of n parts, counted from 0, into a file of its own")
         one.add_argument("--smoke", action="store_true", help="a handful of quick cases of each")
-        if command == "run":
-            one.add_argument("--again", action="store_true", help="forget the results that the chosen cases have")
+        repeated = one.add_mutually_exclusive_group()
+        repeated.add_argument("--again", action="store_true", help="only cases that have a result, which is replaced")
+        repeated.add_argument("--older", action="store_true", help="of these, those of older versions of the method")
     method = commands.add_parser("method", help="say what a change to the method's code means for the results")
     said = method.add_mutually_exclusive_group(required=True)
     said.add_argument("--changed", nargs="+", choices=KINDS, help="results of these kinds of data differ")

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sointer.metrics.segmentation import mean_interval
+from sointer.metrics import mean_interval
 
 mpl.use("Agg")
 mpl.rcParams.update(

@@ -125,6 +125,13 @@ def version_of(study: str, row: dict[str, Any]) -> int:
     return known.get(row["seed"], 0) if isinstance(known, dict) else known
 
 
+def is_older(study: str, row: dict[str, Any], kind: str | None) -> bool:
+    """Whether a row is ours, and of a version of the method that has changed since."""
+    if kind is None or not is_ours(row):
+        return False
+    return version_of(study, row) < int(recorded()["versions"][kind_of_row(row, kind)])
+
+
 def freshness(study: str, rows: Iterable[dict[str, Any]], kind: str | None) -> str:
     """One line for a page: of which version of the method its rows are, and whether it has changed since.
 

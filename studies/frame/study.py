@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import sointer
-from studies.frame.method import mark
+from studies.frame.method import is_older, mark
 
 Case = dict[str, Any]
 """What is varied, as plain JSON values; `run` takes them as keywords."""
@@ -39,6 +39,8 @@ class Selection:
     """Values, written as text, all of which a case must hold."""
     seed: int | None = None
     """Only cases of this seed; where a study has none, those of its first seed, with this one instead."""
+    repeated: str = "none"
+    """Which cases that have a result are run again: "none", "all", or those of "older" versions of the method."""
 
     def cases(self, study: Study) -> Iterator[Case]:
         """Those of the shard that are selected; cases that differ in the method alone are of the same shard."""
@@ -69,10 +71,15 @@ class Study:
     page: Callable[[list[Row], Path], str]
     """Draw <name>-*.png into a folder and return the page, Markdown, which shows them as ../images/<file>."""
 
-    def todo(self, folder: Path, selection: Selection) -> Iterator[Case]:
-        """The selected cases that have no result yet in this folder."""
-        done = {_key(_case_of(row)) for row in read(folder, self.name)}
-        return (case for case in selection.cases(self) if _key(case) not in done)
+    def todo(self, folder: Path, selection: Selection, method: str | None = None) -> list[Case]:
+        """The selected cases that have no result yet in this folder; or of those that have one, which to repeat."""
+        rows = {_key(_case_of(row)): row for row in read(folder, self.name)}
+        if selection.repeated == "none":
+            return [case for case in selection.cases(self) if _key(case) not in rows]
+        found = [case for case in selection.cases(self) if _key(case) in rows]
+        if selection.repeated == "all":
+            return found
+        return [case for case in found if is_older(f"{folder.name}/{self.name}", rows[_key(case)], method)]
 
     def record(self, results: Path, case: Case, method: str | None = None) -> Row:
         """Run a case and add its line to the results, with the version of the method for this kind of data."""
@@ -103,22 +110,32 @@ def _case_of(row: Row) -> Case:
 
 
 def read(folder: Path, name: str) -> list[Row]:
-    """All results of a study, from the files of all shards."""
-    return [json.loads(line) for file in _files_of(folder, name) for line in file.read_text().splitlines()]
+    """All results of a study, from the files of all shards; of a case that was repeated, the last."""
+    return [json.loads(line) for line in _lines(folder, name)]
 
 
-def forget(study: Study, folder: Path, selection: Selection) -> None:
-    """Drop the results that the selected cases have."""
-    dropped = {_key(case) for case in selection.cases(study)}
-    for file in _files_of(folder, study.name):
-        lines = file.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if _key(_case_of(json.loads(line))) not in dropped]
-        if len(kept) < len(lines):
-            file.write_text("".join(kept))
+def gather(folder: Path, name: str) -> None:
+    """Put what shards and repeated cases gave into one file, a line for each case."""
+    lines, files = _lines(folder, name), _files_of(folder, name)
+    if len(files) > 1 or sum(len(file.read_text().splitlines()) for file in files) > len(lines):
+        (folder / f"{name}.jsonl").write_text("".join(line + "\n" for line in lines))
+        for file in files:
+            if file.name != f"{name}.jsonl":
+                file.unlink()
+
+
+def _lines(folder: Path, name: str) -> list[str]:
+    found: dict[str, str] = {}  # in the order of the first results
+    for file in _files_of(folder, name):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            found[_key(_case_of(row)) if "case" in row else line] = line
+    return list(found.values())
 
 
 def _files_of(folder: Path, name: str) -> list[Path]:
-    return sorted([*folder.glob(f"{name}.jsonl"), *folder.glob(f"{name}-shard*.jsonl")])
+    """Those of shards last: what they hold is newer."""
+    return [*folder.glob(f"{name}.jsonl"), *sorted(folder.glob(f"{name}-shard*.jsonl"))]
 
 
 def work(study: Study, folder: Path, selection: Selection, method: str | None = None) -> int:
@@ -128,7 +145,7 @@ def work(study: Study, folder: Path, selection: Selection, method: str | None = 
     """
     shard = f"-shard{selection.shard}" if selection.n_shards > 1 else ""
     n_failed = 0
-    for case in list(study.todo(folder, selection)):
+    for case in study.todo(folder, selection, method):
         try:
             row = study.record(folder / f"{study.name}{shard}.jsonl", case, method)
         except LeftOut as reason:

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
-from sointer.metrics.segmentation import mean_interval
+from sointer.metrics import mean_interval
 from studies.frame.drawing import METHODS, finish, interval, seeds_in
 from studies.frame.markdown import prose, table
 from studies.frame.study import Row

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from sointer.metrics.segmentation import mean_interval
+from sointer.metrics import mean_interval
 from studies.frame.drawing import METHODS
 from studies.frame.study import Row
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sointer import SOInter
 from sointer.config import TrainingConfig
-from sointer.metrics.segmentation import mean_interval
+from sointer.metrics import mean_interval
 from sointer.paths import Paths
 from sointer.zoo.structural import STRUCTURAL_PROBLEMS
 from studies.frame.study import Case, Row, Study

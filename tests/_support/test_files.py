@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sointer._support.files import AtomicFile, put
+from sointer._support.files import AtomicFile, make_directory, put
+from sointer.blackbox.journal import Journal
 from sointer.errors import InputError
 
 
@@ -76,3 +77,29 @@ def test_an_error_leaves_the_old_file_and_no_draft(tmp_path):
     assert not n_open or len(os.listdir("/proc/self/fd")) <= n_open
     with pytest.raises(InputError, match="no ordinary file"):
         put(tmp_path, b"x")
+
+
+def test_the_names_of_all_new_directories_are_synced(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("sointer._support.files.sync_directory", synced.append)
+    make_directory(tmp_path / "a" / "b" / "c")
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    make_directory(tmp_path / "a" / "b")
+    assert len(synced) == 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a system that syncs directories")
+def test_a_journal_in_new_directories_survives_a_power_failure(tmp_path, monkeypatch):
+    handles, synced, opened, sync = {}, set(), os.open, os.fsync
+
+    def note(path, *more, **options):
+        handle = opened(path, *more, **options)
+        handles[handle] = str(path)
+        return handle
+
+    monkeypatch.setattr(os, "open", note)
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.add(handles.get(handle)), sync(handle)))
+    journal = Journal(tmp_path / "new" / "fit" / "journal.bin")
+    journal.begin({})
+    journal.close()
+    assert {str(tmp_path), str(tmp_path / "new"), str(tmp_path / "new" / "fit")} <= synced

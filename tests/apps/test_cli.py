@@ -371,6 +371,10 @@ def test_a_report_needs_a_name_for_each_row(here: Path) -> None:
         ),
         (["fit", "--model", "newcomers_model:broken", "--data", "few.csv", "--out", "x"], "RuntimeError: no luck"),
         (["fit", "--model", "newcomers_model:tree", "--data", "X.csv", "--removal", "all", "--out", "x"], "'marginal'"),
+        (
+            ["fit", "--model", "newcomers_model:predict", "--data", "ids.csv", "--out", "x"],
+            "an id, or free text, and no category, as other rows will bring others. Drop it (command line: --drop who)",
+        ),
         (["fit", *FIT[1:5], "--output-names", "@no", "--out", "x"], "--output-names: cannot read no"),
         (["fit", *FIT[1:5], "--output-names", "a,b", "--out", "x"], "must hold 3 names, got 2"),
         (["fit", *FIT[1:5], "--target", "odd", "--out", "x"], "unknown output: 'odd'"),
@@ -380,7 +384,9 @@ def test_a_report_needs_a_name_for_each_row(here: Path) -> None:
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(here: Path, arguments: list[str], expected: str) -> None:
-    pd.read_csv("X.csv")[["f0", "f1", "id"]].to_csv("few.csv", index=False)
+    table = pd.read_csv("X.csv")
+    table[["f0", "f1", "id"]].to_csv("few.csv", index=False)
+    table.assign(who=[f"customer {i}" for i in range(len(table))]).to_csv("ids.csv", index=False)
     assert expected in one_line(run(*arguments))
     assert not (here / "x.csv").exists()
     assert not (here / "x").exists()

@@ -17,8 +17,7 @@ from quick import few_path_steps, short_training
 
 pytest.importorskip("jinja2")
 
-from sointer.apps.demo import QUICK, TITLE, DemoResult, K, Size, make_folder, run_demo
-from sointer.apps.demo_desk import DeskSize
+from sointer.apps.demo import QUICK, TITLE, DemoResult, DeskSize, K, Size, make_folder, run_demo
 from sointer.errors import InputError
 
 SMALL = Size(DeskSize(2000, 1500, 8, 200, 10), 600, 10, n_train=400, n_shown=12, n_evaluated=12, n_paths=1)

@@ -12,7 +12,8 @@ import pytest
 
 import sointer
 from quick import quick_fit
-from sointer.apps.cli.info import describe, describe_table
+from sointer import Patches, Superpixels
+from sointer.apps.cli.info import as_text, describe
 from sointer.io.storage import EXPLAINER
 
 HEAVY = ("torch", "sklearn", "scipy", "pandas")
@@ -74,10 +75,29 @@ def test_nothing_heavy_is_loaded(place, arguments, code, words) -> None:
     assert float(lines["CPU"]) < MAX_CPU_SECONDS
 
 
+@pytest.mark.parametrize("groups", [None, Patches(2), Superpixels(6)])
+def test_info_says_what_an_explainer_of_images_has_learned(tmp_path, groups) -> None:
+    images = np.random.default_rng(0).random((40, 1, 6, 6))
+    explainer = quick_fit(lambda images: images[:, 0] > 0.5, images, groups=groups)
+    explainer.save(tmp_path / "why")
+    found = describe(EXPLAINER.peek(tmp_path / "why"), tmp_path / "why")
+    assert (found["takes"], found["features"], found["outputs"], found["targets"]) == ("images", 36, [6, 6], None)
+    assert found["groups"] == (None if groups is None else explainer.groups_.unit_names)
+    assert found["output_quality"] is None
+    assert "masks of 6 x 6 pixels (binary)" in as_text(found, verbose=False)
+
+
 def test_info_says_the_same_as_the_loaded_explainer(place) -> None:
-    path = place / "why"
-    quick = describe_table(EXPLAINER.peek(path, whole=True), path)
-    assert json.loads(json.dumps(quick)) == json.loads(json.dumps(describe(sointer.load(path), path)))
+    path, explainer = place / "why", sointer.load(place / "why")
+    found = describe(EXPLAINER.peek(path, whole=True), path)
+    for name in ("k", "preset", "structured", "random_state", "n_queries_", "held_out_agreement_", "history_"):
+        assert found[name.rstrip("_")] == getattr(explainer, name)
+    assert found["features"] == explainer.input_format_.feature_names
+    assert (found["outputs"], found["output_kind"]) == (explainer.output_names_, explainer.outputs_.kind)
+    assert found["removal"] == explainer.removal_.name
+    assert [one["agreement"] for one in found["output_quality"]] == explainer.output_agreement_.tolist()
+    localities = [explainer.localities(target).to_json() for target in explainer.targets_]
+    assert found["localities"] == json.loads(json.dumps(localities))
 
 
 def test_info_notices_damaged_weights(place, tmp_path) -> None:

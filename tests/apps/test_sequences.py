@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,6 @@ def test_fit_info_explain_evaluate_and_report(folder: Path, monkeypatch: pytest.
             ("evaluate", "why", "--data", "X.jsonl", "--model", "tagging:weather", "--ks", "1"),
             "--ks is not for sequences",
         ),
-        (("fit", "--model", "tagging:weather", "--data", "X.jsonl", "--out", "o", "--rows", "none"), "tokens are kept"),
         (("fit", "--model", "tagging:weather", "--data", "X.jsonl", "--out", "o", "--drop", "a"), "--drop and --text"),
         (
             ("fit", "--model", "tagging:weather", "--data", "X.jsonl", "--out", "o", "--removal", "zero"),
@@ -292,6 +292,31 @@ def test_a_click_or_the_keys_on_a_label_show_what_decided_it(driver: Any, fitted
     assert requested(driver) == [path.as_uri()]
 
 
+def test_a_label_whose_reasons_were_not_found_is_not_given_any(driver: Any, fitted: SOInter, tmp_path: Path) -> None:
+    """The model is said to have predicted what it never does here."""
+    given = [["dry", "dry", "after rain", "after rain"], ["dry", "dry"]]
+    sentences = [SENTENCE, ["sun", "warm"]]
+    why = fitted.explain(sentences, predicted=given)
+    assert (why.keeps < 0.5).tolist() == [False, False, False, True, False, False]
+    lines = str(why).splitlines()
+    assert "is after rain because of:" in lines[2]
+    assert "because of" not in lines[3]
+    assert re.search(
+        r"is after rain for (reasons not found \(the marked tokens keep it in \d+%\)|unknown reasons):", lines[3]
+    )
+    path = fitted.report(sentences, tmp_path / "page.html", predicted=given)
+    text = path.read_text()
+    assert "Of the 2 that are not dry, 1 are confirmed, 0 unsure, 1 refuted." in text
+    driver.get(path.as_uri())
+    first = labels_of(driver.find_elements("css selector", "section.card")[0])
+    first[3].click()
+    assert "because of" not in driver.find_element("css selector", ".because").text
+    assert "found" in driver.find_element("css selector", ".because").text
+    never = [["dry", "dry", "dry", "after rain"], ["dry", "dry"]]
+    text = fitted.report(sentences, tmp_path / "page.html", predicted=never).read_text()
+    assert "None is confirmed that is after rain." in text
+
+
 def test_what_does_not_fit_on_a_page_is_said(fitted: SOInter, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="first sequence has 5,001 tokens, expected at most 5,000 on a page"):
         fitted.report([["sun"] * 5001], tmp_path / "page.html")
@@ -301,9 +326,9 @@ def test_what_does_not_fit_on_a_page_is_said(fitted: SOInter, tmp_path: Path) ->
     assert "The first 2 of 3 sequences are shown" in page
     assert "The model was not queried to confirm" in page  # three queries are less than one label takes
     assert "directly or through other labels is not shown, for paths=False was given" in page
-    page = fitted.report([["sun", "rain"] * 150], tmp_path / "page.html", verify=False).read_text()
+    page = fitted.report([["sun", "rain"] * 50], tmp_path / "page.html", verify=False).read_text()
     assert "In sequences of more than 64 tokens, labels are explained by the tokens around them" in page
-    assert page.count('"through"') >= 150  # the label of every "sun" but the first has a reason, and paths are said
+    assert page.count('"through"') >= 50  # the label of every "sun" but the first has a reason, and paths are said
     page = fitted.report([["sun", "rain"]] * 3, tmp_path / "page.html", verify=20).read_text()
     assert "Of 2 labels checked (of 6 labels in all)" in page
 

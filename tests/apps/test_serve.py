@@ -30,6 +30,8 @@ from quick import quick_fit as fit
 from serving import command
 from sointer.apps.serve import create_app, run, server
 from sointer.apps.serve.limits import Limits
+from sointer.apps.serve.request import read_request
+from sointer.apps.serve.response import Writer, explain_batch
 from sointer.apps.serve.rows import as_frame, cells_of
 from sointer.apps.serve.security import host_name, is_loopback
 from sointer.data.inputs import InputFormat
@@ -223,6 +225,20 @@ def test_sixteen_clients_at_once_get_the_answers_of_one(table):
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(one_client, range(16)))
     assert metric(table, "sointer_batches_total") - batches_before < 3 * 48, "nothing was explained together"
+
+
+@pytest.mark.parametrize("kind", ["groups", "frame", "sparse", "texts"])
+@pytest.mark.parametrize("format", ["rows", "table"])
+def test_replies_explained_together_are_those_explained_alone(kind, format):
+    """To the last digit, whatever the others asked for."""
+    _, rows, target = KINDS[kind]
+    explainer, writer = fitted(kind), Writer(fitted(kind))
+    bodies = [{"rows": rows[i : i + 3], "target": target, "k": k, "format": format} for i, k in enumerate([1, 4, 3, 2])]
+    requests = [read_request(explainer, body, Limits()) for body in bodies]
+    assert requests[0].can_join(requests[1])
+    for request, response in zip(requests, explain_batch(explainer, requests), strict=True):
+        alone = explain_batch(explainer, [request])[0]
+        assert writer.write(request, response) == writer.write(request, alone)
 
 
 def metric(client, name):
@@ -641,13 +657,14 @@ def test_overload_gives_answers_or_429_and_nothing_else():
 # --- the command, and how it ends ------------------------------------------------------------------------------
 
 
-def test_the_command_finishes_what_it_accepted(tmp_path):
+@pytest.mark.parametrize("fresh", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_command_finishes_what_it_accepted(tmp_path, fresh):
     explainer = fitted("table")
     explainer.save(tmp_path / "why")
     expected = explainer.explain(TABLE[:1], 1)
     body = {"rows": TABLE[:1].tolist(), "target": 1, "verify": True}
     with (
-        command(tmp_path / "why", "--model", "serving_slow_model:answer", fresh=True) as (url, process),
+        command(tmp_path / "why", "--model", "serving_slow_model:answer", fresh=fresh) as (url, process),
         ThreadPoolExecutor(8) as pool,
     ):
         assert httpx.get(f"{url}/info").json()["name"] == "why"

@@ -24,10 +24,10 @@ from quick import quick_fit as fit
 from repo_scripts import run_apart
 from serving import command
 from sointer.apps.serve import create_app, open_inference
-from sointer.apps.serve.body import parse_json
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import MAX_FEATURES, read_request
 from sointer.apps.serve.sequences import MAX_VERIFIED_TOKENS, read_sequence_request
+from sointer.apps.serve.worker import parse_json
 from sointer.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
@@ -177,9 +177,43 @@ def test_fuzzed_requests_stay_within_their_memory():
 
 
 def test_what_verify_sends_of_long_sequences_is_bounded():
-    explainer, tokens = fitted("sequences").sequences_, ["rain"] * 10_000
+    explainer, tokens = fitted("sequences").sequences_, ["rain"] * 2000
     most = MAX_VERIFIED_TOKENS // len(tokens)
     content = {"rows": [tokens], "verify": True}
     assert read_sequence_request(explainer, {**content, "target": [list(range(most))]}, Limits()).verify
     with pytest.raises(InputError, match="Name fewer targets"):
         read_sequence_request(explainer, {**content, "target": [list(range(most + 1))]}, Limits())
+
+
+@pytest.mark.parametrize("rows", [[[str(i) for i in range(20)]] * 151, [["a"] * 2001]])
+def test_sequences_that_would_take_minutes_are_refused(rows):
+    with pytest.raises(InputError, match=r"expected at most 3,000 and 2,000\. Send fewer rows at a time"):
+        read_sequence_request(fitted("sequences").sequences_, {"rows": rows, "target": 0}, Limits())
+    read_sequence_request(fitted("sequences").sequences_, {"rows": [["a"] * 2000], "target": 0}, Limits())
+
+
+MEMORY = Path("/proc/self/clear_refs")
+
+
+def megabytes(name: str) -> float:
+    return int(re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+
+@pytest.mark.skipif(not MEMORY.exists(), reason="needs Linux")
+@pytest.mark.parametrize("kind", ["texts", "sequences"])
+def test_explaining_many_words_takes_little_memory(kind, monkeypatch):
+    explainer = fitted(kind)
+    data = ["a rain " * 24_999] if kind == "texts" else [[f"{i:x}" for i in range(10)]] * 999
+    explainer.explain(data, 0, query=False)
+    before = megabytes("VmRSS")
+    MEMORY.write_text("5")
+    found = explainer.explain(data, 0, query=False)
+    assert megabytes("VmHWM") - before < 50  # sequences: 95 when all were looked at at the same time
+    name = "sointer.interpreter.texts.ENTRIES" if kind == "texts" else "sointer.explainers.sequences.CHUNK"
+    monkeypatch.setattr(name, 10**9)
+    at_once = explainer.explain(data, 0, query=False)
+    if kind == "texts":
+        assert (found.scores == at_once.scores).all()
+        assert (found.effects == at_once.effects).all()
+    else:
+        assert found.to_frame().equals(at_once.to_frame())

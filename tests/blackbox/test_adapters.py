@@ -192,6 +192,7 @@ def test_a_single_class_has_one_certain_probability() -> None:
         assert as_black_box(model)(X).tolist() == [[label]] * 60
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_workers_do_not_choose_for_themselves() -> None:
     """The first rows agree and others do not: the choice of the first holds for all."""
     box = as_black_box(Moody(), batch_size=5, n_jobs=2)

@@ -194,6 +194,8 @@ WRONG = [
     (lambda X: X[:, :0], "0 outputs"),
     (lambda X: X * np.nan, "20 NaN .*row 0, output 0"),
     (lambda X: np.where(X > 3, np.inf, X), "NaN or infinite"),
+    (lambda X: np.where(X > 3, np.inf, X).astype(np.float32), "NaN or infinite"),
+    (lambda X: np.where(X > 3, np.nan, X).astype(np.float16), "NaN or infinite"),
     (lambda X: [[1, 2]] + [[1]] * 9, "different lengths"),
     (lambda X: [X[:, :1], X[:, :2]], r"list of 2 arrays of shapes \(10, 1\), \(10, 2\).*model\(X\)\[0\].*column_stack"),
     (lambda X: (X[:, :2], X[:, 1]), r"tuple of 2 arrays of shapes \(10, 2\), \(10,\).*model\(X\)\[0\].*column_stack"),

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from sointer import BlackBox, HTTPBlackBox, SOInter, TrainingConfig
+from quick import QUICK
+from sointer import BlackBox, HTTPBlackBox, SOInter
 from sointer.errors import BlackBoxError, InputError, SointerWarning
 
 X = np.random.default_rng(0).normal(size=(100, 3))
@@ -25,8 +26,7 @@ def two(batch):
 def fit(model, **more):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SointerWarning)
-        settings = {"k": 2, "random_state": 0, "query_budget": 200, "training": TrainingConfig(n_epochs=2)}
-        return SOInter(model, **settings).fit(X, **more)
+        return SOInter(model, **QUICK).fit(X, **more)
 
 
 def with_sqlite():

@@ -21,7 +21,7 @@ import sointer
 from quick import QUICK
 from repo_scripts import run_apart
 from sointer import BlackBox, SOInter, TrainingConfig
-from sointer._support.hashing import row_keys
+from sointer._support.containers import row_keys
 from sointer.blackbox.journal import Journal
 from sointer.blackbox.records import RecordFile
 from sointer.errors import BlackBoxError, CheckpointError, CheckpointWarning, InputError, SointerWarning

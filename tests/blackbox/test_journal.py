@@ -16,7 +16,7 @@ import pytest
 
 from quick import QUICK, TABLE, labels
 from sointer import BlackBox, SOInter
-from sointer._support.hashing import row_keys
+from sointer._support.containers import row_keys
 from sointer.blackbox.journal import KEY_BYTES, Journal
 
 SLOW_DISK = 0.4

@@ -14,13 +14,13 @@ import pytest
 from sklearn import config_context, get_config
 
 from quick import TABLE, labels, quick_fit
-from sointer import BlackBox, SOInter, TrainingConfig
+from sointer import BlackBox, EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import BlackBoxError, InterruptedFitWarning
 from sointer.training.energy import EnergyTrainer
 from sointer.zoo.synthetic import paper_e1
 
 BUDGET, N_FEATURES = 1600, 6  # with fewer queries nothing is queried ahead
-QUICK = {"training": TrainingConfig(n_epochs=4)}
+QUICK = {"energy": EnergyConfig(hidden=(32,)), "training": TrainingConfig(n_epochs=4)}
 
 
 class Watched:

@@ -42,7 +42,8 @@ def pipeline():
 @pytest.fixture(scope="module")
 def explainer(pipeline):
     texts, _ = documents(400, seed=1)
-    return quick_fit(pipeline, texts, **TAUGHT | {"k": 1, "query_budget": 2000, "output_names": list(CLUES)})
+    with few_steps(500):
+        return quick_fit(pipeline, texts, **TAUGHT | {"k": 1, "query_budget": 2000, "output_names": list(CLUES)})
 
 
 def test_the_clue_word_explains_the_topic(explainer, pipeline) -> None:

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from quick import TEXTS, WORDS, quick_fit
-from sointer.blackbox.adapters import as_black_box
-from sointer.blackbox.adapters.transformers import is_text_classification
+from sointer.blackbox.adapters import as_black_box, is_text_classification
 from sointer.errors import SointerWarning
 
 transformers = pytest.importorskip("transformers")

@@ -144,6 +144,13 @@ def test_a_batch_size_that_would_be_ignored_is_refused():
         tiny(structured="no").fit(X)
 
 
+@pytest.mark.parametrize("name", ["energy", "interpreter", "training"])
+def test_settings_of_the_wrong_kind(name):
+    kind = f"{name.title()}Config"
+    with pytest.raises(InputError, match=f"{name} must be a {kind}.*got {{'n_epochs': 1}}.*sointer.{kind}"):
+        tiny(**{name: {"n_epochs": 1}}).fit(X)
+
+
 def test_another_model_than_the_one_explained(small_explainer, small_data, tmp_path):
     small_explainer.save(tmp_path / "saved")
     loaded = sointer.load(tmp_path / "saved", black_box=lambda batch: np.zeros((len(batch), 7)))
@@ -423,6 +430,16 @@ def test_probabilities_that_are_missing():
         tiny(Lost(), method="predict_proba").fit(X)
     with pytest.warns(MethodWarning, match="NaN"):
         assert tiny(Lost()).fit(X).method_ == "predict"
+
+
+@pytest.mark.parametrize("huge", [1e300, -1e101])
+def test_numbers_whose_variance_would_be_infinite(huge):
+    """Any two of them would count as equal: the tolerance is a share of their standard deviation."""
+    model = lambda batch: np.column_stack([np.asarray(batch)[:, 0] * huge, np.asarray(batch)[:, 1]])  # noqa: E731
+    with pytest.raises(
+        BlackBoxError, match=r"numbers beyond 1e\+100 \(first at row 0, output 0\).*smaller ones.*logarithms"
+    ):
+        tiny(model).fit(X)
 
 
 @pytest.mark.parametrize("value", [0.25, 7.0, 7.5])

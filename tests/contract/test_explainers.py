@@ -210,7 +210,7 @@ def test_automatic_k_asks_only_without_an_own_size_and_is_counted(make):
     explainer.explain(X_NORMAL[:3], target=0)
     assert explainer.n_explain_queries_ == model.n_rows - before
     assert (explainer.n_explain_queries_ == 3) == isinstance(explainer, OWN_SIZE)  # then for values only
-    assert explainer.asks_for_sizes != isinstance(explainer, OWN_SIZE)
+    assert explainer.queries_for_sizes != isinstance(explainer, OWN_SIZE)
 
 
 def test_a_black_box_of_the_users_own(make):

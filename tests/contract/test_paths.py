@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot
 from scipy import sparse
@@ -52,6 +53,10 @@ def numbers(X):
     return np.column_stack([X[:, 0] + X[:, 1], X[:, 2], X[:, 0] + X[:, 1] + X[:, 3]])
 
 
+def mixed(X):
+    return pd.DataFrame({"label": X[:, 0] > 0, "number": X[:, 1] + X[:, 0], "other": X[:, 2] > X[:, 3]})
+
+
 def many(X):
     return (X[:, :14] > 0).astype(int)
 
@@ -68,7 +73,8 @@ def plain():
         (labels, 5, "probability"),
         (classes, 5, "probability"),
         (chances, 5, "probability"),
-        (numbers, 5, "probability"),
+        (numbers, 5, "shares of the range"),
+        (mixed, 5, "probability, of numbers in shares of the range"),
         (many, 15, "probability"),  # too many to list all combinations
     ],
 )
@@ -87,8 +93,7 @@ def test_every_kind_of_output(model, n_features, unit):
     assert np.isfinite(paths.total).all()
     assert np.isfinite(paths.direct).all()
     np.testing.assert_array_equal(np.isnan(paths.through), np.broadcast_to((paths.outputs < 0)[:, None], (12, 3, m)))
-    if unit == "probability":
-        assert np.abs(paths.total).max() <= 1
+    assert np.abs(paths.total).max() <= 1
     np.testing.assert_array_equal(paths.selected, explanation.selected)
     assert len(paths.to_frame()) == int(np.isfinite(paths.through).sum()) + 36
     assert set(paths.summary()) == {explainer.output_names_[t] for t in np.unique(target)}

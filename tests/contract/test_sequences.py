@@ -116,8 +116,6 @@ def test_what_only_rows_have_is_refused_with_what_helps(fitted: SOInter) -> None
         fitted.explain(X, refine=5)
     with pytest.raises(InputError, match="expected a list of token lists"):
         fitted.explain(pd.DataFrame(TABLE))
-    with pytest.raises(InputError, match="rows='none' is not for sequences"):
-        fitted.save("nowhere", rows="none")
 
 
 def test_what_takes_tables_refuses_sequences_in_one_sentence(fitted: SOInter, tmp_path: Path) -> None:

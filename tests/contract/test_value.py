@@ -114,7 +114,7 @@ def test_baselines_alike(make):
     assert explanation.value.tolist() == parity(X)[:, 0].tolist()
     assert explanation.value_source == "model"
     assert explainer.explain(X, 0, predicted=parity(X)[::-1]).value_source == "given"
-    if make.asks_to_explain:
+    if make.queries_to_explain:
         with pytest.raises(InputError, match=r"query=False was given; leave .* predicted="):
             explainer.explain(X, 0, query=False)
     else:

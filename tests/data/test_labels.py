@@ -120,6 +120,8 @@ def test_equal_numbers_have_one_code() -> None:
         {"values": [[0.0, 1.0, 2.0]]},
         {"values": [], "levels": []},
         {"levels": [0.5, 0.4, 0.9]},
+        {"shares": [0.5, 0.4, 0.9]},
+        {"shares": [0.1, 0.9]},
         {"deviation": 0.0},
         {"deviation": -1.0},
         {"deviation": float("inf")},
@@ -132,3 +134,56 @@ def test_what_is_no_rising_curve_is_refused(change: dict) -> None:
     assert Quantiles.from_json(good).decode(np.array(0.5)) == 1.0
     with pytest.raises(ValueError, match="no rising curve"):
         Quantiles.from_json(good | change)
+
+
+# --- codes that are nearly linear ----------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(numbers)
+def test_nearly_linear_codes_rise_and_lead_back(column: list[float]) -> None:
+    values = np.array(column)
+    curve = Quantiles.of(values).nearly_linear(values)
+    codes = curve.encode(np.sort(values))
+    assert (np.diff(codes) >= 0).all()
+    assert LOWEST - 1e-12 <= codes.min() <= codes.max() <= 1 - LOWEST + 1e-12
+    wanted = np.clip(values, curve.values[0], curve.values[-1])
+    np.testing.assert_allclose(curve.decode(curve.encode(values)), wanted, atol=1e-6 * max(1.0, np.abs(values).max()))
+    again = Quantiles.from_json(json.loads(json.dumps(curve.to_json())))
+    for name in ("values", "levels", "shares"):
+        assert np.array_equal(getattr(again, name), getattr(curve, name))
+
+
+def test_between_clusters_nearly_linear_codes_rise_as_the_numbers_do() -> None:
+    rng = np.random.default_rng(0)
+    values = 100.0 * (rng.random(2000) < 0.4) + rng.normal(size=2000)
+    ranks, curve = Quantiles.of(values), Quantiles.of(values).nearly_linear(values)
+    gap = np.array([5.0, 95.0])
+    assert np.diff(ranks.encode(gap))[0] < 0.1  # so that nothing can be said of the way between them
+    assert np.diff(curve.encode(gap))[0] == pytest.approx(0.9 * 0.8, abs=0.08)
+    # Small numbers are told apart by their ranks, as before.
+    assert curve.rank(curve.encode(values)) == pytest.approx(np.argsort(np.argsort(values)) / 2000, abs=0.02)
+    assert curve.decode(np.array(curve.middle)) == pytest.approx(np.median(values), abs=0.05)
+    assert curve.deviation == ranks.deviation
+
+
+def test_outliers_do_not_squeeze_all_other_numbers_together() -> None:
+    values = np.random.default_rng(0).normal(size=1000)
+    curve = Quantiles.of(np.append(values, 1e6)).nearly_linear(np.append(values, 1e6))
+    low, high = curve.encode(np.array([-1.0, 1.0]))
+    assert high - low > 0.2
+    assert curve.values[-1] < 20
+
+
+def test_skewed_numbers_are_not_cut_off() -> None:
+    values = np.exp(1.4 * np.random.default_rng(0).normal(size=5000))
+    curve = Quantiles.of(values).nearly_linear(values)
+    assert (values > curve.values[-1]).mean() < 0.005
+    assert (values > Quantiles.of(values).values[-1]).mean() > 0.009
+
+
+def test_numbers_too_close_to_be_told_apart_keep_their_ranks() -> None:
+    for column in (np.full(20, 3.0), np.array([1.0, np.nextafter(1.0, 2.0)])):
+        curve = Quantiles.of(column).nearly_linear(column)
+        assert np.isfinite(curve.encode(column)).all()
+        np.testing.assert_allclose(curve.decode(curve.encode(column)), column)

@@ -315,6 +315,7 @@ def test_a_budget_of_the_black_box_is_kept():
         explainer.explain(X[:3], target=0)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_several_processes_give_the_same_answer_and_count():
     counts = []
     for n_jobs in (1, 2):

@@ -192,6 +192,25 @@ def test_the_value_explained_is_what_the_model_predicts_on_new_samples(fitted):
     assert [said[line.sample, 1] for line in frame.itertuples()] == frame["value"].tolist()
 
 
+def test_effects_on_numbers_in_clusters_are_of_the_right_size():
+    """Both what chooses one of two distant clusters, and what moves the number within it, have their own size."""
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame({name: rng.normal(size=1500) for name in "abcd"})
+    X["kind"] = rng.choice(["u", "v", "w"], 1500)
+
+    def model(X):
+        return np.column_stack([100.0 * (X["kind"] == "v") + 3 * X["a"], X["b"] - X["c"]])
+
+    explainer = SOInter(model, query_budget=4000, random_state=0, verbose=False).fit(X)
+    found, truth = explainer.explain(X, target=0), np.zeros((1500, 5))
+    truth[:, 0] = 3 * (X["a"] - X["a"].mean())
+    truth[:, 4] = 100 * ((X["kind"] == "v") - (X["kind"] == "v").mean())
+    assert np.abs(found.effects - truth).sum(axis=1).mean() < 0.25 * np.abs(truth).sum(axis=1).mean()
+    clear = np.abs(truth) > 1
+    assert (np.sign(found.effects) == np.sign(truth))[clear].mean() > 0.99
+    assert {tuple(sorted(row[row >= 0])) for row in found.selected} == {(0, 4)}
+
+
 def test_effects_on_labels_lead_to_the_label_also_of_missing_values():
     """An output that is on at few samples: off it is because of what these have and this one has not."""
     rng = np.random.default_rng(5)
@@ -203,7 +222,7 @@ def test_effects_on_labels_lead_to_the_label_also_of_missing_values():
         risk = (X["amount"].fillna(0) > 400) & (X["land"] != "DE")
         return np.column_stack([risk, X["age"] > 65]).astype(int)
 
-    explainer = SOInter(model, query_budget=2000, random_state=0, verbose=False).fit(X)
+    explainer = SOInter(model, query_budget=2000, random_state=0, training=TrainingConfig(n_epochs=20)).fit(X)
     found = explainer.explain(X, target=0)
     toward = np.where(found.value.astype(int) == 1, 1, -1) * found.effects[:, 1]
     for rows in (X["amount"].isna().to_numpy(), (X["amount"] < 350).to_numpy()):

@@ -216,7 +216,7 @@ def test_constant_pixels_are_usual_and_constant_masks_are_not(make) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make(lambda images: images[:, 0] > 128).fit(framed)
-    with pytest.warns(ConstantOutputWarning, match="no pixel of the masks ever changed in 40 answers"):
+    with pytest.warns(ConstantOutputWarning, match="no pixel of the masks ever changed in 40 predictions"):
         make(lambda images: images[:, 0] < 0).fit(framed)
     with pytest.warns((ConstantFeatureWarning, ConstantOutputWarning)) as told:
         make().fit(np.repeat(IMAGES[:1], 20, axis=0))
@@ -346,6 +346,7 @@ def test_leakage_of_a_region() -> None:
     assert not found.leaks
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_superpixels_are_explained_the_same_in_other_processes() -> None:
     settings = {"k": 2, "groups": Superpixels(6), "n_samples": 60, "random_state": 3}
     one, two = (ShapleySampling(Shifted(), n_jobs=n, **settings).fit(IMAGES) for n in (1, 2))

@@ -284,6 +284,17 @@ def test_records_of_sequences_fit_the_schema_and_hold_after_saving(validate, tmp
         assert check.same_model is None  # saved explainers hold no sequence
 
 
+def test_a_record_of_a_probability_says_what_was_confirmed():
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    explainer = quick_fit(lambda rows: 1 / (1 + np.exp(-3 * rows[:, :2])), X, k=1)
+    explanation = explainer.explain(X[:3], 0)
+    verification = explanation.verify()
+    for record, verdict in zip(explanation.record(verification), verification.verdict, strict=True):
+        assert record["kind"] == "probability"
+        said = f"From these alone, the model's probability staying on its side of 0.5 is {verdict}."
+        assert record["text"].endswith(said)
+
+
 def test_what_a_record_of_a_token_says():
     explainer = quick_explainer("sequences")
     tokens = ["sun", "rain", "warm"]

@@ -41,8 +41,8 @@ def exact(chain: PlantedChain, why: SequenceExplanation) -> float:
 
 @pytest.fixture(autouse=True)
 def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half the steps that a fit takes by default."""
-    monkeypatch.setattr("sointer.training.sequences.MIN_STEPS", MIN_STEPS // 2)
+    """A quarter of the steps that a fit takes by default."""
+    monkeypatch.setattr("sointer.training.sequences.MIN_STEPS", MIN_STEPS // 4)
 
 
 @pytest.fixture(
@@ -71,6 +71,33 @@ def test_tokens_behind_every_label_are_found(fitted: SequenceExplainer, held_out
     check = why.verify(n_draws=5, level=0.5)
     assert check.n_queries == 5 * len(why)
     assert check.fidelity >= 0.97
+
+
+def test_a_window_that_is_wide_enough_is_found() -> None:
+    """Some words take their label from the word three places before; the labels between tell nothing of it."""
+    rng = np.random.default_rng(5)
+    X = [[str(word) for word in rng.integers(21, size=rng.integers(4, 9))] for _ in range(1000)]
+
+    def decide(tokens: list[str], place: int) -> set[int]:
+        return {place, place - 3} if place >= 3 and int(tokens[place]) % 3 == 0 else {place}
+
+    def model(batch: list[list[str]]) -> list[list[str]]:
+        return [
+            [
+                "AB"[int(tokens[i - 3]) % 2] if len(decide(tokens, i)) > 1 else "CD"[int(tokens[i]) % 2]
+                for i in range(len(tokens))
+            ]
+            for tokens in batch
+        ]
+
+    explainer = SequenceExplainer(model, query_budget=1500, random_state=0).fit(X)
+    assert explainer.window_ == 4
+    why = explainer.explain(X[:60])
+    truth = [decide(why.sequences[sample], int(place)) for sample, place in zip(why.sample, why.position, strict=True)]
+    right = [set(own[own >= 0].tolist()) == found for own, found in zip(why.selected, truth, strict=True)]
+    far = [len(found) > 1 for found in truth]
+    assert np.mean(np.array(right)[far]) > 0.95
+    assert np.mean(right) > 0.95
 
 
 def test_paths_go_through_the_labels_between(fitted: SequenceExplainer, held_out: list[list[str]]) -> None:
@@ -126,7 +153,12 @@ class LinearChain:
         return total, bool(abs(mediated) > abs(direct))
 
 
-def test_paths_of_a_linear_chain_are_read_from_an_energy_of_its_kind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_full", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_paths_of_a_linear_chain_are_read_from_an_energy_of_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_full: bool
+) -> None:
+    if in_full:
+        monkeypatch.setattr("sointer.training.sequences.MIN_STEPS", MIN_STEPS // 2)
     crf, rng = LinearChain(), np.random.default_rng(0)
     X = [[crf.words[w] for w in rng.integers(0, 30, rng.integers(4, 9))] for _ in range(400)]
     explainer = SequenceExplainer(crf, query_budget=4000, window=2, random_state=0).fit(X[:380])
@@ -141,7 +173,8 @@ def test_paths_of_a_linear_chain_are_read_from_an_energy_of_its_kind(tmp_path: P
     assert min(map(len, same.values())) >= 5
     assert np.mean(same[0]) >= 0.95
     assert np.mean(same[1]) >= 0.8
-    assert np.mean(same[2]) >= 0.8
+    if in_full:  # of few tokens, and learned late
+        assert np.mean(same[2]) >= 0.8
     explainer.save(tmp_path / "why")
     loaded = SequenceExplainer.load(tmp_path / "why", crf)
     np.testing.assert_array_equal(loaded.explain(X[380:390], k=9).paths(n_draws=32).direct, paths.direct)
@@ -162,7 +195,9 @@ def test_paths_in_long_sequences_are_those_of_the_part_around(fitted: SequenceEx
     loaded = fitted if replacement is None else copy.copy(fitted)
     loaded.replacement_ = Replacement(fitted.replacement_.tokens, fitted.replacement_.pools, replacement)
     alone, inside = (
-        loaded.explain([tokens], target=tuple(range(first + 25, first + 35)), k=1).paths(n_draws=64)
+        loaded.explain([tokens], target=tuple(range(first + 25, first + 35)), k=1).paths(
+            n_draws=64 if replacement is None else 4  # the same in every draw
+        )
         for tokens, first in ((short, 0), (long, 120))
     )
     assert (inside.selected - 120 == alone.selected).all()
@@ -205,7 +240,7 @@ def test_the_same_seed_gives_the_same_explainer(monkeypatch: pytest.MonkeyPatch)
 def test_an_energy_that_also_learns_from_imagined_answers_finds_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     from sointer.training import sequences as training
 
-    for name, value in {"MIN_IMAGINED_FROM": 1000, "MIN_STEPS": 200}.items():
+    for name, value in {"MIN_IMAGINED_FROM": 1000, "MIN_STEPS": 120}.items():
         monkeypatch.setattr(training, name, value)
     queried: list[int] = []
 

@@ -158,7 +158,8 @@ def test_the_command_line_takes_a_function_of_strings(tmp_path, monkeypatch) -> 
     texts = [" ".join(rng.choice(["sun", "rain", "wind", "snow"], 3)) for _ in range(200)]
     pd.DataFrame({"id": range(200), "said": texts}).to_csv("texts.csv", index=False)
     arguments = ["fit", "--text", "said", "--model", "strings_model:predict", "--data", "texts.csv", "--out", "why"]
-    done = CliRunner().invoke(build_app(), [*arguments, "--query-budget", "600"])
+    with few_steps(800):
+        done = CliRunner().invoke(build_app(), [*arguments, "--query-budget", "600"])
     assert done.exit_code == 0
     assert "those that matter of 5 words" in done.output
     assert "next: sointer explain why --data FILE --text 'said' --target 'warm'" in done.output

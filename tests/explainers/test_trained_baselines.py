@@ -60,6 +60,9 @@ def test_the_column_that_decides_ranks_first(quick):
     assert explainer.n_explain_queries_ == 0
 
 
+@pytest.mark.parametrize(
+    "quick", ["HideAndSeek", "Invase, package", pytest.param("Invase, paper", marks=pytest.mark.slow)], indirect=True
+)
 def test_the_column_that_decides_a_number_ranks_first(quick):
     explainer = quick(lambda X: np.column_stack([100 + 10 * X[:, 1] ** 2, X[:, 0]])).fit(X)
     assert np.mean(explainer.explain(ROWS[:50], 0).selected == 1) >= 0.9

@@ -143,17 +143,14 @@ def test_numbers_have_sizes_as_scores_and_signed_effects(model):
     assert (effects[ROWS[:, 0] < -0.5, 0] < 0).all()
 
 
-def test_effects_of_row_by_row_baselines():
+def test_signed_scores_of_row_by_row_baselines_for_numbers():
     def model(X):
         return np.column_stack([3 * X[:, 0] - 2 * X[:, 1], X[:, 2]])
 
+    strong = np.abs(ROWS[:5, :2]) > 0.3
     for kind in (KernelShap, ShapleySampling, Lime):
-        explainer = kind(model, k=2, n_samples=300, random_state=0).fit(X)
-        effects = explainer._effects(explainer._source(ROWS[:5], None), np.zeros(5, dtype=np.int64))
-        strong = np.abs(ROWS[:5, :2]) > 0.3
-        assert (np.sign(effects[:, :2]) == np.sign(ROWS[:5, :2] * [3, -2]))[strong].all()
-    paper = KernelShap(model, k=2, n_samples=20, protocol="package", random_state=0).fit(X)
-    assert paper._effects(paper._source(ROWS[:2], None), np.zeros(2, dtype=np.int64)) is None
+        scores = kind(model, k=2, n_samples=300, signed=True, random_state=0).fit(X).explain(ROWS[:5], 0).scores
+        assert (np.sign(scores[:, :2]) == np.sign(ROWS[:5, :2] * [3, -2]))[strong].all()
 
 
 # --- planted truth, containers, queries ----------------------------------------------------------------------

@@ -128,11 +128,12 @@ def test_a_scoring_request_with_texts_dates_and_numbered_columns(tmp_path: Path)
     client = TestClient(scoring_server.init(mlflow.pyfunc.load_model(str(tmp_path / "model"))))
     few = X[:3].assign(lasted=X["lasted"].astype(str))
     rows = json.loads(few.to_json(orient="records", date_format="iso"))
-    request = {"dataframe_records": rows, "params": {"target": "urgent", "k": 6}}
+    request = {"dataframe_records": rows, "params": {"target": "urgent", "k": 31}}
     reply = client.post("/invocations", content=json.dumps(request), headers={"Content-Type": "application/json"})
     assert reply.status_code == 200, reply.text
-    wanted = explainer.explain(X[:3], "urgent", k=6, query=False).to_frame()
+    wanted = explainer.explain(X[:3], "urgent", k=31, query=False).to_frame()
     answer = pd.DataFrame(reply.json()["predictions"])
+    assert {"since", "zoned", "lasted", "7"} <= set(answer["feature"].astype(str))
     assert answer["feature"].tolist() == wanted["feature"].tolist()
     np.testing.assert_allclose(answer["score"], wanted["score"], rtol=1e-5)
     request["dataframe_records"][0]["since"] = 5

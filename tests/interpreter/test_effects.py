@@ -168,6 +168,57 @@ def test_from_many_references_effects_are_the_mean_of_those_from_each() -> None:
     assert np.abs(effects.of_means(by_mean, encoded, columns).numpy().sum(axis=1) - gap).mean() > 0.02
 
 
+def test_a_linear_output_needs_no_more_than_two_points_of_many_references() -> None:
+    """What references contribute is a covariance: nothing, where the output responds alike everywhere."""
+    outputs = Outputs.infer(np.clip(0.5 + 0.02 * DATA[:, :2], 0.01, 0.99), kind="probability")
+    torch.manual_seed(0)
+    encoding = PiecewiseLinear.of(DATA, np.zeros(N_COLUMNS))
+    energy = VectorEnergy(encoding, OutputSpace.of(outputs), hidden=(6,), activation="softplus", output_offset=True)
+    with torch.no_grad():
+        energy.layers[0].weight.mul_(1e-3)  # so little that it does not bend
+        energy.b.zero_()
+    energy.requires_grad_(False)
+    effects = Effects(energy, Likelihood(), OutputUnits.of(outputs, energy.space.column_output), 40, 4)
+    center = energy.encoding(torch.from_numpy(DATA.astype(np.float32))).mean(dim=0)
+    effects.refer_to(rows(40, start=100), UNITS, center)
+    x, columns = rows(20), torch.zeros(20, dtype=torch.long)
+    encoded = energy.encoding(x)
+    found = effects.of_means(effects.along_paths(energy.project(x), columns, 2), encoded, columns)
+    everything = effects._output(energy.project(torch.from_numpy(DATA.astype(np.float32))), torch.zeros(200).long())
+    size = (effects.expected(x, columns) - everything.mean()).abs().mean()
+    assert size > 0
+    np.testing.assert_allclose(found.sum(dim=1), effects.expected(x, columns) - everything.mean(), atol=0.01 * size)
+
+
+def test_points_that_use_every_reference_often_need_no_correction() -> None:
+    effects = make_effects("numbers", n_references=2)
+    x, columns = rows(6), torch.tensor([0, 1, 0, 1, 0, 1])
+    encoded, projected = effects.energy.encoding(x), effects.energy.project(x)
+    found = effects.of_means(effects.along_paths(projected, columns, 2 * 400), encoded, columns)
+    alone = []
+    for place in range(2):
+        one = make_effects("numbers")
+        one.refer_to(rows(2, start=100)[place : place + 1], UNITS)
+        alone.append(one.of_means(one.along_paths(projected, columns, 400), encoded, columns))
+    wanted = torch.stack(alone).mean(dim=0)
+    np.testing.assert_allclose(found, wanted, atol=0.03 * float(wanted.abs().max()))
+
+
+def test_few_points_are_right_on_average_about_many_references() -> None:
+    effects = make_effects("labels", n_references=24)
+    x, columns = rows(3), torch.tensor([0, 1, 0])
+    encoded, projected = effects.energy.encoding(x), effects.energy.project(x)
+    precise = effects.of_means(effects.along_paths(projected, columns, 24 * 40), encoded, columns)
+    generator, found = torch.Generator().manual_seed(0), []
+    projections, encodings = effects.projections, effects.encodings
+    for _ in range(300):
+        order = torch.randperm(24, generator=generator)
+        effects.projections, effects.encodings = projections[order], encodings[order]
+        found.append(effects.of_means(effects.along_paths(projected, columns, 6), encoded, columns))
+    mean, error = torch.stack(found).mean(dim=0), torch.stack(found).std(dim=0) / 300**0.5
+    assert ((mean - precise).abs() <= 4 * error + 0.03 * precise.abs().max()).all()
+
+
 def test_more_points_bring_the_sum_closer() -> None:
     effects, x = make_effects("labels"), rows(30)
     columns = torch.zeros(30, dtype=torch.long)

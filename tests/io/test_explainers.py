@@ -154,8 +154,11 @@ def test_a_full_disk_leaves_the_old_explainer_whole(saved, monkeypatch, fails_at
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(
+        OSError, match=r"No space left on device; the explainer \(\d.* MB\) was not saved.*Make room"
+    ) as caught:
         other.save(saved)
+    assert caught.value.errno == 28
     monkeypatch.undo()
     assert np.array_equal(sointer.load(saved).explain(X, target=0).scores, before)
     assert not [p for p in saved.iterdir() if p.name.startswith(".")]

@@ -19,7 +19,7 @@ from quick import quick_explainer, quick_fit
 from repo_scripts import run_apart
 from sealing import seal
 from sointer import Patches
-from sointer._support.strict_json import parse
+from sointer._support.files import strict_json
 from sointer.errors import LoadError
 
 RNG = np.random.default_rng(0)
@@ -158,11 +158,11 @@ def test_texts_that_are_not_plain_json(text, explainers, tmp_path):
 
 
 def test_numbers_that_are_none_are_found():
-    assert parse(b'{"a": [1, 2.5, -1e3]}') == ({"a": [1, 2.5, -1e3]}, True)
-    assert parse(b'{"a": -Infinity}')[1] is False
-    assert parse(b'{"a": 1e400}')[1] is False
+    assert strict_json(b'{"a": [1, 2.5, -1e3]}') == ({"a": [1, 2.5, -1e3]}, True)
+    assert strict_json(b'{"a": -Infinity}')[1] is False
+    assert strict_json(b'{"a": 1e400}')[1] is False
     with pytest.raises(ValueError, match="twice"):
-        parse(b'{"b": {"a": 1, "a": 1}}')
+        strict_json(b'{"b": {"a": 1, "a": 1}}')
 
 
 # --- weights that fit their checksum -------------------------------------------------------------------------

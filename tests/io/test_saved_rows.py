@@ -13,8 +13,10 @@ import scipy.sparse as sp
 from safetensors.numpy import load_file
 
 import sointer
-from quick import quick_fit
+from quick import SENTENCES, quick_explainer, quick_fit, weather
+from sointer.apps.serve.server import warm_up
 from sointer.errors import InputError
+from sointer.masking.tokens import place_of
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(400, 4))
@@ -166,3 +168,38 @@ def test_wrong_ways_are_refused_before_anything_is_written(explainers, tmp_path)
     with pytest.raises(InputError, match="rows must be one of 'keep', 'synthetic', 'none', got 'all'"):
         explainers["marginal"].save(tmp_path / "why", rows="all")
     assert not (tmp_path / "why").exists()
+
+
+# --- sequences -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", ["keep", "synthetic", "none"])
+def test_tokens_of_sequences(rows, tmp_path):
+    fitted = quick_explainer("sequences")
+    fitted.save(tmp_path / "why", rows=rows)
+    loaded = sointer.load(tmp_path / "why", weather)
+    why = loaded.explain(SENTENCES[:9])
+    assert why.to_frame().equals(fitted.explain(SENTENCES[:9]).to_frame())
+    content = b"".join(path.read_bytes() for path in (tmp_path / "why").iterdir())
+    assert [word in content for word in (b'"snow"', b'"cold"')] == [rows != "none"] * 2
+    # The first tokens in the order of the data, beside the second ones, are the sequences.
+    first = [tokens[0] for tokens in SENTENCES if len(tokens) > 2]
+    kept = loaded.sequences_.replacement_
+    shown = [kept.tokens[number] for number in kept.pools[place_of(0, 3)]] if rows != "none" else []
+    assert (shown == first) == (rows == "keep")
+    assert sorted(shown) == (sorted(first) if rows != "none" else [])
+    if rows == "none":
+        for call in (why.verify, why.paths):
+            with pytest.raises(InputError, match="saved with rows='none': it holds no tokens"):
+                call()
+        own = sointer.load(tmp_path / "why", weather, removal=lambda tokens, position, rng: "wind")
+        assert 0 < own.explain(SENTENCES[:9]).verify().fidelity <= 1
+    else:
+        assert why.verify().fidelity == pytest.approx(fitted.explain(SENTENCES[:9]).verify().fidelity, abs=0.2)
+
+
+def test_a_server_of_sequences_without_tokens_starts(tmp_path):
+    quick_explainer("sequences").save(tmp_path / "why", rows="none")
+    warm_up(sointer.load(tmp_path / "why"))
+    with pytest.raises(InputError, match="rows must be one of 'keep', 'synthetic', 'none'"):
+        quick_explainer("sequences").save(tmp_path / "other", rows="some")

@@ -17,7 +17,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
 import sointer
-from quick import quick_fit
+from quick import TAUGHT, quick_fit
 from sointer.errors import InputError, LoadError, SointerWarning
 from sointer.explainers.baselines.base import Random
 from sointer.io import readers as csv_files
@@ -504,3 +504,19 @@ def test_archives_that_expand_to_much_more_are_refused_before_they_are_read(kind
         read_table(path)
     np.savez(path, X=np.random.default_rng(0).normal(size=(20_000, 20)))
     assert read_table(path).shape == (20_000, 20)  # as large as its file
+
+
+def test_samples_that_need_nothing_have_no_record_and_are_counted(tmp_path) -> None:
+    """The first chunks have no records at all, and the header of a CSV file stands above all others once."""
+    texts = ["rain and wind", "sun and wind", "wind and rain", "wind", "sun", "rain"] * 20
+    reader = quick_fit(lambda batch: [{"sunny": "sun" in text} for text in batch], texts, **TAUGHT | {"k": "auto"})
+    shown = ["rain and wind"] * 7 + ["sun and wind"] * 3
+    needed = int((reader.explain(shown, "sunny").n_selected > 0).sum())
+    assert needed == 3
+    for name in ("why.csv", "why.parquet"):
+        out = writer.TextWriter(tmp_path / name) if name.endswith(".csv") else tmp_path / name
+        result = stream_explain(reader, shown, out, target="sunny", chunk_rows=2)
+        assert (result.n_rows, result.n_records, result.n_without) == (10, 3, 7)
+    frame = pd.read_csv(tmp_path / "why.csv")
+    assert frame["sample"].tolist() == [7, 8, 9]
+    assert frame["feature"].tolist() == ["sun"] * 3

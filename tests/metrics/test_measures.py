@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
+from sointer.metrics import mean_interval
 from sointer.metrics.faithfulness import agreement, f1, post_hoc_f1, target_columns
 from sointer.metrics.ground_truth import (
     exact_match,
@@ -20,7 +21,6 @@ from sointer.metrics.ground_truth import (
     top_of_sizes,
     true_positive_rates,
 )
-from sointer.metrics.segmentation import mean_interval
 
 # --- ground truth --------------------------------------------------------------------------------------
 

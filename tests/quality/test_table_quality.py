@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.neural_network import MLPClassifier
 
-from sointer import SOInter
-from sointer.apps.demo_desk import FEATURES, OUTPUTS, train_desk
+from sointer import SOInter, TrainingConfig
+from sointer.apps.demo import FEATURES, OUTPUTS, train_desk
 from sointer.metrics.ground_truth import false_discovery_rates, sign_accuracy, true_positive_rates
 from sointer.zoo import ALL_PROBLEMS, shuffled
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
@@ -57,9 +57,9 @@ def test_one_of_the_problems_quickly():
 
 
 @pytest.mark.parametrize(
-    "seed", [41, pytest.param(42, marks=pytest.mark.slow), pytest.param(43, marks=pytest.mark.slow)]
+    ("seed", "n_epochs"), [(41, 20), *(pytest.param(seed, 60, marks=pytest.mark.slow) for seed in (41, 42, 43))]
 )
-def test_the_structure_of_a_loan_table_is_found_in_a_forest(seed):
+def test_the_structure_of_a_loan_table_is_found_in_a_forest(seed, n_epochs):
     """A forest trained on labels uses every feature a little; what it has learned is found all the same."""
     rng = np.random.default_rng(seed)
     names = ["income", "debt", "age", "children", "tenure", "rooms", "visits", "score"]
@@ -80,9 +80,9 @@ def test_the_structure_of_a_loan_table_is_found_in_a_forest(seed):
     risky = np.where(age < 45, debt > 75 * income, tenure < 6)
     owner = (rooms > 4) & (income > 50)
     forest = RandomForestClassifier(60, random_state=seed, n_jobs=1).fit(X, np.column_stack([risky, owner]))
-    explainer = SOInter(
-        forest, feature_names=names, output_names=["risky", "owner"], query_budget=6000, random_state=seed
-    ).fit(X[:2000])
+    settings = {"feature_names": names, "output_names": ["risky", "owner"], "query_budget": 6000}
+    training = TrainingConfig(n_epochs=n_epochs)  # 60 is the default
+    explainer = SOInter(forest, **settings, training=training, random_state=seed).fit(X[:2000])
     found = {locality.where: set(locality.features) for locality in explainer.localities("risky")}
     young = next(features for where, features in found.items() if where.startswith("age <="))
     old = next(features for where, features in found.items() if where.startswith("age >"))
@@ -235,3 +235,25 @@ def test_few_queries_about_a_model_that_many_features_decide_give_evidence():
     model = MLPClassifier((50,), max_iter=200, random_state=0).fit(images[:1200], labels[:1200])
     explainer = SOInter(model.predict, query_budget=2_000, random_state=44, verbose=False).fit(images[:1200])
     assert explainer.interpreter_.localities.is_sparse.sum() <= 3
+
+
+@pytest.mark.parametrize("threshold", [1.5, pytest.param(0.0, marks=pytest.mark.slow)])
+def test_effects_through_a_number_that_exceeds_a_threshold_are_mediated_and_others_direct(threshold: float) -> None:
+    """Wherever the threshold lies: at the median of the number, or where few exceed it."""
+    X = np.random.default_rng(5).normal(size=(1500, 6))
+
+    def model(X: np.ndarray) -> np.ndarray:
+        height = X[:, 0] + X[:, 1]
+        return np.column_stack([height, X[:, 2] - X[:, 3], height > threshold, X[:, 2] > 0.5])
+
+    names = ["height", "width", "alarm", "wide"]
+    explainer = SOInter(model, output_names=names, query_budget=3000, random_state=0, verbose=False).fit(X)
+    through = explainer.explain(X[:200], target="alarm").paths().summary()["alarm"]
+    assert {one.feature for one in through} == {"x0", "x1"}
+    for one in through:
+        assert one.total > 0.1
+        assert abs(one.direct) < 0.4 * one.total  # it was 0.8 before graded outputs had bins
+        assert one.output == "height"
+    alone = explainer.explain(X[:200], target="wide").paths().summary()["wide"][0]  # which width says something of
+    assert alone.feature == "x2"
+    assert alone.direct > 0.8 * alone.total

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sointer import SOInter
+from sointer import SOInter, TrainingConfig
 
 DELAY = 3
 VARIABLES = ("rain", "wind", "heat")
@@ -45,7 +45,7 @@ def exact(explainer: SOInter, X: pd.DataFrame, t: int) -> float:
 
 def test_cells_of_a_short_window_are_found() -> None:
     X = windows(700, 5, 2)
-    explainer = fit(X[:600], 1000)
+    explainer = fit(X[:600], 1000, training=TrainingConfig(n_epochs=20))  # a third of the default
     assert exact(explainer, X[600:650], 3) >= 0.95
     assert exact(explainer, X[600:650], 4) >= 0.95
 

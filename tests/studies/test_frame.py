@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from studies import families
+from studies.faults.fuzzing import last_lines
 from studies.frame import command
+from studies.frame import method as versions
 from studies.frame.condense import condensed
-from studies.frame.study import Selection, Study, forget, read, work
+from studies.frame.study import Selection, Study, gather, read, work
 
 SEEDS = (3, 4)
 
@@ -62,12 +64,42 @@ def test_cases_are_chosen_by_values_and_by_seed():
     assert len(list(Selection(seed=9).cases(STUDY))) == 4
 
 
-def test_only_chosen_results_are_forgotten(tmp_path):
-    work(STUDY, tmp_path, Selection(0, 2))
-    work(STUDY, tmp_path, Selection(1, 2))
-    forget(STUDY, tmp_path, Selection(only=("even",), seed=3))
-    assert [row for row in read(tmp_path, "squares") if (row["name"], row["seed"]) == ("even", 3)] == []
-    assert len(read(tmp_path, "squares")) == 5
+def test_results_are_replaced_one_by_one(tmp_path):
+    """What is repeated and fails, or was cut off, leaves the old result."""
+    for shard in range(2):
+        work(STUDY, tmp_path, Selection(shard, 2))
+
+    def cubes(name: str, method: str, seed: int) -> dict:
+        if method == "theirs":
+            raise ValueError("cannot be cubed")
+        return {"square": seed**3}
+
+    repeated = [Selection(shard, 2, only=("even",), seed=3, repeated="all") for shard in range(2)]
+    assert sum(work(replace(STUDY, run=cubes), tmp_path, one) for one in repeated) == 1
+    found = {(row["name"], row["method"], row["seed"]): row["square"] for row in read(tmp_path, "squares")}
+    assert len(found) == 7
+    assert found.pop(("even", "ours", 3)) == 27
+    assert set(found.values()) == {9, 16}
+    gather(tmp_path, "squares")
+    assert [file.name for file in tmp_path.iterdir()] == ["squares.jsonl"]
+    assert len((tmp_path / "squares.jsonl").read_text().splitlines()) == 7
+    assert sorted(row["square"] for row in read(tmp_path, "squares")) == [9, 9, 9, 16, 16, 16, 27]
+
+
+def test_what_older_versions_gave_is_repeated(tmp_path, monkeypatch):
+    ours = replace(STUDY, cases=lambda smoke: [{**case, "method": "SOInter"} for case in squares(smoke)][::2])
+    monkeypatch.setattr(versions, "recorded", lambda: {"versions": {"tables": 4}})
+    work(ours, tmp_path, Selection(seed=3), "tables")
+    older = Selection(repeated="older")
+    assert ours.todo(tmp_path, older, "tables") == []
+    monkeypatch.setattr(versions, "recorded", lambda: {"versions": {"tables": 5}})
+    assert ours.todo(tmp_path, older, None) == []  # does not depend on the method
+    assert [case["seed"] for case in ours.todo(tmp_path, older, "tables")] == [3, 3]
+    for shard in range(2):
+        work(ours, tmp_path, replace(older, shard=shard, n_shards=2), "tables")
+    assert [row["made_by"] for row in read(tmp_path, "squares")] == ["tables 5", "tables 5"]
+    gather(tmp_path, "squares")
+    assert [row["made_by"] for row in read(tmp_path, "squares")] == ["tables 5", "tables 5"]
 
 
 @pytest.fixture
@@ -153,3 +185,16 @@ def test_every_study_that_is_named_exists_and_every_result_belongs_to_one(family
     kept = {file.stem.split("-shard")[0] for file in (folder / "results" / family).glob("*.jsonl")}
     assert kept <= set(own.studies)
     assert own.page is None or (folder / family / "page.py").exists()
+
+
+def test_results_name_no_directory_of_the_machine_that_made_them() -> None:
+    results = Path(__file__).parents[2] / "studies" / "results"
+    found = [path.name for path in results.rglob("*.jsonl") if re.search(r'File \\"(/|[A-Z]:)', path.read_text())]
+    assert found == []
+    try:
+        json.loads("{")
+    except ValueError:
+        trace = last_lines()
+    assert "json/decoder.py" in trace
+    assert 'File "/' not in trace
+    assert str(Path.home()) not in trace

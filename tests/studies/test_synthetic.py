@@ -48,6 +48,21 @@ def test_the_smoke_setting_makes_results_page_and_figures(name, smoke):
     assert shown <= made, "a page shows a picture that was not made"
 
 
+def test_one_of_the_studies_makes_results_page_and_figure(tmp_path):
+    """What the smoke setting of every family does in make test-slow."""
+    name = "synthetic/explaining_time"
+    run_smoke(name, tmp_path, tmp_path / "cache", fresh=False)
+    kept = (tmp_path / "results" / "synthetic" / "explaining_time.jsonl").read_text()
+    page = (tmp_path / "pages" / "explaining-time.md").read_text()
+    assert json.loads(kept.splitlines()[0])["case"]
+    assert "SOInter" in page
+    assert "nan" not in page
+    assert [name for name in PICTURES.findall(page) if not (tmp_path / "images" / name).exists()] == []
+    again = run_studies("run", name, "--smoke", "--out", str(tmp_path), fresh=False)
+    assert again.returncode == 0
+    assert (tmp_path / "results" / "synthetic" / "explaining_time.jsonl").read_text() == kept, "nothing is run twice"
+
+
 def test_cases_that_have_a_result_are_not_run_again(smoke):
     again = run_studies("run", "synthetic/problems", "synthetic/sensitivity", "--smoke", "--out", str(smoke))
     assert again.returncode == 0

@@ -13,8 +13,9 @@ for package in ("matplotlib", "lime"):
     pytest.importorskip(package)
 
 
+@pytest.mark.slow
 def test_the_smoke_setting_makes_results_page_and_figure(tmp_path):
-    run_smoke("text", tmp_path, tmp_path / "cache", fresh=False)
+    run_smoke("text", tmp_path, tmp_path / "cache")
     lines = (tmp_path / "results" / "text" / "text.jsonl").read_text().splitlines()
     rows = {row["method"]: row for row in map(json.loads, lines)}
     assert set(rows) == {"Random", "SOInter", "Lime, tuned, 50 samples"}

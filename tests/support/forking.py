@@ -13,14 +13,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, forkserver
 from pathlib import Path
 from typing import IO, Any
 
 IMPORTED = ["torch._dynamo", "sointer.explainers.sointer", "sointer.explainers.fitting", "sointer.io.explainers"]
 IMPORTED += ["sointer.training.tables", "sointer.zoo", "sointer.apps.serve.server", "sointer.apps.cli.app", "pandas"]
-"""torch's optimisers import torch._dynamo at their first step."""
+"""torch imports torch._dynamo at the first step of its optimisers, and elsewhere."""
 
 
 def context() -> Any:
@@ -44,6 +44,21 @@ def dask_workers() -> Iterator[None]:
     context()
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         yield
+
+
+@contextmanager
+def joblib_workers() -> Iterator[None]:
+    """joblib starts its processes so; afterwards they are gone."""
+    from joblib.externals.loky import get_reusable_executor
+    from joblib.externals.loky.backend.context import set_start_method
+
+    context()
+    set_start_method("forkserver", force=True)
+    try:
+        yield
+    finally:
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+        set_start_method(None, force=True)
 
 
 class Forked:
@@ -71,7 +86,9 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        """As subprocess does: nothing where it has ended, also where it ends just now and its number is gone."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def wait(self, timeout: float | None = None) -> int | None:
         self._process.join(timeout)

@@ -100,6 +100,16 @@ def few_steps(n: int = 60) -> Iterator[None]:
 
 
 @contextmanager
+def few_effect_steps(n: int = 400) -> Iterator[None]:
+    """The network that explains tables in one pass takes a quarter of its steps and is checked on fewer samples: that
+    is most of the time of a short fit."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"N_STEPS": n, "N_CHECKED": 64, "N_PRECISE": 64}.items():
+            patch.setattr(f"sointer.training.gradient_network.{name}", value)
+        yield
+
+
+@contextmanager
 def few_path_steps(n: int = 40) -> Iterator[None]:
     """The networks that only paths() needs learn little: for tests of form, not of quality."""
     with pytest.MonkeyPatch.context() as patch:

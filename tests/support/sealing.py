@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sointer._support.strict_json import content_digest
+from sointer._support.files import content_digest
 
 
 def seal(file: Path, metadata: dict[str, Any]) -> None:

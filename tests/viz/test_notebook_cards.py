@@ -78,6 +78,17 @@ def test_localities_are_a_map_of_where_what_matters() -> None:
     assert 'title="relevance 0.25"' in card
 
 
+def test_shares_of_localities_add_up() -> None:
+    shares = (0.586, 0.217, 0.197)
+    leaves = tuple(Locality(i, (f"a > {i}",), share, ("a",), (0.5,)) for i, share in enumerate(shares))
+    found = Localities("y", True, leaves, ("a", "b"))
+    assert found.percents == [58, 22, 20]
+    assert [line.split("%")[0].strip() for line in str(found).splitlines()[1:]] == ["58", "22", "20"]
+    assert re.findall(r"> (\d+)%<", found._repr_html_()) == ["58", "22", "20"]
+    labels = [label.get_text() for label in found.plot().get_yticklabels()]
+    assert [re.findall(r"\((\d+)%\)", label) for label in labels] == [["58"], ["22"], ["20"]]
+
+
 def test_chips_say_relevance_by_grey_and_effects_by_an_arrow(small_explainer: SOInter, small_data: np.ndarray) -> None:
     explanation = small_explainer.explain(small_data[:3], 0)
     assert explanation.effects is not None

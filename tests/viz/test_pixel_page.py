@@ -128,30 +128,10 @@ def test_what_users_give_is_escaped() -> None:
     assert page.count("&lt;script&gt;alert(1)") == 2, "in the title of the window and of the page"
 
 
-WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("flat images", {"images": np.zeros((3, HEIGHT, WIDTH))}, r"images has shape \(3, 5, 7\).*channels, height"),
-    ("NaN", {"images": np.full((3, 1, HEIGHT, WIDTH), np.nan)}, "expected finite numbers"),
-    ("small masks", {"outputs": np.zeros((3, 5, 6))}, r"outputs has shape \(3, 5, 6\), expected \(3, 5, 7\)"),
-    ("NaN masks", {"outputs": np.full((3, HEIGHT, WIDTH), np.nan)}, "outputs has NaN"),
-    ("too few targets", {"selected": np.zeros((3, 34, 4), dtype=int)}, r"expected \(3, 35, k\)"),
-    ("no k", {"selected": np.zeros((3, 35, 0), dtype=int)}, r"expected \(3, 35, k\)"),
-    ("stride", {"stride": 2}, r"expected \(3, 12, k\).*3 x 4 targets at stride 2"),
-    ("stride 0", {"stride": 0}, "stride must be an int of at least 1"),
-    ("outside", {"selected": np.full((3, 35, 4), 35)}, "from 35 to 35; expected whole numbers from 0 to 34, or -1"),
-    ("-2", {"selected": np.full((3, 35, 4), -2)}, "from -2 to -2; expected"),
-    ("fractions", {"selected": np.zeros((3, 35, 4))}, "selected holds float64; expected whole numbers"),
-    ("one confirmed", {"confirmed": np.ones((3, 34), dtype=bool)}, r"confirmed has shape \(3, 34\)"),
-    ("not yes or no", {"confirmed": np.ones((3, 35))}, "dtype float64, expected booleans"),
-    ("names", {"names": ["one"]}, "names has 1 entries, expected 3"),
-    ("units", {"units": np.zeros((3, 34), dtype=int)}, r"units has shape \(3, 34\)"),
-    ("unit outside", {"units": np.zeros((3, 35), dtype=int)}, "expected whole numbers from 0 to 0"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
-def test_arrays_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        content(**changes)
+def test_more_labels_than_a_byte_can_name_are_refused() -> None:
+    labels = np.arange(20 * 20).reshape(1, 20, 20).astype(str)
+    with pytest.raises(InputError, match="more than 256 labels"):
+        content(images=np.zeros((1, 1, 20, 20)), outputs=labels)
 
 
 def test_images_with_more_pixels_than_two_bytes_can_name_are_refused() -> None:
@@ -310,6 +290,17 @@ def test_a_click_on_the_mask_lights_the_pixels_that_made_it_so(page: Page) -> No
         confirmed = page.content.confirmed[0, row * WIDTH + column]
         assert page.state("confirmed") == ("yes" if confirmed else "no")
         assert page.find("check").text.startswith("✓ Confirmed" if confirmed else "✗ Refuted")
+
+
+def test_a_target_among_its_own_reasons_is_said_to_be(driver: Any, tmp_path: Path) -> None:
+    """Its frame is red, so of the pixels that are said to be green, one cannot be seen to be."""
+    selected = np.asarray(content().selected).copy()
+    selected[0, WIDTH + 5], selected[0, WIDTH + 4] = [WIDTH + 5, *range(K - 1)], range(K)
+    page = Page(driver, content(selected=selected), tmp_path / "page.html")
+    page.point("mask", 1, 5, click=True)
+    assert page.find("because").text == f"Decided mostly by the {K} pixels in green, one of them the pixel itself."
+    page.point("mask", 1, 4, click=True)
+    assert page.find("because").text == f"Decided mostly by the {K} pixels in green."
 
 
 def test_a_pixel_that_more_draws_would_decide_is_not_called_refuted(driver: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ pytest.importorskip("matplotlib")
 
 import matplotlib
 from matplotlib import pyplot
-from matplotlib.collections import LineCollection
 
 from sointer.blackbox.box import BlackBox
 from sointer.data.inputs import InputFormat
@@ -25,7 +25,10 @@ from sointer.masking.removal import Background
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored
 from sointer.paths import Localities, Locality, Paths
-from sointer.viz import plots as plot
+from sointer.viz import plots
+from sointer.viz.plots import bars as bar_plots
+from sointer.viz.plots import images as image_plots
+from sointer.viz.plots import maps
 
 matplotlib.use("Agg")
 
@@ -71,14 +74,20 @@ def bars(ax: object) -> list[tuple[str, float]]:
 
 
 def test_bar_of_a_row_shows_its_selected_features_best_first() -> None:
-    ax = plot.bar(explanation(), row=0)
+    ax = bar_plots.bar(explanation(), row=0)
     assert bars(ax) == [("f2 = 2", 2.0), ("f0 = 0", 0.5)]
     assert ax.get_title() == "what decides dog (expected: 1), row 0"
     assert ax.get_ylim()[0] > ax.get_ylim()[1], "the best is on top"
 
 
+def test_a_sample_with_a_label_is_named_by_it() -> None:
+    made = explanation()
+    labelled = replace(made, source=replace(made.source, index=np.array(["a", "b-7", "c", "d"])))
+    assert bar_plots.bar(labelled, row=1).get_title() == "what decides dog (expected: 0), sample b-7"
+
+
 def test_bar_over_all_rows_shows_how_often_each_was_selected() -> None:
-    ax = plot.bar(explanation(), n=3)
+    ax = bar_plots.bar(explanation(), n=3)
     assert bars(ax) == [("f2", 0.75), ("f0", 0.5), ("f5", 0.5)]
     assert "dog" in ax.get_title()
     assert ax.get_xlim() == (0, 1)
@@ -86,10 +95,10 @@ def test_bar_over_all_rows_shows_how_often_each_was_selected() -> None:
 
 def test_bar_wants_one_target_or_a_row() -> None:
     with pytest.raises(InputError, match=r"2 targets.*choose a row"):
-        plot.bar(explanation((0, 1, 1, 1)))
+        bar_plots.bar(explanation((0, 1, 1, 1)))
     with pytest.raises(InputError, match="row is 4, expected 0 to 3"):
-        plot.bar(explanation(), row=4)
-    assert plot.bar(explanation(), row=-1).get_title() == "what decides dog (expected: 1), row 3"
+        bar_plots.bar(explanation(), row=4)
+    assert bar_plots.bar(explanation(), row=-1).get_title() == "what decides dog (expected: 1), row 3"
 
 
 def test_explanation_plot_is_bar_on_the_given_axes() -> None:
@@ -120,9 +129,9 @@ def test_without_effects_nothing_is_coloured_by_sign() -> None:
     ax = explanation().plot(0)
     assert len(ax.figure.axes) == 1
     assert len({patch.get_facecolor() for patch in ax.patches}) == 1
-    assert plot.kinds(explanation()) == ["bar", "summary", "heatmap"]
-    with pytest.raises(InputError, match="signs are not known"):
-        plot.effects(explanation(), 0)
+    assert plots.kinds(explanation()) == ["bar", "summary", "heatmap"]
+    with pytest.raises(InputError, match="kind is 'effects', expected one of 'bar', 'summary', 'heatmap'"):
+        explanation().plot(0, kind="effects")
 
 
 def test_effects_can_be_drawn_on_any_axes() -> None:
@@ -145,11 +154,11 @@ def test_what_is_not_needed_is_hollow_and_not_counted() -> None:
     assert second[3] == 0.0, "hollow"
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["not needed"]
     assert explanation().plot(0).get_legend() is None
-    ax = plot.bar(padded)
+    ax = bar_plots.bar(padded)
     assert bars(ax) == [("f2", 0.75), ("f5", 0.25)]
     assert ax.get_xlabel() == "share of rows that need it"
     assert padded.summary() == {"dog": [("f2", 0.75), ("f5", 0.25)]}
-    assert plot.bar(explanation()).get_xlabel() == "share of rows that selected it"
+    assert bar_plots.bar(explanation()).get_xlabel() == "share of rows that selected it"
     table = np.asarray(padded.plot(kind="heatmap").images[0].get_array())
     np.testing.assert_array_equal(table, [[0.75, 0.25]])
 
@@ -189,30 +198,19 @@ def test_history_draws_loss_and_agreement_over_steps() -> None:
         {"stage": "pre-training", "step": 100, "held_out_loss": 0.5, "held_out_agreement": 0.8},
         {"stage": "round 1", "step": 200, "held_out_loss": 0.25, "held_out_agreement": 0.9},
     ]
-    ax = plot.history(rows)
+    ax = bar_plots.history(rows)
     assert ax.lines[0].get_xydata().tolist() == [[100, 0.5], [200, 0.25]]
     right = next(other for other in ax.figure.axes if other is not ax)
     assert right.lines[0].get_xydata().tolist() == [[100, 0.8], [200, 0.9]]
     with pytest.raises(InputError, match="nothing to draw"):
-        plot.history(rows[:1])
+        bar_plots.history(rows[:1])
 
 
 def test_interactions_draws_the_matrix_without_its_diagonal() -> None:
-    ax = plot.interactions([[0, 2], [2, 0]], ["cat", "dog"])
+    ax = maps.interactions([[0, 2], [2, 0]], ["cat", "dog"])
     values = np.ma.filled(ax.images[0].get_array(), np.nan)
     np.testing.assert_array_equal(values, [[np.nan, 2], [2, np.nan]])
     assert [label.get_text() for label in ax.get_xticklabels()] == ["cat", "dog"]
-    with pytest.raises(InputError, match=r"shape \(2, 2\), expected .* 3 names"):
-        plot.interactions(np.zeros((2, 2)), ["a", "b", "c"])
-
-
-def test_pixels_draws_the_image_and_outlines_the_selection() -> None:
-    ax = plot.pixels(explanation(), row=1, image_shape=(2, 3))
-    np.testing.assert_array_equal(ax.images[0].get_array(), X[1].reshape(2, 3))
-    [lines] = [part for part in ax.collections if isinstance(part, LineCollection)]
-    assert len(lines.get_segments()) == 6, "pixels 1 and 2 share an edge, which is not drawn"
-    with pytest.raises(InputError, match="height \\* width = 6"):
-        plot.pixels(explanation(), row=0, image_shape=(2, 2))
 
 
 def test_outline_of_one_pixel_is_its_four_edges() -> None:
@@ -224,8 +222,8 @@ def test_outline_of_one_pixel_is_its_four_edges() -> None:
         ((-0.5, 0.5), (-0.5, 1.5)),
         ((0.5, 0.5), (0.5, 1.5)),
     }
-    assert set(plot.outline(mask)) == edges
-    assert plot.outline(np.zeros((2, 2), dtype=bool)) == []
+    assert set(image_plots.outline(mask)) == edges
+    assert image_plots.outline(np.zeros((2, 2), dtype=bool)) == []
 
 
 def paths(selected: list[list[int]], total: list[list[float]]) -> Paths:
@@ -250,34 +248,33 @@ def paths(selected: list[list[int]], total: list[list[float]]) -> Paths:
 def test_flow_shows_the_features_that_the_summary_puts_first() -> None:
     effects = paths([[0], [1], [1], [1], [2]], [[0.6], [0.4], [0.4], [0.4], [0.1]])
     for n in (1, 2):
-        shown = [text.get_text().split()[0] for text in plot.flow(effects, n=n).texts]
+        shown = [text.get_text().split()[0] for text in maps.flow(effects, n=n).texts]
         first = [route.feature for route in effects.summary(n)["dog"]]
         assert first == ["common", "rare"][:n]
         assert set(shown) & {"rare", "common", "slight"} == set(first)
 
 
 def test_flow_says_what_was_judged_by_what() -> None:
-    texts = [text.get_text() for text in plot.flow(paths([[0]], [[0.5]])).texts]
+    texts = [text.get_text() for text in maps.flow(paths([[0]], [[0.5]])).texts]
     assert "cannot be distinguished (one-to-one in all 7 predictions for unmasked rows): cat, dog" in texts
 
 
 def test_flow_of_a_row_without_selected_features() -> None:
     effects = paths([[0], [-1]], [[0.5], [np.nan]])
-    assert plot.flow(effects, row=0).get_title() == "row 0: why dog is 1"
+    assert maps.flow(effects, row=0).get_title() == "row 0: why dog is 1"
     with pytest.raises(InputError, match="row 1 has no selected feature"):
-        plot.flow(effects, row=1)
+        maps.flow(effects, row=1)
     with pytest.raises(InputError, match="row 1 has no selected feature"):
         effects.plot(row=-1)
     with pytest.raises(InputError, match="no row has a selected feature"):
-        plot.flow(effects.pick(1))
+        maps.flow(effects.pick(1))
     with pytest.raises(InputError, match="n must be an int of at least 1"):
-        plot.flow(effects, n=0)
+        maps.flow(effects, n=0)
 
 
 def test_nothing_is_shown_and_no_style_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyplot, "show", lambda *_, **__: pytest.fail("plt.show was called"))
     before = dict(matplotlib.rcParams)
-    plot.bar(explanation(), row=0)
-    plot.pixels(explanation(), row=0, image_shape=(3, 2))
-    plot.interactions(np.zeros((2, 2)), ["a", "b"]).figure.canvas.draw()
+    bar_plots.bar(explanation(), row=0)
+    maps.interactions(np.zeros((2, 2)), ["a", "b"]).figure.canvas.draw()
     assert dict(matplotlib.rcParams) == before

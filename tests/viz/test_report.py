@@ -32,8 +32,8 @@ from sointer.viz.report.content import (
     coupling_map,
 )
 from sointer.viz.report.page import render_report
-from sointer.viz.report.partial import PartialEffect, points_per_effect
-from sointer.viz.report.samples import samples_that_fit, samples_to_verify
+from sointer.viz.report.samples import PartialEffect, points_per_effect, samples_that_fit, samples_to_verify
+from sointer.viz.report.text import _percent
 
 HOSTILE = "<script>alert(1)</script>"
 NAMES = ["warm", "wet", "odd", HOSTILE]
@@ -158,7 +158,8 @@ def test_effects_needs_and_localities_on_the_page_are_those_of_explain(
             assert [data["features"][feature] for feature, _ in one["features"]] == list(leaf.features)
             assert [relevance for _, relevance in one["features"]] == pytest.approx(leaf.relevance, rel=1e-2)
         agreement, skill = explainer.output_agreement_[target], explainer.output_skill_[target]
-        assert data["quality"][target] == pytest.approx([agreement, skill], abs=1e-4)
+        wanted = [agreement, None if np.isnan(skill) else pytest.approx(skill, abs=1e-4)]
+        assert data["quality"][target] == [pytest.approx(wanted[0], abs=1e-4), wanted[1]]
         for sample, row in enumerate(data["rows"]):
             units = explanation.selected[sample]
             there = units >= 0
@@ -254,6 +255,64 @@ def test_partial_effects_are_those_of_explain_and_say_which_way(explainer: SOInt
             np.testing.assert_allclose(found["values"], shown[order, unit], rtol=1e-2, atol=1e-12)
             np.testing.assert_allclose(found["effects"], towards_one[order, unit], rtol=1e-2, atol=1e-12)
             assert found["size"] == pytest.approx(np.abs(towards_one[:, unit]).mean(), rel=1e-2)
+
+
+def test_partial_effects_of_missing_values_dates_years_and_many_levels(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n, since = 400, pd.Timestamp("2020-03-01")
+    frame = pd.DataFrame(
+        {
+            "gap": np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n)),
+            "day": since + pd.to_timedelta(rng.permutation(n), unit="D"),
+            "year": rng.integers(2018, 2026, n),
+            "shop": [f"shop {i % 40}" for i in range(n)],
+            "member": rng.random(n) < 0.5,
+        }
+    )
+
+    def model(rows: pd.DataFrame) -> np.ndarray:
+        even = rows["shop"].str.split().str[1].astype(int) % 2
+        late = (rows["day"] - since).dt.days / n
+        parts = [
+            3 * rows["gap"].isna() - 1,
+            6 * late - 3,
+            rows["year"] - 2021.5,
+            4 * even - 2,
+            4.0 * rows["member"] - 2,
+        ]
+        return np.asarray(1 / (1 + np.exp(-np.column_stack(parts))))
+
+    explainer = quick_fit(model, frame, **TAUGHT | {"k": 1, "query_budget": 1500, "output_names": list("abcde")})
+    shown = frame[:100]
+    data = unpacked(explainer.report(shown, tmp_path / "r.html", paths=False, verify=False))
+    found = {name: data["partial"][i][str(data["features"].index(name))] for i, name in enumerate(frame)}
+    explanation = explainer.explain(shown, "a", predicted=model(shown))
+    effects, is_missing = explanation.effects[:, 0], shown["gap"].isna().to_numpy()
+    assert found["gap"]["meanMissing"] == pytest.approx(effects[is_missing].mean(), rel=1e-2)
+    assert 10 <= len(found["gap"]["missing"]) <= is_missing.sum()
+    assert set(np.round(found["gap"]["missing"], 2)) <= set(np.round(effects[is_missing].astype(float), 2))
+    assert (found["day"]["direction"], found["day"]["categories"]) == (1, []), "dates have an order"
+    assert found["day"]["ends"] == [str(shown["day"].min().date()), str(shown["day"].max().date())]
+    assert sorted(set(found["year"]["values"])) == list(range(2018, 2026)), "no year is rounded to another"
+    assert (len(found["shop"]["categories"]), found["shop"]["nValues"]) == (12, 40), "it is said that there are more"
+    assert found["member"]["categories"] == ["False", "True"]
+    assert "nValues" not in found["member"]
+
+
+def test_agreement_is_also_that_on_the_samples_of_the_report(explainer: SOInter, tmp_path: Path) -> None:
+    new = np.random.default_rng(9).normal(size=(80, 6))
+    text = explainer.report(new, tmp_path / "r.html", paths=False, verify=False).read_text(encoding="utf-8")
+    expected = np.column_stack([explainer.explain(new, name, query=False).value for name in NAMES])
+    share = float((expected == weather(new)).mean())
+    assert 0.7 < share < 0.98, "not what held-out queries say"
+    assert f"of held-out outputs predicted correctly; {100 * share:.0f} % for samples of this report" in text
+    unknown = explainer.report(new, tmp_path / "r.html", paths=False, verify=False, predicted=weather(new))
+    assert f"; {100 * share:.0f} % for samples of this report" in unknown.read_text(encoding="utf-8")
+
+
+def test_nothing_is_rounded_to_100_percent() -> None:
+    shares = (1.0, 0.9997, 0.9994, 0.986, 0.5, 0.004, 0.0)
+    assert list(map(_percent, shares)) == ["100 %", "> 99.9 %", "99.9 %", "98.6 %", "50 %", "0.4 %", "0 %"]
 
 
 def test_directions_of_a_linear_model(tmp_path: Path) -> None:
@@ -617,14 +676,6 @@ def test_targets_that_fit_was_not_asked_for_are_refused(X: np.ndarray, tmp_path:
     with pytest.raises(InputError, match=r"'odd' were not among the targets given to fit; choose among 'wet'"):
         made.report(X[:10], tmp_path / "r.html", targets=["wet", "odd"])
     assert unpacked(made.report(X[:10], tmp_path / "r.html", paths=False))["targets"] == ["wet"]
-
-
-def test_content_that_does_not_fit_together_is_refused() -> None:
-    small = large(3, 10, 2, 8, words=False)
-    with pytest.raises(InputError, match=r"codes has shape \(2, 10\), expected \(3, 10\)"):
-        ReportContent(**{**small.__dict__, "codes": small.codes[:2]})
-    with pytest.raises(InputError, match="selected has shape"):
-        ReportContent(**{**small.__dict__, "scores": small.scores[:, :, :1]})
 
 
 def test_a_model_without_a_name_gets_none(tmp_path):

@@ -27,7 +27,7 @@ from sointer.viz.report.content import (
     TargetPaths,
 )
 from sointer.viz.report.page import TEMPLATES, render_report
-from sointer.viz.report.partial import PartialEffect
+from sointer.viz.report.samples import PartialEffect
 
 HOSTILE = "<script>alert(1)</script>"
 N_TARGETS, N_SAMPLES, N_UNITS, K = 6, 40, 30, 4
@@ -298,6 +298,64 @@ def test_the_first_screen_shows_what_decides_which_way_and_where(driver: Any, tm
     assert driver.get_log("browser") == []
 
 
+def test_the_page_of_a_feature_shows_missing_values_dates_and_how_many_values_there_are(
+    driver: Any, tmp_path: Path
+) -> None:
+    effects, missing = np.linspace(-0.2, -0.1, 5), np.array([0.4, 0.5])
+    names = tuple(f"shop number {i}" for i in range(12))
+    partial = [
+        {1: PartialEffect(np.arange(5.0), effects, (), 0.3, 0.0, missing, 0.45)},
+        {1: PartialEffect(86400 * np.arange(5.0), effects, (), 0.3, 0.9, ends=("2020-03-01", "2020-03-05"))},
+        {1: PartialEffect(np.arange(12), np.linspace(-1, 1, 12), names, 0.3, n_values=40)},
+        {},
+        {},
+        {},
+    ]
+    page = Page(driver, content(**known(), partial=partial), tmp_path / "report.html", "#feature=word1")
+    uses = {use.find_element("tag name", "h3").text: use for use in page.all("#uses > section")}
+    gap, day, shop = (uses[name] for name in TARGETS[:3])
+    assert len(gap.find_elements("css selector", "circle.up.missing")) == 2
+    assert "where it is missing, that raises games by 0.45 on average" in gap.text
+    assert [text.text for text in gap.find_elements("css selector", "svg text")][:3] == ["+0.5", "0", "−0.5"]
+    assert "missing" in [text.text for text in gap.find_elements("css selector", "svg text")]
+    assert {"2020-03-01", "2020-03-05"} <= {text.text for text in day.find_elements("css selector", "svg text")}
+    labels = [text.text for text in shop.find_elements("css selector", "svg text")]
+    assert set(names) <= set(labels)
+    assert labels[-1] == "word1 (the 12 most frequent of 40 values)"
+    assert "Each dot is a sample" in page.find("feature-summary").text
+    for picture in page.all("#uses svg"):
+        box = picture.rect
+        for text in picture.find_elements("css selector", "text"):
+            assert text.rect["y"] + text.rect["height"] <= box["y"] + box["height"] + 1, text.text
+    page.go("feature=word2")
+    assert "Each dot" not in page.find("feature-summary").text, "there is none"
+    page.go("overview")
+    games = page.all("#deciding > section")[0]
+    assert len(games.find_elements("css selector", ".needs circle.missing")) in (0, 2)
+    assert driver.get_log("browser") == []
+
+
+def test_shares_of_values_add_up_whatever_is_left_out(driver: Any, tmp_path: Path) -> None:
+    codes = np.tile([0, 1, 2, 3], (N_TARGETS, N_SAMPLES // 4))
+    codes[1] = np.arange(N_SAMPLES) % 8
+    some = content(codes=codes, values=list("abcdefgh"), kind="categorical")
+    page = Page(driver, some, tmp_path / "report.html")
+    rates = [cell.text for cell in page.all("#outputs .rate")]
+    assert rates[0] == "a: 25 % · b: 25 % · c: 25 % · d: 25 %", "no value of four is left out"
+    assert rates[1].endswith("others: 62 %") or rates[1].endswith("others: 63 %")
+    for rate in rates:
+        assert sum(float(part.split(": ")[1].rstrip(" %")) for part in rate.split(" · ")) == pytest.approx(100)
+
+
+def test_values_that_need_nothing_say_so(driver: Any, tmp_path: Path) -> None:
+    selected = content().selected.copy()
+    selected[0, content().codes[0] == 0] = -1
+    page = Page(driver, content(selected=selected), tmp_path / "report.html", "#target=games")
+    cards = {card.find_element("tag name", "h3").text: card.text for card in page.all("#values > section")}
+    assert "No feature is needed" in cards["Why no?"]
+    assert "No feature is needed" not in cards[f"Why yes {HOSTILE}?"]
+
+
 def test_many_outputs_are_shown_some_at_a_time(driver: Any, tmp_path: Path) -> None:
     names, base = [f"t{i}" for i in range(30)], content()
     many = {name: np.repeat(getattr(base, name)[:1], 30, axis=0) for name in ("codes", "selected", "scores")}
@@ -471,6 +529,9 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
     assert page.driver.find_element("css selector", "#record .answer").text.endswith(
         f"is 0 (probability {numbers[0, 9]:.3g})."
     )
+    verdict = "✓ Confirmed: shown nothing else, the model's probability stays on its side of 0.5."
+    assert page.driver.find_element("css selector", "#record .check").text == verdict
+    assert "the model's probability did not stay on its side of 0.5" in page.find("failing").text
     effects = known()
     some = content(kind="continuous", values=["low", "high"], numbers=numbers, **effects)
     page = Page(driver, some, tmp_path / "e.html", link)
@@ -497,9 +558,12 @@ def test_paths_say_what_they_measure_and_name_no_output_that_carries_nothing(dri
     some = content(paths=paths, kind="continuous", numbers=numbers, values=["below the median", "above the median"])
     page = Page(driver, some, tmp_path / "numbers.html", "#target=games")
     assert (
-        "less probable it gets, without a feature, that the value lies on its side of the median"
+        "How far the number moves towards the other side of the median, as a share of its range, without a feature"
         in page.find("paths").text
     )
+    some = content(paths=paths, kind="probability", numbers=np.abs(np.tanh(numbers)), values=["0", "1"])
+    page = Page(driver, some, tmp_path / "probabilities.html", "#target=games")
+    assert "How far the probability moves towards the other side of 0.5 without a feature" in page.find("paths").text
     assert "less than 0.001" not in page.find("record").text
 
 

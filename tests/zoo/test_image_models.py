@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from sealing import edit_model
 from sointer.errors import InputError, LoadError
-from sointer.metrics.segmentation import iou
+from sointer.metrics import iou
 from sointer.zoo import fit_or_load
 from sointer.zoo.image_models import distorted, endless_batches, one_cycle, relaxed_iou
 from sointer.zoo.image_value import (

@@ -24,10 +24,9 @@ from scipy.io import savemat
 
 from sointer import zoo as datasets
 from sointer.errors import InputError, LoadError, MissingExtraError, SointerWarning
-from sointer.zoo.files import ArffSource, MultiLabelSource, RemoteFile
+from sointer.zoo.files import ArffSource, MultiLabelSource, RemoteFile, random_split
 from sointer.zoo.formats import read_arff, read_arrays, read_mulan_labels
 from sointer.zoo.loaders import load_horses, load_multilabel
-from sointer.zoo.records import random_split
 
 DATA = os.environ.get("SOINTER_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="set SOINTER_DATA to a directory with the .npz copies")

@@ -24,8 +24,8 @@ from sointer.zoo import (
     partly_mediated,
     with_decoys,
 )
+from sointer.zoo.loaders import SEGMENTS, load_seven_segment_digits
 from sointer.zoo.problem import Problem
-from sointer.zoo.records import SEGMENTS, load_seven_segment_digits
 
 N_FEATURES = 12
 NAMES = sorted(ALL_PROBLEMS)

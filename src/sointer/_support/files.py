@@ -1,14 +1,18 @@
-"""Files: reading them where they may be anything, and writing them whole or not at all."""
+"""Files: which can be read, reading them where they may be anything, writing them whole or not at all, strict JSON."""
 
 from __future__ import annotations
 
 import glob
+import hashlib
+import json
+import math
 import os
 import stat
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from sointer.errors import InputError
 
@@ -55,6 +59,18 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"cannot write to {folder}: {there} {why}. Choose another place.")
 
 
+def check_file_place(path: str | os.PathLike[str]) -> Path:
+    """The path, if a file can be written there: better known before the work than after it."""
+    place = Path(path)
+    folder = place.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"cannot write {place}: there is no folder {folder}. Create it first.")
+    if place.is_dir():
+        raise InputError(f"cannot write {place}: it is a folder, expected the name of a file.")
+    check_writable(folder)
+    return place
+
+
 def _read_umask() -> int:
     umask = os.umask(0o077)
     os.umask(umask)
@@ -77,7 +93,7 @@ class AtomicFile:
     def __init__(self, target: Path, *, private: bool = False) -> None:
         if target.exists() and not target.is_file():  # a device or a pipe would be replaced, not written to
             raise InputError(f"{target} is there and is no ordinary file; nothing was written. Choose another name.")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         _remove_old_drafts(target)
         self._handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
         _lock(self._handle)
@@ -144,6 +160,14 @@ def put(path: Path, content: bytes, *, private: bool = False) -> None:
         draft.commit()
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory, and those it is in, unless they are there; no power failure can lose them afterwards."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(new):
+        sync_directory(folder.parent)
+
+
 def sync_directory(path: Path) -> None:
     """Have the names in a directory on the disk itself, where systems know how to."""
     if os.name != "posix":
@@ -155,3 +179,62 @@ def sync_directory(path: Path) -> None:
         pass  # some file systems cannot, and the files themselves are safe
     finally:
         os.close(handle)
+
+
+def strict_json(content: bytes | str) -> tuple[Any, bool]:
+    """What a JSON text says, and whether all its numbers are finite; ValueError if a key is there twice."""
+    all_finite = True
+
+    def number(text: str) -> float:
+        nonlocal all_finite
+        value = float(text)
+        all_finite = all_finite and math.isfinite(value)
+        return value
+
+    text = content.decode("utf-8") if isinstance(content, bytes) else content
+    value = json.loads(text, object_pairs_hook=_unique, parse_float=number, parse_constant=number)
+    return value, all_finite
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key is there twice")
+    return result
+
+
+def content_digest(value: Any) -> str:
+    """SHA-256 of what a value says as JSON, however it is laid out."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def as_finite(value: Any) -> Any:
+    """The same without NaN and infinities, which JSON does not know: null instead; tuples become lists."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): as_finite(one) for name, one in value.items()}
+    return [as_finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+PARQUET, CSV, ARRAYS = (
+    (".parquet", ".pq"),
+    (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.bz2", ".csv.zst"),
+    (".npy", ".npz"),
+)
+TOKENS = (".jsonl",)
+"""Sequences of tokens."""
+KNOWN = "Parquet (.parquet, a folder of them), CSV (.csv, .tsv, .csv.gz), .npy or .npz; of sequences .jsonl"
+
+
+def check_readable(path: Path) -> None:
+    """Refuse a path to nothing, or to a file that is not known."""
+    if path.is_dir():
+        return
+    if not path.name.lower().endswith((*PARQUET, *CSV, *ARRAYS, *TOKENS)):
+        raise InputError(
+            f"{path} is an unsupported file type; expected {KNOWN}. Convert it, or iterate over its parts."
+        )
+    if not path.exists():
+        raise InputError(f"{path} does not exist. Check the path; it is looked up from {Path.cwd()}.")

@@ -8,7 +8,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ def brief(value: object) -> str:
     return _BRIEF.repr(value)
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """True for Python and numpy integers, and never for booleans."""
     return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
 
@@ -57,7 +57,7 @@ def check_k(k: object, n: int) -> int | Literal["auto"]:
             f"k must be an int from 1 to {n} or 'auto', got {brief(k)} of type {type(k).__name__}. "
             "Give the number of features to select."
         )
-    value = int(k)  # type: ignore[call-overload]
+    value = int(k)
     if not 1 <= value <= n:
         raise InputError(
             f"k must be from 1 to {n}, the number of features that can be selected, got {value}. "
@@ -68,12 +68,12 @@ def check_k(k: object, n: int) -> int | Literal["auto"]:
 
 def check_positive_int(value: object, what: str, *, minimum: int = 1) -> int:
     """Return `value` as an int of at least `minimum`."""
-    if not is_integer(value) or int(value) < minimum:  # type: ignore[call-overload]
+    if not is_integer(value) or int(value) < minimum:
         raise InputError(
             f"{what} must be an int of at least {minimum}, got {value!r}. "
             f"Write it as an int, such as {max(minimum, 1000)}."
         )
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    return int(value)
 
 
 def check_number(value: object, what: str, *, zero: bool = False) -> None:
@@ -136,7 +136,7 @@ def _target_index(target: object, output_names: Sequence[str]) -> int:
             f"target must be an output index or name, got {brief(target)} of type {type(target).__name__}. "
             f"Give an int from 0 to {n_outputs - 1}, or one of the output names."
         )
-    index = int(target)  # type: ignore[call-overload]
+    index = int(target)
     if not 0 <= index < n_outputs:
         if str(index) in output_names:  # a year or a class, which is a column's label
             return list(output_names).index(str(index))
@@ -161,8 +161,8 @@ def check_random_state(seed: object) -> np.random.Generator:
         return seed
     if isinstance(seed, np.random.RandomState):
         return np.random.default_rng(seed.randint(0, 2**32, size=4, dtype=np.uint32))
-    if is_integer(seed) and int(seed) >= 0:  # type: ignore[call-overload]
-        return np.random.default_rng(int(seed))  # type: ignore[call-overload]
+    if is_integer(seed) and int(seed) >= 0:
+        return np.random.default_rng(int(seed))
     raise InputError(
         f"random_state must be None, an int of at least 0, a numpy Generator or a RandomState, got {seed!r}. "
         "Give an int for results that repeat."
@@ -173,3 +173,13 @@ def some(items: Sequence[Any], limit: int = 5) -> str:
     """The first few items in words, for messages."""
     shown = ", ".join(map(brief, items[:limit]))
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
+
+
+def whole_percents(shares: Sequence[float]) -> list[int]:
+    """Shares of a whole in per cent, rounded so that they add up as the shares do."""
+    exact = [100 * share for share in shares]
+    found = [math.floor(percent) for percent in exact]
+    by_rest = sorted(range(len(exact)), key=lambda i: found[i] - exact[i])
+    for i in by_rest[: round(sum(exact)) - sum(found)]:
+        found[i] += 1
+    return found

@@ -15,7 +15,7 @@ from sointer._support.torch_state import ForkSafeLock
 from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.blackbox.budget import Budget
 from sointer.blackbox.cache import OutputCache
-from sointer.blackbox.call import CallResult, CallTimeout, OutputSchema, RetryPolicy, within
+from sointer.blackbox.call import CallResult, CallTimeout, CopiedAsItself, OutputSchema, RetryPolicy, within
 from sointer.blackbox.parallel import CallSpec, DaskBackend, SerialBackend, make_backend, rows_per_batch
 from sointer.blackbox.replies import (
     ClassProbabilities,
@@ -37,7 +37,7 @@ OnAnswer = Callable[[npt.NDArray[np.int64], Table], None]
 By the thread that called the model; with processes and clusters, by any thread, as soon as they arrive."""
 
 
-class BlackBox:
+class BlackBox(CopiedAsItself):
     """A model known only by its outputs: batched, counted, kept within a budget, and checked.
 
     Parameters
@@ -354,16 +354,6 @@ class BlackBox:
             self.n_outputs = n_outputs
             self._empty = outputs[:0].copy()
         return table
-
-    # One object: copies of an explainer must not un-fit, duplicate or forget the count of the user's model.
-    def __sklearn_clone__(self) -> BlackBox:
-        return self
-
-    def __copy__(self) -> BlackBox:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> BlackBox:
-        return self
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sointer._support.hashing import row_keys
+from sointer._support.containers import row_keys
 from sointer.blackbox.replies import Table, stack
 
 

@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from sointer._support import containers
 from sointer._support.validation import check_positive_int
-from sointer.blackbox.replies import ModelOutputs, Size, check_same_shape, image_size, read_outputs, refuse_other_order
+from sointer.blackbox.replies import ModelOutputs, Size, check_same_shape, read_outputs, refuse_other_order
 from sointer.errors import BlackBoxError, InputError, SointerError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Result = TypeVar("Result")
 THREAD = "sointer-black-box"
@@ -25,6 +28,19 @@ THREAD = "sointer-black-box"
 
 # Waits are spread at random so that many callers do not come back at once; outputs do not depend on them.
 _jitter = random.Random()
+
+
+class CopiedAsItself:
+    """Stays one object: copies and clones of an explainer must not un-fit, duplicate or re-count the user's model."""
+
+    def __sklearn_clone__(self) -> Self:
+        return self
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
 
 class TransientError(BlackBoxError):
@@ -200,3 +216,9 @@ def _call(predict: Callable[[Any], Any], batch: Any, name: str, timeout: float |
             f"{containers.describe(batch)}, expected to be what it was trained on. Call it yourself on such a batch "
             f"to see why.{where}"
         ) from exc
+
+
+def image_size(X: Any) -> Size | None:
+    """Height and width of images (n, channels, height, width); None for anything else."""
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    return (int(shape[2]), int(shape[3])) if len(shape) == 4 and not containers.is_sparse(X) else None

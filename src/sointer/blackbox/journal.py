@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
-from sointer._support.hashing import row_keys
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.records import Record, RecordFile
 from sointer.blackbox.replies import Size, stack
@@ -98,7 +97,7 @@ class Journal:
 
     def _outputs(self, X: Any, black_box: BlackBox, query: Query) -> Table:
         with self._lock:
-            keys = self._query_keys(row_keys(X))
+            keys = self._query_keys(containers.row_keys(X))
             found = [self._known.pop(key, None) for key in keys]
             tables, order = self._replay(found)
         unknown = np.array([row for row, place in enumerate(found) if place is None], dtype=np.int64)

@@ -61,7 +61,7 @@ def make_backend(n_jobs: object, client: Any, backend: str | None) -> Backend:
         return SerialBackend()
     if not is_integer(n_jobs) or n_jobs == 0:
         raise InputError(f"n_jobs must be None or an int other than 0, got {n_jobs!r}. -1 means all processors.")
-    return JoblibBackend(int(n_jobs), backend)  # type: ignore[call-overload]
+    return JoblibBackend(int(n_jobs), backend)
 
 
 def rows_per_batch(n_rows: int, n_workers: int, batch_size: int) -> int:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sointer._support.files import sync_directory
+from sointer._support.files import make_directory, sync_directory
 from sointer.errors import CheckpointError, CheckpointWarning
 
 try:
@@ -193,9 +193,7 @@ class RecordFile:
 
     def _create(self) -> None:
         try:
-            if not self.path.parent.exists():
-                self.path.parent.mkdir(parents=True)
-                sync_directory(self.path.parent.parent)
+            make_directory(self.path.parent)
         except OSError as error:
             raise CheckpointError(
                 f"{self.path.parent} cannot be made ({error}). Choose another directory for the checkpoint."

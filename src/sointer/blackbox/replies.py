@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
-from sointer._support.frames import as_pandas
 from sointer._support.validation import some
 from sointer.errors import BlackBoxError
 
@@ -18,6 +17,7 @@ Table = npt.NDArray[Any]
 WRONG = "Your function returned the wrong thing: "
 Size: TypeAlias = tuple[int, int]
 """Height and width."""
+MAX_OUTPUT = 1e100
 MAX_TEXT = 2**22
 """Characters of all labels, if all were as long as the longest."""
 MAX_LABEL = 10_000  # characters
@@ -52,11 +52,11 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
     `size` is the height and width of the rows where they are images: the outputs may then be masks.
     """
     names: list[str] | None = None
-    is_tagged = isinstance(outputs, TokenTexts)
+    max_label: int | None = MAX_LABEL
     if isinstance(outputs, TokenTexts):
-        outputs = outputs.texts
+        outputs, max_label = outputs.texts, None
     _refuse_parts(outputs, n_rows)
-    outputs = as_pandas(from_records(outputs))
+    outputs = containers.as_pandas(from_records(outputs))
     if isinstance(outputs, NamedTable):
         outputs, names = outputs
     elif containers.is_frame(outputs):
@@ -83,7 +83,7 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
             f"{WRONG}{table.shape[1]} outputs ({got}), expected shape {wanted}. "
             "Return the same outputs, at least one, in the same order on every call."
         )
-    _check_values(table, got, None if is_tagged else MAX_LABEL)
+    _check_values(table, got, max_label)
     return ModelOutputs(table, shape, names)
 
 
@@ -146,9 +146,9 @@ def to_array(outputs: Any) -> Table:
         return containers.tensor_to_numpy(outputs)
     if containers.is_sparse(outputs):
         return np.asarray(outputs.toarray())
-    if isinstance(outputs, np.ma.MaskedArray) and np.ma.is_masked(outputs):
-        raise BlackBoxError(f"{WRONG}a masked array with hidden values, expected every output. Fill it in.")
     if isinstance(outputs, np.ndarray):
+        if np.ma.is_masked(outputs):
+            raise BlackBoxError(f"{WRONG}a masked array with hidden values, expected every output. Fill it in.")
         return _clean(np.asarray(outputs))
     if isinstance(outputs, Mapping):
         keys = [repr(key) for key in outputs][:5]
@@ -167,9 +167,9 @@ def to_array(outputs: Any) -> Table:
                 raise ValueError("rows of different lengths")
             return _clean(table)
         except ValueError as exc:
-            what = f"{containers.describe(outputs)} with parts of different lengths, expected a rectangular table"
             raise BlackBoxError(
-                f"{WRONG}{what}. Return one row of equally many outputs for each row of input."
+                f"{WRONG}{containers.describe(outputs)} with parts of different lengths, expected a rectangular table. "
+                "Return one row of equally many outputs for each row of input."
             ) from exc
     raise BlackBoxError(
         f"{WRONG}{containers.describe(outputs)}, expected an array of shape (rows, outputs). "
@@ -224,8 +224,7 @@ def _clean(table: Table) -> Table:
     if wrong:
         raise BlackBoxError(
             f"{WRONG}an array of objects that holds {wrong[0]!r:.80} of type {type(wrong[0]).__name__}, "
-            "expected labels (strings, numbers, booleans). Return one label or number for each row and "
-            "output."
+            "expected labels (strings, numbers, booleans). Return one label or number for each row and output."
         )
     n_long = max((len(cell) for cell in cells if type(cell) is str), default=0)
     if str in types and (len(types) > 1 or n_long * len(cells) > MAX_TEXT):
@@ -249,17 +248,19 @@ def _check_values(table: Table, got: str, max_label: int | None) -> None:
             "labels; a text that the model writes is no output that can be explained."
         )
     if table.dtype.kind == "O":
-        finite = np.array([[not isinstance(c, float) or np.isfinite(c) for c in row] for row in table.tolist()])
+        size = np.array([[abs(c) if isinstance(c, float) else 0.0 for c in row] for row in table.tolist()])
     elif table.dtype.kind == "f":
-        finite = np.isfinite(table)
+        size = np.abs(table)
     else:
         return
-    if not finite.all():
-        row, output = np.argwhere(~finite)[0]
-        raise BlackBoxError(
-            f"{WRONG}{int((~finite).sum())} NaN or infinite values (first at row {row}, output {output}), "
-            "expected finite ones. Check what the model does with inputs whose features were removed."
-        )
+    largest = min(MAX_OUTPUT, float(np.finfo(size.dtype).max))  # what the dtype cannot hold is infinite there
+    wrong = ~(size <= largest)  # nor is NaN
+    if wrong.any():
+        what, instead = f"numbers beyond {MAX_OUTPUT:g}", "smaller ones. Divide them by a constant, or take logarithms."
+        if not np.isfinite(size).all():
+            what, instead = "NaN or infinite values", "finite ones. Check what it returns where features are removed."
+        row, output = np.argwhere(wrong)[0]
+        raise BlackBoxError(f"{WRONG}{wrong.sum()} {what} (first at row {row}, output {output}), expected {instead}")
 
 
 def refuse_other_order(outputs: Any, X: Any) -> None:
@@ -303,12 +304,6 @@ def _shape_hint(table: Table, n_rows: int) -> str:
     if table.ndim == 2 and table.shape[1] == n_rows:
         return "A list of arrays, one per output, is made one table by numpy.column_stack(outputs)."
     return "Return one row of outputs for each row of input."
-
-
-def image_size(X: Any) -> Size | None:
-    """Height and width of images (n, channels, height, width); None for anything else."""
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    return (int(shape[2]), int(shape[3])) if len(shape) == 4 and not containers.is_sparse(X) else None
 
 
 def flat_masks(masks: Table, n_rows: int, size: Size, got: str) -> Table:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from sointer._support import containers
-from sointer._support.frames import as_pandas, refuse_lazy
 from sointer._support.validation import some
 from sointer.data.columns import integers_to_float
 from sointer.data.images import image_hint
@@ -17,9 +16,9 @@ from sointer.errors import InputError
 
 def check_container(X: Any, caller: str) -> Any:
     """X as numpy, DataFrame, CSR or tensor with at least one row and column; numpy and tensors may be images."""
-    refuse_lazy(X, caller)
+    containers.refuse_lazy(X, caller)
     refuse_one_dimension(X, caller)
-    X = as_pandas(X)
+    X = containers.as_pandas(X)
     if isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
         _refuse_images_of_different_sizes(X, caller)
         try:

@@ -301,8 +301,9 @@ def refuse_ids(n_levels: int, n_rows: int, label: Hashable, *, are_numbers: bool
             )
         raise InputError(
             f"X has a column {label!r} with {n_levels} different values in {n_rows} rows: an id, or free text, and no "
-            f"category, as other rows will bring others. Drop it; if it is text, pass text_columns=[{label!r}]; where "
-            "the model needs it, give a function that fills it in and calls the model."
+            f"category, as other rows will bring others. Drop it (command line: --drop {label}); if it is text, pass "
+            f"text_columns=[{label!r}] (--text-columns {label}); where the model needs it, give a function that fills "
+            "it in and calls the model."
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sointer._support import containers, frames
+from sointer._support import containers
 from sointer._support.validation import check_unique_names, some
 from sointer.data.checks import check_container, places_of, to_float
 from sointer.data.columns import FrameColumn, means_of, plain_label, restore_dtype
@@ -80,7 +80,7 @@ class InputFormat:
         `feature_names` wins over names that X carries; images have one name per pixel. Features with missing values
         get a numeric column that says so; with `may_miss` all do.
         """
-        backend, enums = frames.backend_of(X), frames.enum_columns(X)
+        backend, enums = containers.backend_of(X), containers.enum_columns(X)
         X = check_container(X, "fit")
         if len(X.shape) == 4:
             return cls._read_images(X, feature_names)
@@ -287,7 +287,7 @@ class InputFormat:
         if self.columns:
             frame = self._decode_frame(dense)
             levels = {str(c.label): c.categories for c in self.columns if c.is_enum and c.categories is not None}
-            return frame if self.kind == "pandas" else frames.to_backend(frame, self.kind, levels)
+            return frame if self.kind == "pandas" else containers.to_backend(frame, self.kind, levels)
         if self.kind == "torch":
             return self._decode_tensor(dense)
         return restore_dtype(dense, np.dtype(self.dtype))

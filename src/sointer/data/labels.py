@@ -118,13 +118,17 @@ LOWEST = 0.01
 """The code of the least number; the largest has one minus this."""
 FENCE = 5.0
 """Numbers count as at most so many interquartile ranges beyond the quartiles (7.4 deviations of a normal output)."""
+WIDE_FENCE = 3.0
+"""Of skewed numbers: so many times the distance of the outermost fiftieth from the median, beyond the former."""
+RANK_WEIGHT = 0.2
+"""How much ranks count in codes that are nearly linear: enough to distinguish numbers that lie close together."""
 
 FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Quantiles:
-    """A distribution function, piecewise linear between knots.
+    """How numbers are encoded: piecewise linear between knots, by default as their distribution function.
 
     Numbers beyond the outermost, such as outliers, count as these.
     """
@@ -132,8 +136,11 @@ class Quantiles:
     values: FloatArray
     """Rising."""
     levels: FloatArray
+    """The code of each."""
     deviation: float
-    """The standard deviation of the numbers, those beyond the outermost knots counting as these; 1 if all are equal."""
+    """The standard deviation of the numbers, outliers left out; 1 if all are equal."""
+    shares: FloatArray
+    """The share of all numbers that lie below each."""
 
     @classmethod
     def of(cls, numbers: npt.NDArray[Any]) -> Quantiles:
@@ -145,7 +152,24 @@ class Quantiles:
         values, place = np.unique(knots, return_inverse=True)
         levels = np.bincount(place, weights=levels) / np.bincount(place)
         deviation = float(np.clip(column, values[0], values[-1]).std())
-        return cls(values, levels, deviation if deviation > 0 else float(column.std()) or 1.0)
+        return cls(values, levels, deviation if deviation > 0 else float(column.std()) or 1.0, levels)
+
+    def nearly_linear(self, numbers: npt.NDArray[Any]) -> Quantiles:
+        """Codes that rise nearly in proportion to these numbers, so that a change of the code is one of the number.
+
+        Ranks, of numbers in two distant clusters, rise most within the clusters and not at all between them.
+        """
+        column = _without_outliers(numbers.astype(np.float64), wide=True)
+        shares = np.linspace(0.0, 1.0, N_KNOTS)
+        values, place = np.unique(np.quantile(column, shares), return_inverse=True)
+        if len(values) == 1:
+            return self
+        shares = np.bincount(place, weights=shares) / np.bincount(place)
+        linear = (values - values[0]) / (values[-1] - values[0])
+        levels = LOWEST + (1 - 2 * LOWEST) * (RANK_WEIGHT * shares + (1 - RANK_WEIGHT) * linear)
+        if not (np.diff(levels) > 0).all():  # numbers too close to be distinguished
+            return self
+        return Quantiles(values, levels, self.deviation, shares)
 
     def encode(self, numbers: npt.NDArray[Any]) -> FloatArray:
         """Numbers as levels from 0 to 1."""
@@ -155,26 +179,45 @@ class Quantiles:
         """Levels as numbers: the inverse of `encode`."""
         return np.asarray(np.interp(codes, self.levels, self.values))
 
+    def rank(self, codes: npt.NDArray[Any]) -> FloatArray:
+        """The share of all numbers that lie below those with these codes."""
+        return np.asarray(np.interp(codes, self.levels, self.shares))
+
+    @property
+    def middle(self) -> float:
+        """The code of the median."""
+        return float(np.interp(0.5, self.shares, self.levels))
+
     def to_json(self) -> dict[str, Any]:
         """Plain values, for `from_json`."""
-        return {"values": self.values.tolist(), "levels": self.levels.tolist(), "deviation": self.deviation}
+        curve = {name: getattr(self, name).tolist() for name in ("values", "levels", "shares")}
+        return {**curve, "deviation": self.deviation}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Quantiles:
         """The inverse of `to_json`; ValueError if it is no such curve."""
-        values, levels = (np.asarray(data[name], dtype=np.float64) for name in ("values", "levels"))
+        curve = [data["values"], data["levels"], data.get("shares", data["levels"])]  # earlier versions have no shares
+        values, levels, shares = (np.asarray(part, dtype=np.float64) for part in curve)
         rising = all(
-            part.ndim == 1 and np.isfinite(part).all() and (np.diff(part) > 0).all() for part in (values, levels)
+            part.ndim == 1 and np.isfinite(part).all() and (np.diff(part) > 0).all()
+            for part in (values, levels, shares)
         )
-        if not rising or not 0 < len(values) == len(levels) <= N_KNOTS or not 0 < float(data["deviation"]) < np.inf:
+        alike = 0 < len(values) == len(levels) == len(shares) <= N_KNOTS
+        if not rising or not alike or not 0 < float(data["deviation"]) < np.inf:
             raise ValueError("quantiles are no rising curve")
-        return cls(values, levels, float(data["deviation"]))
+        return cls(values, levels, float(data["deviation"]), shares)
 
 
-def _without_outliers(column: FloatArray) -> FloatArray:
+def _without_outliers(column: FloatArray, *, wide: bool = False) -> FloatArray:
     """Numbers drawn in to the fences: else a few that are a million times larger would be all that counts.
 
     Where half of the numbers are equal there are no fences: typical and distant values cannot be distinguished.
     """
-    low, high = np.quantile(column, [0.25, 0.75])
-    return np.clip(column, low - FENCE * (high - low), high + FENCE * (high - low)) if high > low else column
+    lowest, low, middle, high, highest = np.quantile(column, [0.02, 0.25, 0.5, 0.75, 0.98])
+    if low == high:
+        return column
+    least, most = low - FENCE * (high - low), high + FENCE * (high - low)
+    if wide:
+        least = min(least, lowest - WIDE_FENCE * (middle - lowest))
+        most = max(most, highest + WIDE_FENCE * (highest - middle))
+    return np.clip(column, least, most)

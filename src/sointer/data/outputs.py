@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sointer._support.caching import cached_property
 from sointer._support.validation import some
 from sointer.data.labels import Classes, Label, Quantiles, column_labels, pack, table_labels, unpack
 from sointer.data.reading import (
@@ -119,10 +119,15 @@ class Outputs:
         """The standard deviation of each output that is a number, outliers left out; 1 for the others."""
         return np.array([1.0 if one is None else one.deviation for one in self.quantiles])
 
+    @cached_property
+    def middle(self) -> npt.NDArray[np.float64]:
+        """The code above which an output counts as high: of numbers, that of their median; 0.5 for the others."""
+        return np.array([0.5 if one is None else one.middle for one in self.quantiles])
+
     @property
     def center(self) -> npt.NDArray[np.float64]:
         """The median of each output that is a number; 0.5 for the others."""
-        return np.array([0.5 if one is None else float(one.decode(np.array(0.5))) for one in self.quantiles])
+        return np.array([0.5 if one is None else float(one.decode(np.array(one.middle))) for one in self.quantiles])
 
     def encode(self, Y: npt.ArrayLike) -> npt.NDArray[Any]:
         """QueryBatch (n, n_outputs) as codes: class indices (int64) where all outputs are labels.
@@ -134,10 +139,8 @@ class Outputs:
             return self._label_codes(table)
         codes = np.empty(table.shape, dtype=np.float32)
         for columns, part in self._by_kind(table):
-            if isinstance(part, str):
-                codes[:, columns] = self._label_codes(table[:, columns], columns)
-            else:
-                codes[:, columns] = part
+            is_label = isinstance(part, str)
+            codes[:, columns] = self._label_codes(table[:, columns], columns) if is_label else part
         return codes
 
     def label_probabilities(self, classes: Sequence[Table], table: Table) -> npt.NDArray[np.float32] | None:
@@ -157,9 +160,7 @@ class Outputs:
     def labels(self, Y: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Outputs (n, n_outputs) as class indices; graded outputs are 1 above one half, numbers above their median."""
         codes = self.encode(Y)
-        if codes.dtype.kind == "i":
-            return codes
-        return np.where(self.graded, codes > 0.5, codes).astype(np.int64)
+        return codes if codes.dtype.kind == "i" else np.where(self.graded, codes > self.middle, codes).astype(np.int64)
 
     def _by_kind(self, table: Table) -> Iterator[tuple[npt.NDArray[np.int64], Any]]:
         """Columns of labels, of probabilities and of numbers; the graded ones with their codes."""
@@ -209,9 +210,9 @@ class Outputs:
     def knows(self, Y: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Rows all of whose labels are known: (n,)."""
         table = self._check(Y)
-        index = np.flatnonzero(~self.graded)
-        if len(index) == 0:
+        if self.graded.all():
             return np.ones(len(table), dtype=bool)
+        index = np.flatnonzero(~self.graded)
         return np.asarray((self._codes(table[:, index], index.tolist()) >= 0).all(axis=1))
 
     def encode_targets(

@@ -154,6 +154,17 @@ def as_numbers(table: Table) -> npt.NDArray[np.float64]:
     return table.astype(np.float64)
 
 
+def nearly_linear(curves: Sequence[Quantiles | None], table: Table) -> list[Quantiles | None]:
+    """Curves that encode numbers nearly in proportion, judging by outputs (n, n_outputs)."""
+    return [one and one.nearly_linear(as_numbers(table[:, [j]])[:, 0]) for j, one in enumerate(curves)]
+
+
+def ranks(curves: Sequence[Quantiles | None], codes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Codes (n, n_outputs) with those of numbers as the shares of all numbers that lie below."""
+    columns = [codes[:, j] if one is None else one.rank(codes[:, j]) for j, one in enumerate(curves)]
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
 def as_probabilities(table: Table) -> npt.NDArray[np.float64]:
     """Outputs as numbers in [0, 1]."""
     numbers = as_numbers(table)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sointer._support import containers, frames
+from sointer._support import containers
+from sointer._support.caching import cached_property
 from sointer._support.validation import brief, check_unique_names, some
 from sointer.data.checks import check_container
 from sointer.data.columns import FrameColumn, _dtype, _dtype_name, plain_label
@@ -155,7 +155,7 @@ class TextTableFormat(TextFormat):
         cls, X: Any, text_columns: Sequence[Hashable], groups: Any = None
     ) -> tuple[TextTableFormat, Records]:
         """The format of a DataFrame with these text columns, and its rows encoded."""
-        backend, enums = frames.backend_of(X), frames.enum_columns(X)
+        backend, enums = containers.backend_of(X), containers.enum_columns(X)
         X = check_container(X, "fit")
         labels = [plain_label(label) for label in X.columns]
         check_unique_names([str(label) for label in labels], len(labels), "The column names of X")
@@ -235,7 +235,7 @@ class TextTableFormat(TextFormat):
 
     def encode(self, X: Any, caller: str = "encode") -> Any:
         """A DataFrame with the columns of fit as `Records`."""
-        X = frames.as_pandas(X)
+        X = containers.as_pandas(X)
         if not containers.is_frame(X):
             raise InputError(
                 f"{caller}: X is {containers.describe(X)}, but a DataFrame with texts in {some(self.text_labels)} was "
@@ -293,7 +293,7 @@ class TextTableFormat(TextFormat):
         frame = pd.DataFrame(dict(enumerate(parts)), index=pd.RangeIndex(len(texts)))
         frame.columns = pd.Index([column.label for column in self.columns])
         levels = {str(c.label): c.categories for c in self.columns if c.is_enum and c.categories is not None}
-        return frame if self.kind == "pandas" else frames.to_backend(frame, self.kind, levels)
+        return frame if self.kind == "pandas" else containers.to_backend(frame, self.kind, levels)
 
     def typical(self, values: FloatArray) -> Any:
         """A DataFrame with one row that is nobody's: empty texts, and the means or usual categories of the others."""

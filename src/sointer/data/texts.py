@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from itertools import count
 from typing import Any, Literal
 
@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sointer._support import containers, frames
+from sointer._support import containers
+from sointer._support.caching import cached_property
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
 
@@ -50,7 +51,8 @@ def is_text(X: Any) -> bool:
     """Whether X is a list, an array or a column of strings, one document each."""
     if isinstance(X, str):
         raise InputError("X is one string, expected a list of them, one for each document. Give [text].")
-    if containers.is_frame(X) or frames.backend_of(X) is not None or containers.is_sparse(X) or containers.is_tensor(X):
+    is_table = containers.is_frame(X) or containers.backend_of(X) is not None
+    if is_table or containers.is_sparse(X) or containers.is_tensor(X):
         return False
     if getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__") or len(X) == 0:
         return False
@@ -258,7 +260,7 @@ class TextFormat(InputFormat):
 
     def encode(self, X: Any, caller: str = "encode") -> Any:
         """Texts, or a DataFrame with one column of them, as `Documents`."""
-        X = frames.as_pandas(X)
+        X = containers.as_pandas(X)
         if containers.is_frame(X) and X.shape[1] == 1:
             X = X.iloc[:, 0].tolist()
         if not is_text(X):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.caching import cached_property
 from sointer.errors import InputError
 
 Kind = Literal["label", "number", "probability"]

@@ -86,11 +86,6 @@ def of_kind(kind: Kind, outputs: Outputs, targets: Targets) -> npt.NDArray[np.bo
     return np.asarray(same[np.minimum(targets, outputs.n_outputs - 1)])
 
 
-def predicts(source: str) -> str:
-    """How to introduce a value: as what the model predicts, or as what is only expected."""
-    return "expected" if source == "expected" else "the model predicts"
-
-
 def effects_on(outputs: Outputs, target: int, value: Any) -> str:
     """What effects are effects on, in words: the number, the probability, or the probability of the label explained."""
     if outputs.shape is not None:

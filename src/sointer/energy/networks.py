@@ -320,26 +320,42 @@ def build_paper_energy(
     )
 
 
-WIDTH = 64
+WIDTH, BINS_AT_FIRST = 64, 0.1
 
 
 class TargetGivenOthers(nn.Module):
     """Two hidden layers over features and encoded other outputs together.
 
     The energy of eq. 17-3 adds what features say of an output to what other outputs say of it, so it cannot hold a
-    target such as "this output, unless that feature"; this network can.
+    target such as "this output, unless that feature"; this network can. Graded outputs enter also piecewise linear
+    over their bins, as features do, so that a threshold between two numbers is as easily found in either.
     """
 
-    def __init__(self, encoding: Encoding, space: OutputSpace, target: int, others: Sequence[int]) -> None:
+    def __init__(
+        self, encoding: Encoding, space: OutputSpace, target: int, others: Sequence[int], edges: Tensor | None = None
+    ) -> None:
+        """`edges`: (columns, bins + 1) of encoded outputs, rising; NaN for columns of labels."""
         super().__init__()
         self.encoding = encoding
-        self.register_buffer("columns", torch.isin(space.column_output, torch.tensor(others, dtype=torch.long)))
+        edges = torch.full((space.n_columns, 2), torch.nan) if edges is None else edges
+        binned, place = torch.nonzero(edges[:, 1:] > edges[:, :-1], as_tuple=True)
+        self.register_buffer("binned", binned)
+        self.register_buffer("low", edges[binned, place])
+        self.register_buffer("size", edges[binned, place + 1] - edges[binned, place])
+        self.register_buffer("column_output", torch.cat([space.column_output, space.column_output[binned]]))
+        self.register_buffer("columns", torch.isin(self.column_output, torch.tensor(others, dtype=torch.long)))
         self.of_features = nn.Linear(encoding.n_encoded, WIDTH)
-        self.of_outputs = nn.Linear(space.n_columns, WIDTH, bias=False)
+        self.of_outputs = nn.Linear(len(self.columns), WIDTH, bias=False)
         nn.init.normal_(self.of_outputs.weight)
+        with torch.no_grad():  # bins are used where they are needed, not because there are many
+            self.of_outputs.weight[:, space.n_columns :] *= BINS_AT_FIRST
         self.hidden = nn.Linear(WIDTH, WIDTH)
         self.last = nn.Linear(WIDTH, space.n_classes[target])
 
+    binned: Tensor
+    low: Tensor
+    size: Tensor
+    column_output: Tensor
     columns: Tensor
 
     def project(self, x: Inputs) -> Tensor:
@@ -348,7 +364,8 @@ class TargetGivenOthers(nn.Module):
 
     def forward(self, projected: Tensor, y: Tensor) -> Tensor:
         """Logits of the target's classes, from project(x) and encoded outputs y."""
-        first = F.softplus(projected + self.of_outputs(y * self.columns))
+        bins = ((y[:, self.binned] - self.low) / self.size).clamp(0.0, 1.0)
+        first = F.softplus(projected + self.of_outputs(torch.cat([y, bins], dim=1) * self.columns))
         result: Tensor = self.last(F.softplus(self.hidden(first)))
         return result
 
@@ -367,4 +384,4 @@ class TargetGivenOthers(nn.Module):
     def reliance(self, space: OutputSpace) -> Tensor:
         """How strongly the target follows each other output, as the length of its first weights: (outputs,)."""
         squares = (self.of_outputs.weight * self.columns).square().sum(dim=0)
-        return torch.zeros(space.n_outputs).index_add(0, space.column_output, squares).sqrt()
+        return torch.zeros(space.n_outputs).index_add(0, self.column_output, squares).sqrt()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sointer._support.caching import cached_property
 from sointer.data.outputs import Outputs
 from sointer.energy.sparse import Inputs, SparseRows, linear
 

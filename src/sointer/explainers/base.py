@@ -33,7 +33,15 @@ from sointer.explainers.showing import Identified
 from sointer.explanation import Explanation
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
-from sointer.masking.selection import Scored, allowed_units, rank_units, smallest_confirmed
+from sointer.masking.selection import (
+    N_DRAWS,
+    Likely,
+    Scored,
+    allowed_units,
+    rank_units,
+    refine_ranking,
+    smallest_confirmed,
+)
 from sointer.paths import NoPaths, Trace
 
 _counting = ForkSafeLock()
@@ -42,11 +50,11 @@ TokenLists: TypeAlias = Sequence[list[str] | tuple[str, ...]]
 
 
 class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
-    """The frame of an explainer: `fit` reads and adopts a `Subject`, `_scores` says how much each feature matters."""
+    """The frame of an explainer: `fit` reads and adopts a `Subject`, `_scored` says how much each feature matters."""
 
-    asks_to_explain: ClassVar[bool] = False
+    queries_to_explain: ClassVar[bool] = False
     """Whether every explanation queries the model."""
-    asks_for_sizes: ClassVar[bool] = True
+    queries_for_sizes: ClassVar[bool] = True
     """Whether k="auto" queries the model about masked samples."""
     sequences_: SequenceExplainer | None = None
     """The explainer behind this one, where it was fitted on token lists."""
@@ -54,8 +62,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
     """What `distance` needs, and the training rows it was made from."""
 
     @abstractmethod
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        """Scores (rows, units), larger is more, and the encoded value of each row's target."""
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
+        """How much each unit of each row matters, and the encoded value of the row's target."""
 
     # --- explaining --------------------------------------------------------------------------------------
 
@@ -200,7 +208,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
             return source
         if query and source.black_box is not None:
             return source.queried()
-        if self.asks_to_explain:
+        if self.queries_to_explain:
             why = "query=False was given" if source.black_box is not None else "it has no model"
             raise InputError(
                 f"{type(self).__name__} explains what the model predicts for each sample, but {why}; leave query=False "
@@ -227,8 +235,17 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
         n_ranked = source.groups.n_units if refine or size == "auto" else size
         ranking = self._rank(scored.ranked_by, allowed, source, n_ranked)
         if refine and size != "auto":
-            key = scored.scores if scored.key is None else scored.key
-            ranking = self._refine(source, ranking, key, values, targets, size, refine)
+            ranking = refine_ranking(
+                source,
+                self._likely(source, targets, values),
+                ranking,
+                scored.scores if scored.key is None else scored.key,
+                targets,
+                size,
+                n_questions=refine,
+                n_draws=N_DRAWS if self.removal_.is_random else 1,
+                seed=0,
+            )
         sizes = np.full(len(targets), size)
         if size == "auto":
             sizes = self._sizes(source, ranking, targets, values) if needed is None else needed.sum(axis=1)
@@ -236,28 +253,15 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
         scored = replace(scored, values=values, needed=needed)
         return Explanation.of(ranking, sizes, scored, targets, source, trace, distance)
 
-    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
-        """What is known of the units of rows, by explainers that know more than scores."""
-        return Scored(*self._scores(source, targets))
-
     def _sizes(
         self, source: ExplainedRows, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
     ) -> NDArray[np.int64]:
         """How many of the best units each row needs, for k="auto": as few as the black box confirms."""
         return smallest_confirmed(source, ranking, targets)
 
-    def _refine(
-        self,
-        source: ExplainedRows,
-        ranking: NDArray[np.int64],
-        scores: NDArray[np.float32],
-        values: NDArray[Any],
-        targets: NDArray[np.int64],
-        k: int,
-        n_questions: int,
-    ) -> NDArray[np.int64]:
-        """Better rankings for n_questions queries a row, from explainers that can."""
-        return ranking
+    def _likely(self, source: ExplainedRows, targets: NDArray[np.int64], values: NDArray[Any]) -> Likely:
+        """How likely selections are to keep the values, from explainers that refine."""
+        raise NotImplementedError
 
     def _trace(self, source: ExplainedRows, values: NDArray[Any]) -> Trace:
         """What computes an explanation's paths, from explainers that know how outputs depend on each other."""
@@ -323,7 +327,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
         -------
         Path
         """
-        from sointer.viz.report.write import write_report
+        from sointer.viz.report import write_report
 
         return write_report(
             self,

@@ -1,4 +1,4 @@
-"""What explainers refuse or warn of when they see the data and the answers: outputs, features and rows that mislead."""
+"""What explainers refuse or warn of when they see data and predictions: outputs, features and rows that mislead."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) 
     if outputs.constant.any():
         constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
         warnings.warn(
-            f"{len(constant)} of {outputs.n_outputs} outputs never changed in {len(raw)} answers: "
+            f"{len(constant)} of {outputs.n_outputs} outputs never changed in {len(raw)} predictions: "
             f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
             "no feature decided them. Give data on which they vary.",
             ConstantOutputWarning,
@@ -120,7 +120,7 @@ def _warn_about_masks(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -
     """That some pixels never change is usual, such as the corners of pictures; that none does is not."""
     if outputs.constant.all():
         warnings.warn(
-            f"no pixel of the masks ever changed in {len(raw)} answers. Explanations mean little: nothing decided "
+            f"no pixel of the masks ever changed in {len(raw)} predictions. Explanations mean little: nothing decided "
             "them. Give images on which the masks vary.",
             ConstantOutputWarning,
             stacklevel=stacklevel + 1,

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sointer._support.containers import is_sparse
-from sointer._support.hashing import distinct_rows
+from sointer._support.containers import distinct_rows, is_sparse
 from sointer._support.progress import History
 from sointer._support.torch_state import CPU, resolve_device
 from sointer._support.validation import check_positive_int, some
@@ -49,9 +48,16 @@ def check_settings(explainer: SOInter) -> None:
         raise InputError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {explainer.preset!r}.")
     if not isinstance(explainer.structured, bool):
         raise InputError(f"structured must be True or False, got {explainer.structured!r}.")
-    for config in (explainer.energy, explainer.interpreter, explainer.training):
-        if config is not None:
-            config.check_for(explainer.preset)
+    for name, kind in (("energy", EnergyConfig), ("interpreter", InterpreterConfig), ("training", TrainingConfig)):
+        config = getattr(explainer, name)
+        if config is None:
+            continue
+        if not isinstance(config, kind):
+            raise InputError(
+                f"{name} must be a {kind.__name__} or None, got {config!r:.60}. "
+                f"Give {name}=sointer.{kind.__name__}(...)."
+            )
+        config.check_for(explainer.preset)
 
 
 def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[FitContext, int]:
@@ -110,11 +116,11 @@ def kind_of_data(explainer: SOInter, subject: Subject) -> tuple[DataKind, Any]:
 
 
 def settings_of(explainer: SOInter, subject: Subject, targets: Any) -> dict[str, Any]:
-    """Everything but the data that decides what fit asks, by name."""
+    """Everything but the data that decides what fit queries, by name."""
     names = ("k", "structured", "preset", "output_kind", "tolerance", "output_names", "query_budget")
     settings = {name: getattr(explainer, name) for name in names} | {"targets": targets}
     settings["method"] = subject.rows.model.method
-    if (device := resolve_device(explainer.device).type) != "cpu":  # rounding may decide what is asked next
+    if (device := resolve_device(explainer.device).type) != "cpu":  # rounding may decide what is queried next
         settings["device"] = device
     settings["probabilities of classes"] = subject.rows.model.class_probabilities is not None
     for config in resolve_configs(explainer, kind_of_data(explainer, subject)[0]):

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.containers import describe, is_dask, is_frame, row_labels
-from sointer._support.frames import as_pandas
+from sointer._support.containers import as_pandas, describe, is_dask, is_frame, row_labels
 from sointer._support.validation import check_k, check_random_state, resolve_targets, some
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import N_COMPARED, BlackBox
@@ -153,7 +152,7 @@ class ReadsModelAndData:
         return as_black_box(self.model, method=method, batch_size=self.batch_size)
 
     def _black_box_again(self) -> BlackBox:
-        """The model of a fitted explainer as a black box, asked for what fit asked for: labels or probabilities."""
+        """The model of a fitted explainer as a black box, queried for what fit queried: labels or probabilities."""
         of_kind = "predict_proba" if self.outputs_.kind == "probability" else "predict"
         method = self.method_ or of_kind
         if not isinstance(self.model, BlackBox) and callable(getattr(self.model, "predict_proba", None)):
@@ -163,7 +162,7 @@ class ReadsModelAndData:
         return black_box
 
     def _outputs(self, raw: NDArray[Any], black_box: BlackBox) -> Outputs:
-        """What the outputs are, judging by many answers."""
+        """What the outputs are, judging by many predictions."""
         names, shape = self._names(black_box), black_box.output_shape
         kind = self._kind_of(black_box)
         outputs = Outputs.infer(raw, names=names, kind=kind, tolerance=self.tolerance, shape=shape)
@@ -171,7 +170,7 @@ class ReadsModelAndData:
         return outputs
 
     def _check_first(self, raw: NDArray[Any], black_box: BlackBox, targets: Any) -> None:
-        """Refuse wrong names and targets; a few answers say too little about the outputs to refuse more."""
+        """Refuse wrong names and targets; a few predictions say too little about the outputs to refuse more."""
         names, shape = self._names(black_box), black_box.output_shape
         fitted_targets(targets, Outputs.infer(raw, names=names, kind=self._kind_of(black_box), shape=shape))
 
@@ -301,7 +300,7 @@ def _of_second_class(predicted: Any, n_outputs: int) -> Any:
 
 
 def fitted_targets(targets: Any, outputs: Outputs) -> list[int]:
-    """The outputs that fit was asked to explain, by number; by default all of them.
+    """The outputs that fit is to explain, by number; by default all of them.
 
     In masks, these are all pixels of the pixels, boxes, sets and masks that it was given.
     """

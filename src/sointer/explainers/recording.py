@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
-from sointer._support.strict_json import as_finite, content_digest
+from sointer._support.files import as_finite, content_digest
 from sointer._support.version import __version__
 from sointer.data.sequences import Tokens
 from sointer.data.text_tables import Records
@@ -263,7 +263,11 @@ def _sentence(record: dict[str, Any], target: str) -> str:
     if record["effects"] is not None:
         text += f" In brackets: effect on {record['effects']['on']}."
     verdict = record["verification"]
-    return text if verdict is None else f"{text} From these alone, the model's prediction is {verdict['verdict']}."
+    if verdict is None:
+        return text
+    is_share = record["kind"] == "probability" and isinstance(record["value"], float)  # of a token, it is the class
+    what = "probability staying on its side of 0.5 is" if is_share else "prediction is"
+    return f"{text} From these alone, the model's {what} {verdict['verdict']}."
 
 
 def short_number(number: Any) -> float:

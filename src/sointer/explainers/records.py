@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
-from sointer._support.strict_json import as_finite, content_digest
+from sointer._support.caching import cached_property
+from sointer._support.files import as_finite, content_digest
 from sointer.data.sequences import Tokens, read_sequences
 from sointer.data.text_tables import Records
 from sointer.data.texts import Documents

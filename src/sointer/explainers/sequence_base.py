@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.torch_state import resolve_device
@@ -19,8 +17,8 @@ from sointer._support.validation import check_random_state
 from sointer.blackbox.adapters.tagger import as_tagger
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint, plain_fingerprint
+from sointer.config import Rows
 from sointer.data.sequences import Splitter, Tokens, read_sequences
-from sointer.errors import CheckpointWarning, LoadError
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.showing import Identified, ShowsItself
 from sointer.masking.tokens import ReplacementFunction
@@ -48,7 +46,6 @@ class SequenceFrame(ShowsItself, Identified):
     """Sequences sent to the model by all calls of explain since fit."""
     additive_: ChainEnergy | None = None
     """A simpler energy, which paths are read from where it predicts as well; None else."""
-    _known_digest: tuple[Any, str] | None = None
 
     def fit(self, X: Any, y: Any = None, *, checkpoint: str | PathLike[str] | None = None) -> Self:
         """Learn to explain the model on sequences X, at every position and for every length; y is not used.
@@ -83,7 +80,7 @@ class SequenceFrame(ShowsItself, Identified):
                 black_box = kept.replaying(model, wanted)
                 seed = self.random_state if kept.seed is None else kept.seed
                 snapshots = snapshots_in(kept, device)
-                if kept.is_finished and self._adopt_saved(kept, model):
+                if kept.is_finished and self._adopt_saved(kept.finished, model):
                     snapshots.clear()
                     return self
             before = model.n_queries
@@ -96,6 +93,9 @@ class SequenceFrame(ShowsItself, Identified):
                 snapshots.clear()
         return self
 
+    def _load_saved(self, path: Path) -> SequenceExplainer:
+        return self.load(path, replacement=self.replacement, splitter=self.splitter, device=self.device)
+
     @abstractmethod
     def _check_parameters(self) -> None:
         """InputError where a parameter is wrong."""
@@ -105,20 +105,6 @@ class SequenceFrame(ShowsItself, Identified):
         self, sequences: list[Tokens], black_box: BlackBox, rng: np.random.Generator, snapshots: Snapshots
     ) -> None:
         """Query and learn."""
-
-    def _adopt_saved(self, kept: Checkpoint, model: BlackBox) -> bool:
-        """Become the explainer that was fitted with this checkpoint before; False if its files were damaged."""
-        from sointer.io.sequences import load
-
-        try:
-            saved = load(kept.finished, replacement=self.replacement, splitter=self.splitter, device=self.device)
-        except LoadError as error:
-            warnings.warn(f"{error} It is fitted again, from the outputs kept.", CheckpointWarning, stacklevel=3)
-            return False
-        adopt(self, fitted_attributes(saved))
-        self.black_box_ = model
-        self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
-        return True
 
     @abstractmethod
     def explain(
@@ -197,22 +183,23 @@ class SequenceFrame(ShowsItself, Identified):
             paths=bool(paths),
         )
 
-    def _digest(self) -> str:
-        """SHA-256 of all that decides what is explained."""
+    def _compute_digest(self) -> str:
         from sointer.io.sequences import digest
 
-        explainer = cast("SequenceExplainer", self)
-        known = self._known_digest
-        if known is None or known[0] is not explainer.energy_:
-            known = self._known_digest = explainer.energy_, digest(explainer)
-        return known[1]
+        return digest(cast("SequenceExplainer", self))
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted explainer to a new directory; the model itself is never stored."""
+    def save(self, path: str | PathLike[str], *, rows: Rows = "keep") -> None:
+        """Write the fitted explainer to a new directory; the model itself is never stored.
+
+        **By default the files contain the tokens of the training data, in an order from which its sequences can be put
+        together again.** With rows="synthetic" they contain how often which token stood where, and not with which
+        others: `verify` and `paths` draw others of the same distribution. With "none" there are no tokens: `explain`
+        works, `verify` and `paths` are refused unless you have a replacement of your own.
+        """
         from sointer.io.sequences import save
 
         check_is_fitted(self, "energy_")
-        save(cast("SequenceExplainer", self), path)
+        save(cast("SequenceExplainer", self), path, rows)
 
     @staticmethod
     def load(
@@ -246,17 +233,6 @@ class SequenceFrame(ShowsItself, Identified):
         return load(path, model, replacement=replacement, splitter=splitter, device=device)
 
     def _html(self) -> str | None:
-        from sointer.viz.plots.sequences import html_explainer
+        from sointer.viz.plots.notebook import html_sequence_explainer
 
-        return html_explainer(cast("SequenceExplainer", self)) if hasattr(self, "energy_") else None
-
-
-def adopt(explainer: BaseEstimator, attributes: dict[str, Any]) -> None:
-    """Set what another explainer has learned."""
-    for name, value in attributes.items():
-        setattr(explainer, name, value)
-
-
-def fitted_attributes(explainer: BaseEstimator) -> dict[str, Any]:
-    """What fit has set, by name."""
-    return {name: value for name, value in vars(explainer).items() if name.endswith("_") and not name.startswith("_")}
+        return html_sequence_explainer(cast("SequenceExplainer", self)) if hasattr(self, "energy_") else None

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sointer._support import containers
+from sointer.config import Rows
 from sointer.errors import InputError
-from sointer.explainers.sequence_base import adopt, fitted_attributes
 from sointer.explainers.sequences import SequenceExplainer
+from sointer.explainers.showing import adopt, fitted_attributes
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
@@ -91,13 +92,11 @@ def explain_sequences(
         explainer.n_explain_queries_ = behind.n_explain_queries_
 
 
-def save_sequences(explainer: SOInter, path: str | PathLike[str], rows: str) -> bool:
+def save_sequences(explainer: SOInter, path: str | PathLike[str], rows: Rows) -> bool:
     """Save the explainer behind this one, if there is one."""
     if explainer.sequences_ is None:
         return False
-    if rows != "keep":
-        raise InputError(f"save: rows={rows!r} is not for sequences, whose tokens are kept; leave it out.")
-    explainer.sequences_.save(path)
+    explainer.sequences_.save(path, rows=rows)
     return True
 
 

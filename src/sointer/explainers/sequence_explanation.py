@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.files import put
 from sointer._support.validation import check_positive_int
 from sointer.data.sequences import Tokens
 from sointer.data.token_outputs import TokenOutputs
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 N_SHOWN = 20
 MIN_KEPT = 0.5
-"""Where fewer of the values are expected to stay with no token selected, something is needed that was not found."""
+"""Where fewer of the values are expected to stay with the selected tokens, something is needed that was not found."""
 CHUNK, MAX_TOKENS_SENT = 4096, 2**20
 """Sequences, and tokens, that are masked at a time."""
 Query = Callable[[Sequence[Tokens]], list[list[Any]]]
@@ -187,9 +188,9 @@ class SequenceExplanation:
                 rows = np.arange(start, min(start + step, len(self)))
                 sequences = [self.sequences[self.sample[i]] for i in rows]
                 kept = [keep[i, : len(tokens)] for i, tokens in zip(rows, sequences, strict=True)]
-                said = query(replacement.draw(sequences, kept, rng))
+                returned = query(replacement.draw(sequences, kept, rng))
                 n_queries += len(rows)
-                for i, outputs in zip(rows, said, strict=True):
+                for i, outputs in zip(rows, returned, strict=True):
                     got = self.outputs.values([outputs[self.position[i]]])[0]
                     agree[i] += self.outputs.agree(self.value[i], got)
                     moved[i] += self.outputs.difference(self.value[i], got)
@@ -289,22 +290,21 @@ class SequenceExplanation:
         row : which target, of those explained.
         ax : where to draw; by default on a new figure.
         """
-        from sointer.viz.plots.sequences import tokens
+        from sointer.viz.plots.words import tokens
 
         return tokens(self, row, ax=ax)
 
     def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
         """A self-contained table of targets and the tokens selected for them, as HTML; written to `path` if given."""
-        from sointer.viz.plots.notebook import page_of
-        from sointer.viz.plots.sequences import html_sequences
+        from sointer.viz.plots.notebook import html_sequences, page_of
 
         page = page_of(html_sequences(self, max_rows))
         if path is not None:
-            Path(path).write_text(page, encoding="utf-8")
+            put(Path(path), page.encode())
         return page
 
     def _repr_html_(self) -> str:
-        from sointer.viz.plots.sequences import html_sequences
+        from sointer.viz.plots.notebook import html_sequences
 
         return html_sequences(self, N_SHOWN)
 
@@ -314,9 +314,10 @@ class SequenceExplanation:
             s, p = self.sample[i], self.position[i]
             chosen = set(self.selected[i].tolist())
             marked = [f"[{t}]" if j in chosen else t for j, t in enumerate(self.sequences[s])]
-            why = "because of"
+            found = self.keeps[i] >= MIN_KEPT
+            why = "because of" if found else f"for reasons not found (the marked tokens keep it in {self.keeps[i]:.0%})"
             if not self.n_selected[i]:
-                why = "whatever the tokens are" if self.keeps[i] >= MIN_KEPT else "for unknown reasons"
+                why = "whatever the tokens are" if found else "for unknown reasons"
             lines.append(f"{self.sequences[s][p]} (token {p}) is {self.value[i]} {why}: {' '.join(marked)}")
         if len(self) > N_SHOWN:
             lines.append(f"... and {len(self) - N_SHOWN} more")

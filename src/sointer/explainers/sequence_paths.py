@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.caching import cached_property
 from sointer._support.torch_state import device_of, one_thread
 from sointer.data.sequences import MARGIN, PIECE, TokenIndex, Tokens, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals

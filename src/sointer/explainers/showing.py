@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.validation import check_positive_int, is_integer
+from sointer.errors import CheckpointWarning, LoadError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,9 +29,10 @@ class Identified(BaseEstimator):
     method_: str | None = None
     n_queries_: int
     n_queries_replayed_: int = 0
-    """Outputs that fit took from its checkpoint; `n_queries_` counts those that it asked for itself."""
+    """Outputs that fit took from its checkpoint; `n_queries_` counts those that it queried itself."""
     probe_: Probe | None = None
     """By which the model can be recognised later; None where an older version saved the explainer."""
+    _known_digest: tuple[Any, str] | None = None
 
     def identity(self) -> dict[str, Any]:
         """What records say of the explainer and its model."""
@@ -48,14 +52,50 @@ class Identified(BaseEstimator):
         }
 
     def _digest(self) -> str | None:
-        """SHA-256 of all that decides what is explained, where that can be saved."""
-        return None
+        """SHA-256 of all that decides what is explained, where that can be saved; computed once after each fit."""
+        network = getattr(self, "energy_", None)
+        if network is None:
+            return None
+        known = self._known_digest
+        if known is None or known[0] is not network:
+            known = self._known_digest = network, self._compute_digest()
+        return known[1]
+
+    def _compute_digest(self) -> str:
+        raise NotImplementedError
+
+    def _adopt_saved(self, path: Path, black_box: BlackBox) -> bool:
+        """Become the explainer that a finished fit left in its checkpoint; False if its files were damaged."""
+        try:
+            saved = self._load_saved(path)
+        except LoadError as error:
+            warnings.warn(f"{error} It is fitted again, from the outputs kept.", CheckpointWarning, stacklevel=3)
+            return False
+        adopt(self, fitted_attributes(saved))
+        self.black_box_ = black_box
+        self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
+        return True
+
+    def _load_saved(self, path: Path) -> Identified:
+        """The explainer that a fit with the same parameters wrote there."""
+        raise NotImplementedError
 
     def __sklearn_clone__(self) -> Self:
         """An unfitted copy with the same model: cloning must not un-fit what is being explained."""
         params = self.get_params(deep=False)
         model = params.pop("model")
         return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
+
+
+def adopt(explainer: BaseEstimator, attributes: dict[str, Any]) -> None:
+    """Set what another explainer has learned."""
+    for name, value in attributes.items():
+        setattr(explainer, name, value)
+
+
+def fitted_attributes(explainer: BaseEstimator) -> dict[str, Any]:
+    """What fit has set, by name."""
+    return {name: value for name, value in vars(explainer).items() if name.endswith("_") and not name.startswith("_")}
 
 
 class ShowsItself:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from sointer.config import EnergyConfig, InterpreterConfig, Preset, Rows, Traini
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
-from sointer.errors import CheckpointWarning, InputError, LoadError
+from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.records import Probe
@@ -33,8 +33,8 @@ from sointer.interpreter.image import ImageInterpreter, ImageScorer
 from sointer.interpreter.scoring import RowScorer, Scorer, describe_localities
 from sointer.interpreter.tables import TableInterpreter
 from sointer.interpreter.texts import SCORERS
-from sointer.masking.rows import ExplainedRows, Subject
-from sointer.masking.selection import N_DRAWS, EnergyConfirms, Scored, refine_ranking, smallest_confirmed
+from sointer.masking.rows import ExplainedRows
+from sointer.masking.selection import EnergyConfirms, Likely, Scored, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace
 
 if TYPE_CHECKING:
@@ -95,12 +95,11 @@ class SOInter(ShowsCouplings, Explainer):
     [0, 1]
     """
 
-    asks_for_sizes = False
+    queries_for_sizes = False
     _tracer: Tracer | None = None
     _folded: tuple[ImageInterpreter, ImageInterpreter] | None = None
     """The interpreter, and the same made quicker, which takes longer than an explanation."""
     _interactions: NDArray[np.float32] | None = None
-    _known_digest: tuple[Any, str] | None = None
 
     def __init__(
         self,
@@ -187,7 +186,8 @@ class SOInter(ShowsCouplings, Explainer):
             subject = self._read(X, removal, seed=None if kept is None else kept.seed)
             black_box = fitting.replayed(self, kept, subject, targets)
             snapshots = fitting.snapshots_in(kept)
-            if kept is not None and kept.is_finished and self._adopt_saved(kept, subject):
+            if kept is not None and kept.is_finished and self._adopt_saved(kept.finished, subject.rows.model):
+                self._interactions = None
                 snapshots.clear()
                 return self
             context, plan = fitting.make_context(self, subject, black_box, targets)
@@ -212,22 +212,11 @@ class SOInter(ShowsCouplings, Explainer):
             fitting.warn_about_fit(self, context, trained, plan)
             return self
 
-    def _adopt_saved(self, kept: Checkpoint, subject: Subject) -> bool:
-        """Become the explainer that was fitted with this checkpoint before; False if its files were damaged."""
+    def _load_saved(self, path: Path) -> SOInter:
         from sointer.io.explainers import load
 
-        try:
-            removal = self.removal if callable(self.removal) else None
-            saved = load(kept.finished, self.model, removal=removal, device=self.device)
-        except LoadError as error:
-            warnings.warn(f"{error} It is fitted again, from the answers kept.", CheckpointWarning, stacklevel=3)
-            return False
-        for name, value in vars(saved).items():
-            if name.endswith("_") and not name.endswith("__"):
-                setattr(self, name, value)
-        self.black_box_, self._interactions = subject.rows.model, None
-        self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
-        return True
+        removal = self.removal if callable(self.removal) else None
+        return load(path, self.model, removal=removal, device=self.device)
 
     def _adopt(self, trained: Trained, context: FitContext) -> None:
         self.shift_ = context.shift
@@ -267,14 +256,14 @@ class SOInter(ShowsCouplings, Explainer):
     def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         return self._scorer.scores(source, targets)
 
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        return (scored := self._scored(source, targets)).scores, scored.values
+    def _likely(self, source: ExplainedRows, targets: NDArray[np.int64], values: NDArray[Any]) -> Likely:
+        return self._scorer.likely(source, targets, values)
 
     def _sizes(
         self, source: ExplainedRows, ranking: NDArray[np.int64], targets: NDArray[np.int64], values: NDArray[Any]
     ) -> NDArray[np.int64]:
-        """Of texts and images, as few units as the energy holds to suffice: the black box is not asked."""
-        return smallest_confirmed(EnergyConfirms(self._scorer.likely(source, targets, values)), ranking, targets)
+        """Of texts and images, as few units as the energy holds to suffice: the model is not queried."""
+        return smallest_confirmed(EnergyConfirms(self._likely(source, targets, values)), ranking, targets)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
@@ -296,28 +285,6 @@ class SOInter(ShowsCouplings, Explainer):
         likelihood = Likelihood.of(self.config_.energy)
         kind = SCORERS.get(type(self.interpreter_), RowScorer)
         return kind(self.energy_, self.interpreter_, likelihood, self.shift_)
-
-    def _refine(
-        self,
-        source: ExplainedRows,
-        ranking: NDArray[np.int64],
-        scores: NDArray[np.float32],
-        values: NDArray[Any],
-        targets: NDArray[np.int64],
-        k: int,
-        n_questions: int,
-    ) -> NDArray[np.int64]:
-        return refine_ranking(
-            source,
-            self._scorer.likely(source, targets, values),
-            ranking,
-            scores,
-            targets,
-            k,
-            n_questions=n_questions,
-            n_draws=N_DRAWS if self.removal_.is_random else 1,
-            seed=0,
-        )
 
     def _trace(self, source: ExplainedRows, values: NDArray[Any]) -> Trace:
         if self.input_format_.image is not None:
@@ -386,10 +353,7 @@ class SOInter(ShowsCouplings, Explainer):
         check_is_fitted(self, "interpreter_")
         save(self, path, rows)
 
-    def _digest(self) -> str:
+    def _compute_digest(self) -> str:
         from sointer.io.explainers import digest
 
-        known = self._known_digest
-        if known is None or known[0] is not self.interpreter_:
-            known = self._known_digest = self.interpreter_, digest(self)
-        return known[1]
+        return digest(self)

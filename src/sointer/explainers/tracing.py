@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from sointer._support.caching import cached_property
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.torch_state import device_of, one_thread, seeded
+from sointer.data.outputs import Outputs
 from sointer.energy.interactions import output_interactions
 from sointer.energy.likelihood import Likelihood, outputs_given
 from sointer.energy.networks import TargetGivenOthers, VectorEnergy
+from sointer.energy.space import N_BINS
 from sointer.energy.sparse import Inputs
+from sointer.interpreter.scoring import as_labels
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import first_units
 from sointer.paths import Paths
@@ -27,7 +30,7 @@ N_POINTS = 4096
 SHARE_WHOLE = 0.25
 CHUNK_POINTS = 256
 MAX_NUMBERS = 2**23  # held in memory at a time, as points to look at
-MIN_UNUSUAL = 5  # answers other than the usual one, to say of an output that it copies another
+MIN_UNUSUAL = 5  # outputs other than the usual one, to say of an output that it copies another
 MAX_DENSE_BYTES = 2**28  # of points to learn from; batches of dense rows are taken much faster
 
 
@@ -37,7 +40,7 @@ class Tracer:
 
     The energy says what all outputs would be for a point, also while some are held. `TargetGivenOthers` then says
     what that means for the target. It is learned on first use, from rows of the training data with random parts
-    removed and the outputs that the energy expects for them: the black box is not asked.
+    removed and the outputs that the energy expects for them: the model is not queried.
     """
 
     energy: VectorEnergy
@@ -66,7 +69,7 @@ class Tracer:
     ) -> Paths:
         """The paths of selected units of every row; `values` are the values explained, encoded, `shown` as they are."""
         n_rows, k = selected.shape
-        values = np.where(source.outputs.graded[targets], values > 0.5, values).astype(np.int64)  # as labels
+        values = as_labels(source, targets, values)
         m = min(n_outputs, source.outputs.n_outputs - 1)
         listed = np.full((n_rows, m), -1, dtype=np.int64)
         total, direct, through = (np.full(shape, np.nan) for shape in ((n_rows, k), (n_rows, k), (n_rows, k, m)))
@@ -101,7 +104,7 @@ class Tracer:
             names,
             [[names[i] for i in group] for group in twins],
             len(self.training_codes),
-            "probability",
+            unit_of(source.outputs, set(targets.tolist())),
             source.value_source,
         )
 
@@ -151,17 +154,18 @@ class Tracer:
         points = InputBuffer.of(rows.toarray() if is_sparse(rows) and self.shift.any() else rows, self.shift)
         if is_sparse(rows) and np.prod(rows.shape) * np.dtype(np.float32).itemsize <= MAX_DENSE_BYTES:
             points = InputBuffer(points.dense().numpy())
-        space = self.energy.space
+        y = self.energy.space.encode(codes)
+        edges = _edges(y, source.outputs.graded[self.energy.space.column_output.numpy()])
         for target in targets:
             with torch.enable_grad():
-                net = self._new_net(target, self._others(source, target, twins))
-                net = learn_target(net, points, space.encode(codes), codes[:, target], seed=target)
+                net = self._new_net(target, self._others(source, target, twins), edges)
+                net = learn_target(net, points, y, codes[:, target], seed=target)
             self.learned.setdefault(target, net)
 
-    def _new_net(self, target: int, others: list[int]) -> TargetGivenOthers:
+    def _new_net(self, target: int, others: list[int], edges: Tensor) -> TargetGivenOthers:
         """Weights as the target's number draws them."""
         with seeded(target):
-            return TargetGivenOthers(self.energy.encoding, self.energy.space, target, others)
+            return TargetGivenOthers(self.energy.encoding, self.energy.space, target, others, edges)
 
     def _most_telling(self, net: TargetGivenOthers, target: int, others: list[int]) -> list[int]:
         """The others, those first that the target follows most or that are coupled to it most."""
@@ -190,11 +194,11 @@ class Tracer:
         points = _reduced_rows(source, rows, selected, n_drawn, seed)
         n_variants = selected.shape[1] + 1
         own = torch.as_tensor(np.tile(rows, n_variants * n_drawn))  # the row that each point is made from
-        said, value = codes[torch.as_tensor(source.sample_of_row)[own]], torch.as_tensor(values)[own]
+        predicted, value = codes[torch.as_tensor(source.sample_of_row)[own]], torch.as_tensor(values)[own]
         parts = []
         for where, x in _chunks(points, self.shift):
             part = self._support_of_points(
-                x, net, _padded(value[where]), _padded(said[where]), held, source.outputs.graded
+                x, net, _padded(value[where]), _padded(predicted[where]), held, source.outputs.graded
             )
             parts.append(part[: where.stop - where.start])
         support = torch.cat(parts).double().numpy().reshape(n_variants, n_drawn, len(rows), 2 + len(held))
@@ -219,6 +223,25 @@ class Tracer:
 
         cases = [following(torch.zeros(space.n_outputs, dtype=torch.bool)), codes, *map(following, held)]
         return torch.stack([support(outputs) for outputs in cases], dim=1)
+
+
+def unit_of(outputs: Outputs, targets: set[int]) -> str:
+    """What effects on these targets are measured in: of numbers, in what their codes are nearly proportional to."""
+    curves = [outputs.quantiles[target] for target in targets]
+    numbers = [curve for curve in curves if curve is not None]
+    if not numbers:
+        return "probability"
+    unit = "quantiles" if all(np.array_equal(one.levels, one.shares) for one in numbers) else "shares of the range"
+    return unit if len(numbers) == len(curves) else f"probability, of numbers in {unit}"
+
+
+def _edges(y: Tensor, graded: NDArray[np.bool_]) -> Tensor:
+    """Quantiles of the columns of encoded outputs that are graded, NaN for the others: (columns, edges)."""
+    if not graded.any():
+        return torch.full((y.shape[1], 2), torch.nan)
+    edges = torch.quantile(y, torch.linspace(0.0, 1.0, N_BINS + 1), dim=0).T.contiguous()
+    edges[~torch.as_tensor(graded)] = torch.nan
+    return edges
 
 
 def _held_together(outputs: list[int], twins: list[list[int]], n_outputs: int) -> Tensor:
@@ -290,10 +313,10 @@ def _stacked(parts: list[Any]) -> Any:
 
 
 def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list[list[int]]:
-    """Groups of outputs that determine each other in all answers (rows, outputs).
+    """Groups of outputs that determine each other in all predictions (rows, outputs).
 
     Class codes: a one-to-one relation of the classes that occur. Numbers: a correlation beyond `least_correlation`,
-    of either sign. Left out are outputs of which fewer than MIN_UNUSUAL answers differ from the usual one: what
+    of either sign. Left out are outputs of which fewer than MIN_UNUSUAL predictions differ from the usual one: what
     is rare agrees by chance.
     """
     varied = np.flatnonzero([_n_unusual(column) >= MIN_UNUSUAL for column in codes.T])
@@ -309,7 +332,7 @@ def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list
 
 
 def _n_unusual(column: NDArray[Any]) -> int:
-    """How many answers differ from the most common one."""
+    """How many predictions differ from the most common one."""
     return len(column) - int(np.unique(column, return_counts=True)[1].max(initial=0))
 
 

@@ -49,8 +49,8 @@ def with_model(explainer: Explainer, cloudpickle: Any) -> bytes:
 
 def needs_no_model(explainer: Explainer, k: object, refine: int) -> None:
     """Refuse what queries the model many times per sample."""
-    costly = "k='auto'" if k == "auto" and explainer.asks_for_sizes else "refine=" if refine else ""
-    if explainer.asks_to_explain:
+    costly = "k='auto'" if k == "auto" and explainer.queries_for_sizes else "refine=" if refine else ""
+    if explainer.queries_to_explain:
         costly = type(explainer).__name__
     if costly:
         raise InputError(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.containers import is_frame
-from sointer._support.frames import as_pandas
+from sointer._support.containers import as_pandas, is_frame
 from sointer._support.version import __version__
 from sointer.config import Rows
 from sointer.errors import InputError, require_extra
@@ -116,6 +115,8 @@ class Predictor:
         target, k = given.get("target") or None, int(given.get("k") or 0) or self.explainer.k
         X = _as_in_fit(self.explainer, model_input)
         table: pd.DataFrame = as_pandas(self.explainer.explain(X, target, k=k).to_frame()).reset_index(drop=True)
+        if "feature_value" in table:  # JSON, as which MLflow's server sends the table, has no durations
+            table["feature_value"] = [str(v) if type(v).__name__ == "Timedelta" else v for v in table["feature_value"]]
         return table
 
     def get_raw_model(self) -> SOInter:

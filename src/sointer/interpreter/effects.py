@@ -6,6 +6,7 @@ by the difference of its own contributions, and only what lies behind that layer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sointer.data.labels import Quantiles
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import AtProjection, TrainableEnergy
@@ -173,6 +175,8 @@ class Effects(nn.Module):
     projections: Tensor
     encodings: Tensor
     """(references, encoded columns); or one row, the mean over them, if each reference is taken for their mean."""
+    center: Tensor
+    """(encoded columns,) the mean over all that the references stand for."""
     unit_of_encoded: Tensor
     base: Tensor
 
@@ -191,15 +195,17 @@ class Effects(nn.Module):
         n_encoded = energy.encoding.n_encoded
         self.register_buffer("projections", torch.zeros(n_references, energy.projection_width))
         self.register_buffer("encodings", torch.zeros(n_references if n_encodings is None else n_encodings, n_encoded))
+        self.register_buffer("center", torch.zeros(n_encoded))
         self.register_buffer("unit_of_encoded", torch.zeros(n_encoded, dtype=torch.long))
         self.register_buffer("base", torch.zeros(energy.space.n_columns))
 
     @torch.no_grad()
-    def refer_to(self, references: Tensor, unit_of_column: Tensor) -> None:
-        """What everything is compared with: the mean over these rows."""
+    def refer_to(self, references: Tensor, unit_of_column: Tensor, center: Tensor | None = None) -> None:
+        """What everything is compared with: the mean over these rows, or over more, whose mean encoding is given."""
         encoding = self.energy.encoding
         self.projections.copy_(self.energy.project(references))
         self.encodings.copy_(encoding(references))
+        self.center.copy_(self.encodings.mean(dim=0) if center is None else center)
         self.unit_of_encoded.copy_(unit_of_column[encoding.column])
         for column in range(len(self.base)):
             columns = torch.full((len(references),), column)
@@ -232,7 +238,7 @@ class Effects(nn.Module):
         some references responds on the way from these alone.
         """
         pulled = self.energy.pull_back(means.gradient, self.energy.space.column_output[columns])
-        found = self._by_unit(pulled * (encoded - self.encodings.mean(dim=0)))
+        found = self._by_unit(pulled * (encoded - self.center))
         return found if means.held is None else found - means.held
 
     def along_paths(self, projected: Tensor, columns: Tensor, n_points: int | None = None) -> PathMeans:
@@ -244,11 +250,17 @@ class Effects(nn.Module):
         slopes = slopes_along(lambda points: self._output(points, many), starts, projected, n_points)
         if len(self.encodings) == 1:
             return PathMeans(slopes.mean(dim=0), None)
-        outputs, held = self.energy.space.column_output[columns], torch.zeros(len(projected), self.encodings.shape[1])
-        apart = self.encodings - self.encodings.mean(dim=0)
-        for place, own in zip(reference.tolist(), slopes, strict=True):
-            held += self.energy.pull_back(own, outputs) * apart[place]
-        return PathMeans(slopes.mean(dim=0), self._by_unit(held / n_points))
+        outputs, mean = self.energy.space.column_output[columns], slopes.mean(dim=0)
+        apart = self.encodings[reference] - self.encodings[reference].mean(dim=0)
+        held = torch.zeros(len(projected), self.encodings.shape[1])
+        for own, offset in zip(slopes, apart, strict=True):
+            held += self.energy.pull_back(own - mean, outputs) * offset
+        # A covariance, so that outputs that respond alike everywhere hold exactly nothing; over some of the references
+        # it is corrected for these being few.
+        n_references = len(self.projections)
+        n_used = min(n_points, n_references)
+        correction = (n_references - 1) * n_used / (n_references * max(n_used - 1, 1))
+        return PathMeans(mean, self._by_unit(held * (correction / n_points)))
 
     def _by_unit(self, of_encoded: Tensor) -> Tensor:
         return torch.zeros(len(of_encoded), self.n_units).index_add_(1, self.unit_of_encoded, of_encoded)
@@ -270,11 +282,12 @@ def redraw_effects(
     references: Tensor,
     unit_of_column: Tensor,
     units: Tensor,
+    curves: Sequence[Quantiles | None] = (),
 ) -> Tensor:
     """Root mean square change of every output's probabilities when one unit is redrawn: (rows, units, outputs).
 
     Only the units listed are redrawn. The squared change of an output is half the sum over its labels, which for two
-    labels is the squared change of either.
+    labels is the squared change of either. Of outputs that have curves it is the rank of the number that changes.
     """
     owner = unit_of_column[energy.encoding.column]
     blocks = [torch.nonzero(owner == unit).squeeze(1) for unit in units.tolist()]
@@ -285,14 +298,27 @@ def redraw_effects(
     for batch in x.split(n_rows):
         encoded = energy.encoding(batch)
         projected = energy.project_encoded(encoded)
-        before = likelihood.log_marginals(AtProjection(energy), projected).exp()
+        before = _probabilities(energy, likelihood, projected, curves)
         own = _contributions(energy, encoded, blocks)
         moved = projected[:, None, None] + (of_references.transpose(0, 1)[None] - own[:, :, None])
-        after = likelihood.log_marginals(AtProjection(energy), moved.reshape(-1, width)).exp()
+        after = _probabilities(energy, likelihood, moved.reshape(-1, width), curves)
         change = (after.view(len(batch), len(units), n_references, -1) - before[:, None, None]).square().mean(dim=2) / 2
         by_output = torch.zeros(len(batch), len(units), space.n_outputs).index_add_(2, space.label_output, change)
         parts.append(by_output.sqrt())
     return torch.cat(parts)
+
+
+def _probabilities(
+    energy: TrainableEnergy, likelihood: Likelihood, projected: Tensor, curves: Sequence[Quantiles | None]
+) -> Tensor:
+    """Of all labels (rows, labels); of numbers, their ranks and what is missing to one."""
+    found = likelihood.log_marginals(AtProjection(energy), projected).exp()
+    for output, curve in enumerate(curves):
+        if curve is not None:
+            first = int(energy.space.first_label[output])
+            found[:, first + 1] = torch.as_tensor(curve.rank(found[:, first + 1].numpy()))
+            found[:, first] = 1 - found[:, first + 1]
+    return found
 
 
 def _contributions(energy: TrainableEnergy, encoded: Tensor, blocks: list[Tensor]) -> Tensor:

@@ -139,10 +139,12 @@ class UnmaskedRows(NamedTuple):
     """(rows,) change of the value's probability per unit of log-odds, from the reference to the row."""
     base: Tensor
     """(rows,) probability of the value at the reference."""
+    end: Tensor
+    """(rows,) and at the row."""
 
     @property
     def effects(self) -> Tensor:
-        """(rows, units) signed, in probability of the value; they lead from `base` to the row's probability."""
+        """(rows, units) signed, in probability of the value; they lead from `base` to about `end`."""
         return self.evidence * self.slope.unsqueeze(1)
 
 
@@ -167,7 +169,7 @@ def eliminate(
 def whole_rows(interpreter: EliminationInterpreter, x: Inputs, targets: Tensor, values: Tensor) -> UnmaskedRows:
     """Evidence of every unit for the values of the targets, nothing removed, and what it is in probability."""
     differences = differences_of(interpreter, x)
-    found = UnmaskedRows(torch.empty(len(x), interpreter.n_units), torch.empty(len(x)), torch.empty(len(x)))
+    found = UnmaskedRows(torch.empty(len(x), interpreter.n_units), *(torch.empty(len(x)) for _ in range(3)))
     start = interpreter.energy.project(interpreter.references[:1])
     for rows in torch.arange(len(x)).split(BLOCK_ROWS):
         evidence = Evidence(interpreter, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
@@ -219,17 +221,17 @@ class Evidence:
     def of_whole_rows(self, differences: SparseRows) -> UnmaskedRows:
         """Of all units, nothing removed, from how rows differ from the reference."""
         energy, unit_of_column = self._interpreter.energy, self._interpreter.unit_of_column
-        behind, secant, low = self.along(differences)
+        behind, *ends = self.along(differences)
         slope = energy.pull_back(behind, self._targets)
         row, column, value = self._scaled(differences).entries()
         scores = torch.zeros(len(differences), self._interpreter.n_units)
         scores.index_put_((row, unit_of_column[column]), slope[row, column] * value, accumulate=True)
-        return UnmaskedRows(scores, secant, low)
+        return UnmaskedRows(scores, *ends)
 
-    def along(self, differences: SparseRows) -> tuple[Tensor, Tensor, Tensor]:
-        """On the way from the reference to rows: slopes behind the first layer (rows, width), slope and base.
+    def along(self, differences: SparseRows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """On the way from the reference to rows: slopes behind the first layer (rows, width), slope, base and end.
 
-        Slope and base are those of `UnmaskedRows`.
+        The last three are those of `UnmaskedRows`.
         """
         push = self.push(differences)
         before, after = self._log_odds(self._start.expand_as(push)), self._log_odds(self._start + push)
@@ -237,7 +239,7 @@ class Evidence:
         moved = after - before
         # Where the log-odds hardly move, the secant's slope is the curve's own.
         secant = torch.where(moved.abs() > 1e-3, (high - low) / moved, low * (1 - low))
-        return self._slope(push), secant, low
+        return self._slope(push), secant, low, high
 
     def _log_odds(self, points: Tensor) -> Tensor:
         """Of the values, at points behind the first layer: (rows,)."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support.caching import cached_property
 from sointer.interpreter.splits import (
     CLEARLY_ON,
     MIN_REDRAWS,
@@ -24,6 +24,8 @@ from sointer.interpreter.splits import (
     BoolArray,
     FloatArray,
     IntArray,
+    Mixtures,
+    Redraws,
     Split,
     best_threshold,
     mean_by_unit,
@@ -48,6 +50,8 @@ The second, while it is not refined yet."""
 N_CANDIDATES, N_UNITS_COMPARED = 24, 24
 NOISE_WEIGHT, MIN_EFFECT = 2_000.0, 0.05
 """Of noisy black boxes: how many redraws the noise makes up for, and how large the effect of a unit must be."""
+WEAK, SUFFICES_WITHOUT = 0.12, 0.98
+"""Units that change a label so seldom, as a share of the largest, are left out if the others suffice without them."""
 MIN_SIGNAL = 0.5
 """By how much redrawing everything must change the target, in units of its noise, for anything to decide it."""
 STILL_ON, MIN_ON = 0.3, 0.05
@@ -59,31 +63,6 @@ MIN_EXPECTED = 3.0
 """Changes that would have been seen if a unit mattered as around it: of none at all, chance is then one in twenty."""
 MIN_TESTS, MIN_SHARE_TESTED, MAX_OTHERS_KEPT = (10, 24), 0.1, 0.75
 """Mixtures that it takes to know whether units suffice: that share of all, within these bounds."""
-
-
-@dataclass(frozen=True, eq=False)
-class Redraws:
-    """Samples with one unit redrawn: what the black box changed."""
-
-    row: IntArray
-    """Which of the whole samples it was."""
-    unit: IntArray
-    change: FloatArray
-    """Absolute change of the target's code."""
-
-    def condition_of(self, conditions: FloatArray, condition: int) -> FloatArray:
-        """What splits on a condition look at, for each redraw."""
-        return np.asarray(conditions[self.row, condition])
-
-
-@dataclass(frozen=True, eq=False)
-class Mixtures:
-    """Whole samples with any units redrawn together."""
-
-    row: IntArray
-    kept: BoolArray
-    """(mixtures, units)."""
-    change: FloatArray
 
 
 @dataclass(eq=False)
@@ -273,10 +252,20 @@ class TargetData:
         if self.min_relative > 0:
             largest = max(node.score.max(), node.path()[0].score.max())
             node.active &= node.score >= self.min_relative * largest
+        else:
+            self._leave_out(node, np.where(asked >= MIN_REDRAWS, square, np.inf))
         if node.parent is not None:
             node.doubtful = self._in_doubt(node, node.parent, inside, asked, changed)
             node.active |= node.doubtful
         node.sufficiency = self.sufficiency(node, node.active)
+
+    def _leave_out(self, node: Node, square: FloatArray) -> None:
+        """Units that hardly change a label, in turn, as long as the others suffice."""
+        weak = node.active & (square < WEAK * square[node.active & np.isfinite(square)].max(initial=0.0))
+        for unit in sorted(np.flatnonzero(weak), key=square.__getitem__):
+            others = node.active & (np.arange(len(weak)) != unit)
+            if self.sufficiency(node, others) >= SUFFICES_WITHOUT:
+                node.active = others
 
     def _in_doubt(
         self, node: Node, parent: Node, inside: BoolArray, asked: IntArray, changed: NDArray[Any]

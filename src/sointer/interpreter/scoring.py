@@ -112,9 +112,9 @@ class RowScorer:
 
 
 def as_labels(source: ExplainedRows, targets: Targets, values: NDArray[Any]) -> NDArray[np.int64]:
-    """Encoded values as class codes: graded ones are 1 above one half."""
-    graded = source.outputs.graded[np.minimum(targets, source.outputs.n_outputs - 1)]
-    return np.where(graded, values > 0.5, values).astype(np.int64)
+    """Encoded values as class codes: graded ones are 1 above one half, numbers above their median."""
+    outputs, first = source.outputs, np.minimum(targets, source.outputs.n_outputs - 1)
+    return np.where(outputs.graded[first], values > outputs.middle[first], values).astype(np.int64)
 
 
 class TableScorer(RowScorer):
@@ -224,6 +224,40 @@ def in_units(outputs: Outputs, targets: Targets, values: NDArray[Any]) -> NDArra
     return found
 
 
+def effects_on_probability(
+    source: ExplainedRows,
+    targets: Targets,
+    values: NDArray[Any],
+    effects: NDArray[np.float32],
+    ends: tuple[NDArray[np.float32], NDArray[np.float32]],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Effects and base of labels and probabilities, from those on the probability of what is explained.
+
+    `ends` are what it is at the reference and at the row, as the energy expects. Effects on a probability are turned
+    to it where its absence is explained, and lead to it; those on a label lead to what is expected of it.
+    """
+    graded, (base, end) = source.outputs.graded[targets], ends
+    absent = graded & (values <= 0.5)
+    effects[absent], base[absent] = -effects[absent], 1 - base[absent]
+    effects = completed(effects, base, np.where(graded, in_units(source.outputs, targets, values), end))
+    return without_excess(effects, base), base
+
+
+def without_excess(effects: NDArray[np.float32], base: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Effects (rows, units) on a probability, of which neither those up nor those down lead beyond 0 or 1.
+
+    Evidence is measured in log-odds, where what is almost certain has much room. What does not fit into a probability
+    is taken off both sides alike, as far as they cancel out, so that the sum stays.
+    """
+    up, down = np.maximum(effects, 0.0), np.maximum(-effects, 0.0)
+    above, below = up.sum(axis=1), down.sum(axis=1)
+    excess = np.maximum(0.0, np.maximum(base + above - 1.0, below - base))
+    excess = np.minimum(excess, np.minimum(above, below))[:, None]
+    up -= up * excess / np.maximum(above, 1e-12)[:, None]
+    down -= down * excess / np.maximum(below, 1e-12)[:, None]
+    return np.asarray(up - down, dtype=np.float32)
+
+
 CHUNK_NUMBERS, MIN_ROWS, MAX_ROWS = 2**21, 64, 4096
 EXPECTED_ROWS = 256
 """So many at once, always, so that what is expected of a row cannot depend on the rows around it."""
@@ -235,7 +269,7 @@ class SparseRowScorer(RowScorer):
     def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
         n_rows, n_units = len(targets), source.groups.n_units
         key, effects = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=np.float32)
-        base = np.empty(n_rows, dtype=np.float32)
+        base, end = np.empty(n_rows, dtype=np.float32), np.empty(n_rows, dtype=np.float32)
         values, known = self._known_values(source, targets)
         at_once = int(np.clip(CHUNK_NUMBERS // n_units, MIN_ROWS, MAX_ROWS))
         with one_thread(device_of(self.energy)), torch.no_grad():
@@ -248,13 +282,12 @@ class SparseRowScorer(RowScorer):
                 t = torch.as_tensor(targets[rows])
                 whole = whole_rows(self.interpreter, x, t, labels)
                 key[rows] = eliminate(self.interpreter, x, t, labels, whole.evidence).numpy()
-                effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
+                effects[rows], base[rows], end[rows] = whole.effects.numpy(), whole.base.numpy(), whole.end.numpy()
         # Evidence of what was eliminated is moved down, so below zero it ranks units but says nothing of their sign.
         scores = np.maximum(key, np.float32(0.0))
         if "continuous" in source.outputs.kinds:
             return Scored(scores, values, key=key)
-        graded = source.outputs.graded[targets] & (values <= 0.5)  # effects are on the probability, not on its absence
-        effects[graded], base[graded] = -effects[graded], 1 - base[graded]
+        effects, base = effects_on_probability(source, targets, values, effects, (base, end))
         return Scored(scores, values, key=key, effects=effects, base=base)
 
     def _expected_of(self, source: ExplainedRows, x: SparseRows, rows: torch.Tensor, targets: Targets) -> NDArray[Any]:

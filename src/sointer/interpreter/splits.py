@@ -26,6 +26,31 @@ LEAK_PRICE = 10.0
 
 
 @dataclass(frozen=True, eq=False)
+class Redraws:
+    """Samples with one unit redrawn: what the black box changed."""
+
+    row: IntArray
+    """Which of the whole samples it was."""
+    unit: IntArray
+    change: FloatArray
+    """Absolute change of the target's code."""
+
+    def condition_of(self, conditions: FloatArray, condition: int) -> FloatArray:
+        """What splits on a condition look at, for each redraw."""
+        return np.asarray(conditions[self.row, condition])
+
+
+@dataclass(frozen=True, eq=False)
+class Mixtures:
+    """Whole samples with any units redrawn together."""
+
+    row: IntArray
+    kept: BoolArray
+    """(mixtures, units)."""
+    change: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class Split:
     """A condition and a threshold, and which units it switches off."""
 

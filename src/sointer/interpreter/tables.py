@@ -19,7 +19,7 @@ from sointer.interpreter.localities import MAX_DEPTH, Node, complete_node
 from sointer.interpreter.splits import BoolArray, FloatArray, IntArray
 
 PARENT_WEIGHT = 0.05
-CLEARLY_NEEDED = 0.2
+CLEARLY_NEEDED = 0.35
 """Share of the largest score at which the order of needed units is left to each sample."""
 OPEN = 0.249
 """How far the evidence of a sample can move the key of a unit: not beyond its level."""

@@ -36,6 +36,7 @@ from sointer.interpreter.scoring import (
     TableScorer,
     Targets,
     as_labels,
+    effects_on_probability,
 )
 from sointer.interpreter.tables import TableInterpreter
 from sointer.masking.rows import ExplainedRows
@@ -43,6 +44,7 @@ from sointer.masking.selection import IN_MOST_DRAWS, SUFFICES, Likely, Scored, r
 
 LIKELY_ROWS = 256
 """So many at once, always, so that what is said of a text cannot depend on the texts around it."""
+ENTRIES = 2**12  # of texts, that are weighed at a time
 
 
 class TextInterpreter(EliminationInterpreter):
@@ -74,20 +76,20 @@ class TextInterpreter(EliminationInterpreter):
     def whole(self, documents: Documents, targets: Tensor, values: Tensor) -> UnmaskedRows:
         """Evidence of every unit that is left in texts for the values of the targets, and what it is in probability."""
         n = documents.shape[0]
-        found = UnmaskedRows(torch.zeros(n, self.n_units), torch.zeros(n), torch.zeros(n))
-        for rows, inputs, of_entry, secant, base in self.evidence(documents, targets, values):
+        found = UnmaskedRows(torch.zeros(n, self.n_units), *(torch.zeros(n) for _ in range(3)))
+        for rows, inputs, of_entry, *ends in self.evidence(documents, targets, values):
             row, unit = torch.as_tensor(inputs.row), self.unit_of_column[torch.as_tensor(inputs.owners)]
             for side in (0, 1):  # two words share what their order says
                 found.evidence[rows].index_put_((row, unit[:, side]), of_entry / 2, accumulate=True)
-            found.slope[rows], found.base[rows] = secant, base
+            found.slope[rows], found.base[rows], found.end[rows] = ends
         return found
 
     def evidence(
         self, documents: Documents, targets: Tensor, values: Tensor
-    ) -> Iterator[tuple[slice, TextInputs, Tensor, Tensor, Tensor]]:
+    ) -> Iterator[tuple[slice, TextInputs, Tensor, Tensor, Tensor, Tensor]]:
         """Some texts at a time: their places, what the energy sees of them, and what each entry says for the value.
 
-        Last come slope and base, as in `UnmaskedRows`.
+        Last come slope, base and end, as in `UnmaskedRows`.
         """
         n, features, weight = documents.shape[0], self.features, self.energy.projection_weight.T
         start = self.energy.project(self.references)
@@ -95,12 +97,13 @@ class TextInterpreter(EliminationInterpreter):
             rows = slice(begin, min(begin + BLOCK_ROWS, n))
             inputs = features(documents[rows])
             block = Evidence(self, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
-            slope, secant, base = block.along(padded(inputs.rows, BLOCK_ROWS))
-            columns = inputs.rows.columns
-            of_entry = (slope[torch.as_tensor(inputs.row)] * weight[columns]).sum(dim=1)
-            of_entry = of_entry * self.scaling.scale[columns] * inputs.rows.values
+            slope, *ends = block.along(padded(inputs.rows, BLOCK_ROWS))
+            columns, of_row = inputs.rows.columns, torch.as_tensor(inputs.row)
+            some = [(slope[of_row[part]] * weight[columns[part]]).sum(dim=1) for part in parts_of(len(columns))]
+            of_entry = torch.cat(some) * self.scaling.scale[columns] * inputs.rows.values
             n_here = rows.stop - rows.start
-            yield rows, inputs, of_entry, secant[:n_here], base[:n_here]
+            secant, base, end = (part[:n_here] for part in ends)
+            yield rows, inputs, of_entry, secant, base, end
 
     def eliminate(self, documents: Documents, targets: Tensor, values: Tensor, whole: Tensor) -> Tensor:
         """Evidence of every unit (texts, units), made anew by halving where it matters which units are kept."""
@@ -141,6 +144,12 @@ def units_there(documents: Documents, unit_of_column: Tensor, n_units: int) -> T
     return there
 
 
+def parts_of(n: int) -> Iterator[slice]:
+    """All of n entries, some at a time, as a long text has many; never a few alone, which may be rounded otherwise."""
+    starts = range(0, max(n - ENTRIES + 1, 1), ENTRIES)
+    return (slice(start, n if start == starts[-1] else start + ENTRIES) for start in starts)
+
+
 def padded(rows: SparseRows, n: int) -> SparseRows:
     """With so many empty rows below that there are n."""
     starts = torch.cat([rows.starts, rows.starts[-1:].expand(n - len(rows))])
@@ -155,7 +164,8 @@ class TextScorer(SparseRowScorer):
     def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
         n_rows, n_units = len(targets), source.groups.n_units
         key, effects = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=np.float32)
-        needed, base = np.empty((n_rows, n_units), dtype=bool), np.empty(n_rows, dtype=np.float32)
+        needed = np.empty((n_rows, n_units), dtype=bool)
+        base, end = np.empty(n_rows, dtype=np.float32), np.empty(n_rows, dtype=np.float32)
         values, known = self._known_values(source, targets)
         likely = self.likely(source, targets, values)
         suffices = IN_MOST_DRAWS if source.removal.is_random else SUFFICES
@@ -172,15 +182,14 @@ class TextScorer(SparseRowScorer):
                 t = torch.as_tensor(targets[rows])
                 whole = self.interpreter.whole(documents, t, labels)
                 key[rows] = self.interpreter.eliminate(documents, t, labels, whole.evidence).numpy()
-                effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
+                effects[rows], base[rows], end[rows] = whole.effects.numpy(), whole.base.numpy(), whole.end.numpy()
                 there = units_there(documents, self.interpreter.unit_of_column, n_units).numpy()
                 ranking = rank_units(key[rows], there)
                 needed[rows] = smallest_sufficient(likely, rows, ranking, n_units, suffices)
         scores = np.maximum(key, np.float32(0.0))
         if "continuous" in source.outputs.kinds:
             return Scored(scores, values, key=key, needed=needed)
-        graded = source.outputs.graded[targets] & (values <= 0.5)  # effects are on the probability, not on its absence
-        effects[graded], base[graded] = -effects[graded], 1 - base[graded]
+        effects, base = effects_on_probability(source, targets, values, effects, (base, end))
         return Scored(scores, values, key=key, effects=effects, base=base, needed=needed)
 
     def likely(self, source: ExplainedRows, targets: Targets, values: NDArray[Any]) -> Likely:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from sointer._support import containers
 from sointer._support.validation import some as listed
 from sointer.data.checks import places_of
+from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError, SointerError
 from sointer.explainers.base import Explainer
 
@@ -104,12 +105,6 @@ def check_columns(columns: Columns, known: Sequence[str] | None, what: str) -> N
         )
 
 
-def slices(n_rows: int, chunk_rows: int) -> Iterator[slice]:
-    """Consecutive spans of at most chunk_rows rows."""
-    for start in range(0, n_rows, chunk_rows):
-        yield slice(start, min(start + chunk_rows, n_rows))
-
-
 def slice_rows(X: Any, span: slice) -> Any:
     """Consecutive rows of any container."""
     return X.iloc[span] if containers.is_frame(X) or containers.is_series(X) else X[span]
@@ -124,7 +119,7 @@ def columns_needed(explainer: Explainer, names: Sequence[str] | None, text_colum
         return None
     if explainer.reads_text:
         return _text_column(names, text_column, what)
-    wanted = _names_in_fit(explainer)
+    wanted = names_in_fit(explainer.input_format_)
     nameless = explainer.input_format_._is_nameless and not set(wanted) <= set(names)
     if nameless and len(names) == len(wanted):
         return None
@@ -183,9 +178,10 @@ def as_in_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:
     return X.set_axis([column.label for column in columns], axis=1) if columns else X
 
 
-def _names_in_fit(explainer: Explainer) -> list[str]:
-    columns = explainer.input_format_.columns
-    return [str(column.label) for column in columns] if columns else list(explainer.input_format_.feature_names)
+def names_in_fit(input_format: InputFormat) -> list[str]:
+    """What the features are called in tables and requests."""
+    columns = input_format.columns
+    return [str(column.label) for column in columns] if columns else list(input_format.feature_names)
 
 
 def _text_column(names: Sequence[str], text_column: str | None, what: str) -> str:

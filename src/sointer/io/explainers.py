@@ -39,9 +39,9 @@ from sointer.io.checks import check_metadata, with_prefix
 from sointer.io.networks import move, of_energy, restore_networks
 from sointer.io.sequences import load as load_sequences
 from sointer.io.storage import DAMAGE, EXPLAINER, SEQUENCES, hash_of, need, storage_of
+from sointer.masking.build import synthetic_background, with_background, without_rows
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows, TextTableRemoval
-from sointer.masking.synthetic import synthetic_background, with_background, without_rows
 
 PROJECTIONS = "effects.projections"
 STORAGE = EXPLAINER

@@ -172,6 +172,7 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
     if "effects.mean_encoding" in state:  # of earlier versions: references are taken for their mean
         _as_of_now(state, space.n_columns, hidden)
     n_encodings = len(state["effects.encodings"])
+    state.setdefault("effects.center", state["effects.encodings"].mean(dim=0))
     need(n_encodings in (1, len(references)), "other references are encoded")
     need(hidden is None or hidden <= MAX_HIDDEN, "the network for gradients is too wide")
 

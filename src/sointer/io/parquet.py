@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from sointer._support import containers
-from sointer._support.containers import csr_array
 from sointer._support.files import AtomicFile
 from sointer._support.validation import check_unique_names
 from sointer.errors import InputError, require_extra
-from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading, slices
+from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading
 
 INDICES, VALUES = "indices", "values"
 N_FEATURES, FEATURE_NAMES = b"sointer.n_features", b"sointer.feature_names"
@@ -72,14 +71,14 @@ def write_sparse_parquet(
                     f"write_sparse_parquet got {containers.describe(part)}, expected a scipy sparse matrix. Write "
                     "dense tables with DataFrame.to_parquet()."
                 )
-            rows = csr_array(part)
+            rows = containers.csr_array(part)
             rows.sum_duplicates()
             if writer is None:
                 n_features = rows.shape[1] if n_features is None else n_features
                 writer = parquet.ParquetWriter(file.path, _sparse_schema(pyarrow, rows, n_features, feature_names))
             if rows.shape[1] != n_features:
                 raise InputError(f"write_sparse_parquet got {rows.shape[1]} features, after {n_features} before.")
-            for span in slices(rows.shape[0], GROUP_ROWS):
+            for span in containers.slices(rows.shape[0], GROUP_ROWS):
                 writer.write_table(_sparse_table(pyarrow, rows[span], writer.schema))
         if writer is None:
             raise InputError("write_sparse_parquet got no rows; expected a scipy sparse matrix, or several.")
@@ -128,10 +127,7 @@ def _is_sparse(schema: Any) -> bool:
 
 def _sparse_names(schema: Any) -> list[str] | None:
     metadata = schema.metadata or {}
-    if FEATURE_NAMES in metadata:
-        names: list[str] = json.loads(metadata[FEATURE_NAMES])
-        return names
-    return None
+    return json.loads(metadata[FEATURE_NAMES]) if FEATURE_NAMES in metadata else None
 
 
 def _index_of(schema: Any) -> list[str]:
@@ -195,4 +191,6 @@ def _csr(batch: Any, n_features: int | None, path: Path) -> Any:
         wrong = int(indices.min()) if indices.min() < 0 else int(indices.max())
         raise InputError(f"{path} has the feature number {wrong}; expected 0 to {n_features - 1}. Write it again.")
     cut = np.concatenate([[0], np.cumsum(lengths[0])])
-    return csr_array((np.array(values), np.array(indices, dtype=np.int64), cut), shape=(len(cut) - 1, n_features))
+    return containers.csr_array(
+        (np.array(values), np.array(indices, dtype=np.int64), cut), shape=(len(cut) - 1, n_features)
+    )

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sointer._support import containers
-from sointer._support.containers import csr_array
-from sointer._support.frames import as_pandas
+from sointer._support.files import CSV, KNOWN, PARQUET, TOKENS, check_readable
 from sointer._support.validation import check_positive_int
 from sointer.data.columns import no_number
 from sointer.errors import InputError, require_extra
@@ -30,9 +29,7 @@ from sointer.io.columns import (
     column_names,
     reading,
     slice_rows,
-    slices,
 )
-from sointer.io.locations import CSV, KNOWN, PARQUET, TOKENS, check_readable
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
@@ -78,7 +75,7 @@ def csv_source(path: Path) -> RowSource:
             for batch in reader:
                 if not isinstance(columns, str):  # of texts, every one is a text
                     batch = _with_nulls(batch, [name for name, dtype in dtypes.items() if dtype in VERBATIM])
-                for span in slices(batch.num_rows, chunk_rows):
+                for span in containers.slices(batch.num_rows, chunk_rows):
                     frame = batch.slice(span.start, span.stop - span.start).to_pandas(date_as_object=False)
                     for name, zone in zones.items():
                         if hasattr(frame[name].dtype, "tz"):  # of a text, the moment is known, and no time zone
@@ -183,7 +180,7 @@ def array_source(path: Path) -> RowSource:
 
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, None, str(path))
-        for span in slices(data.shape[0], chunk_rows):
+        for span in containers.slices(data.shape[0], chunk_rows):
             with reading(path, "rows of numbers", "Check the file, or save it again."):
                 part = data[span] if containers.is_sparse(data) else np.array(data[span])
             yield part
@@ -208,7 +205,7 @@ def _rows_of(path: Path) -> Any:
             if matrix.format != "csr":
                 raise ValueError(f"it holds a sparse matrix in {matrix.format} format; save matrix.tocsr() instead")
             matrix.check_format(full_check=True)
-            return csr_array(matrix)
+            return containers.csr_array(matrix)
         if len(names) != 1 and "X" not in names:
             raise ValueError(f"it holds the arrays {sorted(names)}; expected one, or one called 'X'")
         return _at_least_2d(members[names[0] if len(names) == 1 else "X"])
@@ -299,15 +296,13 @@ def read_table(source: Any, columns: Columns = None, *, dtypes: Dtypes | None = 
 
         return pd.concat(parts, ignore_index=True)
     if containers.is_sparse(first):
-        from scipy import sparse
-
-        return csr_array(sparse.vstack(parts))
+        return containers.csr_array(sparse.vstack(parts))
     return np.concatenate(parts)
 
 
 def open_source(source: Any) -> RowSource:
     """What is known of the rows without reading them."""
-    source = as_pandas(source)
+    source = containers.as_pandas(source)
     if isinstance(source, str | PathLike):
         return _open_path(Path(source))
     if _is_container(source):
@@ -349,14 +344,14 @@ def _of_container(X: Any) -> RowSource:
 
     def chunks(columns: Columns, chunk_rows: int, dtypes: Dtypes) -> Iterator[Any]:
         check_columns(columns, names, containers.describe(X))
-        for span in slices(containers.n_rows(X), chunk_rows):
+        for span in containers.slices(containers.n_rows(X), chunk_rows):
             yield _columns_of(slice_rows(X, span), names, columns)
 
     return RowSource(containers.describe(X), names, containers.n_rows(X), chunks)
 
 
 def _of_iterable(source: Iterable[Any], columns: Columns, chunk_rows: int) -> Iterator[Any]:
-    for number, X in enumerate(map(as_pandas, source)):
+    for number, X in enumerate(map(containers.as_pandas, source)):
         if not _is_container(X):
             raise InputError(
                 f"part {number} of the iterable is {containers.describe(X)}; expected a DataFrame, an array, a scipy "

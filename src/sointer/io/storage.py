@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from sointer._support.files import check_writable, checked_size, put, read_file
-from sointer._support.strict_json import as_finite, content_digest, parse
+from sointer._support.files import (
+    as_finite,
+    check_writable,
+    checked_size,
+    content_digest,
+    make_directory,
+    put,
+    read_file,
+    strict_json,
+)
 from sointer._support.version import __version__
 from sointer.errors import InputError, LoadError
 
@@ -79,14 +87,24 @@ class Storage:
         known["history"] = as_finite(metadata.get("history"))  # a loss may be anything
         known = {"format": self.version, "content_sha256": content_digest(known), **known}
         text = as_text(known, self.what)
-        target.mkdir(parents=True, exist_ok=True)
-        with _alone_in(target):
-            # For the owner alone: what was fitted on private data may hold some of them.
-            put(target / name, weights, private=True)
-            put(target / self.metadata_file, text, private=True)
-            for old in target.iterdir():
-                if (WEIGHTS.fullmatch(old.name) and old.name != name) or DRAFT.fullmatch(old.name):
-                    old.unlink(missing_ok=True)
+        try:
+            make_directory(target)
+            with _alone_in(target):
+                # For the owner alone: what was fitted on private data may hold some of them.
+                put(target / name, weights, private=True)
+                put(target / self.metadata_file, text, private=True)
+                for old in target.iterdir():
+                    if (WEIGHTS.fullmatch(old.name) and old.name != name) or DRAFT.fullmatch(old.name):
+                        with suppress(OSError):  # what is left over does no harm
+                            old.unlink()
+        except OSError as error:
+            megabytes = (len(weights) + len(text)) / 1e6
+            raise type(error)(
+                error.errno,
+                f"{error.strerror or error}; the {self.what} ({megabytes:.1f} MB) was not saved, and one saved there "
+                "before is as it was. Make room, or save to another directory",
+                str(target),
+            ) from error
 
     def check_place(self, directory: str | os.PathLike[str]) -> Path:
         """Where `write` would write; InputError if it would refuse to, or may not."""
@@ -140,7 +158,7 @@ class Storage:
         path = source / self.metadata_file
         try:
             content = read_file(path, within=source, max_bytes=_max_metadata_bytes(source))
-            metadata, all_finite = parse(content)
+            metadata, all_finite = strict_json(content)
             json.dumps(metadata, ensure_ascii=False).encode()  # half a character would be an error later on
         except (FileNotFoundError, NotADirectoryError) as error:
             raise LoadError(
@@ -235,7 +253,7 @@ def safetensors_size(path: Path, size: int) -> int:
         n_header = int.from_bytes(file.read(8), "little")
         if not 2 <= n_header <= min(MAX_HEADER_BYTES, size - 8):
             return -1
-        header, _ = parse(file.read(n_header))
+        header, _ = strict_json(file.read(n_header))
     ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
     return 8 + n_header + max(ends, default=0)
 

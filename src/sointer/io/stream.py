@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -45,6 +45,9 @@ from sointer.io.writers import (
     record_table,
 )
 
+if TYPE_CHECKING:
+    from sointer.explainers.sequences import SequenceExplainer
+
 CHUNK_BYTES = 2**27
 BYTES_PER_NUMBER = 32  # of each feature of each row, while rows are explained
 MAX_ROWS = 2**15
@@ -63,6 +66,8 @@ class StreamResult:
     seconds: float
     fidelity: float | None = None
     """Of the rows that were verified, how often the model predicts the same from the selected features."""
+    n_without: int = 0
+    """Explanations in which no feature is needed, which have no record: one for each row and target."""
 
     @property
     def rows_per_second(self) -> float:
@@ -159,49 +164,85 @@ def stream_explain(
     chunks = opened.chunks(columns, size, dtypes)
     predictions = _Predicted(predicted, opened)
     schema = record_schema(explainer, options.targets, _metadata(explainer, options), has_ids=id_column is not None)
-    writer = out if isinstance(out, TextWriter) else RecordWriter(out, schema)
-    kept = None if records is None else EvidenceWriter(records)
-    agreement: list[float] = []
-    started, n_rows, queries_before, far = time.perf_counter(), 0, explainer.n_explain_queries_, FarRows()
-    shown: Progress = make_progress(progress, opened.n_rows)
-    try:
+    output = StreamOutput(explainer, out, schema, records, make_progress(progress, opened.n_rows))
+    far = FarRows()
+    with output:
         for chunk in chunks:
             ids = None if id_column is None else names_of_rows(chunk[id_column])
             rows = as_in_fit(explainer, chunk, text_column)
-            n_new = containers.n_rows(rows)
+            n_new, n_before = containers.n_rows(rows), output.n_rows
             tables = []
             for explanation, sample in options.explain(explainer, rows, predictions.next(rows, n_new), size):
                 own = None if ids is None else [ids[i] for i in sample.tolist()]
-                tables.append(record_table(explanation, n_rows + sample, schema, own))
-                judged = np.flatnonzero(n_rows + sample < verify)
+                tables.append(record_table(explanation, n_before + sample, schema, own))
+                output.n_without += int((explanation.n_selected == 0).sum())
+                judged = np.flatnonzero(n_before + sample < verify)
                 verified = explanation.verify(rows=judged) if len(judged) else None
-                agreement += [] if verified is None else verified.agreement.tolist()
-                if kept is not None:
-                    first, each = int(n_rows + sample[0]), None if own is None else own[:: len(options.targets)]
-                    kept.write(make_records(explanation, verified, verified=judged, first=first, ids=each, created=now))
+                output.agreement += [] if verified is None else verified.agreement.tolist()
+                if output.records is not None:
+                    first, each = int(n_before + sample[0]), None if own is None else own[:: len(options.targets)]
+                    found = make_records(explanation, verified, verified=judged, first=first, ids=each, created=now)
+                    output.records.write(found)
                 if explanation.distance is not None:
                     far.add(explanation.distance[:: len(options.targets)])
             for table in tables:
-                writer.write(table)
-            n_rows += n_new
-            shown.add(n_new)
+                output.writer.write(table)
+            output.advance(n_new)
         predictions.check_end()
-        if n_rows == 0:
+        if output.n_rows == 0:
             raise InputError(f"{opened.name} has no rows; nothing was written.")
-        path = writer.finish()
-        if kept is not None:
-            kept.finish()
-    except BaseException as error:
-        if kept is not None:
-            kept.stop_early(n_rows)
-        stop_early(error, writer, n_rows)
-        raise
-    finally:
-        shown.close()
+        result = output.finish()
     far.warn(stacklevel=2)
-    n_queries = explainer.n_explain_queries_ - queries_before
-    fidelity = float(np.mean(agreement)) if agreement else None
-    return StreamResult(path, n_rows, writer.n_records, n_queries, time.perf_counter() - started, fidelity)
+    return result
+
+
+class StreamOutput:
+    """The files that explanations, and records of them, are written to while a source is read.
+
+    An error in the block leaves what was written so far beside them, and says how far it got.
+    """
+
+    def __init__(
+        self,
+        explainer: Explainer | SequenceExplainer,
+        out: str | PathLike[str] | Writer,
+        schema: Any,
+        records: str | PathLike[str] | None,
+        progress: Progress,
+    ) -> None:
+        self.writer = out if isinstance(out, Writer) else RecordWriter(out, schema)
+        self.records = None if records is None else EvidenceWriter(records)
+        self.n_rows, self.n_without = 0, 0
+        self.agreement: list[float] = []
+        self._explainer, self._n_before = explainer, explainer.n_explain_queries_
+        self._progress, self._started = progress, time.perf_counter()
+
+    def __enter__(self) -> StreamOutput:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            if error is not None:
+                if self.records is not None:
+                    self.records.stop_early(self.n_rows)
+                _stop_early(error, self.writer, self.n_rows)
+        finally:
+            self._progress.close()
+
+    def advance(self, n_rows: int) -> None:
+        """So many more rows of the source are done."""
+        self.n_rows += n_rows
+        self._progress.add(n_rows)
+
+    def finish(self) -> StreamResult:
+        """Give the files their names."""
+        path = self.writer.finish()
+        if self.records is not None:
+            self.records.finish()
+        n_queries = self._explainer.n_explain_queries_ - self._n_before
+        fidelity = float(np.mean(self.agreement)) if self.agreement else None
+        seconds = time.perf_counter() - self._started
+        return StreamResult(path, self.n_rows, self.writer.n_records, n_queries, seconds, fidelity, self.n_without)
 
 
 class _Predicted:
@@ -253,7 +294,7 @@ def _metadata(explainer: Explainer, options: ExplainOptions) -> dict[str, str]:
     }
 
 
-def stop_early(error: BaseException, writer: Writer, n_rows: int) -> None:
+def _stop_early(error: BaseException, writer: Writer, n_rows: int) -> None:
     """Keep what was written, and say how far it got: in the message of an error of ours, else in a warning."""
     partial = writer.stop_early(n_rows)
     if (partial is None and n_rows == 0) or isinstance(error, BrokenPipeError):  # the reader had enough
@@ -264,4 +305,4 @@ def stop_early(error: BaseException, writer: Writer, n_rows: int) -> None:
         raise KeyboardInterrupt(f"Stopped at row {n_rows} of the source; {kept}.") from error
     if isinstance(error, SointerError):
         raise type(error)(f"{error} {where}") from error
-    warnings.warn(where, SointerWarning, stacklevel=3)
+    warnings.warn(where, SointerWarning, stacklevel=4)

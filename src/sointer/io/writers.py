@@ -116,7 +116,7 @@ class TextWriter(Writer):
 
     def __init__(self, out: str | PathLike[str] | BinaryIO, *, as_json: bool = False) -> None:
         super().__init__(Path(out) if isinstance(out, str | PathLike) else STREAM)
-        self._as_json = as_json
+        self._as_json, self._has_header = as_json, False
         self._stream: BinaryIO | None = None if isinstance(out, str | PathLike) else out
 
     def write(self, table: Any) -> None:
@@ -143,7 +143,9 @@ class TextWriter(Writer):
             return "".join(json.dumps(record) + "\n" for record in records).encode()
         csv = require_extra("pyarrow.csv", "parquet")
         text = io.BytesIO()
-        csv.write_csv(table, text, csv.WriteOptions(include_header=self.n_records == 0, quoting_style="needed"))
+        # Once, although the first tables may be empty: where nothing is needed there are no records.
+        csv.write_csv(table, text, csv.WriteOptions(include_header=not self._has_header, quoting_style="needed"))
+        self._has_header = True
         return text.getvalue()
 
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from scipy.ndimage import gaussian_filter1d
 
 from sointer._support import containers
-from sointer._support.containers import describe
 from sointer.data.images import ImageShape
 from sointer.data.text_tables import Records
 from sointer.data.texts import Documents
@@ -78,10 +77,12 @@ class Removal(ABC):
 def check_mask(Z: FloatArray, keep: BoolArray, n_columns: int) -> None:
     """InputError unless Z is dense, of this width, and the mask is of its shape."""
     if not isinstance(Z, np.ndarray) or Z.ndim != 2 or Z.shape[1] != n_columns:
-        raise InputError(f"Removal got {describe(Z)}, expected a dense array (n, {n_columns}). Encode X first.")
+        raise InputError(
+            f"Removal got {containers.describe(Z)}, expected a dense array (n, {n_columns}). Encode X first."
+        )
     if keep.shape != Z.shape or keep.dtype != np.bool_:
         raise InputError(
-            f"The mask is {describe(keep)}, expected booleans of shape {Z.shape}. Give True for what is kept."
+            f"The mask is {containers.describe(keep)}, expected booleans of shape {Z.shape}, True for what is kept."
         )
 
 
@@ -308,8 +309,8 @@ class FunctionRemoval(RemovalByRows):
         where = f"The removal function {self.name!r} returned"
         if filled.shape != given.shape or filled.dtype.kind not in "biuf":
             raise InputError(
-                f"{where} {describe(filled)}, expected numbers of shape {given.shape}. Return the array it is "
-                "given, with values filled in where the mask is False."
+                f"{where} {containers.describe(filled)}, expected numbers of shape {given.shape}. Return the array it "
+                "is given, with values filled in where the mask is False."
             )
         filled = filled.astype(np.float64).reshape(Z.shape)
         if not np.array_equal(filled[keep], Z[keep], equal_nan=True):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.containers import is_sparse
-from sointer._support.hashing import distinct_rows
+from sointer._support.caching import cached_property
+from sointer._support.containers import distinct_rows, is_sparse, slices
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import stack
 from sointer.data.inputs import InputFormat
@@ -303,7 +302,7 @@ class ExplainedRows(MaskableRows):
         step = ASK_ROWS
         if self.input_format.image is not None:
             step = max(1, min(step, MAX_NUMBERS // self.input_format.n_columns))
-        return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+        return slices(n, step)
 
 
 CHUNK_ROWS = 256

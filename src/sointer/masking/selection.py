@@ -55,7 +55,7 @@ class Scored:
 
 
 class Confirms(Protocol):
-    """Asks the black box whether a row reduced to a selection keeps its target's value."""
+    """Queries the model whether a row reduced to a selection keeps its target's value."""
 
     def agreement(
         self, keep_units: NDArray[np.bool_], targets: NDArray[np.int64], *, rows: Any, n_draws: int, seed: int
@@ -163,7 +163,7 @@ def smallest_confirmed(
         low[growing[~done]] = size[growing[~done]]
         growing = growing[~done]
         size[growing] = np.minimum(2 * size[growing], most[growing])
-    low[~found] = most[~found] - 1  # not confirmed even whole: keep everything, ask no more
+    low[~found] = most[~found] - 1  # not confirmed even whole: keep everything, query no more
     halving = np.flatnonzero(high - low > 1)
     while len(halving):
         middle = (low[halving] + high[halving]) // 2
@@ -198,7 +198,7 @@ def refine_ranking(
     """Rankings whose first k units the black box confirms, where one is found within n_questions for each row.
 
     Rows that are confirmed as they are cost one question (of n_draws draws). For the others, variations of the
-    ranking are proposed, the energy orders them, and the black box is asked about the most promising first.
+    ranking are proposed, the energy orders them, and the model is queried about the most promising first.
     """
     n_rows, n_units = ranking.shape
     order: NDArray[np.int64] = ranking.copy()

@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from sointer._support.containers import is_sparse
-from sointer._support.hashing import row_keys
+from sointer._support.containers import is_sparse, row_keys
 from sointer._support.validation import check_positive_int
 from sointer.data.images import ImageShape, PixelRange
 from sointer.errors import InputError, require_extra

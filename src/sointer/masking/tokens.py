@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer.config import Rows
 from sointer.data.sequences import TokenIndex, Tokens
 from sointer.errors import InputError
 
@@ -31,7 +32,7 @@ class Replacement:
 
     Parameters
     ----------
-    tokens : the different tokens of the training data.
+    tokens : the different tokens of the training data; none if they were not saved.
     pools : for each kind of place, numbers into `tokens`, each as often as it stood there in the training data.
     function : of the user, (tokens, position, rng) -> token; it replaces the draws.
     """
@@ -62,6 +63,13 @@ class Replacement:
         # A kind of place that the data do not have, such as a sequence of one token: any token may stand there.
         return cls(index.tokens, [np.array(pool or every, dtype=np.int64) for pool in pools], function)
 
+    def saved(self, rows: Rows) -> Replacement:
+        """What is saved: all, the tokens of each place in the order of their numbers, or nothing."""
+        if rows == "none":
+            return Replacement([], [np.zeros(0, dtype=np.int64) for _ in self.pools], self.function)
+        # In the order of the data, the first tokens of all sequences beside the second ones are these sequences.
+        return self if rows == "keep" else replace(self, pools=[np.sort(pool) for pool in self.pools])
+
     def draw(
         self, sequences: Sequence[Tokens], keep: Sequence[NDArray[np.bool_]], rng: np.random.Generator
     ) -> list[Tokens]:
@@ -82,6 +90,11 @@ class Replacement:
                     )
                 result[owner[i]][place] = token
             return result
+        if len(removed) and not self.tokens:
+            raise InputError(
+                "This explainer was saved with rows='none': it holds no tokens of the training data, which verify and "
+                "paths put in the place of what is removed. Save it with rows='synthetic' or rows='keep'."
+            )
         after = lengths[owner[removed]] - 1 - position[removed]
         place = (N_NEAR_END + 1) * np.minimum(position[removed], N_NEAR_END) + np.minimum(after, N_NEAR_END)
         chance = rng.random(len(removed))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.containers import is_missing, is_sparse, is_tensor, tensor_to_numpy
-from sointer._support.frames import BACKENDS, as_pandas
+from sointer._support.containers import BACKENDS, as_pandas, is_missing, is_sparse, is_tensor, tensor_to_numpy
 from sointer.data.inputs import MAX_PLAIN, InputFormat
 from sointer.data.text_tables import TextTableFormat
 from sointer.errors import require_extra
@@ -100,13 +100,20 @@ class UnitValues:
         return [None if is_missing(value) else value for value in found]
 
     def column(self, unit: int) -> NDArray[Any] | None:
-        """The values of a unit in all samples: numbers (NaN where missing), or text; None for a group of features."""
+        """The values of a unit in all samples: numbers (NaN where missing), dates, durations, or text.
+
+        None for a group of features.
+        """
         members = self._groups.members[unit].tolist() if isinstance(self._groups, FixedGroups) else [unit]
         if len(members) != 1:
             return None
         values = [self._value(sample, members[0]) for sample in range(self._n_samples)]
-        if all(isinstance(one, int | float | np.number) or is_missing(one) for one in values):
+        there = [one for one in values if not is_missing(one)]
+        if all(isinstance(one, int | float | np.number) and not isinstance(one, bool) for one in there):
             return np.array([np.nan if is_missing(one) else one for one in values], dtype=np.float64)
+        times = _times(values, there)
+        if times is not None:
+            return times
         return np.array([format_value(one) for one in values], dtype=object)
 
     def _value(self, sample: int, feature: int) -> Any:
@@ -118,6 +125,23 @@ class UnitValues:
         if feature not in self._columns:
             self._columns[feature] = self._shown.iloc[:, feature].tolist()
         return self._columns[feature][sample]
+
+
+def _times(values: list[Any], there: list[Any]) -> NDArray[Any] | None:
+    """Dates of one time zone, or durations, as numpy knows them; None unless all are."""
+    is_duration = all(isinstance(one, timedelta) for one in there)
+    is_date = all(isinstance(one, datetime) for one in there) and len({one.tzinfo for one in there}) == 1
+    if not is_duration and not is_date:
+        return None
+    plain = [None if is_missing(one) else one if is_duration else one.replace(tzinfo=None) for one in values]
+    return np.array(plain, dtype="timedelta64[us]" if is_duration else "datetime64[us]")
+
+
+def time_text(value: np.datetime64 | np.timedelta64) -> str:
+    """A date or duration for people, as `format_value` shows it."""
+    if isinstance(value, np.timedelta64):
+        return str(value.astype("timedelta64[s]").astype(object)).removesuffix(", 0:00:00")
+    return format_value(str(value.astype("datetime64[s]")).replace("T", " "))
 
 
 def feature_values(

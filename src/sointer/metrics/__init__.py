@@ -2,7 +2,7 @@
 
 from sointer.metrics.evaluation import evaluate
 from sointer.metrics.evaluation_baselines import BASELINES
-from sointer.metrics.evaluation_result import Evaluation, MethodScore, TargetScore
+from sointer.metrics.evaluation_result import Evaluation, MeanInterval, MethodScore, TargetScore, mean_interval
 from sointer.metrics.faithfulness import (
     KeepAndDelete,
     PostHocF1,
@@ -26,7 +26,7 @@ from sointer.metrics.ground_truth import (
 )
 from sointer.metrics.leakage import Leakage, Reading, leakage
 from sointer.metrics.masked_predictor import MaskedEvaluator
-from sointer.metrics.pixels import pixel_scores
+from sointer.metrics.pixels import iou, pixel_scores
 from sointer.metrics.robustness import (
     NoiseStability,
     PersuasionCredit,
@@ -35,7 +35,6 @@ from sointer.metrics.robustness import (
     top_k_overlap,
     transfer_scores,
 )
-from sointer.metrics.segmentation import MeanInterval, iou, mean_interval
 from sointer.metrics.sequences import SequenceEvaluation, TokenScore, evaluate_sequences
 from sointer.metrics.swaps import SwapScores, fill_masked, swap_scores
 

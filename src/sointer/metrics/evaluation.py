@@ -28,10 +28,9 @@ from sointer.metrics.evaluation_baselines import (
     make_baseline,
     queries_of_fit,
 )
-from sointer.metrics.evaluation_result import Evaluation, MethodScore, TargetScore
+from sointer.metrics.evaluation_result import Evaluation, MethodScore, TargetScore, mean_interval
 from sointer.metrics.faithfulness import check_sizes, keep_and_delete
 from sointer.metrics.pixels import check_pixel_sizes, pixel_scores
-from sointer.metrics.segmentation import mean_interval
 from sointer.metrics.swaps import Fill, SwapScores, swap_scores
 
 MAX_POOL = 200

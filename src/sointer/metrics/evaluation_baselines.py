@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sointer.errors import InputError, MissingExtraError, require_extra
 from sointer.explainers.base import Explainer
-from sointer.explainers.baselines.base import N_FIRST, Answers, Baseline, NearestPixels, Random, UsualValue
+from sointer.explainers.baselines.base import N_FIRST, Baseline, NearestPixels, QueriedRows, Random, UsualValue
 from sointer.explainers.baselines.by_swaps import BySwaps, Occlusion, Rise
 from sointer.explainers.baselines.hide_and_seek import HideAndSeek
 from sointer.explainers.baselines.invase import Invase, invase_package
@@ -23,6 +23,7 @@ from sointer.explainers.baselines.trained import MAX_NUMBERS, Trained
 from sointer.explainers.baselines.tree_shap import TreeShap, tree_model
 from sointer.explanation import Explanation
 from sointer.masking.rows import ExplainedRows, MaskableRows, Subject
+from sointer.masking.selection import Scored
 
 
 class GlobalList(Baseline):
@@ -39,11 +40,11 @@ class GlobalList(Baseline):
             of_target = explanation.scores[explanation.target == target]
             self.mean_scores_[target] = np.abs(of_target).mean(axis=0)
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         raise NotImplementedError("GlobalList learns from an explanation, by learn_from().")
 
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        return self.mean_scores_[targets], np.zeros(len(targets), dtype=np.int64)
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
+        return Scored(self.mean_scores_[targets], np.zeros(len(targets), dtype=np.int64))
 
 
 BASELINES = (
@@ -188,14 +189,14 @@ def make_baseline(
         subject = Subject(rows, 1, np.random.default_rng(seed))
         if isinstance(baseline, Trained):
             tell(f"training {name} with {baseline.query_budget:,} queries, once for each of {len(targets)} outputs")
-            queried = baseline._ask_whole_rows(subject, targets)
+            queried = baseline._query_rows(subject, targets)
             baseline._learn(subject, replace(queried, outputs=explainer.outputs_.with_new_labels(queried.raw)))
         elif isinstance(baseline, BySwaps):
             tell(f"querying {min(baseline.max_rows_queried, data.shape[0]):,} training images for {name}")
-            baseline._learn(subject, baseline._ask_whole_rows(subject, targets))
+            baseline._learn(subject, baseline._query_rows(subject, targets))
         else:
             nothing = np.zeros((0, explainer.n_outputs_))
-            baseline._learn(subject, Answers(np.zeros(0, dtype=np.int64), nothing, explainer.outputs_, targets))
+            baseline._learn(subject, QueriedRows(np.zeros(0, dtype=np.int64), nothing, explainer.outputs_, targets))
     for attribute in SHARED:
         setattr(baseline, attribute, getattr(explainer, attribute))
     baseline.seed_ = seed

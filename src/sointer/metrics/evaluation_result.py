@@ -1,16 +1,64 @@
-"""What an evaluation found, as a table for people and as JSON for machines."""
+"""What an evaluation found: means with their intervals, as a table for people and as JSON for machines."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from sointer.metrics.segmentation import MeanInterval
+import numpy as np
+import numpy.typing as npt
+from scipy.special import stdtrit
+
+from sointer._support.files import as_finite
 
 MAX_TARGETS_SHOWN = 10
 FIT = "fit         rows sent to the model and seconds, before the first explanation"
+
+
+class MeanInterval(NamedTuple):
+    """A mean and the bounds of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values: npt.ArrayLike, confidence: float = 0.95) -> MeanInterval:
+    """Mean and t-interval of one value per seed.
+
+    Parameters
+    ----------
+    values : array (seeds,)
+    confidence : float, default 0.95
+
+    Returns
+    -------
+    MeanInterval
+        From a single value the bounds are NaN.
+
+    Raises
+    ------
+    ValueError
+        If there is no value, or confidence is not between 0 and 1.
+
+    Examples
+    --------
+    >>> mean_interval([0.9, 1.0, 0.8]).mean
+    0.9
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or sample.size == 0:
+        raise ValueError(f"give one value per seed, got shape {sample.shape}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    mean = float(sample.mean())
+    if sample.size == 1:
+        return MeanInterval(mean, float("nan"), float("nan"))
+    standard_error = sample.std(ddof=1) / np.sqrt(sample.size)
+    half_width = float(stdtrit(sample.size - 1, (1 + confidence) / 2) * standard_error)
+    return MeanInterval(mean, mean - half_width, mean + half_width)
 
 
 @dataclass(frozen=True)
@@ -83,7 +131,7 @@ class Evaluation:
         """Everything as plain values; what could not be measured is None."""
         content = asdict(self)
         content["methods"] = [{**asdict(method), "fidelity": method.fidelity._asdict()} for method in self.methods]
-        return _without_nan(content)  # type: ignore[no-any-return]
+        return as_finite(content)  # type: ignore[no-any-return]
 
     def table(self) -> str:
         """The comparison as text, with a line of explanation for every column."""
@@ -177,11 +225,3 @@ def _cells(method: MethodScore) -> list[str]:
         f"{method.queries_per_row:,.0f}",
         f"{method.ms_per_row:.1f}",
     ]
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(one) for one in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

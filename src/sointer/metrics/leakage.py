@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from sointer._support.containers import is_sparse
-from sointer._support.hashing import row_keys
+from sointer._support.containers import is_sparse, row_keys
 from sointer.blackbox.replies import stack
 from sointer.data.text_tables import Records
 from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.masking.rows import ASK_ROWS, ExplainedRows
 from sointer.masking.superpixels import Superpixels
+from sointer.metrics.evaluation_result import MeanInterval
 from sointer.metrics.masked_predictor import Index, MaskedPredictor, MaskedRows, MasksAlone, any_mask, mask_of_another
-from sointer.metrics.segmentation import MeanInterval
 
 N_FOLDS = 3
 MIN_ROWS = 30

@@ -13,13 +13,13 @@ from scipy import sparse
 from scipy.ndimage import gaussian_filter
 from torch import Tensor, nn
 
-from sointer._support.containers import is_sparse
+from sointer._support.containers import is_sparse, slices
 from sointer._support.torch_state import seeded
 from sointer._support.unet import UNetwork, channels_last, draw_weights
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.masking.groups import Groups
-from sointer.metrics.pixels import as_labels, chunks, read_images
+from sointer.metrics.pixels import as_labels, read_images
 
 RATE_OF_EVALUATOR = 4e-3
 DECAY_OF_EVALUATOR = 1e-2
@@ -124,7 +124,7 @@ class MaskedEvaluator:
         masks = keep.reshape(len(pixels), 1, *pixels.shape[2:])
         with torch.inference_mode():
             parts = [
-                self.network_(self._inputs(pixels[batch], masks[batch])).argmax(1) for batch in chunks(len(pixels), 256)
+                self.network_(self._inputs(pixels[batch], masks[batch])).argmax(1) for batch in slices(len(pixels), 256)
             ]
         return np.asarray(self.classes_[torch.cat(parts).numpy()])
 

@@ -1,4 +1,4 @@
-"""The best pixels of images, by their scores."""
+"""Masks and pixels of images: how well masks cover the true ones, and the best pixels by their scores."""
 
 from __future__ import annotations
 
@@ -17,6 +17,55 @@ from sointer.metrics.ground_truth import top_k
 
 KS = (10, 30, 100, 300)
 """Default sizes, as far as there are more pixels than that."""
+
+
+def iou(truth: ArrayLike, prediction: ArrayLike) -> float:
+    """Intersection over union of masks, averaged over images.
+
+    That of an image is the mean over the classes, but 0, the background, that are on either side; it is 1 where there
+    are none.
+
+    Parameters
+    ----------
+    truth, prediction : arrays (images, height, width) of booleans or of classes 0, 1, ...
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or the values are not classes.
+
+    Examples
+    --------
+    >>> iou([[[1, 1], [0, 0]]], [[[1, 0], [0, 0]]])
+    0.5
+    """
+    expected, given = _read_masks(truth), _read_masks(prediction)
+    if expected.shape != given.shape:
+        raise ValueError(f"the two sides differ in shape: {expected.shape} and {given.shape}")
+    return float(np.mean([_iou_of_image(*pair) for pair in zip(expected, given, strict=True)]))
+
+
+def _iou_of_image(truth: NDArray[Any], prediction: NDArray[Any]) -> float:
+    classes = [label for label in np.union1d(truth, prediction) if label != 0]
+    shares = [
+        np.sum((truth == label) & (prediction == label)) / np.sum((truth == label) | (prediction == label))
+        for label in classes
+    ]
+    return float(np.mean(shares)) if shares else 1.0
+
+
+def _read_masks(values: ArrayLike) -> NDArray[Any]:
+    masks = np.asarray(values)
+    if masks.ndim != 3 or masks.size == 0:
+        raise ValueError(f"masks need the axes (image, row, column), got shape {masks.shape}")
+    if masks.dtype != np.bool_ and (np.any(masks < 0) or np.any(masks != np.floor(masks))):
+        raise ValueError("masks must be booleans or the classes 0, 1, ...; threshold probabilities first")
+    return masks
 
 
 def pixel_scores(explanation: Explanation) -> NDArray[np.float32]:
@@ -93,11 +142,11 @@ class TargetModel:
 
     def labels(self, images: NDArray[Any]) -> NDArray[Any]:
         """Labels of all outputs: (n, height, width) or (n, outputs)."""
-        return np.concatenate([self._query(images[batch]) for batch in chunks(len(images), self.batch_size)])
+        return np.concatenate([self._query(images[batch]) for batch in containers.slices(len(images), self.batch_size)])
 
     def at(self, images: Callable[[slice], NDArray[Any]], targets: NDArray[np.int64]) -> NDArray[Any]:
         """Labels of each image's target (n,); `images` makes the images of a batch."""
-        batches = chunks(len(targets), self.batch_size)
+        batches = containers.slices(len(targets), self.batch_size)
         return np.concatenate([at_targets(self._query(images(batch)), targets[batch]) for batch in batches])
 
     def _query(self, images: NDArray[Any]) -> NDArray[Any]:
@@ -173,11 +222,6 @@ def _check_fit(outputs: NDArray[Any], targets: NDArray[np.int64]) -> None:
         raise InputError(f"the model returns shape {outputs.shape}, so targets must be {each}, got {targets.shape}.")
     if (targets < 0).any() or (targets >= outputs.shape[1:]).any():
         raise InputError(f"targets lie outside the outputs, which have shape {outputs.shape[1:]}.")
-
-
-def chunks(n: int, size: int) -> list[slice]:
-    """Slices of at most `size`."""
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def opposite_samples(

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from sointer._support.containers import slices
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
 from sointer.metrics.masked_predictor import MaskedEvaluator
@@ -28,7 +29,6 @@ from sointer.metrics.pixels import (
     at_targets,
     best_pixels,
     check_pixel_sizes,
-    chunks,
     opposite_samples,
     read_images,
     read_targets,
@@ -333,7 +333,7 @@ class _Swaps:
         def label(images: NDArray[Any], k: int) -> NDArray[Any]:
             parts = [
                 at_targets(evaluator.predict(images[batch], self._masks(batch, k)), self.targets[batch])
-                for batch in chunks(len(images), self.model.batch_size)
+                for batch in slices(len(images), self.model.batch_size)
             ]
             return np.concatenate(parts)
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,12 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sointer._support.caching import cached_property
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.progress import History
 from sointer.blackbox.query_worker import QueryWorker
 from sointer.blackbox.replies import Soft, stack
 from sointer.config import Configs
 from sointer.data.outputs import Outputs
+from sointer.data.reading import ranks
 from sointer.data.texts import Documents, distinct_texts, stacked
 from sointer.energy.networks import AnyEnergy
 from sointer.energy.sparse import Inputs, SparseRows
@@ -382,7 +384,7 @@ def repeatability(
     known = outputs.knows(before) & outputs.knows(after)
     if not known.any():
         return nothing, nothing
-    a, b = outputs.encode(before[known]).astype(np.float64), outputs.encode(after[known]).astype(np.float64)
+    a, b = (ranks(outputs.quantiles, outputs.encode(part[known])) for part in (before, after))
     two = np.array(outputs.n_classes) == 2
     change = np.where(two, np.abs(a - b), a != b)
     return (change**2).mean(axis=0), (change > 0).mean(axis=0)

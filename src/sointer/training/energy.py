@@ -19,8 +19,6 @@ from sointer.training.quality import Quality, quality_of
 
 SPARSITY_WARM_UP = 0.25
 N_VALIDATIONS = 60
-MAX_HELD_OUT = 400
-"""Answers held out, at most: that many judge an energy well enough, and all others teach it."""
 VALIDATION_CHUNK = 1024
 MAX_VALIDATED = 2048
 """Of the held-out answers, so many are looked at while training goes on; at its end all of them are."""
@@ -149,15 +147,6 @@ class EnergyTrainer:
         """
         self.energy.requires_grad_(False)
         return self.held_out_quality()
-
-
-def some_held_out(context: FitContext, n: int, n_later: int) -> Tensor:
-    """Which of the n answers there are is held out: a random share of all n + n_later, but never none nor all."""
-    n_wanted = min(context.configs.training.validation_share * (n + n_later), MAX_HELD_OUT)
-    share = n_wanted / n
-    held_out = torch.rand(n, generator=context.generator) < share
-    held_out[:2] = torch.tensor([True, False])[: min(2, n)]
-    return held_out
 
 
 N_STEPS = 1500

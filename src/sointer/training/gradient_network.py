@@ -1,8 +1,9 @@
-"""Teaching the network that explains in one pass: the mean gradient along paths, of the energy's own."""
+"""Effects of tables: what they refer to, and teaching the network that gives them in one pass."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,11 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer._support.torch_state import seeded
-from sointer.energy.networks import VectorEnergy
-from sointer.interpreter.effects import Effects, GradientNetwork, PathMeans
+from sointer.data.outputs import Outputs
+from sointer.energy.likelihood import Likelihood
+from sointer.energy.networks import TrainableEnergy, VectorEnergy
+from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits, PathMeans, mean_outputs
+from sointer.masking.removal import RemovalByRows
+from sointer.masking.rows import CHUNK_ROWS
 from sointer.training.context import FitContext
 from sointer.training.optim import Adam, Group, state_of
 
+N_REFERENCES = 64
 MAX_COLUMNS = 24
 """With more output columns the gradient is computed at points of paths, not predicted."""
 N_ROWS, N_POINTS, N_COLUMNS_EACH = 8_000, 16, 2
@@ -25,6 +31,43 @@ N_CHECKED, N_PRECISE = 256, 256
 """Samples on which the network is checked, and points on paths that it is checked against."""
 GOOD_COSINE = 0.9
 CHUNK = 128
+
+
+def make_effects(
+    context: FitContext, outputs: Outputs, energy: TrainableEnergy, likelihood: Likelihood, codes: NDArray[Any]
+) -> Effects:
+    """Effects that refer to what is removed; `codes` are the outputs of unmasked samples."""
+    rows, space = context.rows, energy.space
+    units = OutputUnits.of(outputs, space.column_output)
+    n_references = N_REFERENCES if rows.removal.is_random else 1
+    effects = Effects(energy, likelihood, units, n_references, rows.groups.n_units)
+    # Where all samples can be said to be the references, their means are more precise than those of a few.
+    center = mean_encoding(context, energy) if isinstance(rows.removal, RemovalByRows) else None
+    effects.refer_to(references(context, N_REFERENCES), unit_of_column(context), center)
+    if rows.removal.is_random:
+        encoded = space.encode(torch.as_tensor(codes)).numpy().astype(np.float64)
+        effects.base.copy_(mean_outputs(outputs, space.column_output, codes, encoded))
+    return effects
+
+
+def references(context: FitContext, n: int) -> Tensor:
+    """Rows with everything removed, the same for every call."""
+    return context.as_tensor(context.rows.removal.references(n, np.random.default_rng(0)))
+
+
+def unit_of_column(context: FitContext) -> Tensor:
+    """The unit of every column, as a tensor."""
+    return torch.as_tensor(context.rows.groups.unit_of_column.astype(np.int64))
+
+
+@torch.no_grad()
+def mean_encoding(context: FitContext, energy: TrainableEnergy) -> Tensor:
+    """Over all samples: (encoded columns,)."""
+    total, n = torch.zeros(energy.encoding.n_encoded, dtype=torch.float64), context.rows.n_samples
+    for start in range(0, n, CHUNK_ROWS):
+        x = context.as_tensor(context.rows.samples(np.arange(start, min(start + CHUNK_ROWS, n))))
+        total += energy.encoding(x).double().sum(dim=0)
+    return (total / n).float()
 
 
 def teach_gradients(context: FitContext, effects: Effects) -> None:

@@ -17,8 +17,52 @@ from sointer.training.context import FitContext, PendingQuery, QueryBatch, conca
 
 N_FIRST = 16
 SHARE_ASKED_LATER = 0.2
+MAX_HELD_OUT = 400
+"""Answers held out, at most: that many judge an energy well enough, and all others teach it."""
 FEW_QUESTIONS = 1500
 """With fewer, nothing is asked ahead: it matters more what is asked than that the black box is always busy."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Samples that the energy learns nothing from, neither whole nor masked; its predictions for them are judged."""
+
+    whole: NDArray[np.bool_]
+    """Which of the samples that are queried whole."""
+    masked: NDArray[np.bool_]
+    """Which of the first masked queries are made of these samples; later ones are made of others."""
+
+    @classmethod
+    def of(cls, context: FitContext, n_whole: int, n_masked: int, n_later: int) -> HeldOut:
+        """A share of all queries, half of them whole samples where there are as many, the others made of the same."""
+        share = context.configs.training.validation_share
+        n_wanted = min(share * (n_whole + n_masked + n_later), MAX_HELD_OUT)
+        n_samples = min(max(1, round(min(n_wanted / 2, share * n_whole))), n_whole - 1)
+        n_made = min(max(0, round(n_wanted) - n_samples), n_masked - 1) if n_samples else 0
+        return cls(_spread(n_whole, n_samples), _spread(n_masked, n_made))
+
+    def masked_samples(self, samples: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What the first masked queries are made of: the held-out ones of the whole `samples`, or in turn `others`."""
+        found = np.zeros(len(self.masked), dtype=np.int64)
+        for chosen, made_of in ((self.masked, samples[self.whole]), (~self.masked, others)):
+            found[chosen] = np.resize(made_of, int(chosen.sum()))
+        return found
+
+    def answers(self, n_whole: int, n_masked: int) -> Tensor:
+        """Of so many answers, whole and masked, those held out: some, but not all."""
+        held_out = np.concatenate([self.whole[:n_whole], self.masked[:n_masked]])
+        if not held_out.any():
+            held_out[:1] = True
+        if held_out.all():
+            held_out[1:] = False
+        return torch.as_tensor(held_out)
+
+
+def _spread(n: int, n_chosen: int) -> NDArray[np.bool_]:
+    """So many of n at equal distances, so that any beginning has its share."""
+    chosen = np.zeros(max(n, 0), dtype=bool)
+    chosen[np.arange(max(n_chosen, 0)) * n // max(n_chosen, 1)] = True
+    return chosen
 
 
 @dataclass
@@ -76,12 +120,17 @@ class UnmaskedRows:
         raw = self.context.rows.samples(index.numpy())
         return Rows(index, self.context.as_tensor(raw), self.codes[which], can_be_chosen(self.context, raw))
 
+    def learned(self, held_out: Tensor) -> UnmaskedRows:
+        """Those that are not held out, of answers that begin with these rows; all, if none would be left."""
+        chosen = ~held_out[: len(self)]
+        return UnmaskedRows(self.context, self.index[chosen], self.codes[chosen]) if chosen.any() else self
+
     def __len__(self) -> int:
         return len(self.index)
 
 
-def ask_first(context: FitContext) -> tuple[QueryBatch, Tensor, Callable[[], PendingQuery]]:
-    """Whole rows, then rows with random subsets removed; which rows were whole; and a way to ask for the rest.
+def ask_first(context: FitContext) -> tuple[QueryBatch, Tensor, Tensor, Callable[[], PendingQuery]]:
+    """Whole rows, then rows with random subsets removed; which rows were whole; who is held out; and a way to go on.
 
     The rest, a fifth of the first questions unless they are few, is asked while training on the others has begun.
     """
@@ -98,14 +147,23 @@ def ask_first(context: FitContext) -> tuple[QueryBatch, Tensor, Callable[[], Pen
     first = context.query(order[:N_FIRST])
     if first is not None:
         context.check(first.raw)
-    index = context.rng.integers(context.rows.n_samples, size=n_first - n_whole)
-    n_later = 0 if are_few(context) else min(int(n_first * SHARE_ASKED_LATER), len(index) // 2)
-    now, later = index[n_later:], index[:n_later]
+    n_masked = n_first - n_whole
+    n_later = 0 if are_few(context) else min(int(n_first * SHARE_ASKED_LATER), n_masked // 2)
+    held_out = HeldOut.of(context, n_whole, n_masked - n_later, n_later)
+    others = np.setdiff1d(np.arange(context.rows.n_samples), order[held_out.whole])
+    index = others[context.rng.integers(len(others), size=n_masked)]
+    now, later = held_out.masked_samples(order, index[n_later:]), index[:n_later]
     questions = [context.ask(order[N_FIRST:]), context.ask(now, partial(draw_keeps, context))]
     parts = [first, *(question.answers() for question in questions)]
     n_answered = sum(len(part) for part in parts[:2] if part is not None)
     replies = concatenate([part for part in parts if part is not None])
-    return replies, torch.as_tensor(order[:n_answered]), partial(context.ask, later, partial(draw_keeps, context))
+    ask_rest = partial(context.ask, later, partial(draw_keeps, context))
+    return (
+        replies,
+        torch.as_tensor(order[:n_answered]),
+        held_out.answers(n_answered, len(replies) - n_answered),
+        ask_rest,
+    )
 
 
 def are_few(context: FitContext) -> bool:

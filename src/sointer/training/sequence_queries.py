@@ -22,8 +22,8 @@ MIN_BUCKET, CHECK_SEQUENCES = 512, 1000
 
 def plan_queries(
     sequences: Sequence[Tokens], replacement: Replacement, n: int, rng: np.random.Generator
-) -> tuple[list[Tokens], list[NDArray[np.bool_]]]:
-    """Sequences of the data with a random share of their tokens replaced, and which were kept."""
+) -> tuple[list[Tokens], list[NDArray[np.bool_]], NDArray[np.int64]]:
+    """Sequences of the data with a random share of their tokens replaced, which were kept, and which they are."""
     if n <= len(sequences):
         chosen = rng.permutation(len(sequences))[:n]
     else:
@@ -39,7 +39,7 @@ def plan_queries(
         else:
             keep.append(rng.random(n) < rng.random())
     asked = replacement.draw([sequences[i] for i in chosen.tolist()], keep, rng)
-    return asked, keep
+    return asked, keep, chosen
 
 
 @dataclass(eq=False)
@@ -122,7 +122,7 @@ class Imagined:
 
     def queries(self, n: int) -> tuple[Queries, Tensor]:
         """So many, without answers, and the features of all tokens that any of them hold."""
-        asked, keep = plan_queries(self.sequences, self.replacement, n, self.rng)
+        asked, keep, _ = plan_queries(self.sequences, self.replacement, n, self.rng)
         made = Queries.of(self.index, asked, keep, self.outputs, None)
         return made, torch.as_tensor(self.vocabulary.rows(self.index.tokens))
 
@@ -146,8 +146,15 @@ class Source:
         return self.queries.take(bucket[torch.randint(len(bucket), (n,), generator=generator)])
 
 
-def split(queries: Queries, share: float, rng: np.random.Generator) -> tuple[Queries, Queries]:
-    """Queries to learn from, and some held out."""
-    order = torch.as_tensor(rng.permutation(len(queries)))
+def split(
+    queries: Queries, sequence: NDArray[np.int64], share: float, rng: np.random.Generator
+) -> tuple[Queries, Queries]:
+    """Queries to learn from, and some held out: all that are made of some sequences; `sequence` says of which."""
+    order = rng.permutation(len(queries))
     n = min(CHECK_SEQUENCES, max(1, int(share * len(queries))))
-    return queries.take(order[n:]), queries.take(order[:n])
+    found, first, count = np.unique(sequence[order], return_index=True, return_counts=True)
+    in_turn = np.argsort(first)
+    n_before = np.cumsum(count[in_turn]) - count[in_turn]
+    chosen = in_turn[n_before < n][: max(1, len(found) - 1)]
+    held_out = np.isin(sequence[order], found[chosen]) if len(found) > 1 else np.arange(len(order)) < n
+    return queries.take(torch.as_tensor(order[~held_out])), queries.take(torch.as_tensor(order[held_out]))

@@ -27,8 +27,8 @@ FAR, FAR_ADDITIVE = 1e-3, 1e-2
 """The price of a token speaking for a label two or more places away: what can go through the labels between shall."""
 STATIC_LR = 15.0
 """In an additive energy, transitions learn so many times as fast: else tokens would have taken over what they do."""
-TRIAL_SHARE = 0.3
-"""Of the steps, to compare windows."""
+TRIAL_SHARE, MIN_GAIN = 0.3, 0.02
+"""Of the steps, to compare windows; the share of the held-out loss by which a wider one must be better."""
 SHARE_MIXED = 0.4
 """Share of samples in a batch that show some of the replaced tokens; of the others, half show all and half none."""
 MIN_IMAGINED_FROM, SHARE_IMAGINED = 10_000, 0.8
@@ -254,7 +254,7 @@ def learn_chain(
     history: History,
     snapshots: Snapshots,
 ) -> tuple[ChainEnergy, ChainEnergy | None, ChainQuality]:
-    """The energy with the window that tells most of held-out queries after a part of the steps, and its quality.
+    """The energy with the window that is worth its width after a part of the steps, and its quality.
 
     Between them a simpler energy, to read paths from, if it predicts held-out labels better.
     """
@@ -269,7 +269,10 @@ def learn_chain(
     for window, learner in learners.items():
         history.stage(f"learning, window {window}", n_trial)
         learner.run(n_trial, history)
-    window = min(learners, key=lambda w: learners[w].best_loss)
+    window = windows[0]
+    for wider in windows[1:]:
+        if learners[wider].best_loss < (1 - MIN_GAIN) * learners[window].best_loss:
+            window = wider
     history.stage("learning", n_steps - n_trial)
     learner = learners[window]
     learner.run(n_steps, history)

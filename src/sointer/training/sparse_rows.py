@@ -23,7 +23,7 @@ from sointer.training.context import (
     n_asked_twice,
     repeatability,
 )
-from sointer.training.energy import EnergyTrainer, fit_scaling, some_held_out
+from sointer.training.energy import EnergyTrainer, fit_scaling
 from sointer.training.quality import Quality
 from sointer.training.queries import UnmaskedRows, are_few, ask_first, draw_pairs
 
@@ -40,14 +40,15 @@ SCORED_AT_ONCE = 256
 
 def train_sparse_rows(context: FitContext) -> Trained:
     """See docs/concepts/how-it-works.md."""
-    replies, whole_index, ask_rest = ask_first(context)
+    replies, whole_index, held_out, ask_rest = ask_first(context)
     outputs, targets = context.describe(replies.raw)
     repeatability(context, outputs, whole_index.numpy(), replies)
     rest = ask_rest()
-    pairs = QueryPool.of(outputs, replies, some_held_out(context, len(replies), len(rest)))
+    pairs = QueryPool.of(outputs, replies, held_out)
     whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
     interpreter = fresh_interpreter(context, outputs)
-    select = partial(ask_selected, context, whole, torch.tensor(targets), partial(score_rows, interpreter, whole))
+    learned = whole.learned(held_out)
+    select = partial(ask_selected, context, learned, torch.tensor(targets), partial(score_rows, interpreter, learned))
     return train_energy(
         context, outputs, targets, interpreter, whole, pairs, lambda trainer: alternate(context, trainer, rest, select)
     )

@@ -13,16 +13,15 @@ from torch import Tensor
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
-from sointer.interpreter.effects import Effects, OutputUnits, mean_outputs, redraw_effects
-from sointer.interpreter.localities import Mixtures, Node, Redraws, TargetData, complete_node, leaves, prune_unconfirmed
-from sointer.interpreter.splits import MIN_BOTH_OFF, MIN_SWITCHED_OFF, noise_floor
+from sointer.interpreter.effects import redraw_effects
+from sointer.interpreter.localities import Node, TargetData, complete_node, leaves, prune_unconfirmed
+from sointer.interpreter.splits import MIN_BOTH_OFF, MIN_SWITCHED_OFF, Mixtures, Redraws, noise_floor
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
 from sointer.training.context import FitContext, as_codes
-from sointer.training.gradient_network import teach_gradients
+from sointer.training.gradient_network import make_effects, references, teach_gradients, unit_of_column
 from sointer.training.queries import QueriedSamples
 
 N_POOL, N_DRAWS, MAX_UNITS_REDRAWN = 1_000, 8, 256
-N_REFERENCES = 64
 N_CHECKED = 40
 """Queries to learn whether the units of one locality suffice."""
 MAX_ACTIVE, MAX_ACTIVE_SHARE, MAX_ACTIVE_OF_MANY, MAX_ACTIVE_OF_FEW = 8, 0.1, 16, 4
@@ -98,16 +97,7 @@ class Interpretation:
             elif not sparse[target] and any(self._mostly_decided(target, trees[target], share) for share in mostly):
                 sparse[target], least[target] = True, MOSTLY_SUFFICES
         table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse)
-        effects = Effects(
-            self.energy,
-            self.likelihood,
-            OutputUnits.of(self.outputs, space.column_output),
-            N_REFERENCES if context.rows.removal.is_random else 1,
-            context.rows.groups.n_units,
-        )
-        effects.refer_to(references(context, N_REFERENCES), unit_of_column(context))
-        if context.rows.removal.is_random:  # all samples say better than some references what outputs are on average
-            effects.base.copy_(mean_outputs(self.outputs, space.column_output, self.queried.codes, encoded))
+        effects = make_effects(context, self.outputs, self.energy, self.likelihood, self.queried.codes)
         if not self.is_brief:
             teach_gradients(context, effects)
         interpreter = TableInterpreter(self.energy, self.likelihood, effects, table)
@@ -122,7 +112,8 @@ class Interpretation:
         """On the energy: (pool, units, targets)."""
         context, units = self.context, strongest_weights(self.context, self.energy, MAX_UNITS_REDRAWN)
         x, owner = context.as_tensor(self._rows[:N_POOL]), unit_of_column(context)
-        found = redraw_effects(self.energy, self.likelihood, x, references(context, N_DRAWS), owner, units)
+        drawn, curves = references(context, N_DRAWS), self.outputs.quantiles
+        found = redraw_effects(self.energy, self.likelihood, x, drawn, owner, units, curves)
         effects = np.zeros((len(x), context.rows.groups.n_units, len(self.targets)))
         effects[:, units.numpy()] = found[:, :, torch.tensor(self.targets)].numpy()
         return effects
@@ -161,7 +152,9 @@ class Interpretation:
         return len(np.unique(np.concatenate([part[:, target] for part in parts]))) == 1
 
     def _change(self, target: int, after: NDArray[Any], before: NDArray[Any]) -> NDArray[np.float64]:
-        a, b = after[:, target].astype(np.float64), before[:, target].astype(np.float64)
+        a, b = (part[:, target].astype(np.float64) for part in (after, before))
+        if (curve := self.outputs.quantiles[target]) is not None:
+            a, b = curve.rank(a), curve.rank(b)
         return np.abs(a - b) if self.energy.space.n_classes[target] == 2 else (a != b).astype(np.float64)
 
     def _resolve_doubts(self, trees: dict[int, Node]) -> None:
@@ -388,13 +381,3 @@ def strongest_weights(context: FitContext, energy: TrainableEnergy, n: int) -> T
     best = of_unit.argsort(descending=True, stable=True)[:n]
     kept = best[of_unit[best] > 0]
     return (kept if len(kept) else best[:1]).sort().values
-
-
-def unit_of_column(context: FitContext) -> Tensor:
-    """The unit of every column, as a tensor."""
-    return torch.as_tensor(context.rows.groups.unit_of_column.astype(np.int64))
-
-
-def references(context: FitContext, n: int) -> Tensor:
-    """Rows with everything removed, the same for every call."""
-    return context.as_tensor(context.rows.removal.references(n, np.random.default_rng(0)))

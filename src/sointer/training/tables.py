@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.data.outputs import Outputs
+from sointer.data.reading import nearly_linear
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import build_energy
 from sointer.energy.space import OutputSpace, PiecewiseLinear
@@ -27,15 +27,14 @@ from sointer.training.context import (
     n_asked_twice,
     repeatability,
 )
-from sointer.training.energy import EnergyTrainer, some_held_out
-from sointer.training.queries import QueriedSamples
+from sointer.training.energy import EnergyTrainer
+from sointer.training.gradient_network import references, unit_of_column
+from sointer.training.queries import HeldOut, QueriedSamples
 from sointer.training.table_interpreter import (
     MAX_UNITS_REDRAWN,
     N_DRAWS,
     Interpretation,
-    references,
     strongest_weights,
-    unit_of_column,
 )
 
 N_FIRST = 16
@@ -61,10 +60,11 @@ def train_tables(context: FitContext) -> Trained:
     """See docs/concepts/how-it-works.md."""
     plan = Plan.of(context)
     whole, mixtures, kept, later = ask_first(context, plan)
-    outputs, targets = context.describe(concatenate([r for r in (whole, mixtures) if r is not None]).raw)
-    noise = repeatability(context, outputs, plan.rows[: len(whole)], whole)
     answered = concatenate([r for r in (whole, mixtures) if r is not None])
-    pairs = QueryPool.of(outputs, answered, some_held_out(context, len(answered), len(later)))
+    outputs, targets = context.describe(answered.raw)
+    outputs = replace(outputs, quantiles=nearly_linear(outputs.quantiles, answered.raw))
+    noise = repeatability(context, outputs, plan.rows[: len(whole)], whole)
+    pairs = QueryPool.of(outputs, answered, plan.held_out.answers(len(whole), len(answered) - len(whole)))
     energy = build_energy(
         PiecewiseLinear.of(context.rows.samples(np.arange(context.rows.n_samples)), context.shift),
         OutputSpace.of(outputs),
@@ -84,7 +84,8 @@ def train_tables(context: FitContext) -> Trained:
     )
     more, interrupted = More(), False
     try:
-        learn(context, plan, trainer, targets, rare_rows(outputs, whole, targets), len(whole), later, more)
+        learned = plan.learned(len(whole))
+        learn(context, plan, trainer, targets, rare_rows(outputs, whole, targets, learned), learned, later, more)
     except KeyboardInterrupt:
         if trainer.n_done < FIRST_LOOK * trainer.n_steps:
             raise
@@ -122,15 +123,15 @@ def learn(
     trainer: EnergyTrainer,
     targets: list[int],
     rare: list[NDArray[np.int64]],
-    n_whole: int,
+    learned: NDArray[np.int64],
     later: PendingQuery,
     more: More,
 ) -> None:
     """Train the energy, first on whole samples and mixtures; choose what to redraw, and learn from that as well."""
-    pairs, energy, likelihood = trainer.pairs, trainer.energy, trainer.likelihood
+    pairs = trainer.pairs
     context.history.stage("learning", trainer.n_steps)
     trainer.run_until(FIRST_LOOK, "mixtures")
-    rows, units = plan_redraws(context, plan, energy, likelihood, torch.tensor(targets), rare, n_whole)
+    rows, units = plan_redraws(context, plan, trainer, torch.tensor(targets), rare, learned)
     asked_redraws = context.ask(plan.rows[rows], one_removed(units, context.rows.groups.n_units))
     more.mixtures = later.answers()
     if more.mixtures is not None:
@@ -148,7 +149,11 @@ class Plan:
     """How the queries are spent."""
 
     rows: NDArray[np.int64]
-    n_mixtures: int
+    """Samples to query whole."""
+    mixed: NDArray[np.int64]
+    """For each mixture, which of them it is made from."""
+    n_mixed_later: int
+    held_out: HeldOut
     n_redraws: int
     n_checks: int
 
@@ -159,20 +164,33 @@ class Plan:
         n_checks = int(CHECKS * n)
         n_first = n - n_redraws - n_checks
         n_whole = min(context.rows.n_samples, max(1, n_first // 2))
-        return cls(context.rng.permutation(context.rows.n_samples)[:n_whole], n_first - n_whole, n_redraws, n_checks)
+        n_mixtures = n_first - n_whole
+        n_later = int(SHARE_ASKED_LATER * n_mixtures)
+        held_out = HeldOut.of(context, n_whole, n_mixtures - n_later, n_later)
+        learned = np.flatnonzero(~held_out.whole)
+        mixed = held_out.masked_samples(np.arange(n_whole), learned)
+        mixed_later = np.roll(learned, -int((~held_out.masked).sum()))  # all of them in turn
+        rows = context.rng.permutation(context.rows.n_samples)[:n_whole]
+        return cls(
+            rows, np.concatenate([mixed, np.resize(mixed_later, n_later)]), n_later, held_out, n_redraws, n_checks
+        )
+
+    def learned(self, n_whole: int) -> NDArray[np.int64]:
+        """Which of the first samples are not held out; all, if none would be left."""
+        found = np.flatnonzero(~self.held_out.whole[:n_whole])
+        return found if len(found) else np.arange(n_whole)
 
 
 def ask_first(context: FitContext, plan: Plan) -> tuple[QueryBatch, QueryBatch | None, NDArray[np.bool_], PendingQuery]:
     """Whole samples, then mixtures of them with others; a fifth of these is queried while training has begun."""
-    context.history.stage("asking the model", len(plan.rows) + plan.n_mixtures, unit="rows")
+    context.history.stage("asking the model", len(plan.rows) + len(plan.mixed), unit="rows")
     # Wrong names or targets must come to light before the budget is spent.
     first = context.query(plan.rows[:N_FIRST])
     if first is not None:
         context.check(first.raw)
     rest = context.ask(plan.rows[N_FIRST:])
-    kept = some_removed(context, plan.n_mixtures)
-    index = plan.rows[mixed_rows(plan, len(plan.rows))]
-    n_now = plan.n_mixtures - int(SHARE_ASKED_LATER * plan.n_mixtures)
+    kept = some_removed(context, len(plan.mixed))
+    index, n_now = plan.rows[plan.mixed], len(plan.mixed) - plan.n_mixed_later
     mixtures = context.ask(index[:n_now], kept[:n_now])
     whole = concatenate([part for part in (first, rest.answers()) if part is not None])
     answered = mixtures.answers()
@@ -187,32 +205,28 @@ def some_removed(context: FitContext, n: int) -> NDArray[np.bool_]:
     return kept
 
 
-def mixed_rows(plan: Plan, n_whole: int) -> NDArray[np.int64]:
-    """Which whole sample each mixture is made from: all of them in turn."""
-    return np.arange(plan.n_mixtures) % max(n_whole, 1)
-
-
-def rare_rows(outputs: Outputs, whole: QueryBatch, targets: list[int]) -> list[NDArray[np.int64]]:
-    """For each label of a target that few whole samples have, these samples."""
+def rare_rows(
+    outputs: Outputs, whole: QueryBatch, targets: list[int], learned: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """For each label of a target that few whole samples have, those of these samples that are learned from."""
     codes = as_codes(outputs, whole.raw).numpy()
     found = []
     for target in targets:
         if not outputs.graded[target]:
             for label in np.unique(codes[:, target]):
                 rows = np.flatnonzero(codes[:, target] == label)
-                if len(rows) < RARE * len(codes):
-                    found.append(rows)
+                if len(rows) < RARE * len(codes) and np.isin(rows, learned).any():
+                    found.append(np.intersect1d(rows, learned))
     return found
 
 
 def plan_redraws(
     context: FitContext,
     plan: Plan,
-    energy: Any,
-    likelihood: Likelihood,
+    trainer: EnergyTrainer,
     targets: Tensor,
     rare: list[NDArray[np.int64]],
-    n_whole: int,
+    learned: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Which whole sample, and which of its units, to redraw: all units if that is affordable, else the strongest.
 
@@ -221,9 +235,9 @@ def plan_redraws(
     n_units, n = context.rows.groups.n_units, plan.n_redraws
     candidates = np.arange(n_units)
     if n < MIN_REDRAWS * n_units:
-        strength = strengths(context, energy, likelihood, plan.rows[:n_whole], targets)
+        strength = strengths(context, trainer, plan.rows[learned], targets)
         candidates = np.argsort(-strength, kind="stable")[: max(MIN_CANDIDATES, n // REDRAWS_PER_CANDIDATE)]
-    row = np.arange(n) % max(n_whole, 1)
+    row = np.resize(learned, n)
     if rare:
         chosen = context.rng.integers(len(rare), size=n // 2)
         row[: n // 2] = [context.rng.choice(rare[which]) for which in chosen]
@@ -253,14 +267,15 @@ def distinct_pairs(
 
 
 def strengths(
-    context: FitContext, energy: Any, likelihood: Likelihood, rows: NDArray[np.int64], targets: Tensor
+    context: FitContext, trainer: EnergyTrainer, rows: NDArray[np.int64], targets: Tensor
 ) -> NDArray[np.float64]:
     """The largest share of any target's effects that each unit has on the energy as it is: (units,)."""
+    energy, curves = trainer.energy, trainer.pairs.outputs.quantiles
     units = strongest_weights(context, energy, MAX_UNITS_REDRAWN)
     x = context.as_tensor(context.rows.samples(rows[:N_LOOKED_AT]))
-    effects = redraw_effects(energy, likelihood, x, references(context, N_DRAWS), unit_of_column(context), units).mean(
-        dim=0
-    )[:, targets]
+    drawn, owner = references(context, N_DRAWS), unit_of_column(context)
+    found_effects = redraw_effects(energy, trainer.likelihood, x, drawn, owner, units, curves)
+    effects = found_effects.mean(dim=0)[:, targets]
     share = effects / effects.sum(dim=0).clamp_min(1e-9)
     found = np.zeros(context.rows.groups.n_units)
     found[units.numpy()] = share.amax(dim=1).numpy()
@@ -284,7 +299,6 @@ def gather(
 ) -> QueriedSamples:
     """All answers as codes; those with a label never seen before are left out."""
     codes = as_codes(outputs, whole.raw).numpy()
-    mixed = mixed_rows(plan, len(plan.rows))
     parts, positions, start = [], [], 0
     for replies in mixtures:
         n = 0 if replies is None else len(replies)
@@ -295,7 +309,8 @@ def gather(
         start += n
     place = np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)
     answered = np.concatenate(parts) if parts else codes[:0]
-    inside = mixed[place] < len(codes)
+    mixed = plan.mixed[place]
+    inside = mixed < len(codes)
     row, unit, redrawn = more.rows, more.units, more.redraws
     known = np.zeros(0, dtype=bool) if redrawn is None else outputs.knows(redrawn.raw)
     redraw_codes = codes[:0] if redrawn is None else as_codes(outputs, redrawn.raw[known]).numpy()
@@ -303,7 +318,7 @@ def gather(
     return QueriedSamples(
         plan.rows[: len(codes)],
         codes,
-        mixed[place][inside],
+        mixed[inside],
         kept[place][inside],
         answered[inside],
         row,

@@ -26,7 +26,7 @@ from sointer.training.context import (
     Trained,
     repeatability,
 )
-from sointer.training.energy import EnergyTrainer, some_held_out
+from sointer.training.energy import EnergyTrainer
 from sointer.training.queries import UnmaskedRows, ask_first, draw_pairs
 from sointer.training.sparse_rows import FIRST_SELECTION, alternate, ask_selected, labels_of, train_energy
 
@@ -42,24 +42,25 @@ def train_texts(context: FitContext) -> Trained:
     n_shuffled = min(N_SHUFFLED, int(SHARE_SHUFFLED * context.n_queries), context.rows.n_samples)
     context.n_extra = n_shuffled + 2
     check_empty_text(context)
-    replies, whole_index, ask_rest = ask_first(context)
+    replies, whole_index, held_out, ask_rest = ask_first(context)
     outputs, targets = context.describe(replies.raw)
     repeatability(context, outputs, whole_index.numpy(), replies)
     reads_order = order_counts(context, outputs, whole_index[:n_shuffled], replies)
     rest = ask_rest()
-    pairs = QueryPool.of(outputs, replies, some_held_out(context, len(replies), len(rest)))
+    pairs = QueryPool.of(outputs, replies, held_out)
     pairs.points = as_seen(context, pairs)
     whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
+    learned = whole.learned(held_out)
     interpreter = fresh_interpreter(context, outputs, reads_order)
     pairs.points.features = lambda documents: interpreter.features(documents).rows
 
     def learn(trainer: EnergyTrainer) -> None:
         trainer.run_until(FIRST_SELECTION, "pre-training")
         if reads_order:
-            strength = strengths(context, interpreter, whole, torch.tensor(targets))
+            strength = strengths(context, interpreter, learned, torch.tensor(targets))
             interpreter.rank.copy_(torch.as_tensor(ranks(strength)))
-        score = partial(score_texts, context, interpreter, whole)
-        alternate(context, trainer, rest, partial(ask_selected, context, whole, torch.tensor(targets), score))
+        score = partial(score_texts, context, interpreter, learned)
+        alternate(context, trainer, rest, partial(ask_selected, context, learned, torch.tensor(targets), score))
 
     return train_energy(context, outputs, targets, interpreter, whole, pairs, learn)
 
@@ -147,7 +148,7 @@ def strengths(context: FitContext, interpreter: TextInterpreter, whole: Unmasked
     n = min(MAX_LOOKED_AT, N_LOOKED_AT * len(targets))
     rows, chosen = draw_pairs(whole, targets, n, context.generator)
     labels = labels_of(interpreter, whole.codes[rows], chosen)
-    for some, inputs, of_entry, _, _ in interpreter.evidence(
+    for some, inputs, of_entry, *_ in interpreter.evidence(
         context.rows.data[whole.index[rows].numpy()], chosen, labels
     ):
         owner = chosen[some][torch.as_tensor(inputs.row)]

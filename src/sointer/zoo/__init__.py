@@ -1,14 +1,18 @@
 """Problems with known truth, data sets, and models to explain."""
 
+from sointer.zoo.files import MultiLabelData, SegmentationData
 from sointer.zoo.image_value import ImageDeepValueNetwork
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
 from sointer.zoo.loaders import (
+    SEGMENTS,
+    SevenSegmentDigits,
     load_bibtex,
     load_emotions,
     load_enron,
     load_imdb,
     load_ohsumed,
     load_scene,
+    load_seven_segment_digits,
     load_weizmann_horses,
 )
 from sointer.zoo.model_base import fit_or_load
@@ -24,13 +28,6 @@ from sointer.zoo.planted_segmenters import (
 from sointer.zoo.planted_texts import CHAIN_KINDS, PlantedChain, PlantedTexts
 from sointer.zoo.problem import Problem, correlated, shuffled, with_decoys
 from sointer.zoo.published import PUBLISHED_PROBLEMS, clusters, l2x, lspin
-from sointer.zoo.records import (
-    SEGMENTS,
-    MultiLabelData,
-    SegmentationData,
-    SevenSegmentDigits,
-    load_seven_segment_digits,
-)
 from sointer.zoo.regression import (
     REGRESSION_PROBLEMS,
     LogisticProblem,

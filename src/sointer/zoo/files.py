@@ -1,24 +1,147 @@
-"""The files of a data set: found in a local directory, else downloaded once into a cache, and checked either way."""
+"""Data sets: what loaders return, and their files, found locally, else downloaded once, and checked either way."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
 
 from sointer._support.files import put
-from sointer.errors import LoadError, require_extra
-from sointer.zoo.records import ENRON_LABELS, OHSUMED_LABELS
+from sointer.errors import InputError, LoadError, require_extra
+
+ByteArray: TypeAlias = npt.NDArray[np.uint8]
+StringArray: TypeAlias = npt.NDArray[np.str_]
+CsrMatrix: TypeAlias = "sparse.csr_matrix[np.float32]"
+
+
+class Rows(NamedTuple):
+    """Rows of a multi-label data set."""
+
+    X: CsrMatrix
+    Y: ByteArray
+
+
+class Images(NamedTuple):
+    """Images of a segmentation data set, and their masks."""
+
+    images: ByteArray
+    masks: ByteArray
+
+
+@dataclass(frozen=True, eq=False)
+class MultiLabelData:
+    """Documents, songs or photographs as rows of features, each with any number of labels."""
+
+    name: str
+    X: CsrMatrix = field(repr=False)
+    """One row per sample, one column per feature."""
+    Y: ByteArray = field(repr=False)
+    """One row per sample, one column per label; 1 where the sample has the label."""
+    feature_names: tuple[str, ...] = field(repr=False)
+    label_names: tuple[str, ...] = field(repr=False)
+    split: StringArray = field(repr=False)
+    """"train" or "test" for each row."""
+    split_is_official: bool
+    """False where the publishers give no split, and ours is drawn at random with a fixed seed."""
+    source: str
+    """The files that were read."""
+    citation: str = field(repr=False)
+    label_descriptions: tuple[str, ...] | None = field(default=None, repr=False)
+    """What each label means, where its name is a code."""
+
+    @property
+    def train(self) -> Rows:
+        """The training rows."""
+        return self.part("train")
+
+    @property
+    def test(self) -> Rows:
+        """The test rows."""
+        return self.part("test")
+
+    def part(self, *names: str) -> Rows:
+        """The rows of one part of the split, or of several together."""
+        rows = rows_of(self.split, names)
+        return Rows(self.X[rows], self.Y[rows])
+
+    @property
+    def cardinality(self) -> float:
+        """How many labels a sample has on average."""
+        return float(self.Y.sum(axis=1).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentationData:
+    """Colour images, and for each of their pixels whether it belongs to the object."""
+
+    name: str
+    images: ByteArray = field(repr=False)
+    """Shape (images, 3, height, width); red, green, blue from 0 to 255."""
+    masks: ByteArray = field(repr=False)
+    """Shape (images, height, width); 1 on the object, 0 elsewhere."""
+    split: StringArray = field(repr=False)
+    """"train", "val" or "test" for each image."""
+    file_names: tuple[str, ...] = field(repr=False)
+    source: str
+    """The file that was read."""
+    citation: str = field(repr=False)
+
+    @property
+    def train(self) -> Images:
+        """The training images."""
+        return self.part("train")
+
+    @property
+    def val(self) -> Images:
+        """The validation images."""
+        return self.part("val")
+
+    @property
+    def test(self) -> Images:
+        """The test images."""
+        return self.part("test")
+
+    def part(self, *names: str) -> Images:
+        """The images of one part of the split, or of several: `part("train", "val")`."""
+        rows = rows_of(self.split, names)
+        return Images(self.images[rows], self.masks[rows])
+
+
+def rows_of(split: StringArray, names: tuple[str, ...]) -> npt.NDArray[np.intp]:
+    """The numbers of the rows that belong to the named parts, in their order in the data."""
+    known = np.unique(split).tolist()
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise InputError(f"part() takes names of parts of the split, {known}; got {list(names)}")
+    rows: npt.NDArray[np.intp] = np.flatnonzero(np.isin(split, names))
+    return rows
+
+
+def random_split(n_rows: int) -> StringArray:
+    """Two thirds "train", one third "test", drawn with a fixed seed: the same rows on every machine."""
+    # The legacy generator is the one whose stream numpy promises never to change.
+    order: npt.NDArray[Any] = np.random.RandomState(0).permutation(n_rows)
+    split = np.full(n_rows, "test", dtype="<U5")
+    split[order[: round(n_rows * 2 / 3)]] = "train"
+    return split
+
 
 DATA_VARIABLE = "SOINTER_DATA"
 CACHE_VARIABLE = "SOINTER_CACHE"
 TIMEOUT_SECONDS = 30
+SOURCES = Path(__file__).with_name("sources.json")
+"""Where the public copies of data sets are, and what is known of them."""
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Data = TypeVar("Data")
@@ -175,12 +298,6 @@ def _fetch(file: RemoteFile, folder: Path) -> None:
         logger.setLevel(level)
 
 
-_MULAN = (
-    "https://raw.githubusercontent.com/tsoumakas/mulan/43f6389095ad71984264db4387a8074b22bc7d4a/data/multi-label/{}"
-)
-_BOOMER = "{}/mrapp-ke/Boomer-Datasets/f7e13d57a83f95c00098252641d69f78a8d0c204/{}"
-
-
 @dataclass(frozen=True)
 class ArffSource:
     """ARFF files that together are one data set."""
@@ -217,104 +334,20 @@ class MultiLabelSource:
     label_texts: Mapping[str, str] | None = None
 
 
-def _mulan(name: str) -> ArffSource:
-    def file(ending: str) -> RemoteFile:
-        return RemoteFile(f"{name}{ending}", _MULAN.format(f"{name}/{name}{ending}"))
+def described(name: str) -> dict[str, Any]:
+    """What sources.json says of a data set."""
+    found: dict[str, Any] = json.loads(SOURCES.read_text(encoding="utf-8"))[name]
+    return found
 
-    return ArffSource((file("-train.arff"), file("-test.arff")), file(".xml"))
 
-
-_MULAN_PAGE = "http://mulan.sourceforge.net/datasets-mlc.html"
-_MEKA_PAGE = "https://waikato.github.io/meka/datasets/"
-
-BIBTEX = MultiLabelSource(
-    "bibtex",
-    _MULAN_PAGE,
-    'I. Katakis, G. Tsoumakas, I. Vlahavas, "Multilabel Text Classification for Automated Tag Suggestion", '
-    "ECML/PKDD 2008 Discovery Challenge.",
-    shape=(7395, 1836, 159),
-    npz_sha256="02bb59e8f79b6a239b339ce4168073c3866989882045152bfc8bf1e5923cc13a",
-    content_sha256="b1b3e3aab3bdeed17d4367b6ed0f9917c05e6efbceb3c879b3bbb70bd545e62a",
-    arff=(_mulan("bibtex"),),
-    label_prefix="TAG_",
-)
-
-ENRON = MultiLabelSource(
-    "enron",
-    _MULAN_PAGE,
-    'B. Klimt, Y. Yang, "The Enron Corpus", ECML 2004; J. Read, B. Pfahringer, G. Holmes, "Multi-label '
-    'Classification using Ensembles of Pruned Sets", ICDM 2008.',
-    shape=(1702, 1001, 53),
-    npz_sha256="7ccc427a76304312aba84e0a1673b6c5706cad3e747ddf2475227da38f66424c",
-    content_sha256="56f7073bd0086f0b9ec6d72fb4f255e8b648f18a498bdf816422634ab14d5697",
-    arff=(_mulan("enron"),),
-    label_texts=ENRON_LABELS,
-)
-
-IMDB = MultiLabelSource(
-    "imdb",
-    _MEKA_PAGE,
-    'J. Read, B. Pfahringer, G. Holmes, E. Frank, "Classifier chains for multi-label classification", '
-    "Machine Learning 85(3), 2011.",
-    shape=(120919, 1001, 28),
-    arff=(
+def read_source(name: str) -> MultiLabelSource:
+    """A multi-label data set of sources.json."""
+    found = described(name)
+    arff = tuple(
         ArffSource(
-            (
-                RemoteFile(
-                    "imdb.arff",
-                    _BOOMER.format("https://media.githubusercontent.com/media", "imdb.arff"),
-                    "4c06df12806d36017864fd78f75c294d97a7bc8c1d0638eca93a1c7fc7cda0cd",
-                ),
-            ),
-            RemoteFile("imdb.xml", _BOOMER.format("https://raw.githubusercontent.com", "imdb.xml")),
-        ),
-        ArffSource(
-            (RemoteFile("IMDB-F.arff", "https://sourceforge.net/projects/meka/files/Datasets/IMDB-F.arff/download"),)
-        ),
-    ),
-)
-
-OHSUMED = MultiLabelSource(
-    "ohsumed",
-    _MEKA_PAGE,
-    'W. Hersh et al., "OHSUMED: an interactive retrieval evaluation and new large test collection for research", '
-    'SIGIR 1994; T. Joachims, "Text categorization with support vector machines", ECML 1998.',
-    shape=(13929, 1002, 23),
-    npz_sha256="499b7fbbda456708793c4f289e2914614c856d4bee3b74a3bee4489693e805ab",
-    content_sha256="81227006c889117a5a25fcdd91cebae7ae9a66b194382d44809b9d02a37965ef",
-    arff=(
-        ArffSource(
-            (
-                RemoteFile(
-                    "OHSUMED-F.arff",
-                    "https://raw.githubusercontent.com/abuyukcakir/gooweml/"
-                    "544122a6985949162373948ca6f0abacead47526/datasets/OHSUMED-F.arff",
-                ),
-            )
-        ),
-    ),
-    n_train=6965,
-    label_texts=OHSUMED_LABELS,
-)
-
-EMOTIONS = MultiLabelSource(
-    "emotions",
-    _MULAN_PAGE,
-    'K. Trohidis, G. Tsoumakas, G. Kalliris, I. Vlahavas, "Multilabel Classification of Music into Emotions", '
-    "ISMIR 2008.",
-    shape=(593, 72, 6),
-    npz_sha256="86fd38575e9870efe69c1b8daf00148aa07608b73d93348c5097dc3857a7c316",
-    content_sha256="9f9ada17319bb7c4ecd4a1d7233d9dfeb2225d1e0f655011ca3f1c524a9bd1e2",
-    arff=(_mulan("emotions"),),
-)
-
-SCENE = MultiLabelSource(
-    "scene",
-    _MULAN_PAGE,
-    'M. Boutell, J. Luo, X. Shen, C. Brown, "Learning multi-label scene classification", Pattern Recognition 37(9), '
-    "2004.",
-    shape=(2407, 294, 6),
-    npz_sha256="7e26844609247f84e8c3d8150500d6b97506591067db1ed3263bfa3f95183a2d",
-    content_sha256="d968f71c2ccf93624c755b977333fadcf839b369c27eaf868f97a8caa315c57d",
-    arff=(_mulan("scene"),),
-)
+            tuple(RemoteFile(**file) for file in copy["rows"]),
+            RemoteFile(**copy["labels"]) if "labels" in copy else None,
+        )
+        for copy in found.pop("arff")
+    )
+    return MultiLabelSource(name, **(found | {"shape": tuple(found["shape"])}), arff=arff)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from sointer.errors import LoadError, require_extra
-from sointer.zoo.records import ByteArray, CsrMatrix, StringArray
+from sointer.zoo.files import ByteArray, CsrMatrix, StringArray
 
 _RELATION = re.compile(r"@relation\s+(.*)", re.IGNORECASE)
 _ATTRIBUTE = re.compile(

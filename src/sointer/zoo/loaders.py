@@ -1,4 +1,4 @@
-"""Loaders of public multi-label data sets: a local copy if there is one, else the public files."""
+"""Loaders of public data sets, a local copy if there is one, else the public files; and digits of seven segments."""
 
 from __future__ import annotations
 
@@ -6,19 +6,35 @@ import hashlib
 import warnings
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 from sointer.errors import InputError, LoadError, SointerWarning
-from sointer.zoo import files as sources
-from sointer.zoo.files import ArffSource, Copy, MultiLabelSource, PathLike, RemoteFile, load_copy
+from sointer.zoo.files import (
+    ArffSource,
+    ByteArray,
+    Copy,
+    MultiLabelData,
+    MultiLabelSource,
+    PathLike,
+    RemoteFile,
+    SegmentationData,
+    StringArray,
+    described,
+    load_copy,
+    random_split,
+    read_source,
+)
 from sointer.zoo.formats import (
     ArffTable,
     LabelledRows,
@@ -28,7 +44,6 @@ from sointer.zoo.formats import (
     read_labelled_rows,
     read_mulan_labels,
 )
-from sointer.zoo.records import ByteArray, MultiLabelData, SegmentationData, StringArray, random_split
 
 
 def load_bibtex(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
@@ -43,7 +58,7 @@ def load_bibtex(data_home: PathLike | None = None, *, download: bool = True) -> 
     download : bool
         Whether to download files that are not there.
     """
-    return load_multilabel(sources.BIBTEX, data_home, download)
+    return load_multilabel(read_source("bibtex"), data_home, download)
 
 
 def load_enron(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
@@ -55,7 +70,7 @@ def load_enron(data_home: PathLike | None = None, *, download: bool = True) -> M
     ----------
     data_home, download : as for `load_bibtex`
     """
-    return load_multilabel(sources.ENRON, data_home, download)
+    return load_multilabel(read_source("enron"), data_home, download)
 
 
 def load_imdb(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
@@ -65,7 +80,7 @@ def load_imdb(data_home: PathLike | None = None, *, download: bool = True) -> Mu
     ----------
     data_home, download : as for `load_bibtex`
     """
-    return load_multilabel(sources.IMDB, data_home, download)
+    return load_multilabel(read_source("imdb"), data_home, download)
 
 
 def load_ohsumed(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
@@ -77,7 +92,7 @@ def load_ohsumed(data_home: PathLike | None = None, *, download: bool = True) ->
     ----------
     data_home, download : as for `load_bibtex`
     """
-    return load_multilabel(sources.OHSUMED, data_home, download)
+    return load_multilabel(read_source("ohsumed"), data_home, download)
 
 
 def load_emotions(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
@@ -87,7 +102,7 @@ def load_emotions(data_home: PathLike | None = None, *, download: bool = True) -
     ----------
     data_home, download : as for `load_bibtex`
     """
-    return load_multilabel(sources.EMOTIONS, data_home, download)
+    return load_multilabel(read_source("emotions"), data_home, download)
 
 
 def load_scene(data_home: PathLike | None = None, *, download: bool = True) -> MultiLabelData:
@@ -97,7 +112,7 @@ def load_scene(data_home: PathLike | None = None, *, download: bool = True) -> M
     ----------
     data_home, download : as for `load_bibtex`
     """
-    return load_multilabel(sources.SCENE, data_home, download)
+    return load_multilabel(read_source("scene"), data_home, download)
 
 
 def load_multilabel(source: MultiLabelSource, data_home: PathLike | None, download: bool) -> MultiLabelData:
@@ -211,20 +226,6 @@ MAT_FILE = RemoteFile(
 PIXELS_SHA256_32 = "e4c2d360a4d29a98f3edca9442f9b66f31d3164c197aac999e5fa0dce44770c3"
 """Hash of the 32 by 32 images and masks as they are returned, whatever file they came in."""
 
-CITATION = (
-    'E. Borenstein, S. Ullman, "Class-Specific, Top-Down Segmentation", ECCV 2002; Y. Li, D. Tarlow, R. Zemel, '
-    '"Exploring Compositional High Order Pattern Potentials for Structured Output Learning", CVPR 2013; M. Gygli, '
-    'M. Norouzi, A. Angelova, "Deep Value Networks Learn to Evaluate and Iteratively Refine Structured Outputs", '
-    "ICML 2017."
-)
-
-# For each horse of the original database: 0 train, 1 validation, 2 test, as in Gygli et al. 2017.
-_SPLIT = (
-    "20120020002112002201000022002102212202000000202222000010222020012000202022022221022000222200020120100200000220"
-    "02200002120220210200212102022022200012200001010200020000112122220000200002000212002201001200000011222222101000"
-    "000022022022100012202200200000202202102110000222220201200120200022000002200010022220002110202222012022222012"
-)
-
 
 def load_weizmann_horses(
     data_home: PathLike | None = None, *, size: int = 32, download: bool = True
@@ -268,7 +269,8 @@ def _from_mat(paths: list[Path], is_new: bool) -> SegmentationData:
         masks = np.asarray(content["segs"], dtype=np.uint8).reshape(-1, 32, 32).transpose(0, 2, 1)
     except (OSError, ValueError, TypeError, LookupError, NameError, RuntimeError, MatReadError, zlib.error) as exc:
         raise LoadError(f"{path} cannot be read as the MATLAB file of the horses: {exc}") from exc
-    split = np.array(["train", "val", "test"])[[int(part) for part in _SPLIT]]
+    # For each horse of the original database: 0 train, 1 validation, 2 test, as in Gygli et al. 2017.
+    split = np.array(["train", "val", "test"])[[int(part) for part in described("weizmann_horses")["split"]]]
     file_names = tuple(f"horse{number:03d}.jpg" for number in range(1, N_HORSES + 1))
     data = _checked(path, images.transpose(0, 3, 1, 2), np.ascontiguousarray(masks), split, file_names, 32)
     if pixel_hash(data) != PIXELS_SHA256_32:
@@ -309,5 +311,80 @@ def _checked(
         split=split,
         file_names=file_names,
         source=str(path),
-        citation=CITATION,
+        citation=described("weizmann_horses")["citation"],
+    )
+
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+SEGMENT_NAMES: tuple[str, ...] = (
+    "a (top)",
+    "b (upper right)",
+    "c (lower right)",
+    "d (bottom)",
+    "e (lower left)",
+    "f (upper left)",
+    "g (middle)",
+)
+
+_LIT_SEGMENTS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc", "abcdefg", "abcdfg")
+
+SEGMENTS: IntArray = np.array([[int(name in lit) for name in "abcdefg"] for lit in _LIT_SEGMENTS], dtype=np.int64)
+"""One row per digit, one column per segment a to g: 1 where the segment is lit."""
+SEGMENTS.setflags(write=False)
+
+
+@dataclass(frozen=True, eq=False)
+class SevenSegmentDigits:
+    """Images as rows of pixels, their segments as rows of seven 0/1 labels, and the digits behind both."""
+
+    X_train: FloatArray = field(repr=False)
+    X_test: FloatArray = field(repr=False)
+    Y_train: IntArray = field(repr=False)
+    Y_test: IntArray = field(repr=False)
+    digits_train: IntArray = field(repr=False)
+    digits_test: IntArray = field(repr=False)
+    output_names: tuple[str, ...]
+    feature_names: tuple[str, ...] = field(repr=False)
+    image_shape: tuple[int, int]
+
+
+def load_seven_segment_digits(random_state: int = 0, test_size: float = 0.25) -> SevenSegmentDigits:
+    """The 8 by 8 digits that come with scikit-learn (pixels 0 to 16), with segments a to g as outputs.
+
+    Only 10 of the 128 patterns of segments are valid, so the outputs are correlated. The split keeps the share of every
+    digit; nothing is downloaded.
+
+    Parameters
+    ----------
+    random_state : int
+        Seed of the split.
+    test_size : float
+        Share of the test images.
+
+    Examples
+    --------
+    >>> from sointer.zoo import load_seven_segment_digits
+    >>> data = load_seven_segment_digits()
+    >>> data.X_train.shape, data.Y_test.shape, data.output_names[0]
+    ((1347, 64), (450, 7), 'a (top)')
+    """
+    images, labels = load_digits(return_X_y=True)
+    X = np.asarray(images, dtype=np.float64)
+    digits = np.asarray(labels, dtype=np.int64)
+    train, test = train_test_split(
+        np.arange(len(digits)), test_size=test_size, stratify=digits, random_state=random_state
+    )
+    n_rows, n_columns = image_shape = (8, 8)
+    return SevenSegmentDigits(
+        X_train=X[train],
+        X_test=X[test],
+        Y_train=SEGMENTS[digits[train]],
+        Y_test=SEGMENTS[digits[test]],
+        digits_train=digits[train],
+        digits_test=digits[test],
+        output_names=SEGMENT_NAMES,
+        feature_names=tuple(f"row {row}, col {col}" for row in range(n_rows) for col in range(n_columns)),
+        image_shape=image_shape,
     )

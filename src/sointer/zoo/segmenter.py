@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from sointer._support.validation import check_positive_int
 from sointer.data.images import find_range
 from sointer.errors import InputError
+from sointer.zoo.files import SegmentationData
 from sointer.zoo.problem import BoolArray
-from sointer.zoo.records import SegmentationData
 
 Places: TypeAlias = npt.NDArray[np.int64]
 OutputKind = Literal["binary", "probability"]

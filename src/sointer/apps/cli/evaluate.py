@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sointer._support.files import check_readable
 from sointer.apps.cli.console import (
     UNFAITHFUL,
     Console,
@@ -23,6 +24,8 @@ from sointer.apps.cli.console import (
     TextColumn,
     Verbose,
     as_k,
+    check_explainer,
+    check_model,
     running,
 )
 
@@ -89,11 +92,9 @@ def evaluate(
       sointer evaluate why/ --model model:predict --data X.csv --against none --at-least 0.9 --json
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
-        from sointer.apps.cli import early
-
-        early.check_explainer(explainer, target)
-        early.check_data(data)
-        early.check_model(model)
+        check_explainer(explainer, target)
+        check_readable(data)
+        check_model(model)
 
         from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
         from sointer.errors import InputError

@@ -1,4 +1,4 @@
-"""`sointer explain`."""
+"""`sointer explain`, and `sointer report`: the same as a page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sointer._support.files import check_file_place, check_readable
 from sointer.apps.cli.console import (
     Console,
     DataPath,
@@ -20,11 +21,15 @@ from sointer.apps.cli.console import (
     Method,
     OptionalModelSpec,
     Quiet,
+    Targets,
     TextColumn,
     Verbose,
     as_k,
-    check_parent,
+    check_explainer,
+    check_explanations,
+    check_model,
     nouns,
+    read_positions,
     refuse_existing,
     running,
 )
@@ -84,8 +89,9 @@ def explain(
     """Which features decided an output, row by row?
 
     The file may be of any size. Writes one record for each row and selected feature: sample, target, value,
-    value_source, rank, feature, feature_value, score. With --model the value is what the model predicts, and each row
-    is sent to it once; without, it is what the explainer expects. --refine and --verify need the model.
+    value_source, rank, feature, feature_value, score. A row in which no feature is needed has no record; --records has
+    one for every row. With --model the value is what the model predicts, and each row is sent to it once; without, it
+    is what the explainer expects. --refine and --verify need the model.
 
     Where they are known, records also have: needed (false for a feature that is selected only because of a large --k),
     effect (which way it pushes the output, and how far, in its unit; of a label, the probability of this label) and
@@ -99,12 +105,11 @@ def explain(
       sointer explain why/ --data new.csv -t games --model model:predict --refine 25 --verify 100 --out why.csv
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
-        from sointer.apps.cli import early
         from sointer.errors import InputError
 
         if out != STDOUT:
             refuse_existing(out, force)
-            check_parent(out)
+            check_file_place(out)
         for option, wanted in (("--refine", refine), ("--verify", verify)):
             if wanted and model is None:
                 raise InputError(f"{option} queries the model; name it with --model, as for sointer fit.")
@@ -114,11 +119,11 @@ def explain(
             if records == out:
                 raise InputError(f"--records and --out are both {out}; give two names.")
             refuse_existing(records, force)
-            check_parent(records)
-        early.check_explanations(out)
-        early.check_explainer(explainer, target)
-        early.check_data(data)
-        early.check_model(model)
+            check_file_place(records)
+        check_explanations(out)
+        check_explainer(explainer, target)
+        check_readable(data)
+        check_model(model)
 
         from sointer.apps.cli.inputs import open_explainer, read_targets
         from sointer.io.stream import stream_explain
@@ -128,7 +133,7 @@ def explain(
             for option, given in (("--id", id_column), ("--refine", refine)):
                 if given:
                     raise InputError(f"{option} is not for sequences; leave it out.")
-            positions = early.read_positions(target)
+            positions = read_positions(target)
             options = {"k": as_k(k), "query": query, "chunk_rows": chunk_rows, "verify": verify, "records": records}
             explain_sequences(console, opened.sequences_, data, out, positions, options)
             return
@@ -169,7 +174,7 @@ def explain_sequences(
     options: dict[str, Any],
 ) -> None:
     """The tokens behind the labels of sequences, one record for each."""
-    from sointer.io.token_files import stream_sequences
+    from sointer.io.sequences import stream_sequences
 
     done, n_short = stream_sequences(
         explainer,
@@ -206,6 +211,8 @@ def print_summary(
         f"explained {done.n_rows:,} {samples} in {done.seconds:.1f} s ({done.rows_per_second:,.0f} a second){queried}; "
         f"{done.n_records:,} records in {'standard output' if out == STDOUT else out}"
     )
+    if done.n_without:
+        text += f"; none of {done.n_without:,} explanations in which no {units.removesuffix('s')} is needed"
     if records is not None:
         text += f"; one for each explanation, to check it later, in {records}"
     if done.fidelity is not None:
@@ -215,6 +222,7 @@ def print_summary(
         "out": str(out),
         "n_rows": done.n_rows,
         "n_records": done.n_records,
+        "n_without": done.n_without,
         "n_queries": done.n_queries,
         "seconds": round(done.seconds, 3),
         "fidelity": done.fidelity,
@@ -224,3 +232,64 @@ def print_summary(
         console.say(text)
     else:
         console.result(text, metadata)
+
+
+def report(
+    explainer: ExplainerPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", show_default=False)],
+    target: Targets = None,
+    rows: Annotated[int | None, typer.Option("--rows", "-n", min=1, help="Most rows that are shown.")] = None,
+    k: K = None,
+    title: Annotated[str | None, typer.Option("--title", help="The title of the page.")] = None,
+    text: TextColumn = None,
+    id_column: IdColumn = None,
+    model: OptionalModelSpec = None,
+    method: Method = None,
+    device: Device = "cpu",
+    header: Headers = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a page for a colleague: one HTML file that works offline.
+
+    With --model it explains what the model predicts, and says how often the model confirms what was selected;
+    without, it explains what is expected of the model. Masks of images need the model.
+
+    \b
+    Examples:
+      sointer report why/ --data X.csv --out why.html
+      sointer report why/ --data X.csv --model model:predict --target games --title "Why games?" --out why.html
+    """
+    with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
+        refuse_existing(out, force)
+        check_file_place(out)
+        check_explainer(explainer, target)
+        check_readable(data)
+        check_model(model)
+
+        from sointer.apps.cli.inputs import open_explainer, read_ids, read_targets, read_to_explain
+        from sointer.errors import InputError
+
+        opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
+        of_sequences = opened.sequences_ is not None
+        if of_sequences and target and target != ["all"]:
+            raise InputError("--target: on the page of sequences every label can be chosen; leave it out.")
+        if of_sequences and id_column is not None:
+            raise InputError("--id is not for sequences; leave it out.")
+        masks = not of_sequences and opened.outputs_.shape is not None
+        settings: dict[str, Any] = {
+            "targets": None if of_sequences else read_targets(target, opened.output_names_, masks=masks),
+            "n_samples": rows,
+            "k": as_k(k),
+            "title": title,
+            "sample_names": None if id_column is None else read_ids(data, id_column),
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        X = read_to_explain(data, opened, text)
+        console.say("writing the page ...")
+        path = opened.report(X, out, **given)
+        size = path.stat().st_size
+        console.result(f"wrote {path} ({size / 1e6:.1f} MB)", {"report": str(path), "bytes": size})

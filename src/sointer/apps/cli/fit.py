@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sointer._support.files import check_readable
 from sointer.apps.cli.console import (
     Console,
     DataPath,
@@ -23,6 +24,8 @@ from sointer.apps.cli.console import (
     Targets,
     Verbose,
     as_k,
+    check_model,
+    check_place,
     how_many,
     nouns,
     refuse_existing,
@@ -121,12 +124,10 @@ def fit(
       sointer fit --model https://host/v2/models/m --header 'Authorization: Bearer ${TOKEN}' --data X.csv --out why/
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
-        from sointer.apps.cli import early
-
         refuse_existing(out, force)
-        early.check_place(out, data)
-        early.check_model(model)
-        early.check_data(data)
+        check_place(out, data)
+        check_model(model)
+        check_readable(data)
 
         from sointer import BlackBox, SOInter
         from sointer._support.torch_state import resolve_device
@@ -138,8 +139,6 @@ def fit(
         resolve_device(device)
         names = read_names(output_names, "--output-names")
         black_box = load_model(model, headers=header, method=method, batch_size=batch_size)
-        if rows != "keep" and data.suffix.lower() == ".jsonl":
-            raise InputError(f"--rows {rows} is not for sequences, whose tokens are kept; leave it out.")
         texts = read_names(text_columns, "--text-columns")
         X, left_out = read_to_fit(data, model=black_box, drop=drop or (), text=text, text_columns=texts)
         console.say(f"{describe(X)} in {data}{_left_out(left_out)}")
@@ -167,7 +166,7 @@ def fit(
         except OSError as error:
             again = "fit again" if checkpoint is None else f"run the same again, which takes it from {checkpoint}"
             raise InputError(
-                f"the explainer could not be written to {out} ({error}). Make room, and {again}."
+                f"the explainer could not be written to {out} ({error.__cause__ or error}). Make room, and {again}."
             ) from error
         print_summary(console, explainer, out, time.perf_counter() - started, text)
 

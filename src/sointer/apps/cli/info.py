@@ -23,42 +23,34 @@ def info(explainer: ExplainerPath, as_json: Json = False, verbose: Verbose = Fal
         from sointer.io.storage import DAMAGE, SEQUENCES, storage_of
 
         storage = storage_of(explainer)
+        of_sequences = storage is SEQUENCES
         saved = storage.peek(explainer, whole=True)
         try:
-            if storage is SEQUENCES:
-                found = describe_sequences(saved, explainer)
-                console.result(sequences_as_text(found, verbose), found)
-                return
-            metadata = describe_table(saved, explainer)
-        except DAMAGE:  # what is wrong comes to light when it is loaded
-            metadata = None
-        if metadata is None:
+            metadata = describe_sequences(saved, explainer) if of_sequences else describe(saved, explainer)
+        except DAMAGE:
             from sointer.apps.cli.inputs import open_explainer
 
-            metadata = describe(open_explainer(explainer, console), explainer)
-        console.result(as_text(metadata, verbose), metadata)
+            open_explainer(explainer, console)  # says what is damaged
+            raise
+        console.result(sequences_as_text(metadata, verbose) if of_sequences else as_text(metadata, verbose), metadata)
 
 
-def describe_table(saved: dict[str, Any], path: Path) -> dict[str, Any] | None:
-    """The same as `describe` from metadata alone, for which torch need not be loaded; None of images."""
+def describe(saved: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Everything worth knowing, from metadata alone, for which torch need not be loaded."""
     form, outputs, parameters = saved["input_format"], saved["outputs"], saved["parameters"]
-    if form.get("image") is not None or outputs.get("shape") is not None or "localities" not in saved:
-        return None
-    names, kinds, targets = outputs["names"], outputs["kinds"], saved["targets"]
-    units = saved["groups"]["unit_names"]
-    takes = "texts" if form["kind"] == "text" else "sparse rows" if form["kind"] == "csr" else "rows"
-    quality = zip(saved["output_agreement"], saved["output_skill"], strict=True)
-    known = dict(enumerate(quality))
+    names, kinds, features = outputs["names"], outputs["kinds"], form["feature_names"]
+    of_images, of_masks = form.get("image") is not None, outputs.get("shape") is not None
+    quality = list(zip(saved["output_agreement"], saved["output_skill"], strict=True))
     return {
         "explainer": str(path),
         "sointer": saved["sointer"],
-        "bytes": sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
-        "takes": takes,
-        "features": list(form["feature_names"]),
-        "groups": units if units != form["feature_names"] else None,
-        "outputs": list(names),
+        "bytes": bytes_in(path),
+        "takes": "images" if of_images else {"csr": "sparse rows", "text": "texts"}.get(form["kind"], "rows"),
+        "features": len(features) if of_images else features,
+        "groups": group_names(saved["groups"], features),
+        "outputs": outputs["shape"] if of_masks else names,
         "output_kind": kinds[0] if len(set(kinds)) == 1 else "mixed",
-        "targets": [names[target] for target in targets],
+        "targets": None if of_masks else [names[target] for target in saved["targets"]],
         "k": parameters["k"],
         "removal": saved["removal"]["name"],
         "preset": parameters["preset"],
@@ -67,12 +59,29 @@ def describe_table(saved: dict[str, Any], path: Path) -> dict[str, Any] | None:
         "n_queries": saved["n_queries"],
         "held_out_agreement": saved["held_out_agreement"],
         "held_out_skill": saved["held_out_skill"],
-        "output_quality": [
-            {"output": names[t], "kind": kinds[t], "agreement": known[t][0], "skill": known[t][1]} for t in targets
+        "output_quality": None
+        if of_masks
+        else [
+            {"output": names[t], "kind": kinds[t], "agreement": quality[t][0], "skill": quality[t][1]}
+            for t in saved["targets"]
         ],
-        "localities": saved["localities"],
+        "localities": saved.get("localities"),
         "history": saved["history"],
     }
+
+
+def bytes_in(path: Path) -> int:
+    """The size of all files of an explainer."""
+    return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+
+
+def group_names(saved: dict[str, Any], features: list[str]) -> list[str] | None:
+    """The names of the groups that are selected; None where these are the features themselves."""
+    if "unit_names" in saved:
+        return None if saved["unit_names"] == features else list(saved["unit_names"])
+    from sointer.masking.groups import Groups
+
+    return list(Groups.from_json(saved).unit_names)
 
 
 def describe_sequences(saved: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -81,7 +90,7 @@ def describe_sequences(saved: dict[str, Any], path: Path) -> dict[str, Any]:
     return {
         "explainer": str(path),
         "sointer": saved["sointer"],
-        "bytes": sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
+        "bytes": bytes_in(path),
         "takes": "sequences",
         "output_kind": saved["outputs"]["kind"],
         "labels": list(saved["outputs"]["classes"]),
@@ -124,58 +133,6 @@ def disk_line(metadata: dict[str, Any]) -> str:
     return f"{metadata['bytes'] / 1e6:.1f} MB, saved by sointer {metadata['sointer']}"
 
 
-def describe(explainer: Any, path: Path) -> dict[str, Any]:
-    """Everything worth knowing, as plain values."""
-    from sointer.apps.cli.inputs import saved_metadata
-
-    saved, image, outputs = saved_metadata(path), explainer.input_format_.image, explainer.outputs_
-    kind = explainer.input_format_.kind
-    takes = "images" if image is not None else {"csr": "sparse rows", "text": "texts"}.get(kind, "rows")
-    return {
-        "explainer": str(path),
-        "sointer": saved.get("sointer"),
-        "bytes": sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
-        "takes": takes,
-        "features": list(explainer.input_format_.feature_names) if image is None else explainer.n_features_in_,
-        "groups": explainer.groups_.unit_names if explainer.groups_.spec is not None else None,
-        "outputs": list(explainer.output_names_) if outputs.shape is None else list(outputs.shape),
-        "output_kind": outputs.kind,
-        "targets": [explainer.output_names_[t] for t in explainer.targets_] if outputs.shape is None else None,
-        "k": explainer.k,
-        "removal": explainer.removal_.name,
-        "preset": explainer.preset,
-        "structured": explainer.structured,
-        "random_state": explainer.random_state,
-        "n_queries": explainer.n_queries_,
-        "held_out_agreement": explainer.held_out_agreement_,
-        "held_out_skill": explainer.held_out_skill_,
-        "output_quality": quality_of(explainer),
-        "localities": [explainer.localities(target).to_json() for target in explainer.targets_]
-        if "locality" in explainer.known_columns
-        else None,
-        "history": explainer.history_,
-    }
-
-
-def quality_of(explainer: Any) -> list[dict[str, Any]] | None:
-    """How well each target was learned, by held-out outputs; None of masks, whose targets are pixels."""
-    if explainer.outputs_.shape is not None:
-        return None
-
-    def plain(value: float) -> float | None:
-        return None if value != value else float(value)
-
-    return [
-        {
-            "output": explainer.output_names_[target],
-            "kind": explainer.outputs_.kinds[target],
-            "agreement": plain(explainer.output_agreement_[target]),
-            "skill": plain(explainer.output_skill_[target]),
-        }
-        for target in explainer.targets_
-    ]
-
-
 def as_text(metadata: dict[str, Any], verbose: bool) -> str:
     """The same for people."""
     features, outputs, targets = metadata["features"], metadata["outputs"], metadata["targets"]
@@ -211,6 +168,8 @@ def output_lines(metadata: dict[str, Any], verbose: bool) -> list[str]:
     """Each target with its quality, and where which features decide it."""
     if metadata["output_quality"] is None:
         return []
+    from sointer._support.validation import whole_percents
+
     localities = {one["output"]: one for one in metadata["localities"] or []}
     shown = metadata["output_quality"] if verbose else metadata["output_quality"][:MAX_NAMES]
     lines = [""]
@@ -221,10 +180,9 @@ def output_lines(metadata: dict[str, Any], verbose: bool) -> list[str]:
             continue
         head = "" if found["decided"] else "many features contribute, the strongest: "
         leaves = found["localities"]
-        for leaf in leaves if verbose else leaves[:MAX_LOCALITIES]:
-            lines.append(
-                f"  {leaf['share']:>4.0%} {leaf['where']}: {head}{listed(leaf['features'], verbose) or 'nothing'}"
-            )
+        percents = whole_percents([leaf["share"] for leaf in leaves])
+        for percent, leaf in list(zip(percents, leaves, strict=True))[: None if verbose else MAX_LOCALITIES]:
+            lines.append(f"  {percent:>3}% {leaf['where']}: {head}{listed(leaf['features'], verbose) or 'nothing'}")
         if not verbose and len(leaves) > MAX_LOCALITIES:
             lines.append(f"  and {len(leaves) - MAX_LOCALITIES} more localities (--verbose)")
     if len(shown) < len(metadata["output_quality"]):

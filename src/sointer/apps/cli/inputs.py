@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sointer._support import containers
+from sointer._support.files import CSV, TOKENS
 from sointer._support.torch_state import resolve_device
 from sointer._support.validation import did_you_mean
 from sointer.apps.cli.console import Console, one_line
@@ -25,10 +25,9 @@ from sointer.explainers.base import Explainer
 from sointer.explainers.sequence_dispatch import holds_token_lists
 from sointer.explainers.sointer import SOInter
 from sointer.io.columns import as_in_fit, columns_needed, csv_dtypes, names_of_rows, with_id
-from sointer.io.explainers import STORAGE, load
-from sointer.io.locations import CSV, TOKENS
+from sointer.io.explainers import load
 from sointer.io.readers import open_source, read_chunks, read_table
-from sointer.io.token_files import read_token_lines
+from sointer.io.sequences import read_token_lines
 
 
 def read_to_fit(
@@ -288,9 +287,3 @@ def open_explainer(
         )
     explainer.verbose = console.progress
     return explainer
-
-
-def saved_metadata(path: Path) -> dict[str, Any]:
-    """The metadata of a saved explainer, which was loaded before and so is complete."""
-    metadata: dict[str, Any] = json.loads((path / STORAGE.metadata_file).read_text(encoding="utf-8"))
-    return metadata

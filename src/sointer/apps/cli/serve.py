@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from sointer._support.files import check_file_place, check_readable
 from sointer.apps.cli.console import (
     Device,
     ExplainerPath,
@@ -18,7 +19,8 @@ from sointer.apps.cli.console import (
     Quiet,
     TextColumn,
     Verbose,
-    check_parent,
+    check_explainer,
+    check_model,
     running,
 )
 
@@ -76,15 +78,14 @@ def serve(
       sointer serve why/ --port 9000 --data X.csv --model model:predict
     """
     with running(quiet=quiet, verbose=verbose) as console:
-        from sointer.apps.cli import early
         from sointer.errors import InputError, require_extra
 
-        early.check_explainer(explainer)
+        check_explainer(explainer)
         if data is not None:
-            early.check_data(data)
-        early.check_model(model)
+            check_readable(data)
+        check_model(model)
         if records is not None:
-            check_parent(records)
+            check_file_place(records)
 
         from sointer.apps.cli.inputs import first_rows, open_explainer
 

@@ -13,11 +13,12 @@ from sointer._support.validation import brief, some
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import ExplainRequest, Options, make_request, validate
 from sointer.apps.serve.response import ExplainResponse, Writer, to_bytes
-from sointer.apps.serve.rows import as_frame, names_in_fit, numbers
-from sointer.blackbox.adapters.protocols import DTYPES
+from sointer.apps.serve.rows import as_frame, numbers
+from sointer.blackbox.adapters.http import DTYPES
 from sointer.blackbox.adapters.torch import cast
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
+from sointer.io.columns import names_in_fit
 
 WORDS, REAL = "BYTES", "FP64"
 MAX_AXES = 4

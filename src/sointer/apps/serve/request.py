@@ -158,11 +158,11 @@ def make_request(
     n_rows = containers.n_rows(X)
     if k != "auto":
         check_size(n_rows, n_rows * k)
-    queries_for_size = k == "auto" and explainer.asks_for_sizes
+    queries_for_size = k == "auto" and explainer.queries_for_sizes
     if (queries_for_size or options.verify) and explainer.black_box_ is None:
         what = "verify" if options.verify else 'k="auto"'
         raise InputError(f"{what} needs the model, and this server has none; it was started without --model.")
-    if explainer.asks_to_explain and not options.query and predicted is None:
+    if explainer.queries_to_explain and not options.query and predicted is None:
         raise InputError(f"query is false, but {type(explainer).__name__} cannot explain without the model.")
     source, has_model = explainer._source(X, None), explainer.black_box_ is not None
     targets = _targets(explainer, options.target, source.n_samples)

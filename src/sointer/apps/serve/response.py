@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import fsum
 from os import PathLike
 from typing import Any, Literal
 
@@ -14,10 +15,10 @@ import numpy as np
 from fastapi import Response
 from numpy.typing import NDArray
 
-from sointer._support.strict_json import as_finite
+from sointer._support.files import as_finite
 from sointer._support.torch_state import ForkSafeLock
 from sointer.apps.serve.request import ExplainRequest, check_size
-from sointer.apps.serve.rows import cells_of, names_in_fit
+from sointer.apps.serve.rows import cells_of
 from sointer.data.text_tables import Record, TextTableFormat
 from sointer.data.texts import Documents
 from sointer.data.values import effects_from, effects_on
@@ -25,6 +26,7 @@ from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.recording import make_records
 from sointer.explanation import Explanation, Verification
+from sointer.io.columns import names_in_fit
 from sointer.masking.groups import FixedGroups
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.unit_values import UnitValues, plain, value_kind
@@ -60,8 +62,8 @@ class ExplainResponse:
     """(rows, k) signed, in the unit of the output, where they are known."""
     base_value: NDArray[np.float32] | None = None
     """(rows,) what the output is on average, from which effects lead away."""
-    others: NDArray[np.float32] | None = None
-    """(rows,) the sum of the effects of all units that are not selected."""
+    total: NDArray[np.float64] | None = None
+    """(rows,) the sum of the effects of all units, selected or not."""
     locality: NDArray[np.int64] | None = None
     records: list[dict[str, Any]] | None = None
     """What `Explanation.record` says of each row, if it was asked for."""
@@ -72,8 +74,6 @@ class ExplainResponse:
             name: value[rows] for name, value in vars(self).items() if value is not None and name != "value_source"
         }
         if k != "auto":
-            if "effects" in fields:
-                fields["others"] = fields["others"] + fields["effects"][:, k:].sum(axis=1)
             fields |= {name: fields[name][:, :k] for name in PER_UNIT if name in fields}
         return replace(self, **fields)
 
@@ -146,7 +146,8 @@ def _to_response(explanation: Explanation, verification: Verification | None) ->
         needed=None if explanation.needed is None else of_selected(explanation.needed),
         effects=shown,
         base_value=explanation.base_value,
-        others=None if effects is None or shown is None else effects.sum(axis=1) - shown.sum(axis=1),
+        # Row by row: how numpy sums many depends on how they lie in memory.
+        total=None if effects is None else np.array([np.ascontiguousarray(row).sum(dtype=float) for row in effects]),
         locality=explanation.locality,
     )
 
@@ -238,12 +239,12 @@ class Writer:
                     for rank, unit in enumerate(units)
                 ],
             }
-            if response.effects is not None and response.base_value is not None and response.others is not None:
+            if response.effects is not None and response.base_value is not None and response.total is not None:
                 row["effects"] = {
                     "on": effects_on(self._outputs, number, row["value"]),
                     "from": self._start,
                     "base_value": float(response.base_value[sample]),
-                    "of_others": float(response.others[sample]),
+                    "of_others": float(np.float32(response.total[sample] - fsum(response.effects[sample].tolist()))),
                 }
             if response.locality is not None:
                 row["locality"] = int(response.locality[sample])

@@ -18,6 +18,7 @@ from sointer.data.inputs import InputFormat
 from sointer.data.texts import word_pattern
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
+from sointer.io.columns import names_in_fit
 from sointer.masking.unit_values import plain
 
 FORMS = 'a list of records [{"name": value, ...}], {"columns": [names], "data": [[values]]}, or a list of lists'
@@ -28,12 +29,6 @@ MAX_TEXT_LENGTH, MAX_TEXT_WORDS, MAX_WORDS = 2**18, 50_000, 100_000
 LISTS = {list, tuple}
 NUMBERS = {int, float, bool}
 NUMBERS_AND_LISTS = NUMBERS | LISTS
-
-
-def names_in_fit(input_format: InputFormat) -> list[str]:
-    """What the features are called in requests."""
-    columns = input_format.columns
-    return [str(column.label) for column in columns] if columns else list(input_format.feature_names)
 
 
 def read_rows(explainer: Explainer, rows: Any, max_rows: int) -> Any:

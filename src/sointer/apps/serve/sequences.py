@@ -21,6 +21,8 @@ from sointer.viz.report.sequences import sequence_entries
 MAX_TARGETS, MAX_TOKEN_LENGTH, MAX_VERIFIED_TOKENS = 1000, 1000, 1_000_000
 """In one request, labels that are explained, letters of a token, and tokens of all sequences that `verify` sends, once
 for each label and draw."""
+MAX_LIST_TOKENS, MAX_TOKENS = 2000, 3000
+"""In one sequence, of which every token takes memory, and in one request, where it takes time."""
 ROWS_SCHEMA = {
     "description": "Lists of tokens; strings only where the explainer has a splitter.",
     "type": "array",
@@ -97,6 +99,12 @@ def read_sequence_request(explainer: SequenceExplainer, content: dict[str, Any],
         raise InputError(
             f"the request asks about {n_targets:,} labels, expected at most {MAX_TARGETS:,}. Send fewer rows at a "
             "time, or name targets."
+        )
+    n_tokens = [len(tokens) for tokens in sequences]
+    if max(n_tokens) > MAX_LIST_TOKENS or sum(n_tokens) > MAX_TOKENS:
+        raise InputError(
+            f"rows holds {sum(n_tokens):,} tokens, {max(n_tokens):,} in one list, expected at most {MAX_TOKENS:,} and "
+            f"{MAX_LIST_TOKENS:,}. Send fewer rows at a time, or shorter ones."
         )
     if body.k is not None and body.k != "auto":
         check_positive_int(body.k, "k")

@@ -17,7 +17,7 @@ import uvicorn
 from sklearn.utils.validation import check_is_fitted
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sointer._support.frames import as_pandas
+from sointer._support.containers import as_pandas
 from sointer.apps.serve import create_app
 from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.security import LOOPBACK, is_loopback
@@ -184,14 +184,14 @@ def warm_up(explainer: Explainer) -> None:
     """Explain a row that is at hand, so that the first client need not wait for what is loaded when needed."""
     with unwarned():
         if explainer.sequences_ is not None:
-            explainer.sequences_.explain([explainer.sequences_.replacement_.tokens[:1]], query=False)
+            explainer.sequences_.explain([[*explainer.sequences_.replacement_.tokens, "a"][:1]], query=False)
             return
         form = explainer.input_format_
         if isinstance(form, TextTableFormat):
             rows = form.typical(explainer.background_.rows.values)
         else:
             rows = form.feature_names[:1] if explainer.reads_text else form.decode(explainer.background_.rows[:1])
-        explainer.explain(as_pandas(rows), explainer.targets_[0], k=1, query=explainer.asks_to_explain)
+        explainer.explain(as_pandas(rows), explainer.targets_[0], k=1, query=explainer.queries_to_explain)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,18 +1,18 @@
-"""Ways from a model of any make to a `BlackBox`."""
+"""Ways from a model of any make to a `BlackBox`; nothing of xgboost and transformers is imported to recognise them."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
-from sointer._support.containers import describe
-from sointer.blackbox.adapters.boosting import BoosterPredict, is_booster
-from sointer.blackbox.adapters.transformers import TextClassification, is_text_classification
+from sointer._support import containers
 from sointer.blackbox.box import BlackBox
-from sointer.errors import InputError
+from sointer.blackbox.call import CopiedAsItself
+from sointer.errors import InputError, SointerWarning
 
 __all__ = ["as_black_box"]
 
@@ -139,7 +139,7 @@ def _predictor(model: Any, method: str | None) -> Callable[[Any], Any]:
         _refuse_method(method, model)
         return model  # type: ignore[no-any-return]
     raise InputError(
-        f"model is {describe(model)}, expected a function X -> Y, an estimator with predict, a torch "
+        f"model is {containers.describe(model)}, expected a function X -> Y, an estimator with predict, a torch "
         "nn.Module or a BlackBox. Wrap the model in a function that takes X and returns one row of outputs "
         "per row."
     )
@@ -148,6 +148,79 @@ def _predictor(model: Any, method: str | None) -> Callable[[Any], Any]:
 def _refuse_method(method: str | None, model: Any) -> None:
     if method is not None:
         raise InputError(
-            f"method={method!r} was given with {describe(model)}, expected an estimator with predict. Leave "
+            f"method={method!r} was given with {containers.describe(model)}, expected an estimator with predict. Leave "
             "method out, or give a function that calls what you want."
         )
+
+
+def is_booster(model: object) -> bool:
+    """Whether a model is an xgboost Booster; xgboost is never imported for this."""
+    xgboost = sys.modules.get("xgboost")
+    return xgboost is not None and isinstance(model, xgboost.Booster)
+
+
+class BoosterPredict(CopiedAsItself):
+    """Calls an xgboost Booster on tables: with its own feature names, categories and missing values."""
+
+    def __init__(self, booster: Any) -> None:
+        self.booster = booster
+
+    def __call__(self, X: Any) -> Any:
+        """What the Booster predicts: probabilities, numbers or margins, as its objective says."""
+        import xgboost
+
+        names = self.booster.feature_names
+        if containers.is_tensor(X):
+            X = containers.tensor_to_numpy(X)
+        has_names = containers.is_frame(X) or containers.backend_of(X) is not None
+        if names is not None and X.shape[1] != len(names):
+            raise InputError(
+                f"X is {containers.describe(X)}, but the Booster was trained on {len(names)} features. Give these."
+            )
+        options = {} if has_names or names is None else {"feature_names": names}
+        return self.booster.predict(xgboost.DMatrix(X, enable_categorical=True, **options))
+
+    def __repr__(self) -> str:
+        return "Booster"
+
+
+def is_text_classification(model: Any) -> bool:
+    """Whether a model is a text-classification pipeline of transformers."""
+    return any(
+        base.__name__ == "TextClassificationPipeline" and base.__module__.split(".")[0] == "transformers"
+        for base in type(model).__mro__
+    )
+
+
+class TextClassification:
+    """From texts to the score of every label, whatever the pipeline's own `top_k` is."""
+
+    declared_kind = "probability"
+
+    def __init__(self, pipeline: Any) -> None:
+        self.pipeline = pipeline
+        self._has_warned = False
+
+    def __call__(self, X: Any) -> Any:
+        """The scores of all labels, for each text."""
+        texts = list(X)
+        self._warn_about_long(texts)
+        return self.pipeline(texts, top_k=None, truncation=True)
+
+    def _warn_about_long(self, texts: list[str]) -> None:
+        """Say once that texts are longer than what the model reads."""
+        tokenizer = getattr(self.pipeline, "tokenizer", None)
+        limit = getattr(tokenizer, "model_max_length", None)
+        if tokenizer is None or limit is None or self._has_warned:
+            return
+        # No token is shorter than a letter.
+        n_long = sum(len(tokenizer(text)["input_ids"]) > limit for text in texts if len(text) > limit)
+        if n_long:
+            self._has_warned = True
+            warnings.warn(
+                f"{n_long} of {len(texts)} texts are longer than the {limit} tokens that the model reads: it is given "
+                "their beginnings, and what stands behind can only be selected once words before it are deleted. "
+                "Explain shorter parts of them to see what decides there.",
+                SointerWarning,
+                stacklevel=2,
+            )

@@ -1,8 +1,7 @@
-"""Network streams that keep to one deadline for a whole exchange, and to one reply for each request."""
+"""Network streams that keep to one deadline for a whole exchange."""
 
 from __future__ import annotations
 
-import re
 import ssl
 import threading
 import time
@@ -13,10 +12,6 @@ from typing import Any
 import httpcore
 
 PIECE = 2**14
-MAX_HEAD_BYTES = 2**17
-LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNORECASE)
-STATUS = re.compile(rb"HTTP/\d\.\d (\d{3})")
-END = b"\r\n\r\n"
 
 _here = threading.local()
 
@@ -43,53 +38,15 @@ def _left(timeout: float | None, error: type[Exception]) -> float | None:
 
 
 class BoundedStream(httpcore.NetworkStream):
-    """Hands on the bytes of one reply; if there are more, the connection is not used again.
-
-    Otherwise what a server sent too much would be the reply to the next request.
-    """
+    """Reads and writes within the deadline of this thread."""
 
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
-        self._held = b""  # received, and not part of the reply under way
-        self._head: bytes | None = b""  # as far as it is here; None once it is complete
-        self._n_left: int | None = 0  # bytes of the body to come; None if the head does not say
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        if self._head is None and self._n_left == 0:
-            return b""
-        received = self._held or self._stream.read(max_bytes, timeout=_left(timeout, httpcore.ReadTimeout))
-        self._held = b""
-        if self._head is not None:
-            n = self._n_of_head(received)
-        elif self._n_left is None:
-            n = len(received)
-        else:
-            n = min(len(received), self._n_left)
-            self._n_left -= n
-        self._held = received[n:]
-        return received[:n]
-
-    def _n_of_head(self, received: bytes) -> int:
-        """How many of these bytes belong to the head; notes what it says of the body once it is complete."""
-        assert self._head is not None
-        n_before = len(self._head)
-        self._head += received
-        end = self._head.find(END)
-        if end < 0:
-            if len(self._head) > MAX_HEAD_BYTES:
-                raise httpcore.RemoteProtocolError(f"the head of the reply has more than {MAX_HEAD_BYTES} bytes")
-            return len(received)
-        head, status = self._head[: end + len(END)], STATUS.match(self._head)
-        if status is not None and status[1].startswith(b"1"):  # 100 Continue: the reply itself is to come
-            self._head = b""
-        else:
-            length = LENGTH.search(head)
-            is_chunked = b"\r\ntransfer-encoding:" in head.lower()
-            self._head, self._n_left = None, None if length is None or is_chunked else int(length[1])
-        return len(head) - n_before
+        return self._stream.read(max_bytes, timeout=_left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._head, self._n_left = b"", 0
         for start in range(0, len(buffer), PIECE):
             piece = buffer[start : start + PIECE]
             self._stream.write(piece, timeout=_left(timeout, httpcore.WriteTimeout))
@@ -104,8 +61,6 @@ class BoundedStream(httpcore.NetworkStream):
         return BoundedStream(self._stream.start_tls(ssl_context, server_hostname, left))
 
     def get_extra_info(self, info: str) -> Any:
-        if info == "is_readable" and (self._held or self._n_left is None):
-            return True  # by which the library knows that an idle connection is of no more use
         return self._stream.get_extra_info(info)
 
 

@@ -1,4 +1,4 @@
-"""One server: kept-alive connections, limits on time and size, and errors that say what happened and show no secret."""
+"""One server: a connection for each request, limits on time and size, and errors that show no secret."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 import numpy as np
 
 from sointer._support import containers
-from sointer._support.frames import as_pandas
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.secrets import Secret, hidden_in_logs, hide
 from sointer.blackbox.box import BlackBox
@@ -79,7 +78,7 @@ class ClosableBlackBox(BlackBox):
 
 def rows_and_columns(X: Any) -> tuple[list[Any], list[str] | None]:
     """Rows as nested lists, missing numbers as None, and the names of the columns of a DataFrame."""
-    X = as_pandas(X)
+    X = containers.as_pandas(X)
     columns = [str(column) for column in X.columns] if containers.is_frame(X) else None
     table = containers.dense(X)
     rows: list[Any] = table.tolist()
@@ -231,7 +230,9 @@ class Connection:
 
         query = "" if self._query is None else "?" + self._query.reveal()
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
-        headers |= {"User-Agent": "sointer"} | {name: value.reveal() for name, value in self._headers.items()}
+        # A connection is never used twice: what a server sends late, or twice, would be the reply to the next request.
+        headers |= {"User-Agent": "sointer", "Connection": "close"}
+        headers |= {name: value.reveal() for name, value in self._headers.items()}
         target = self.root + quote(path, safe=SAFE) + quote(query, safe=SAFE + "?")
         with (
             deadline_in(self.timeout),
@@ -263,8 +264,7 @@ class Connection:
         return httpcore.ConnectionPool(
             ssl_context=httpcore.default_ssl_context() if self._verify is None else _context(self._verify),
             max_connections=None,
-            max_keepalive_connections=64,
-            keepalive_expiry=5.0,
+            max_keepalive_connections=0,
             network_backend=BoundedBackend(),
         )
 

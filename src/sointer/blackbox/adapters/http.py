@@ -1,15 +1,173 @@
-"""Models behind an HTTP endpoint."""
+"""Models behind an HTTP endpoint, and what servers speak: MLflow's `/invocations`, the Open Inference Protocol."""
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from sointer.blackbox.adapters.connection import ClosableBlackBox, Connection, PerProcess
-from sointer.blackbox.adapters.protocols import MODEL_PATH, Invocations, OpenInference, model_names
+import numpy as np
+
+from sointer._support import containers
+from sointer.blackbox.adapters.connection import ClosableBlackBox, Connection, PerProcess, rows_and_columns
 from sointer.blackbox.adapters.secrets import Secret
+from sointer.blackbox.adapters.torch import Array, TensorSpec, input_tensors, one_table
+from sointer.blackbox.call import TransientError
+from sointer.blackbox.replies import NamedTable, holds_text, to_array
 from sointer.errors import BlackBoxError, InputError
+
+
+class Invocations:
+    """A model behind `/invocations`: DataFrames go with their columns, all else as plain rows."""
+
+    def __init__(self, connection: Connection, path: str, output_name: str | None) -> None:
+        self.connection = connection
+        self.path = path
+        self.output_name = output_name
+        self.who = f"the model at {connection.root}{path}"
+
+    def __call__(self, X: Any) -> Any:
+        """The model's outputs for the rows of X."""
+        rows, columns = rows_and_columns(X)
+        request = {"inputs": rows} if columns is None else {"dataframe_split": {"columns": columns, "data": rows}}
+        reply = self.connection.json("POST", self.path, request)
+        if "predictions" not in reply:
+            raise TransientError(f"The reply of {self.who} has no predictions, but the keys {sorted(reply)[:10]}.")
+        return self._table(reply["predictions"], containers.n_rows(X))
+
+    def _table(self, predictions: Any, n_rows: int) -> Any:
+        if isinstance(predictions, list) and predictions and all(isinstance(row, dict) for row in predictions):
+            names = list(predictions[0])
+            if any(list(row) != names for row in predictions):
+                raise TransientError(f"The predictions of {self.who} do not have the same columns in every row.")
+            if self.output_name is None:
+                return NamedTable([list(row.values()) for row in predictions], [str(name) for name in names])
+            predictions = {name: [row[name] for row in predictions] for name in names}
+        if not isinstance(predictions, dict):
+            return predictions
+        try:
+            outputs = {str(name): to_array(values) for name, values in predictions.items()}
+        except BlackBoxError:
+            raise TransientError(f"The predictions of {self.who} have parts of different lengths.") from None
+        return one_table(outputs, self.output_name, n_rows, self.who)
+
+
+MODEL_PATH = re.compile(r"(?P<model>.*/v2/models/[^/]+(/versions/[^/]+)?)(/infer)?")
+DTYPES = {
+    "BOOL": np.dtype(bool),
+    "FP16": np.dtype(np.float16),
+    "FP32": np.dtype(np.float32),
+    "FP64": np.dtype(np.float64),
+    "BYTES": np.dtype(object),
+    **{f"{sign}INT{bits}": np.dtype(f"{sign.lower()}int{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)},
+}
+DEFAULT_INPUT = "input-0"
+
+
+class OpenInference:
+    """A model behind `/v2/models/{name}`: reads its metadata, then its outputs."""
+
+    def __init__(self, connection: Connection, path: str, input_name: str | None, output_name: str | None) -> None:
+        self.connection = connection
+        self.path = path
+        self.input_name = input_name
+        self.output_name = output_name
+        self.who = f"the model at {connection.root}{path}"
+        self._inputs = PerProcess(self._metadata)
+
+    def __call__(self, X: Any) -> Any:
+        """The model's outputs for the rows of X."""
+        tensors, is_frame = self._tensors(X)
+        request: dict[str, Any] = {"inputs": [_written(name, array) for name, array in tensors.items()]}
+        if is_frame:
+            request["parameters"] = {"content_type": "pd"}  # how MLServer knows a DataFrame
+        if self.output_name is not None:
+            request["outputs"] = [{"name": self.output_name}]
+        request["id"] = secrets.token_hex(8)
+        reply = self.connection.json("POST", self.path + "/infer", request)
+        if reply.get("id") not in (None, "", request["id"]):
+            raise TransientError(f"The reply of {self.who} is for another request, by its id.")
+        outputs = reply.get("outputs")
+        if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
+            raise TransientError(f"The reply of {self.who} has no list of outputs, but the keys {sorted(reply)[:10]}.")
+        read = dict(self._read(output) for output in outputs)
+        return one_table(read, self.output_name, containers.n_rows(X), self.who)
+
+    def _tensors(self, X: Any) -> tuple[dict[str, Array], bool]:
+        inputs, X = self._inputs.get(), containers.as_pandas(X)
+        if inputs or self.input_name is not None:
+            return input_tensors(X, inputs, self.input_name, self.who), False
+        if containers.is_frame(X):
+            columns = [str(column) for column in X.columns]
+            return {name: containers.dense(X.iloc[:, [j]]) for j, name in enumerate(columns)}, True
+        return {DEFAULT_INPUT: containers.dense(X)}, False
+
+    def _metadata(self) -> list[TensorSpec]:
+        """What the model takes; nothing if the server does not describe it."""
+        response = self.connection.send("GET", self.path)
+        if response.status == 404:
+            names = model_names(self.connection, self.path.split("/v2/")[0])
+            known = f" It has the models {', '.join(map(repr, names))}." if names else ""
+            raise BlackBoxError(f"{self.connection.refusal(response, self.path)}{known}")
+        if response.status in (400, 405, 501):
+            return []
+        if response.status != 200:
+            raise self.connection.refusal(response, self.path)
+        metadata = self.connection.parsed(response)
+        try:
+            return [_spec(tensor) for tensor in metadata.get("inputs") or []]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise BlackBoxError(
+                f"The description of {self.who} cannot be read: {type(error).__name__}: {error}."
+            ) from None
+
+    def _read(self, output: dict[str, Any]) -> tuple[str, Array]:
+        name, data, shape = str(output.get("name")), output.get("data"), output.get("shape")
+        try:
+            sides, dtype = [int(side) for side in shape], DTYPES[str(output["datatype"])]  # type: ignore[union-attr]
+            if dtype.kind != "O" and holds_text(data):
+                raise TypeError("text among numbers")
+            array = np.array(data, dtype=dtype)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise TransientError(
+                f"Output {name!r} of {self.who} cannot be read: expected a shape, a datatype among {', '.join(DTYPES)}"
+                f", and data in JSON; got shape {shape!r:.80} and datatype {output.get('datatype')!r:.40}."
+            ) from None
+        if min(sides, default=0) < 0 or array.size != np.prod(sides, dtype=object):
+            raise TransientError(f"Output {name!r} of {self.who} holds {array.size} values, but its shape is {sides}.")
+        return name, array.reshape(sides)
+
+
+def model_names(connection: Connection, base: str) -> list[str]:
+    """The models of a server, if it lists them in one of the common ways."""
+    for method, path, content in (("POST", "/v2/repository/index", {}), ("GET", "/v2/models", None)):
+        try:
+            response = connection.send(method, base + path, content)
+            found = connection.parsed(response, anything=True) if response.status == 200 else None
+        except BlackBoxError:
+            continue
+        if isinstance(found, dict):
+            found = found.get("models")
+        if isinstance(found, list):
+            names = [model.get("name") if isinstance(model, dict) else model for model in found]
+            return sorted({str(name) for name in names if name})[:20]
+    return []
+
+
+def _spec(tensor: dict[str, Any]) -> TensorSpec:
+    shape = tensor.get("shape")
+    sides = None if shape is None else tuple(int(side) for side in shape)
+    return TensorSpec(str(tensor["name"]), DTYPES.get(str(tensor.get("datatype"))), sides or None)
+
+
+def _written(name: str, array: Array) -> dict[str, Any]:
+    datatype = next((key for key, dtype in DTYPES.items() if dtype == array.dtype), None)
+    if array.dtype.kind == "O" and not all(isinstance(cell, str) for cell in array.ravel().tolist()):
+        array, datatype = array.astype(np.float64), "FP64"
+    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": array.ravel().tolist()}
+
 
 PROTOCOLS = ("auto", "v2", "mlflow")
 

@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
+from sointer.blackbox.call import CopiedAsItself
 from sointer.blackbox.replies import ClassProbabilities, NamedTable, read_outputs
 from sointer.errors import BlackBoxError, InputError
 
@@ -21,7 +22,7 @@ TIE = 1e-6
 FloatTable = npt.NDArray[np.float64]
 
 
-class EstimatorPredict:
+class EstimatorPredict(CopiedAsItself):
     """Calls one method of an estimator, which is held frozen: copies share it, still fitted.
 
     With method=None it is chosen by the first rows seen: predict_proba where its most probable labels are those that
@@ -257,12 +258,6 @@ class EstimatorPredict:
             is_tie = (table.shape[1] > 1) & (best[:, -1] - best[:, 0] <= 2 * TIE)
             differs |= (likely != predicted[:, output].astype(object)) & ~is_tie
         return differs
-
-    def __sklearn_clone__(self) -> EstimatorPredict:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> EstimatorPredict:
-        return self
 
     def __repr__(self) -> str:
         return f"{type(self.model).__name__}.{self.method or 'predict'}"

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from sointer._support import containers
-from sointer._support.frames import as_pandas
+from sointer.blackbox.call import CopiedAsItself
 from sointer.blackbox.replies import NamedTable
 from sointer.errors import BlackBoxError, InputError
 
 
-class TorchPredict:
+class TorchPredict(CopiedAsItself):
     """Runs a module in evaluation mode without gradients, and leaves it as it was.
 
     The module gets tensors on its own device in its own float dtype (default float32); tensors
@@ -58,18 +58,12 @@ class TorchPredict:
         if isinstance(X, torch.Tensor):
             is_number = X.is_floating_point() or X.ndim == 4
             return X.to(device=device, dtype=dtype if is_number else X.dtype)
-        X = as_pandas(X)
+        X = containers.as_pandas(X)
         if containers.is_frame(X):
             dense = X.to_numpy(np.float64, na_value=np.nan)
         else:
             dense = X.toarray() if containers.is_sparse(X) else np.asarray(X)
         return torch.tensor(dense, dtype=dtype, device=device)
-
-    def __sklearn_clone__(self) -> TorchPredict:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TorchPredict:
-        return self
 
     def __repr__(self) -> str:
         return type(self.module).__name__
@@ -130,7 +124,7 @@ def is_free(side: int | None) -> bool:
 
 def input_tensors(X: Any, specs: Sequence[TensorSpec], input_name: str | None, who: str) -> dict[str, Array]:
     """The tensors for X: one for all columns, or one for each column of a DataFrame."""
-    X = as_pandas(X)
+    X = containers.as_pandas(X)
     if input_name is not None:
         chosen = [spec for spec in specs if spec.name == input_name]
         if specs and not chosen:

@@ -1,4 +1,4 @@
-"""What the baselines share: a fit that asks about whole rows only, and rankings whose ties are broken at random."""
+"""What the baselines share: a fit that queries unmasked rows only, and rankings whose ties are broken at random."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 
-from sointer._support.hashing import row_keys
+from sointer._support.containers import row_keys
 from sointer.blackbox.replies import stack
 from sointer.data.outputs import Outputs
 from sointer.data.text_tables import Records
@@ -22,6 +22,7 @@ from sointer.explainers.data_checks import warn_about_outputs
 from sointer.explainers.reading import fitted_targets
 from sointer.masking.groups import Groups
 from sointer.masking.rows import ExplainedRows, Subject
+from sointer.masking.selection import Scored
 
 N_FIRST = 16
 
@@ -29,8 +30,8 @@ AnyBaseline = TypeVar("AnyBaseline", bound="Baseline")
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What the black box said about whole rows of the data."""
+class QueriedRows:
+    """What the model returned for unmasked rows of the data."""
 
     index: NDArray[np.int64]
     raw: NDArray[Any]
@@ -47,7 +48,7 @@ class Baseline(Explainer):
     """
 
     max_rows_queried: ClassVar[int | None] = 1000
-    """Rows that fit asks about, to learn what the outputs are; None for all."""
+    """Rows that fit queries, to learn what the outputs are; None for all."""
 
     model: Any = field(kw_only=False)
     k: int | Literal["auto"] = 10
@@ -75,47 +76,40 @@ class Baseline(Explainer):
         self._check_settings()
         subject = self._read(X, self._wanted_removal())
         queries_before = subject.rows.model.n_queries
-        answers = self._ask_whole_rows(subject, targets)
-        warn_about_outputs(answers.outputs, answers.raw, stacklevel=2)
+        queried = self._query_rows(subject, targets)
+        warn_about_outputs(queried.outputs, queried.raw, stacklevel=2)
         seed = int(subject.rng.integers(2**63))
-        self._learn(subject, answers)
-        self._adopt_subject(subject, answers.outputs, answers.targets)
+        self._learn(subject, queried)
+        self._adopt_subject(subject, queried.outputs, queried.targets)
         self.seed_ = seed
         self.n_queries_ = subject.rows.model.n_queries - queries_before
         return self
 
     def _check_settings(self) -> None:
-        """Refuse impossible settings before anything is asked."""
+        """Refuse impossible settings before the model is queried."""
 
     def _wanted_removal(self) -> Any:
         """What `removal` stands for."""
         return self.removal
 
     @abstractmethod
-    def _learn(self, subject: Subject, answers: Answers) -> None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         """Whatever the method does before it sees the rows to explain."""
 
-    def _effects(self, source: ExplainedRows, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """Which way each unit pushes: (rows, units), None from baselines that do not know.
-
-        For labels and probabilities positive means towards the value predicted; for numbers, upwards.
-        """
-        return None
-
-    def _ask_whole_rows(self, subject: Subject, targets: Any) -> Answers:
+    def _query_rows(self, subject: Subject, targets: Any) -> QueriedRows:
         order = subject.rng.permutation(subject.rows.n_samples)[: self.max_rows_queried]
-        return self._ask(subject, order, subject.rows.data[order], targets)
+        return self._query(subject, order, subject.rows.data[order], targets)
 
-    def _ask(self, subject: Subject, index: NDArray[np.int64], points: Any, targets: Any) -> Answers:
-        """What the model says of encoded points, the first of which are the rows of this index."""
+    def _query(self, subject: Subject, index: NDArray[np.int64], points: Any, targets: Any) -> QueriedRows:
+        """What the model returns for encoded points, the first of which are the rows of this index."""
         rows = subject.rows
-        # Wrong names or targets must come to light before the black box is asked much.
+        # Wrong names or targets must come to light before the model is queried much.
         raw = rows.ask(points[:N_FIRST])
         self._check_first(raw, rows.model, targets)
         if points.shape[0] > N_FIRST:
             raw = stack([raw, rows.ask(points[N_FIRST:])])
         outputs = self._outputs(raw, rows.model)
-        return Answers(index, raw, outputs, fitted_targets(targets, outputs))
+        return QueriedRows(index, raw, outputs, fitted_targets(targets, outputs))
 
     def _rank(
         self, scores: NDArray[np.float32], allowed: NDArray[np.bool_], source: ExplainedRows, n: int
@@ -142,8 +136,8 @@ def row_generator(seed: int, key: bytes) -> np.random.Generator:
 class UsualValue(Baseline):
     """Learns the most frequent label, or the mean, of every output."""
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
-        codes, graded = answers.outputs.encode(answers.raw), answers.outputs.graded
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
+        codes, graded = queried.outputs.encode(queried.raw), queried.outputs.graded
         columns = zip(codes.T, graded, strict=True)
         usual = [own.mean() if is_graded else np.bincount(own.astype(np.int64)).argmax() for own, is_graded in columns]
         self.usual_ = np.array(usual, dtype=codes.dtype)
@@ -173,16 +167,16 @@ class Random(UsualValue):
     ([0, 1, 1], 0)
     """
 
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         for i, (rng, target) in enumerate(zip(self._row_generators(source), targets.tolist(), strict=True)):
             own = np.random.default_rng([target_number(target, source), int(rng.integers(2**63))])
             scores[i] = own.random(source.groups.n_units, dtype=np.float32)
-        return scores, self._usual(source, targets)
+        return Scored(scores, self._usual(source, targets))
 
 
 def target_number(target: int, source: ExplainedRows) -> int:
-    """An output's number, or one made from the outputs of a region, whose own number depends on what else is asked."""
+    """An output's number, or one made from the outputs of a region, whose own number depends on the others."""
     if target < source.outputs.n_outputs:
         return target
     region = np.packbits(source.regions[target - source.outputs.n_outputs])
@@ -206,22 +200,22 @@ class NearestPixels(UsualValue):
     ([[[2, 3]], [[2, 3]]], 0)
     """
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
-        if subject.rows.input_format.image is None or answers.outputs.shape is None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
+        if subject.rows.input_format.image is None or queried.outputs.shape is None:
             raise InputError(
                 "NearestPixels is for images (n, channels, height, width) and a model that returns masks (n, height, "
                 "width), got a table; use Random instead."
             )
-        super()._learn(subject, answers)
+        super()._learn(subject, queried)
 
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         assert source.outputs.shape is not None
         scores = np.empty((len(targets), source.groups.n_units), dtype=np.float32)
         for target in np.unique(targets).tolist():
             rows = np.flatnonzero(targets == target)
             distance = distance_from(target, source).ravel()
             scores[rows] = -nearest(distance, source.units(rows), len(rows))
-        return scores, self._usual(source, targets)
+        return Scored(scores, self._usual(source, targets))
 
 
 def distance_from(target: int, source: ExplainedRows) -> NDArray[np.float64]:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from sointer.data.targets import target_columns
 from sointer.errors import InputError
-from sointer.explainers.baselines.base import Answers, distance_from, nearest, target_number
+from sointer.explainers.baselines.base import QueriedRows, distance_from, nearest, target_number
 from sointer.explainers.baselines.row_by_row import N_SAMPLES, Row, RowByRow
 from sointer.interpreter.image import PixelUnits
-from sointer.masking.rows import ExplainedRows, Subject
+from sointer.masking.rows import Subject
 from sointer.training.image_swaps import several_scales
 
 MAX_NUMBERS = 2**24
@@ -30,7 +30,7 @@ class BySwaps(RowByRow):
     def _wanted_removal(self) -> Any:
         return "marginal" if isinstance(self.removal, str) and self.removal == "auto" else self.removal
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         form = subject.rows.input_format
         if form.image is None:
             raise InputError(
@@ -38,8 +38,8 @@ class BySwaps(RowByRow):
                 "instead."
             )
         kept = slice(max(1, MAX_NUMBERS // form.n_columns))
-        self.reference_rows_: NDArray[np.float64] = subject.rows.samples(answers.index[kept])
-        self.reference_outputs_: NDArray[Any] = answers.raw[kept]
+        self.reference_rows_: NDArray[np.float64] = subject.rows.samples(queried.index[kept])
+        self.reference_outputs_: NDArray[Any] = queried.raw[kept]
 
     @property
     def _is_signed(self) -> bool:
@@ -48,7 +48,9 @@ class BySwaps(RowByRow):
     def _differs(self, row: Row) -> NDArray[np.float64]:
         """Whether each reference has another value than the row: (references, targets); of regions, the share."""
         source = row.source
-        same = source.outputs.agree(np.repeat(row.answer, len(self.reference_rows_), axis=0), self.reference_outputs_)
+        same = source.outputs.agree(
+            np.repeat(row.prediction, len(self.reference_rows_), axis=0), self.reference_outputs_
+        )
         return 1.0 - target_columns(same.astype(np.float64), row.targets, source.regions)
 
     def _mixed(
@@ -234,9 +236,9 @@ class MinimalRegion(BySwaps):
     [[[2, 1]], [[2, 1]]]
     """
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
-        super()._learn(subject, answers)
-        if answers.outputs.shape is None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
+        super()._learn(subject, queried)
+        if queried.outputs.shape is None:
             raise InputError(
                 "MinimalRegion grows around a pixel, so the model must return masks (n, height, width), got a table of "
                 "outputs; use Rise instead."
@@ -245,9 +247,6 @@ class MinimalRegion(BySwaps):
     @property
     def _is_signed(self) -> bool:
         return True
-
-    def _effects(self, source: ExplainedRows, targets: NDArray[np.int64]) -> None:
-        return None
 
     def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
         for row in rows:

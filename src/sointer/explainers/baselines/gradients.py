@@ -16,8 +16,9 @@ from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.torch import TorchPredict
 from sointer.blackbox.box import BlackBox
 from sointer.errors import InputError
-from sointer.explainers.baselines.base import Answers, Baseline
+from sointer.explainers.baselines.base import Baseline, QueriedRows
 from sointer.masking.rows import ExplainedRows, Subject
+from sointer.masking.selection import Scored
 
 N_SAMPLES = 50
 
@@ -25,7 +26,7 @@ N_SAMPLES = 50
 class _ByGradients(Baseline):
     """Scores are the sizes of the sums over each unit's columns (all channels of a pixel)."""
 
-    asks_to_explain = True
+    queries_to_explain = True
 
     def _check_settings(self) -> None:
         if isinstance(self.model, torch.nn.Module):
@@ -36,7 +37,7 @@ class _ByGradients(Baseline):
                 f"{describe(self.model)}. Use a method that does not look inside, such as Rise or ShapleySampling."
             )
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         form = subject.rows.input_format
         if form.is_categorical.any():
             name = form.feature_names[int(np.argmax(form.is_categorical))]
@@ -45,7 +46,7 @@ class _ByGradients(Baseline):
         assert isinstance(predict, TorchPredict)
         self.module_ = predict
 
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         columns = np.empty((len(targets), source.input_format.n_columns))
         # One sample at a time, so that its last digits do not depend on the samples around it.
         for i, (rng, target) in enumerate(zip(self._row_generators(source), targets.tolist(), strict=True)):
@@ -53,7 +54,7 @@ class _ByGradients(Baseline):
         if not np.isfinite(columns).all():
             raise InputError(f"the gradients of {self.module_!r} are not finite; check its weights and inputs.")
         values, _ = source.encoded_values(targets)
-        return np.abs(source.units().sum_columns(columns)).astype(np.float32), values
+        return Scored(np.abs(source.units().sum_columns(columns)).astype(np.float32), values)
 
     @abstractmethod
     def _of_columns(

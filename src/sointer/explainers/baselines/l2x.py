@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +14,12 @@ from sointer._support.torch_state import one_thread, seeded
 from sointer._support.validation import check_number, check_positive_int
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
-from sointer.explainers.baselines.base import Answers, Baseline
+from sointer.explainers.baselines.base import Baseline, QueriedRows
 from sointer.interpreter.elimination import hard_top_k
 from sointer.interpreter.paper import gumbel_k_hot
 from sointer.masking.removal import FixedRemoval
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows, Subject
-from sointer.masking.selection import allowed_units
+from sointer.masking.selection import Scored, allowed_units
 from sointer.training.context import is_mostly_zero
 
 NEVER = -1e9
@@ -120,9 +119,9 @@ class L2X(Baseline):
     """Learning to explain (Chen et al. 2018): a selector and a predictor, trained together on whole rows.
 
     The selector scores the features for a target, k relaxed draws combined by maximum make a mask, and the
-    predictor tells the black box's answer from the masked row; both are trained to make it right. The
+    predictor predicts the model's output from the masked row; both are trained to make it right. The
     original trains one pair of networks per target; here one pair serves all, with an embedding of the
-    target, and rare answers are drawn as often as usual ones. Only features that differ from their reference
+    target, and rare outputs are drawn as often as usual ones. Only features that differ from their reference
     can be drawn. Asks about every row of X once, in fit, and never again.
 
     Parameters
@@ -154,26 +153,26 @@ class L2X(Baseline):
         for name in ("learning_rate", "temperature"):
             check_number(getattr(self, name), name)
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         if subject.rows.input_format.image is not None:
             raise InputError("L2X is for tables, but X holds images; explain them with SOInter or another baseline.")
-        networks = Networks.build(subject, answers.outputs, self.hidden, seed=int(subject.rng.integers(2**62)))
+        networks = Networks.build(subject, queried.outputs, self.hidden, seed=int(subject.rng.integers(2**62)))
         history = History(self.verbose)
-        with one_thread():
-            self._train(networks, subject, answers, history)
+        with one_thread(lasts=True):
+            self._train(networks, subject, queried, history)
         self.networks_ = networks.eval().requires_grad_(False)
         self.trained_k_ = subject.k
         self.history_ = history.rows
 
-    def _train(self, networks: Networks, subject: Subject, answers: Answers, history: History) -> None:
+    def _train(self, networks: Networks, subject: Subject, queried: QueriedRows, history: History) -> None:
         generator = torch.Generator().manual_seed(int(subject.rng.integers(2**62)))
-        pool = QueryPool(answers)
+        pool = QueryPool(queried)
         optimiser = torch.optim.Adam(networks.parameters(), lr=self.learning_rate)
         history.stage("training L2X", self.n_steps)
         losses = []
         for step in range(self.n_steps):
             rows, chosen = pool.draw(PAIRS_PER_STEP, subject.rng)
-            raw = subject.rows.samples(answers.index[rows])
+            raw = subject.rows.samples(queried.index[rows])
             x, targets = networks.scale(raw), torch.from_numpy(chosen)
             allowed = torch.from_numpy(allowed_units(subject.rows.removal, subject.rows.groups, raw))
             scores = networks.select(x, targets).masked_fill(~allowed, NEVER)
@@ -188,7 +187,7 @@ class L2X(Baseline):
                 history.record(stage="training", step=step + 1, loss=float(np.mean(losses[-STEPS_PER_REPORT:])))
         history.close()
 
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         n_rows, n_columns = source.n_rows, source.data.shape[1]
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
         values = np.empty(n_rows, dtype=np.float32 if source.outputs.graded.any() else np.int64)
@@ -205,23 +204,25 @@ class L2X(Baseline):
                 may = torch.zeros(CHUNK_ROWS, source.groups.n_units, dtype=torch.bool)
                 may[:n] = torch.from_numpy(allowed[rows])
                 logits = self.networks_.select(x, t)
-                answer = self.networks_.predict(x, hard_top_k(logits, self.trained_k_, may).float(), t)
+                predicted = self.networks_.predict(x, hard_top_k(logits, self.trained_k_, may).float(), t)
                 scores[rows] = logits[:n].numpy()
-                likely = np.where(source.outputs.graded[targets[rows]], answer.softmax(1)[:n, 1], answer.argmax(1)[:n])
+                likely = np.where(
+                    source.outputs.graded[targets[rows]], predicted.softmax(1)[:n, 1], predicted.argmax(1)[:n]
+                )
                 values[rows] = likely
-        return scores, values
+        return Scored(scores, values)
 
 
 class QueryPool:
-    """What the networks learn from: rows, targets, and what the black box said."""
+    """What the networks learn from: rows, targets, and what the model returned."""
 
-    def __init__(self, answers: Answers) -> None:
-        outputs = answers.outputs
-        labels = outputs.labels(answers.raw)
-        self.targets = np.array(answers.targets)
-        self.truth = outputs.encode(answers.raw)
+    def __init__(self, queried: QueriedRows) -> None:
+        outputs = queried.outputs
+        labels = outputs.labels(queried.raw)
+        self.targets = np.array(queried.targets)
+        self.truth = outputs.encode(queried.raw)
         self._unusual: dict[int, NDArray[np.int64]] = {}
-        for t in answers.targets:
+        for t in queried.targets:
             self._unusual[t] = np.flatnonzero(labels[:, t] != np.bincount(labels[:, t]).argmax())
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

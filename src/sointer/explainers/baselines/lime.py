@@ -121,7 +121,7 @@ def tabular_weights(explainer: Any, table: FeatureTable, row: Row, n_samples: in
         explanation = explainer.explain_instance(
             features if is_sparse(features) else features[0],
             values,
-            labels=varying,  # lime reads it after it has asked; a constant's weights are zero
+            labels=varying,  # lime reads it after its queries; a constant's weights are zero
             num_features=table.input_format.n_features,
             num_samples=n_samples,
         )

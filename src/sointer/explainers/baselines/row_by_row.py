@@ -1,10 +1,9 @@
-"""Explaining row by row: ask the black box about changed copies of each row, then weigh the features."""
+"""Explaining row by row: query the model with changed copies of each row, then weigh the features."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,18 +12,17 @@ from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from sointer._support.containers import csr_array
-from sointer._support.hashing import row_keys
+from sointer._support.containers import csr_array, row_keys
 from sointer._support.progress import History
 from sointer._support.validation import check_positive_int, is_integer
 from sointer.data.inputs import InputFormat
 from sointer.data.targets import target_columns
 from sointer.data.texts import Documents
 from sointer.errors import InputError
-from sointer.explainers.baselines.base import Answers, Baseline, row_generator
+from sointer.explainers.baselines.base import Baseline, QueriedRows, row_generator
 from sointer.masking.groups import Groups
 from sointer.masking.rows import ExplainedRows, SentRows, Subject
-from sointer.masking.selection import allowed_units
+from sointer.masking.selection import Scored, allowed_units
 
 N_SAMPLES = 1000
 N_DRAWS = 10
@@ -36,7 +34,7 @@ class Row:
 
     source: ExplainedRows
     columns: NDArray[np.float64]
-    answer: NDArray[Any]
+    prediction: NDArray[Any]
     """What the black box says about the whole row: (1, outputs)."""
     groups: Groups
     """The units of this row."""
@@ -61,29 +59,29 @@ class Row:
         Probabilities by their side of 0.5, numbers within the tolerance: (points, targets).
         """
         outputs = self.source.outputs
-        same = outputs.agree(np.repeat(self.answer, points.shape[0], axis=0), self.source.ask(points))
+        same = outputs.agree(np.repeat(self.prediction, points.shape[0], axis=0), self.source.ask(points))
         return target_columns(same.astype(np.float64), self.targets, self.source.regions)
 
     @property
     def value(self) -> NDArray[np.float64]:
-        """The same of the whole row, which has been asked already: (targets,)."""
-        (own,) = self._support(self.answer)
+        """The same of the unmasked row, which was queried before: (targets,)."""
+        (own,) = self._support(self.prediction)
         return np.asarray(own)
 
     def _support(self, replies: NDArray[Any]) -> NDArray[np.float64]:
         outputs = self.source.outputs
-        support = outputs.agree(np.repeat(self.answer, len(replies), axis=0), replies).astype(np.float64)
+        support = outputs.agree(np.repeat(self.prediction, len(replies), axis=0), replies).astype(np.float64)
         for kind in ("probability", "continuous"):
             columns = np.flatnonzero([one == kind for one in outputs.kinds])
             numbers = replies[:, columns].astype(np.float64)
             if kind == "probability":
-                own = self.answer[:, columns].astype(np.float64)
+                own = self.prediction[:, columns].astype(np.float64)
                 numbers = np.where(own > 0.5, numbers, 1.0 - numbers)
             support[:, columns] = numbers
         return target_columns(support, self.targets, self.source.regions)
 
     def n_draws(self, n_samples: int) -> int:
-        """How often copies are drawn when at most n_samples may be asked about."""
+        """How often copies are drawn when at most n_samples may be queried."""
         return max(1, min(N_DRAWS, n_samples // 20)) if self.source.removal.is_random else 1
 
     def copies(self, keep: NDArray[np.bool_], n_draws: int = 1) -> Iterator[Any]:
@@ -105,13 +103,13 @@ class Row:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RowByRow(Baseline):
-    """A baseline that asks the black box about every row it explains; equal rows are asked about once.
+    """A baseline that queries the model for every row it explains; equal rows are queried once.
 
     Parameters are those of `TwoProtocols`. Where removal is random, the sizes of weights find planted features far more
-    often than signed ones, though these may keep the answer slightly better.
+    often than signed ones, though these may keep the prediction slightly better.
     """
 
-    asks_to_explain = True
+    queries_to_explain = True
 
     n_samples: int | None = None
     signed: bool | None = None
@@ -129,10 +127,10 @@ class RowByRow(Baseline):
         if self.n_jobs is not None and (not is_integer(self.n_jobs) or self.n_jobs == 0):
             raise InputError(f"n_jobs must be None or an int other than 0, got {self.n_jobs!r}; -1 means all cores.")
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         pass
 
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         keys = row_keys(source.data.keys() if isinstance(source.data, Documents) else source.data)
         rows_of: dict[bytes, list[int]] = {}
         for row, sample in enumerate(source.sample_of_row):
@@ -145,13 +143,7 @@ class RowByRow(Baseline):
         for rows, own, found in zip(rows_of.values(), targets_of, weights, strict=True):
             scores[rows] = found.toarray()[np.searchsorted(own, targets[rows])]
         values, _ = source.encoded_values(targets)
-        return scores, values
-
-    def _effects(self, source: ExplainedRows, targets: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """The weights with their signs; queries the model as explaining does."""
-        signed = copy(self)
-        signed.signed = True
-        return signed._scores(source, targets)[0] if signed._is_signed else None
+        return Scored(scores, values)
 
     @property
     def _is_signed(self) -> bool:
@@ -169,7 +161,7 @@ class RowByRow(Baseline):
                 f"n_jobs={self.n_jobs} was given with a black box that has a query budget, which cannot be kept "
                 "across processes; set n_jobs=1, or lift the budget with black_box.reset_budget(None)."
             )
-        index, _ = np.arange(len(keys)), source.predictions  # asked once, before the shares are given out
+        index, _ = np.arange(len(keys)), source.predictions  # queried once, before the shares are given out
         # One process sets up once; several take small shares, so that none is left with all the slow rows.
         shares = [index] if n_jobs == 1 else np.array_split(index, min(len(index), 4 * n_jobs))
         asked_before = black_box.n_queries
@@ -196,7 +188,7 @@ class RowByRow(Baseline):
                     progress.step(len(weights))
         finally:
             progress.close()
-        # Other processes ask through copies of the black box; what they asked is added to the count here.
+        # Other processes query through copies of the black box; their queries are added to the count here.
         black_box.n_queries += n_asked - (black_box.n_queries - asked_before)
         return results
 
@@ -216,7 +208,7 @@ def _explain_share(
     targets: list[NDArray[np.int64]],
     progress: History | None,
 ) -> tuple[list[Any], int]:
-    """The weights of some rows (sparse: most are zero), and how many rows were asked for them; runs in any process."""
+    """The weights of some rows (sparse: most are zero), and how many rows were queried; runs in any process."""
     results = []
     for weights in explainer._weights(explainer._rows(source, keys, targets)):
         results.append(csr_array((weights if explainer._is_signed else np.abs(weights)).astype(np.float32)))
@@ -239,10 +231,10 @@ class TwoProtocols(RowByRow):
         "tuned" (only features that differ from their reference are removed, in the way `removal` says) or "package"
         (the package's defaults, and the size of weights).
     n_samples
-        in "tuned", the most rows asked per explained row (default 1000); in "package" its own.
+        in "tuned", the most rows queried per explained row (default 1000); in "package" its own.
     signed
-        in "tuned", count what speaks against the model's answer as less than nothing; False counts the size of weights
-        only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
+        in "tuned", count what speaks against the model's prediction as less than nothing; False counts the size of
+        weights only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
     n_jobs
         processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
     """
@@ -256,12 +248,12 @@ class TwoProtocols(RowByRow):
             raise InputError("signed=True was given with protocol='package', which takes sizes; leave signed out.")
         super()._check_settings()
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         if self.protocol == "package" and subject.rows.input_format.image is not None:
             raise InputError(
                 "protocol='package' is the package's explainer of tables, which knows no images; leave it out."
             )
-        super()._learn(subject, answers)
+        super()._learn(subject, queried)
 
     @property
     def _is_signed(self) -> bool:

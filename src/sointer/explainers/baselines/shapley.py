@@ -25,7 +25,7 @@ class KernelShap(TwoProtocols):  # noqa: D101 - its __doc__ is an f-string
     protocol="tuned" plays the game whose players are the features that differ from their reference, with
     `removal` standing in for the absent ones; where removal is random, coalitions are averaged over the same
     draws. protocol="package" is KernelExplainer with 100 rows of the data as background and its defaults, which
-    asks (2048 + 2 x features) x 100 rows.
+    queries (2048 + 2 x features) x 100 rows.
 
     {TwoProtocols.__doc__}
     Examples
@@ -67,7 +67,7 @@ def coalition_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
     n_all = 2 ** min(n_players, 30) - 2
     n_draws, n_draws_of_all = row.n_draws(n_samples), (n_samples - 1) // (n_all + 1)
     if row.source.removal.is_random and n_draws_of_all >= N_DRAWS // 2:
-        n_draws = n_draws_of_all  # all coalitions can be asked, and what is left goes into more draws
+        n_draws = n_draws_of_all  # all coalitions can be queried, and what is left goes into more draws
     n_coalitions = max(1, min((n_samples - 1) // n_draws - 1, n_all))
     draw = int(row.rng.integers(2**63))
 
@@ -105,23 +105,23 @@ def _shap_values(function: Any, background: Any, x: Any, rng: np.random.Generato
     """KernelExplainer's values of one row: (features, outputs).
 
     It solves for every output, also for those that never changed, which is most of its time with many outputs.
-    So it runs once with one output to ask, and once with the same seed and those that changed to solve.
+    So it runs once with one output to query, and once with the same seed and those that changed to solve.
     """
     seed = int(rng.integers(2**32))
-    asked: list[NDArray[np.float64]] = []
+    returned: list[NDArray[np.float64]] = []
 
-    def ask(points: Any) -> NDArray[np.float64]:
-        asked.append(function(points))
-        return asked[-1][:, :1]
+    def query(points: Any) -> NDArray[np.float64]:
+        returned.append(function(points))
+        return returned[-1][:, :1]
 
-    first = _kernel_explainer(ask, background, x, seed, settings)
-    n_outputs = asked[0].shape[1]
+    first = _kernel_explainer(query, background, x, seed, settings)
+    n_outputs = returned[0].shape[1]
     if n_outputs == 1:
         return first
-    varying = np.flatnonzero(np.ptp(np.concatenate(asked), axis=0) > 0)
+    varying = np.flatnonzero(np.ptp(np.concatenate(returned), axis=0) > 0)
     values = np.zeros((len(first), n_outputs))
     if len(varying):
-        known = iter(asked)
+        known = iter(returned)
         values[:, varying] = _kernel_explainer(lambda _: next(known)[:, varying], background, x, seed, settings)
     return values
 

@@ -17,10 +17,11 @@ from sointer._support.torch_state import one_thread
 from sointer._support.validation import check_positive_int
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
-from sointer.explainers.baselines.base import N_FIRST, Answers, Baseline
+from sointer.explainers.baselines.base import N_FIRST, Baseline, QueriedRows
 from sointer.explanation import Explanation
 from sointer.masking.groups import Groups
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows, Subject
+from sointer.masking.selection import Scored
 
 MAX_NUMBERS = 2**27
 """Largest table of queried rows, in numbers: the networks hold it in memory, dense."""
@@ -29,7 +30,7 @@ THRESHOLD = 0.5
 
 
 @dataclass(frozen=True)
-class Queried(Answers):
+class QueriedPoints(QueriedRows):
     """The rows that the model was queried about, encoded, and what it returned; `index` are those of the data."""
 
     points: NDArray[np.float64]
@@ -67,7 +68,7 @@ class Trained(Baseline):
     more, at least one.
     """
 
-    asks_for_sizes = False
+    queries_for_sizes = False
     query_budget: int | None = None
 
     @abstractmethod
@@ -78,7 +79,7 @@ class Trained(Baseline):
         if self.query_budget is not None:
             check_positive_int(self.query_budget, "query_budget", minimum=N_FIRST)
 
-    def _ask_whole_rows(self, subject: Subject, targets: Any) -> Queried:
+    def _query_rows(self, subject: Subject, targets: Any) -> QueriedPoints:
         name = type(self).__name__
         if subject.rows.input_format.image is not None:
             raise InputError(f"{name} is for tables, but X holds images; explain them with SOInter.")
@@ -93,19 +94,19 @@ class Trained(Baseline):
         points = subject.rows.samples(order)
         if n_queries > n_rows:
             points = np.concatenate([points, mixed_rows(points, n_queries - n_rows, subject.rows.groups, subject.rng)])
-        return Queried(**vars(self._ask(subject, order, points, targets)), points=points)
+        return QueriedPoints(**vars(self._query(subject, order, points, targets)), points=points)
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
-        assert isinstance(answers, Queried)
-        points, history = answers.points, History(self.verbose)
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
+        assert isinstance(queried, QueriedPoints)
+        points, history = queried.points, History(self.verbose)
         spread = points.std(axis=0)
         self.center_ = points.mean(axis=0)
         self.spread_ = np.where(spread > 0, spread, 1.0)
         x, units = self._scale(points), torch.from_numpy(subject.rows.groups.unit_of_column)
         self.networks_: dict[int, TargetNetworks] = {}
-        with one_thread():
-            for target in answers.targets:
-                truth = graded(answers.raw, answers.outputs, target)
+        with one_thread(lasts=True):
+            for target in queried.targets:
+                truth = graded(queried.raw, queried.outputs, target)
                 seed = int(subject.rng.integers(2**32))
                 trained = self._train(Examples(x, truth, units, subject.rows.groups.n_units), seed, history)
                 for network in (trained.selector, trained.predictor):
@@ -116,7 +117,7 @@ class Trained(Baseline):
     def _scale(self, rows: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy((rows - self.center_) / self.spread_).float()
 
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         n_rows, n_columns = source.n_rows, source.data.shape[1]
         is_graded = source.outputs.graded
         scores = np.empty((n_rows, source.groups.n_units), dtype=np.float32)
@@ -133,7 +134,7 @@ class Trained(Baseline):
                     predicted = networks.predictor(x)[: len(chunk)]
                     likely = predicted.softmax(dim=1)[:, 1] if is_graded[target] else predicted.argmax(dim=1)
                     values[chunk] = likely.numpy()
-        return scores, values
+        return Scored(scores, values)
 
     def _explain_rows(
         self,

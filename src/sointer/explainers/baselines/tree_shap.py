@@ -23,14 +23,13 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.tree import BaseDecisionTree
 
-from sointer._support.containers import is_frame, is_sparse
-from sointer._support.frames import as_pandas
+from sointer._support.containers import as_pandas, is_frame, is_sparse
 from sointer.blackbox.adapters.sklearn import EstimatorPredict
 from sointer.blackbox.box import BlackBox
 from sointer.data.inputs import InputFormat
 from sointer.data.values import of_kind
 from sointer.errors import InputError, require_extra
-from sointer.explainers.baselines.base import Answers, Baseline
+from sointer.explainers.baselines.base import Baseline, QueriedRows
 from sointer.masking.rows import ExplainedRows, Subject
 from sointer.masking.selection import Scored
 
@@ -218,13 +217,13 @@ class TreeShap(Baseline):
     ([3, 3, 3], 3)
     """
 
-    asks_to_explain = True
+    queries_to_explain = True
 
     def _check_settings(self) -> None:
         require_extra("shap", "baselines")
         tree_model(self.model)
 
-    def _learn(self, subject: Subject, answers: Answers) -> None:
+    def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         form = subject.rows.input_format
         if form.image is not None:
             raise InputError("TreeShap is for tables, but X holds images; explain them with SOInter.")
@@ -235,21 +234,17 @@ class TreeShap(Baseline):
                 "use KernelShap."
             )
         self.trees_: list[OutputTrees] = take_apart(subject.rows.model)
-        if len(self.trees_) != answers.outputs.n_outputs:
+        if len(self.trees_) != queried.outputs.n_outputs:
             raise InputError(
                 f"TreeShap found {len(self.trees_)} outputs in the trees, but the model returns "
-                f"{answers.outputs.n_outputs}; give the fitted estimator itself."
+                f"{queried.outputs.n_outputs}; give the fitted estimator itself."
             )
 
-    def _scores(self, source: ExplainedRows, targets: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         effects = self._effects(source, targets)
         values, _ = source.encoded_values(targets)
         is_number = of_kind("continuous", source.outputs, targets)
-        return np.where(is_number[:, None], np.abs(effects), effects), values
-
-    def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
-        scores, values = self._scores(source, targets)
-        return Scored(scores, values, effects=self._effects(source, targets))
+        return Scored(np.where(is_number[:, None], np.abs(effects), effects), values, effects=effects)
 
     def _effects(self, source: ExplainedRows, targets: NDArray[np.int64]) -> NDArray[np.float32]:
         rows = as_trees_see(source.input_format, source.data)

@@ -47,26 +47,6 @@ def bar(explanation: Explanation, row: int | None = None, n: int = 10, ax: Axes 
 
     Beside the relevance, effects are drawn where they are known and no `ax` is given; `effects` draws them on any axes.
     Bars of features that the row does not need are hollow.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    row : int, optional
-        Number of the row; by default all rows are summarised.
-    n : int, default 10
-        At most how many features are shown.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-
-    Raises
-    ------
-    InputError
-        Without a row, if the explanation has several targets.
     """
     if row is None:
         return _shares(explanation, n, ax)
@@ -91,34 +71,8 @@ def bar(explanation: Explanation, row: int | None = None, n: int = 10, ax: Axes 
 
 
 def effects(explanation: Explanation, row: int, n: int = 10, ax: Axes | None = None) -> Axes:
-    """Draw which way the features selected for one row push the output, and how far, in its unit.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    row : int
-        Number of the row; negative numbers count from the end.
-    n : int, default 10
-        At most how many features are shown; the others are summed up.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-
-    Raises
-    ------
-    InputError
-        If the explanation has no effects.
-    """
+    """Draw which way the features selected for one row push the output, and how far; the rest is summed up."""
     row = check_row(explanation, row)
-    if explanation.effects is None:
-        raise InputError(
-            "effects: signs are not known here, only how relevant features are; expected an explanation of a table or "
-            'of texts by an explainer with preset="default". Use kind="bar" for the relevance.'
-        )
     units = _units(explanation, row, n)
     names = [*labels_with_values(explanation, row, units), OTHERS]
     width, height = bars_size(names)
@@ -253,24 +207,6 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
     """Draw the share of rows that need each of the top n features, split by the value explained.
 
     Numbers count as above or below their median, probabilities as 1 above 0.5; of many classes, the rarest are joined.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    n : int, default 15
-        At most how many features are shown.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-
-    Raises
-    ------
-    InputError
-        If the explanation has several targets.
     """
     targets = np.unique(explanation.target)
     if len(targets) != 1:
@@ -318,24 +254,7 @@ def _kinds_of_value(explained: NDArray[Any], *, is_number: bool) -> list[tuple[s
 
 
 def history(rows: Sequence[Mapping[str, Any]], ax: Axes | None = None) -> Axes:
-    """Draw held-out loss, and agreement with the model on a second scale, over training steps.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        `history_` of a fitted explainer.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-
-    Raises
-    ------
-    InputError
-        If no row has both a step and a held-out loss.
-    """
+    """Draw held-out loss, and agreement with the model on a second scale, over training steps (rows of `history_`)."""
     kept = [row for row in rows if "step" in row and "held_out_loss" in row]
     if not kept:
         raise InputError(

@@ -107,9 +107,10 @@ def check_row(explanation: Sized, row: int) -> int:
 
 
 def why(explanation: Explanation, row: int) -> str:
-    """The title of a plot of one row: the target, and the value explained."""
-    name = shorten(explanation.output_names[explanation.target[row]])
-    return f"what decides {name} ({value_text(explanation, row)}), row {row}"
+    """The title of a plot of one row: the target, the value explained, and the label of the sample if it has one."""
+    name, index = shorten(explanation.output_names[explanation.target[row]]), explanation.source.index
+    which = f"row {row}" if index is None else f"sample {shorten(str(index[explanation.sample[row]]))}"
+    return f"what decides {name} ({value_text(explanation, row)}), {which}"
 
 
 def value_text(explanation: Explanation, row: int) -> str:

@@ -13,21 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support.validation import check_positive_int
-from sointer.data.images import ImageShape
 from sointer.data.labels import column_labels
-from sointer.errors import InputError, require_extra
+from sointer.errors import require_extra
 from sointer.viz.plots.canvas import (
-    ORANGE,
     SELECTED,
     TARGET,
     Bytes,
     check_row,
     label_colours,
-    make_axes,
     number_colours,
     short,
     to_rgb,
-    why,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +57,8 @@ class ImageView:
     def of(cls, explanation: Explanation, row: int) -> ImageView:
         """The view of one row."""
         row = check_row(explanation, row)
-        source, shape = explanation.source, image_shape(explanation)
+        source, shape = explanation.source, explanation.source.input_format.image
+        assert shape is not None
         units = explanation.selected[row][explanation.selected[row] >= 0]
         # Every selected unit alone, as pixels; groups may differ from image to image.
         alone = np.zeros((len(units), source.groups.n_units), dtype=bool)
@@ -99,18 +96,6 @@ class ImageView:
             return slice(0, shown.shape[0]), slice(0, shown.shape[1])
         rows, columns = np.flatnonzero(shown.any(axis=1)), np.flatnonzero(shown.any(axis=0))
         return slice(int(rows[0]), int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
-
-
-def image_shape(explanation: Explanation) -> ImageShape:
-    """The channels, height and width of the explained images; an error if the rows are not images."""
-    shape = explanation.source.input_format.image
-    if shape is None:
-        raise InputError(
-            "image: the explained rows are a table, expected images (n, channels, height, width); use "
-            "plot.bar(explanation, row), or for rows that are flattened images plot.pixels(explanation, row, "
-            "image_shape=(height, width))."
-        )
-    return shape
 
 
 def _title(explanation: Explanation, row: int) -> str:
@@ -157,19 +142,7 @@ SIDE = 160
 
 
 def thumbnail(explanation: Explanation, row: int) -> str:
-    """An <img> of one image, its selected pixels in green, the best strongest, and its target in red.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    row : int
-        Number of the row; negative numbers count from the end.
-
-    Returns
-    -------
-    str
-    """
+    """An <img> of one image, its selected pixels in green, the best strongest, and its target in red."""
     view = ImageView.of(explanation, row)
     height, width = view.ranks.shape
     zoom = max(1, SIDE // max(height, width))
@@ -210,16 +183,7 @@ Line = tuple[tuple[float, float], tuple[float, float]]
 def outline(mask: npt.NDArray[np.bool_]) -> list[Line]:
     """The border between True and False pixels of a mask.
 
-    Pixel centres are at whole numbers, as imshow draws them.
-
-    Parameters
-    ----------
-    mask : array of bool, shape (height, width)
-
-    Returns
-    -------
-    list of line
-        Lines ((x, y), (x, y)).
+    Pixel centres are at whole numbers, as imshow draws them; lines are ((x, y), (x, y)).
     """
     return borders(np.asarray(mask, dtype=bool).astype(np.int64) - 1)
 
@@ -239,21 +203,7 @@ PANEL_INCHES, GRID_INCHES, GRID_ROWS = 3.3, 2.4, 8
 def image(explanation: Explanation, row: int, ax: Axes | None = None) -> Any:
     """Draw one image with its target and selected pixels, the model's mask, and the smallest rectangle with them all.
 
-    The mask is left out where it is not known (`value_source` is "expected").
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    row : int
-        Number of the row; negative numbers count from the end.
-    ax : Axes, optional
-        Draw the first panel alone, here.
-
-    Returns
-    -------
-    array of Axes, or Axes
-        One for each panel; `ax`, if it was given.
+    The mask is left out where it is not known (`value_source` is "expected"). With `ax`, only the first panel is drawn.
     """
     require_extra("matplotlib", "plot")
     view = ImageView.of(explanation, row)
@@ -268,29 +218,11 @@ def image(explanation: Explanation, row: int, ax: Axes | None = None) -> Any:
 
 
 def image_grid(explanation: Explanation, rows: Sequence[int] | None = None, columns: int = 4) -> npt.NDArray[Any]:
-    """Draw several images with their targets and selected pixels.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    rows : sequence of int, optional
-        Numbers of the rows; by default the first 8.
-    columns : int, default 4
-        At most how many images stand side by side.
-
-    Returns
-    -------
-    array of Axes
-        One for each image.
-    """
+    """Draw several images, by default the first 8, with their targets and selected pixels."""
     require_extra("matplotlib", "plot")
     check_positive_int(columns, "columns")
-    image_shape(explanation)
     shown = range(min(len(explanation), GRID_ROWS)) if rows is None else rows
     views = [ImageView.of(explanation, check_row(explanation, row)) for row in shown]
-    if not views:
-        raise InputError("image_grid: rows is empty, expected at least one row number; leave it out for the first 8.")
     columns = min(columns, len(views))
     axes = _make_panels(-(-len(views) // columns), columns, GRID_INCHES, views[0])
     for panel, view in zip(axes, views, strict=False):
@@ -353,49 +285,3 @@ def _finish(ax: Axes, view: ImageView, title: str, *, has_selection: bool = True
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
     ax.set_title(title, fontsize=10, parse_math=False)
-
-
-def pixels(
-    explanation: Explanation,
-    row: int,
-    image_shape: tuple[int, int],
-    ax: Axes | None = None,
-    color: str = ORANGE,
-) -> Axes:
-    """Draw one row as an image, dark where its values are large, with the selected pixels outlined.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    row : int
-        Number of the row; negative numbers count from the end.
-    image_shape : (int, int)
-        Height and width; the features are its pixels along rows.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-    color : str
-        Colour of the outlines.
-
-    Returns
-    -------
-    Axes
-    """
-    row = check_row(explanation, row)
-    mask = explanation.mask[row]
-    values = explanation.source.rows(np.array([row])).ravel()
-    n_pixels = int(np.prod(image_shape))
-    if len(image_shape) != 2 or n_pixels != len(mask) or n_pixels != len(values):
-        raise InputError(
-            f"pixels: image_shape is {tuple(image_shape)}, expected (height, width) with height * width = "
-            f"{len(mask)}, the number of features."
-        )
-    from matplotlib.collections import LineCollection
-
-    ax = make_axes(ax, width=3.2, height=3.5)
-    ax.imshow(values.reshape(image_shape), cmap="Greys", interpolation="nearest")
-    ax.add_collection(LineCollection(outline(mask.reshape(image_shape)), colors=color, linewidths=2.5))
-    ax.set_xticks([])
-    ax.set_yticks([])
-    ax.set_title(why(explanation, row))
-    return ax

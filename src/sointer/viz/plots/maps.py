@@ -28,26 +28,6 @@ def flow(paths: Paths, row: int | None = None, n: int = 6, ax: Axes | None = Non
     """Draw what features do to the target, directly or through other outputs; lines are as wide as the effects.
 
     Shows the top n features (as in `paths.summary()`) and the outputs that carry any of their effect.
-
-    Parameters
-    ----------
-    paths : Paths
-        What `explanation.paths()` returned.
-    row : int, optional
-        Number of the row; by default effects are averaged over all rows.
-    n : int, default 6
-        At most how many features are shown.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-
-    Raises
-    ------
-    InputError
-        If there are several targets, or no selected feature.
     """
     check_positive_int(n, "n")
     if row is not None:
@@ -143,27 +123,8 @@ MAX_SIDE = 12.0
 
 
 def interactions(matrix: npt.ArrayLike, names: Sequence[str], ax: Axes | None = None) -> Axes:
-    """Draw how strongly each pair of outputs is coupled, as a heat map.
-
-    Parameters
-    ----------
-    matrix : array, shape (outputs, outputs)
-        `output_interactions_` of a fitted explainer.
-    names : sequence of str
-        Names of the outputs.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-    """
+    """Draw how strongly each pair of outputs is coupled (`output_interactions_`), as a heat map."""
     values = np.asarray(matrix, dtype=np.float64)
-    if values.ndim != 2 or values.shape != (len(names), len(names)):
-        raise InputError(
-            f"interactions: matrix has shape {values.shape}, expected one row and one column for each of the "
-            f"{len(names)} names."
-        )
     side = min(2.4 + 0.45 * len(names), MAX_SIDE)
     ax = make_axes(ax, width=side + 0.8, height=side)
     hidden_diagonal = np.where(np.eye(len(names), dtype=bool), np.nan, values)
@@ -176,25 +137,8 @@ def interactions(matrix: npt.ArrayLike, names: Sequence[str], ax: Axes | None = 
 
 
 def neighbours(strength: npt.ArrayLike, ax: Axes | None = None) -> Axes:
-    """Draw where a pixel of a mask looks in the image, by displacement, as a heat map.
-
-    Parameters
-    ----------
-    strength : array, shape (rows, columns), both odd
-        `output_interactions_` of an explainer of masks; the pixel itself is in the middle.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-    """
+    """Draw where a pixel of a mask looks in the image, by displacement; `strength` has the pixel in its middle."""
     values = np.array(strength, dtype=np.float64)
-    if values.ndim != 2 or values.shape[0] % 2 == 0 or values.shape[1] % 2 == 0:
-        raise InputError(
-            f"neighbours: strength has shape {values.shape}, expected a small map with a pixel in its middle, such as "
-            "the output_interactions_ of an explainer of masks."
-        )
     down, right = values.shape[0] // 2, values.shape[1] // 2
     ax = make_axes(ax, width=4.4, height=3.6)
     image = ax.imshow(values, cmap="Blues", vmin=0.0, extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5))
@@ -210,21 +154,7 @@ DARK = 0.5
 
 
 def heatmap(explanation: Explanation, n: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw, for every target, the share of its rows that need each of the top n features.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    n : int, default 20
-        At most how many features are shown.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-    """
+    """Draw, for every target, the share of its rows that need each of the top n features."""
     targets, counts = np.unique(explanation.target, return_counts=True)
     n_targets = len(targets)
     targets = np.sort(targets[np.argsort(-counts, kind="stable")][:MAX_TARGETS])
@@ -256,21 +186,7 @@ MAX_LABEL = 60
 
 
 def localities(found: Localities, *, n: int = 12, ax: Any = None) -> Any:
-    """Draw one row per locality and one column per feature, darker where the feature matters more.
-
-    Parameters
-    ----------
-    found : Localities
-        What `explainer.localities(target)` returned.
-    n : int, default 12
-        At most how many features are shown.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-    """
+    """Draw one row per locality and one column per feature, darker where the feature matters more."""
     strength: dict[str, float] = {}
     for leaf in found:
         for feature, relevance in zip(leaf.features, leaf.relevance, strict=True):
@@ -283,7 +199,7 @@ def localities(found: Localities, *, n: int = 12, ax: Any = None) -> Any:
     ax = make_axes(ax, 4.5 + 0.55 * len(names), 2.0 + 0.45 * len(found))
     shown = ax.imshow(table, cmap=relevance_colours(), vmin=0.0, aspect="auto")
     strongest = float(np.nanmax(table)) if names else 1.0
-    places = [f"{shorten(leaf.where, MAX_LABEL)} ({leaf.share:.0%})" for leaf in found]
+    places = [f"{shorten(leaf.where, MAX_LABEL)} ({n}%)" for n, leaf in zip(found.percents, found, strict=True)]
     label_axis(ax, "y", places, longest=MAX_LABEL + 7)
     label_axis(ax, "x", names, rotation=45)
     # Lines between cells, so that an empty row is seen to be one.

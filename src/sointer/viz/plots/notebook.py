@@ -1,4 +1,4 @@
-"""Explainers, explanations, verifications, paths and localities as HTML for notebooks."""
+"""Explainers, explanations (of sequences too), verifications, paths and localities as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sointer.viz.plots.images import thumbnail
 from sointer.viz.plots.words import html_words, rgba
 
 if TYPE_CHECKING:
+    from sointer.explainers.sequence_explanation import SequenceExplanation
     from sointer.explanation import Explanation, Verification
     from sointer.paths import Localities, Paths
 
@@ -38,16 +39,7 @@ _METER = "display:inline-block;width:8em;height:.7em;border-radius:.35em;backgro
 
 
 def html_explainer(explainer: Any) -> str:
-    """What a fitted explainer explains, and how well it learned to, as HTML.
-
-    Parameters
-    ----------
-    explainer : SOInter
-
-    Returns
-    -------
-    str
-    """
+    """What a fitted explainer explains, and how well it learned to, as HTML."""
     names, features = list(explainer.output_names_), list(explainer.feature_names_in_)
     explained = [names[target] for target in explainer.targets_]
     is_image = explainer.input_format_.image is not None
@@ -85,21 +77,12 @@ def _weakest(explainer: Any) -> str:
 
 
 def html_localities(found: Localities) -> str:
-    """Localities as an HTML table: where, how many samples, and what matters there, the darker the more.
-
-    Parameters
-    ----------
-    found : Localities
-
-    Returns
-    -------
-    str
-    """
+    """Localities as an HTML table: where, how many samples, and what matters there, the darker the more."""
     strongest = max((relevance for leaf in found for relevance in leaf.relevance), default=0.0) or 1.0
     rows = [
         _row(
             html.escape(leaf.where),
-            meter(leaf.share, f"{leaf.share:.0%}"),
+            meter(leaf.share, f"{percent}%"),
             " ".join(
                 f'<span style="background:{rgba(NEUTRAL, 0.06 + 0.28 * relevance / strongest)};border-radius:.4em;'
                 f'padding:.1em .4em" title="relevance {relevance:.3g}">{html.escape(shorten(feature))}</span>'
@@ -108,7 +91,7 @@ def html_localities(found: Localities) -> str:
             + (f" and {len(leaf.features) - MAX_NAMES} more" if len(leaf.features) > MAX_NAMES else "")
             or "nothing",
         )
-        for leaf in found.leaves[:MAX_ROWS]
+        for percent, leaf in list(zip(found.percents, found, strict=True))[:MAX_ROWS]
     ]
     name = html.escape(shorten(found.target))
     title = f"Where which features decide {name}" if found.decided else f"Many features contribute to {name}"
@@ -116,16 +99,7 @@ def html_localities(found: Localities) -> str:
 
 
 def html_verification(check: Verification) -> str:
-    """How many rows the black box confirmed, as HTML.
-
-    Parameters
-    ----------
-    check : Verification
-
-    Returns
-    -------
-    str
-    """
+    """How many rows the black box confirmed, as HTML."""
     unit = "" if check.tolerance is None else f" standard deviations, where {check.tolerance:g} agrees,"
     lines = [
         ("fidelity", meter(check.fidelity)),
@@ -143,16 +117,7 @@ def _unsure(check: Verification) -> str:
 
 
 def html_paths(paths: Paths) -> str:
-    """For every target, its features with their effect in total, directly, and through which output, as HTML.
-
-    Parameters
-    ----------
-    paths : Paths
-
-    Returns
-    -------
-    str
-    """
+    """For every target, its features with their effect in total, directly, and through which output, as HTML."""
     parts = []
     for target, routes in list(paths.summary().items())[:MAX_ROWS]:
         rows = [
@@ -217,19 +182,7 @@ NOT_QUERIED = (
 
 
 def html_page(explanation: Explanation, max_rows: int) -> str:
-    """`html_table` as a page that needs nothing else.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    max_rows : int
-        At most how many rows are shown.
-
-    Returns
-    -------
-    str
-    """
+    """`html_table` as a page that needs nothing else."""
     return page_of(html_table(explanation, max_rows))
 
 
@@ -242,19 +195,7 @@ def page_of(table: str) -> str:
 
 
 def html_table(explanation: Explanation, max_rows: int) -> str:
-    """The first rows as an HTML table: what is explained, and the features or the image that explain it.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    max_rows : int
-        At most how many rows are shown.
-
-    Returns
-    -------
-    str
-    """
+    """The first rows as an HTML table: what is explained, and the features or the image that explain it."""
     is_image = explanation.source.input_format.image is not None
     is_text, labels = explanation.source.texts is not None, explanation.source.index
     lines = []
@@ -320,3 +261,59 @@ def _notes(explanation: Explanation) -> str:
             "probability (of a label: of the one explained)."
         )
     return f"<p><small>{' '.join(notes)}</small></p>"
+
+
+def html_sequence_explainer(explainer: Any) -> str:
+    """What a fitted explainer of sequences explains, and how well it learned to."""
+    classes = [str(label) for label in explainer.outputs_.classes]
+    missing = "not attached: expected values are explained, and nothing can be verified"
+    lines = [
+        ("explains", f"{len(classes)} labels of tokens{_listed(classes, False)}"),
+        ("a label sees", f"{explainer.window_} tokens on either side, others through the labels between"),
+        ("queries in fit", f"{explainer.n_queries_:,} sequences"),
+        ("agreement", f"{meter(explainer.held_out_agreement_)} of held-out labels predicted correctly"),
+        ("skill", f"{meter(explainer.held_out_skill_)} of the errors of predicting the most common label are avoided"),
+        ("model", "attached" if explainer.black_box_ is not None else missing),
+    ]
+    return _card("SequenceExplainer, fitted", lines)
+
+
+def html_sequences(explanation: SequenceExplanation, max_rows: int) -> str:
+    """The first targets as an HTML table: every token with its label, selected ones marked, the target underlined."""
+    lines = []
+    for i in range(min(len(explanation), max_rows)):
+        value, keeps = html.escape(short(explanation.value[i])), f"{explanation.keeps[i]:.0%}"
+        token = html.escape(shorten(explanation.sequences[explanation.sample[i]][explanation.position[i]]))
+        lines.append(
+            f"<tr><td>{explanation.sample[i]}</td><td>{token}</td><td>{value}</td><td>{_tokens(explanation, i)}</td>"
+            f"<td>{keeps}</td></tr>"
+        )
+    left_out = len(explanation) - len(lines)
+    note = f"<p>{left_out} more targets not shown.</p>" if left_out > 0 else ""
+    note += f"<p><small>{NOT_QUERIED}</small></p>" if explanation.value_source == "expected" else ""
+    heads = ("sequence", "token", "value", "because of the marked tokens", "they keep it in")
+    head = "".join(f"<th>{one}</th>" for one in heads)
+    return f'<table style="color:inherit"><tr>{head}</tr>{"".join(lines)}</table>{note}'
+
+
+def _tokens(explanation: SequenceExplanation, i: int) -> str:
+    sample, position = explanation.sample[i], explanation.position[i]
+    tokens, labels = explanation.sequences[sample], explanation.labels[sample]
+    scores = np.nan_to_num(explanation.scores[i])
+    strongest = float(scores.max(initial=0.0)) or 1.0
+    chosen = set(explanation.selected[i].tolist())
+    far = {at for at in range(len(tokens)) if at not in chosen and abs(at - position) > MAX_NAMES}
+    parts = []
+    for at, (token, label) in enumerate(zip(tokens, labels, strict=True)):
+        if at in far:
+            if at - 1 not in far:
+                parts.append("…")
+            continue
+        look = f"background:{rgba(NEUTRAL, 0.1 + 0.3 * scores[at] / strongest)};" if at in chosen else ""
+        line = "text-decoration:underline;" if at == position else ""
+        parts.append(
+            f'<span style="display:inline-block;text-align:center;margin:0 .2em"><span style="{look}{line}'
+            f'border-radius:.4em;padding:.1em .3em">{html.escape(shorten(token))}</span><br>'
+            f"<small>{html.escape(short(label))}</small></span>"
+        )
+    return "".join(parts)

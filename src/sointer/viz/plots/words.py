@@ -1,13 +1,15 @@
-"""A document with its selected words marked."""
+"""A document with its selected words marked, and a sequence with its selected tokens."""
 
 from __future__ import annotations
 
 import html
 import re
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sointer.errors import InputError, require_extra
+import numpy as np
+
+from sointer.errors import require_extra
 from sointer.viz.plots.canvas import (
     DOWN,
     GREY,
@@ -17,6 +19,8 @@ from sointer.viz.plots.canvas import (
     UP,
     check_row,
     labels_with_values,
+    short,
+    shorten,
     title,
     why,
 )
@@ -24,12 +28,15 @@ from sointer.viz.plots.canvas import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from sointer.explainers.sequence_explanation import SequenceExplanation
     from sointer.explanation import Explanation
 
 LETTERS_PER_LINE, MAX_LINES, MAX_HTML_LENGTH = 84, 30, 1200
 MONOSPACED_WIDTH = 0.602  # of a letter, in units of the font's size
 MIN_ALPHA, MAX_ALPHA = 0.18, 0.6
 READABLE_FONT = 9.0
+MAX_TOKEN_LINES, WIDTH, LINE_HEIGHT = 12, 8.0, 3.0
+"""Of a sequence: lines of tokens at most, inches across, and heights of a letter from one line to the next."""
 GAP = "…"
 
 
@@ -51,24 +58,6 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
 
     Where effects are not known, all marks are grey, the darker the more relevant. Of long documents, lines without any
     are left out.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What `explain` returned.
-    row : int
-        Number of the row; negative numbers count from the end.
-    ax : Axes, optional
-        Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    Axes
-
-    Raises
-    ------
-    InputError
-        If the explained rows are not texts.
     """
     row = check_row(explanation, row)
     text, found = document(explanation, row), marks(explanation, row)
@@ -130,13 +119,9 @@ def html_words(explanation: Explanation, row: int) -> str:
 
 
 def document(explanation: Explanation, row: int) -> str:
-    """The text of a row; an error if texts were not explained."""
+    """The text of a row."""
     texts = explanation.source.texts
-    if texts is None:
-        raise InputError(
-            "words: the explained rows are not texts, so there is nothing to mark; expected an explainer that was "
-            "fitted on strings."
-        )
+    assert texts is not None
     return str(texts[explanation.sample[row]])
 
 
@@ -204,3 +189,56 @@ def _page(ax: Axes | None, n_lines: int) -> Axes:
     figure = pyplot.figure(figsize=(width, height + heading + margin))
     total = height + heading + margin
     return figure.add_axes((margin / width, margin / total, 1 - 2 * margin / width, height / total))
+
+
+def tokens(explanation: SequenceExplanation, row: int, ax: Axes | None = None) -> Axes:
+    """Draw the sequence of a target: every token above its label, selected ones marked, the target framed.
+
+    Of long sequences, the lines around the target.
+    """
+    row = check_row(explanation, row)
+    require_extra("matplotlib", "plot")
+    from matplotlib import pyplot
+    from matplotlib.patches import Rectangle
+
+    sample, position = explanation.sample[row], int(explanation.position[row])
+    words = [shorten(token) for token in explanation.sequences[sample]]
+    labels = [shorten(short(label)) for label in explanation.labels[sample]]
+    lines: list[list[tuple[int, int, int]]] = [[]]  # the token, its column, and its width in letters
+    for at, (word, label) in enumerate(zip(words, labels, strict=True)):
+        width = max(len(word), len(label)) + 1
+        column = sum(lines[-1][-1][1:]) if lines[-1] else 0
+        if lines[-1] and column + width > LETTERS_PER_LINE:
+            lines.append([])
+            column = 0
+        lines[-1].append((at, column, width))
+    own = next(number for number, line in enumerate(lines) if any(at == position for at, _, _ in line))
+    first = max(0, min(own - MAX_TOKEN_LINES // 2, len(lines) - MAX_TOKEN_LINES))
+    shown = lines[first : first + MAX_TOKEN_LINES]
+    font = WIDTH * POINTS_PER_INCH / LETTERS_PER_LINE / MONOSPACED_WIDTH
+    if ax is None:
+        height = LINE_HEIGHT * len(shown) * 1.25 * font / POINTS_PER_INCH
+        ax = pyplot.subplots(figsize=(WIDTH, height + 0.5), layout="constrained")[1]
+    scores = np.nan_to_num(explanation.scores[row])
+    strongest, chosen = float(scores.max(initial=0.0)) or 1.0, set(explanation.selected[row].tolist())
+    for number, line in enumerate(shown):
+        for at, column, width in line:
+            top, centre = LINE_HEIGHT * number, column + (width - 1) / 2
+            if at in chosen:
+                alpha = 0.15 + 0.35 * max(scores[at], 0) / strongest
+                mark = Rectangle((column - 0.4, top), width - 0.2, 2.3, color=NEUTRAL, alpha=alpha, linewidth=0)
+                mark.set_gid(words[at])
+                ax.add_patch(mark)
+            if at == position:
+                ax.add_patch(Rectangle((column - 0.4, top), width - 0.2, 2.3, fill=False, edgecolor="black"))
+            shared: dict[str, Any] = {"family": "monospace", "ha": "center", "va": "center", "parse_math": False}
+            ax.text(centre, top + 0.7, words[at], fontsize=font, **shared)
+            ax.text(
+                centre, top + 1.7, labels[at], fontsize=0.8 * font, color="black" if at in chosen else GREY, **shared
+            )
+    ax.set_xlim(-1, LETTERS_PER_LINE)
+    ax.set_ylim(LINE_HEIGHT * len(shown), -0.3)
+    ax.set_axis_off()
+    cut = "" if len(shown) == len(lines) else f" (lines {first + 1} to {first + len(shown)} of {len(lines)})"
+    title(ax, f"what makes {words[position]} (token {position}) {short(explanation.value[row])}{cut}")
+    return ax

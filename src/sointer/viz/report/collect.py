@@ -27,17 +27,18 @@ from sointer.viz.report.content import (
     ReportContent,
     TargetLocalities,
     TargetPaths,
-    verdicts,
 )
 from sointer.viz.report.page import render_report
-from sointer.viz.report.partial import PartialEffect, partial_effects
 from sointer.viz.report.samples import (
     N_DRAWS,
+    PartialEffect,
+    agreement_of,
     can_query,
     cut_texts,
     holds_counts,
     lacks_rows,
     n_selectable,
+    partial_effects,
     present,
     sample_indices,
     sample_names_of,
@@ -46,7 +47,7 @@ from sointer.viz.report.samples import (
     spans_of,
     verification_budget,
 )
-from sointer.viz.report.text import ReportStats, cards_of, lead_of, notes_of, warnings_of
+from sointer.viz.report.text import with_text
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
@@ -128,8 +129,7 @@ def table_page(
     chosen = _targets(explainer, targets)
     n_shown = _n_shown(explainer, k)
     given = explainer._source(X, predicted)  # what does not fit must come to light before the model is queried
-    n_given = n_rows(X)
-    names = sample_names_of(X, sample_names)
+    n_given, names = n_rows(X), sample_names_of(X, sample_names)
     fitting = samples_that_fit(
         len(chosen),
         n_shown,
@@ -153,33 +153,10 @@ def table_page(
     values, codes, numbers = _values(explainer, found.value, predictions, chosen)
     shown_of_sample = [np.unique(found.selected[:, i]) for i in range(len(index))]
     far = np.flatnonzero(explainer._distance_of(source.data) > 1).tolist()
-    n_draws = N_DRAWS if explainer.removal_.is_random else None
-    stats = ReportStats(
-        targets=[explainer.output_names_[t] for t in chosen],
-        codes=codes,
-        queried=~np.isnan(found.agreement),
-        confirmed=verdicts(found.agreement, n_draws, "confirmed"),
-        refuted=verdicts(found.agreement, n_draws, "refuted"),
-        difference=found.difference,
-        is_number=np.array([explainer.outputs_.kinds[t] == "continuous" for t in chosen]),
-        k=size,
-        n_given=n_given,
-        too_many=len(index) < min(n_samples, n_given),
-        has_predictions=predictions is not None,
-        n_queries=_n_queries(explainer) - queries_before,
-        n_followed=len(found.paths),
-        n_far=len(far),
-        has_effects=found.effects is not None,
-        has_unneeded=found.needed is not None and bool((~found.needed & (found.selected >= 0)).any()),
-    )
     content = ReportContent(
         title=title,
-        lead=lead_of(explainer, stats),
-        cards=cards_of(explainer, stats),
-        notes=notes_of(explainer, stats),
-        warnings=warnings_of(explainer, stats),
         samples=[names[i] for i in index],
-        targets=stats.targets,
+        targets=[explainer.output_names_[t] for t in chosen],
         units=source.groups.unit_names,
         unit_noun="word" if explainer.reads_text else "feature",
         kind=explainer.outputs_.kind,
@@ -209,11 +186,16 @@ def table_page(
         localities=localities,
         locality=locality,
         quality=_quality(explainer, chosen),
-        n_draws=n_draws,
+        n_draws=N_DRAWS if explainer.removal_.is_random else None,
         tolerance=explainer.outputs_.tolerance,
         partial=found.partial,
+        size=size,
+        n_given=n_given,
+        too_many=len(index) < min(n_samples, n_given),
+        n_queries=_n_queries(explainer) - queries_before,
+        own_agreement=agreement_of(explainer, source, chosen),
     )
-    return render_report(content)
+    return render_report(with_text(content, explainer))
 
 
 def _localities(

@@ -11,11 +11,10 @@ import numpy.typing as npt
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from sointer.errors import InputError
 from sointer.explanation import Verification
 
 if TYPE_CHECKING:
-    from sointer.viz.report.partial import PartialEffect
+    from sointer.viz.report.samples import PartialEffect
 
 UnitNoun = Literal["feature", "word", "group"]
 
@@ -95,11 +94,6 @@ class ReportContent:
     """
 
     title: str
-    lead: str
-    cards: Sequence[Card]
-    notes: Sequence[str]
-    """What explanations mean and do not mean, a sentence each."""
-    warnings: Sequence[str]
     samples: Sequence[str]
     targets: Sequence[str]
     units: Sequence[str]
@@ -156,31 +150,21 @@ class ReportContent:
     """Numbers that differ by at most as many standard deviations count as equal."""
     partial: Sequence[Mapping[int, PartialEffect]] = ()
     """For each target, how the effects of its most important units depend on their values."""
-
-    def __post_init__(self) -> None:
-        shape = (len(self.targets), len(self.samples))
-        for name in (
-            "codes",
-            "agreement",
-            "difference",
-            "selected",
-            "scores",
-            "numbers",
-            "needed",
-            "n_more",
-            "locality",
-        ):
-            array = getattr(self, name)
-            if array is not None and array.shape[:2] != shape:
-                raise InputError(
-                    f"{name} has shape {array.shape}, expected {shape} first: one entry for each target and sample."
-                )
-        if self.selected.shape != self.scores.shape:
-            raise InputError(f"selected has shape {self.selected.shape}, but scores {self.scores.shape}.")
-        if self.needed is not None and self.needed.shape != self.selected.shape:
-            raise InputError(f"selected has shape {self.selected.shape}, but needed {self.needed.shape}.")
-        if self.effects is not None and self.effects.effects.shape != self.selected.shape:
-            raise InputError(f"selected has shape {self.selected.shape}, but effects {self.effects.effects.shape}.")
+    size: int | Literal["auto"] = "auto"
+    """How many units were to be selected."""
+    n_given: int = 0
+    """Samples that there were to choose from."""
+    too_many: bool = False
+    """Whether fewer are shown than were wanted."""
+    n_queries: int = 0
+    """Samples sent to the model for the report."""
+    own_agreement: float | None = None
+    """The share of predictions for samples of the report that the explainer's copy of the model expects."""
+    lead: str = ""
+    cards: Sequence[Card] = ()
+    notes: Sequence[str] = ()
+    """What explanations mean and do not mean, a sentence each."""
+    warnings: Sequence[str] = ()
 
     @property
     def k(self) -> int:
@@ -191,6 +175,16 @@ class ReportContent:
     def counted(self) -> npt.NDArray[np.integer[Any]]:
         """(targets, samples, k) units that are selected and needed, which sums count; -1 for none."""
         return self.selected if self.needed is None else np.where(self.needed, self.selected, -1)
+
+    @property
+    def has_unneeded(self) -> bool:
+        """Whether units are shown that are not needed."""
+        return bool((self.counted != self.selected).any())
+
+    @property
+    def is_number(self) -> npt.NDArray[np.bool_]:
+        """(targets,) whether a target is judged by its error."""
+        return np.array([kind == "continuous" for kind in self.kinds], dtype=bool)
 
     @property
     def queried(self) -> npt.NDArray[np.bool_]:

@@ -22,7 +22,7 @@ from sointer.viz.report.content import (
     summarize_target,
     verdicts,
 )
-from sointer.viz.report.partial import PartialEffect
+from sointer.viz.report.samples import PartialEffect
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -253,14 +253,24 @@ def _localities(target: TargetLocalities, number: dict[int, int]) -> dict[str, A
 
 
 def _partial(effect: PartialEffect) -> dict[str, Any]:
-    """Values and effects with three digits, which is finer than a screen."""
-    return {
-        "values": [float(f"{value:.3g}") for value in effect.values],
+    """Values and effects with three digits, which is finer than a screen; more where values differ by little."""
+    span, largest = float(np.ptp(effect.values)), float(np.abs(effect.values).max())
+    digits = 3 + max(0, int(np.log10(largest / span))) if span > 0 else 6
+    found: dict[str, Any] = {
+        "values": [float(f"{value:.{digits}g}") for value in effect.values],
         "effects": [float(f"{value:.3g}") for value in effect.effects],
         "categories": list(effect.categories),
         "size": float(f"{effect.size:.3g}"),
         "direction": effect.direction,
     }
+    if effect.missing is not None:
+        found["missing"] = [float(f"{value:.3g}") for value in effect.missing]
+        found["meanMissing"] = float(f"{effect.mean_missing:.3g}")
+    if effect.ends is not None:
+        found["ends"] = list(effect.ends)
+    if effect.n_values > len(effect.categories):
+        found["nValues"] = effect.n_values
+    return found
 
 
 def _refuted_below(n_draws: int | None) -> float:

@@ -26,65 +26,6 @@ if TYPE_CHECKING:
 MAX_UNITS = 65535
 
 
-def check_pixel_page(content: PixelPageContent) -> None:
-    """Raise an InputError that names what does not fit."""
-    images, outputs, selected = content.images, content.outputs, content.selected
-    if images.ndim != 4 or 0 in images.shape or images.dtype.kind not in "biuf" or not np.isfinite(images).all():
-        raise InputError(
-            f"images has shape {images.shape} and dtype {images.dtype}, expected finite numbers (n, channels, height, "
-            "width), at least one of each; give channels first, and replace NaN."
-        )
-    check_positive_int(content.stride, "stride")
-    n, _, height, width = images.shape
-    if outputs.shape != (n, height, width):
-        raise InputError(
-            f"outputs has shape {outputs.shape}, expected {(n, height, width)}: one value for each pixel of images."
-        )
-    if outputs.dtype.kind == "f" and not np.isfinite(outputs).all():
-        raise InputError("outputs has NaN or infinite values, expected finite ones; check the model's masks.")
-    if outputs.dtype.kind not in "biuf" and len(np.unique(outputs.astype(str))) > 256:
-        raise InputError("outputs has more than 256 labels, expected at most 256; join rare ones.")
-    rows, columns = content.grid
-    if selected.ndim != 3 or selected.shape[:2] != (n, rows * columns) or selected.shape[2] == 0:
-        raise InputError(
-            f"selected has shape {selected.shape}, expected ({n}, {rows * columns}, k): k pixels, best first, for "
-            f"each of the {rows} x {columns} targets at stride {content.stride}."
-        )
-    _check_units(content)
-    for name in ("confirmed", "unsure", "known"):
-        given = getattr(content, name)
-        if given is not None and (given.shape != (n, rows * columns) or given.dtype != np.bool_):
-            raise InputError(
-                f"{name} has shape {given.shape} and dtype {given.dtype}, expected booleans of shape "
-                f"{(n, rows * columns)}, one for each target; leave it out if it is not known."
-            )
-    if len(content.names) != n:
-        raise InputError(f"names has {len(content.names)} entries, expected {n}: one for each image.")
-
-
-def _check_units(content: PixelPageContent) -> None:
-    n, (height, width) = len(content.images), content.size
-    if content.units is not None and (
-        content.units.shape != (n, height * width) or content.units.dtype.kind not in "iu" or content.units.min() < 0
-    ):
-        raise InputError(
-            f"units has shape {content.units.shape} and dtype {content.units.dtype}, expected whole numbers from 0 of "
-            f"shape {(n, height * width)}: the patch or superpixel of each pixel."
-        )
-    if content.n_units > MAX_UNITS:
-        raise InputError(
-            f"the page has {content.n_units} pixels or groups to choose from, expected at most {MAX_UNITS}; make the "
-            "images smaller."
-        )
-    selected = content.selected
-    if selected.dtype.kind not in "iu" or selected.min() < -1 or selected.max() >= content.n_units:
-        what = "" if selected.dtype.kind not in "iu" else f", from {selected.min()} to {selected.max()}"
-        raise InputError(
-            f"selected holds {selected.dtype}{what}; expected whole numbers from 0 to {content.n_units - 1}, or -1 "
-            "for none."
-        )
-
-
 MAX_FLOAT_LABELS, MAX_LABELS, N_STEPS = 32, 256, 256
 NOTHING = 65535
 """Stands for -1 in the page, where pixels are unsigned numbers of two bytes."""
@@ -117,7 +58,13 @@ class PixelPageContent:
     """(n, height * width) the patch or superpixel of each pixel, if `selected` holds those instead of pixels."""
 
     def __post_init__(self) -> None:
-        check_pixel_page(self)
+        if self.outputs.dtype.kind not in "biuf" and len(np.unique(self.outputs.astype(str))) > MAX_LABELS:
+            raise InputError(f"outputs has more than {MAX_LABELS} labels, expected at most as many; join rare ones.")
+        if self.n_units > MAX_UNITS:
+            raise InputError(
+                f"the page has {self.n_units} pixels or groups to choose from, expected at most {MAX_UNITS}; make the "
+                "images smaller."
+            )
 
     @property
     def size(self) -> tuple[int, int]:

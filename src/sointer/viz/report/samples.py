@@ -1,25 +1,118 @@
-"""Which samples of X a report shows, how they are called, and what they have."""
+"""Which samples of X a report shows, how they are called, what they have, and how effects depend on their values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from sointer._support.containers import is_sparse, n_rows, row_labels
 from sointer._support.validation import check_unique_names
 from sointer.masking.groups import FixedGroups
 from sointer.masking.rows import ExplainedRows
-from sointer.viz.report.partial import MAX_UNITS, points_per_effect
+from sointer.masking.unit_values import UnitValues, time_text
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
     from sointer.explainers.sequences import SequenceExplainer
 
 
+MAX_UNITS, MAX_POINTS, MAX_CATEGORIES = 8, 60, 12
+MAX_NUMBERS = 80_000
+"""Values and effects of one page, about."""
+MIN_TREND = 0.6
+
+
+@dataclass(frozen=True, eq=False)
+class PartialEffect:
+    """Of one unit and target: values of some samples, and the unit's effect on the output there."""
+
+    values: NDArray[Any]
+    """Numbers, of times in seconds; of a category, numbers of `categories`."""
+    effects: NDArray[np.float64]
+    """Towards a larger output: a number, a probability, or the probability of the second label."""
+    categories: tuple[str, ...] = ()
+    size: float = 0.0
+    """The mean size of the effect, over all samples."""
+    trend: float = 0.0
+    """Rank correlation of value and effect, from -1 to 1; 0 for categories."""
+    missing: NDArray[np.float64] | None = None
+    """Effects of some samples whose value is missing; None where none is, or where that is a category."""
+    mean_missing: float = 0.0
+    """The mean effect of all samples whose value is missing."""
+    ends: tuple[str, str] | None = None
+    """The lowest and the highest value as text, of dates and durations."""
+    n_values: int = 0
+    """Of categories, how many there are in all; the most frequent are shown."""
+
+    @property
+    def direction(self) -> int:
+        """1 where larger values raise the output, -1 where they lower it, 0 where neither holds throughout."""
+        return int(np.sign(self.trend)) if abs(self.trend) >= MIN_TREND else 0
+
+
+def points_per_effect(n_targets: int) -> int:
+    """How many samples are drawn of each unit and target: fewer where there are many targets."""
+    return max(10, min(MAX_POINTS, MAX_NUMBERS // (2 * MAX_UNITS * max(n_targets, 1))))
+
+
+def partial_effects(
+    effects: NDArray[np.float64] | None, needed: NDArray[np.bool_], values: UnitValues, n_targets: int
+) -> dict[int, PartialEffect]:
+    """The units needed in most samples, and how their effects (samples, units) depend on their values."""
+    if effects is None:
+        return {}
+    counts = needed.sum(axis=0)
+    n_points, found = points_per_effect(n_targets), {}
+    for unit in np.argsort(-counts, kind="stable")[:MAX_UNITS].tolist():
+        column = values.column(unit) if counts[unit] else None
+        if column is not None:
+            found[unit] = _partial(column, effects[:, unit], n_points)
+    return found
+
+
+def _partial(values: NDArray[Any], effects: NDArray[np.float64], n_points: int) -> PartialEffect:
+    size = float(np.abs(effects).mean())
+    if values.dtype == object:
+        names, counts = np.unique(values.astype(str), return_counts=True)
+        kept = names[np.argsort(-counts, kind="stable")][:MAX_CATEGORIES]
+        mean = np.array([effects[values == name].mean() for name in kept])
+        order = np.argsort(mean)
+        categories = tuple(kept[order].tolist())
+        return PartialEffect(np.arange(len(kept)), mean[order], categories, size, n_values=len(names))
+    is_time = values.dtype.kind in "mM"
+    there = ~np.isnat(values) if is_time else np.isfinite(values)
+    if not there.any():
+        return PartialEffect(np.array([0]), np.array([effects.mean()]), ("missing",), size, n_values=1)
+    missing = effects[~there]
+    mean_missing = float(missing.mean()) if len(missing) else 0.0
+    missing = missing[_some(len(missing), n_points // 4)]
+    values, effects, trend, ends = values[there], effects[there], 0.0, None
+    if is_time:
+        ends = time_text(values.min()), time_text(values.max())
+        values = (values - values.min()) / np.timedelta64(1, "s")
+    if len(np.unique(values)) >= 2 and effects.std() > 0:
+        trend = float(np.corrcoef(rankdata(values), rankdata(effects))[0, 1])
+    shown = _some(len(values), n_points)
+    if is_time:  # the ends are named
+        shown = np.union1d(shown, [values.argmin(), values.argmax()])
+    order = shown[np.argsort(values[shown], kind="stable")]
+    found = missing if len(missing) else None
+    return PartialEffect(values[order], effects[order], (), size, trend, found, mean_missing, ends)
+
+
+def _some(n: int, at_most: int) -> NDArray[np.int64]:
+    """Numbers below n, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, min(n, at_most)).astype(np.int64))
+
+
 N_VALUES_CHECKED, MAX_COUNTS = 100_000, 200
+MAX_JUDGED = 100, 20
+"""Samples and targets by which the explainer's copy of the model is judged."""
 
 
 def sample_names_of(X: Any, given: Sequence[str] | None) -> list[str]:
@@ -37,6 +130,23 @@ def sample_indices(n_given: int, n: int) -> NDArray[np.int64]:
     if n >= n_given:
         return np.arange(n_given)
     return np.sort(np.random.default_rng(0).permutation(n_given)[:n])
+
+
+def agreement_of(explainer: Explainer, source: ExplainedRows, targets: list[int]) -> float | None:
+    """The share of predictions for these samples that the explainer's copy of the model expects; None if not known.
+
+    Held-out queries are of samples like those of `fit`; these may be of another kind.
+    """
+    if source.predicted is None or getattr(explainer, "held_out_agreement_", None) is None:
+        return None
+    some = source.take(sample_indices(source.n_samples, MAX_JUDGED[0]))
+    chosen = np.array(targets)[sample_indices(len(targets), MAX_JUDGED[1])]
+    each = replace(some, predicted=None, sample=np.tile(np.arange(some.n_samples), len(chosen)))
+    expected = explainer._explain_rows(each, np.repeat(chosen, some.n_samples), query=False).value
+    assert some.predicted is not None
+    table = some.predicted.astype(object)
+    table[:, chosen] = expected.reshape(len(chosen), some.n_samples).T
+    return float(explainer.outputs_.agree(some.predicted, table)[:, chosen].mean())
 
 
 def n_selectable(source: ExplainedRows) -> NDArray[np.integer[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from sointer._support.files import check_file_place
 from sointer._support.validation import check_positive_int, check_unique_names, is_integer
 from sointer.data.sequences import PIECE, read_sequences
 from sointer.errors import InputError, require_extra
@@ -16,7 +18,6 @@ from sointer.explanation import Verification
 from sointer.viz.plots.canvas import short
 from sointer.viz.report.page import render_template
 from sointer.viz.report.samples import N_DRAWS, can_query, verification_budget
-from sointer.viz.report.write import check_writable
 
 if TYPE_CHECKING:
     from sointer.explainers.sequence_explanation import SequenceExplanation
@@ -80,7 +81,7 @@ def write_sequences(
 ) -> Path:
     """Explain every label of sequences and write the page that shows it; see SequenceExplainer.report."""
     require_extra("jinja2", "report")
-    written = check_writable(path)
+    written = check_file_place(path)
     check_positive_int(n_samples, "n_samples")
     if not (verify is None or isinstance(verify, bool) or (is_integer(verify) and int(verify) >= 0)):
         raise InputError(f"report: verify must be True, False or a whole number of at least 0, got {verify!r}.")
@@ -141,6 +142,7 @@ def _notes(
             f"replaced, {N_DRAWS} times, the model predicts the same; {verdicts.count('unsure'):,} are unsure, "
             f"{verdicts.count('refuted'):,} refuted."
         )
+        notes += _rare(explanation.value[:n].tolist(), verdicts, explanation.outputs.kind)
     if explanation.value_source == "expected":
         notes.append("Labels are what the explainer expects of the model, which was not queried.")
     if not paths:
@@ -150,3 +152,18 @@ def _notes(
     if len(explanation.sequences) < n_given:
         notes.append(f"The first {len(explanation.sequences):,} of {n_given:,} sequences are shown.")
     return notes
+
+
+def _rare(values: list[Any], verdicts: list[str], kind: str) -> list[str]:
+    """How many labels are confirmed apart from the most common one, which most often needs no reason."""
+    (common, n_common), *others = Counter(values).most_common()
+    if kind == "number" or not others:
+        return []
+    rare = Counter(verdict for value, verdict in zip(values, verdicts, strict=True) if value != common)
+    confirmed = {value for value, verdict in zip(values, verdicts, strict=True) if verdict == "confirmed"}
+    poor = [short(value) for value, _ in others if value not in confirmed]
+    none = f" None is confirmed that is {', '.join(poor[:N_COMMON])}." if poor else ""
+    return [
+        f"Of the {len(values) - n_common:,} that are not {short(common)}, {rare['confirmed']:,} are confirmed, "
+        f"{rare['unsure']:,} unsure, {rare['refuted']:,} refuted.{none}"
+    ]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sointer.config import POOR_SKILL
 from sointer.data.values import effects_from
 from sointer.explanation import LEVEL
-from sointer.viz.report.content import Card, Share, confirmed_share, rare_share
+from sointer.viz.report.content import Card, ReportContent, Share, confirmed_share, rare_share
 from sointer.viz.report.samples import lacks_rows
 
 if TYPE_CHECKING:
@@ -33,72 +32,48 @@ REMOVED = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class ReportStats:
-    """What the text of a report is about."""
-
-    targets: list[str]
-    codes: NDArray[np.int64]
-    """(targets, samples) which value is explained, by number."""
-    queried: NDArray[np.bool_]
-    confirmed: NDArray[np.bool_]
-    refuted: NDArray[np.bool_]
-    difference: NDArray[np.float64]
-    """(targets, samples) how far the target moved when only the selection was kept; NaN where not queried."""
-    is_number: NDArray[np.bool_]
-    """(targets,) whether it is judged by its error."""
-    k: int | Literal["auto"]
-    n_given: int
-    """Samples that there were to choose from."""
-    too_many: bool
-    """Whether fewer are shown than were wanted."""
-    has_predictions: bool
-    """Whether what is explained is what the model predicts."""
-    n_queries: int
-    n_followed: int
-    """Targets whose paths through other outputs are shown."""
-    n_far: int = 0
-    """Samples unlike the training data."""
-    has_effects: bool = False
-    """Whether it is known the sign of effects."""
-    has_unneeded: bool = False
-    """Whether features are shown that are not needed."""
-
-    @property
-    def n_samples(self) -> int:
-        """How many samples there are."""
-        return int(self.codes.shape[1])
+def with_text(content: ReportContent, explainer: Explainer) -> ReportContent:
+    """The content with all that is said about it."""
+    return replace(
+        content,
+        lead=lead_of(explainer, content),
+        cards=cards_of(explainer, content),
+        notes=notes_of(explainer, content),
+        warnings=warnings_of(explainer, content),
+    )
 
 
-def lead_of(explainer: Explainer, stats: ReportStats) -> str:
+def lead_of(explainer: Explainer, content: ReportContent) -> str:
     """One sentence on what is explained."""
     known = "" if explainer.black_box_ is None else explainer.black_box_.name
     name = "the model" if known in ("", "<lambda>") else f"the model “{known}”"
-    n_targets, n_samples = len(stats.targets), stats.n_samples
-    of_all = f" of {stats.n_given:,}" if stats.n_given > n_samples else ""
+    n_targets, n_samples = len(content.targets), len(content.samples)
+    of_all = f" of {content.n_given:,}" if content.n_given > n_samples else ""
     unit = "words" if explainer.reads_text else "features"
-    few = "those few of" if stats.k == "auto" else f"the top {stats.k} of"
-    is_expected = "" if stats.has_predictions else ", as expected without querying it"
+    few = "those few of" if content.size == "auto" else f"the top {content.size} of"
+    is_expected = ", as expected without querying it" if content.is_expected else ""
     return (
         f"{_many(n_targets, 'output')} of {name}{is_expected}, explained for {_many(n_samples, 'sample')}{of_all} by "
         f"{few} {explainer.groups_.n_units:,} {unit} that decide."
     )
 
 
-def cards_of(explainer: Explainer, stats: ReportStats) -> list[Card]:
+def cards_of(explainer: Explainer, content: ReportContent) -> list[Card]:
     """How good explanations are, in a few numbers."""
     cards = []
-    labels, numbers = stats.queried & ~stats.is_number[:, None], stats.queried & stats.is_number[:, None]
+    is_number = content.is_number[:, None]
+    labels, numbers = content.queried & ~is_number, content.queried & is_number
     meaning = (
         "Confirmed: shown nothing but the selected features (the others removed), the model predicts the same as "
-        f"before; where removal is random, in all of ten draws. Refuted: in clearly fewer than {LEVEL:.0%} of draws. "
+        "before (a probability: on the same side of 0.5); where removal is random, in all of ten draws. Refuted: in "
+        f"clearly fewer than {LEVEL:.0%} of draws. "
         "Unsure: more draws would tell. In 95 of 100 reports, the interval holds the share among all samples of this "
         "kind."
     )
-    stratum = stats.codes + (stats.codes.max(initial=0) + 1) * np.arange(len(stats.targets))[:, None]
-    overall = confirmed_share(labels, stats.confirmed, np.where(stats.is_number[:, None], -1, stratum))
+    stratum = content.codes + (content.codes.max(initial=0) + 1) * np.arange(len(content.targets))[:, None]
+    overall = confirmed_share(labels, content.confirmed, np.where(is_number, -1, stratum))
     if overall is not None:
-        n_refuted, n_confirmed = int((stats.refuted & labels).sum()), overall.n_confirmed
+        n_refuted, n_confirmed = int((content.refuted & labels).sum()), overall.n_confirmed
         n_unsure = overall.n_queried - n_confirmed - n_refuted
         note = f"{n_refuted:,} of {overall.n_queried:,} refuted, {n_unsure:,} unsure; {_interval(overall)}"
         cards.append(Card("explanations confirmed", _percent(overall.share), note, meaning))
@@ -107,17 +82,21 @@ def cards_of(explainer: Explainer, stats: ReportStats) -> list[Card]:
             "How far the model's prediction moves, on average, when only the selected features are kept, in standard "
             f"deviations of the output. Predictions within {explainer.outputs_.tolerance or 0:g} count as equal."
         )
-        error = float(np.mean(stats.difference[numbers]))
+        error = float(np.mean(content.difference[numbers]))
         cards.append(Card("error", f"{error:.2f} sd", "of numbers predicted from the selected features alone", why))
-    if not stats.queried.any():
+    if not content.queried.any():
         cards.append(Card("explanations confirmed", "?", "the model was not queried", meaning))
     agreement, skill = (getattr(explainer, f"held_out_{name}_", None) for name in ("agreement", "skill"))
     if agreement is not None and np.isfinite(agreement):
         why = (
             "The explainer learned a copy of the model from its outputs. This is the share of held-out outputs that "
-            "the copy predicts correctly, averaged over outputs."
+            "the copy predicts correctly, averaged over outputs, for samples that it learned nothing from, whole and "
+            "masked."
         )
-        cards.append(Card("agreement", _percent(agreement), "of held-out outputs predicted correctly", why))
+        here = (
+            "" if content.own_agreement is None else f"; {_percent(content.own_agreement)} for samples of this report"
+        )
+        cards.append(Card("agreement", _percent(agreement), f"of held-out outputs predicted correctly{here}", why))
     if skill is not None and np.isfinite(skill):
         why = (
             "Skill: of the errors that one makes by always predicting an output's most common value, the share that "
@@ -128,11 +107,11 @@ def cards_of(explainer: Explainer, stats: ReportStats) -> list[Card]:
     n_fit = getattr(explainer, "n_queries_", None)
     why = "Samples sent to the model: while the explainer was fitted, and for this report."
     fitted = "–" if n_fit is None else f"{n_fit:,}"
-    cards.append(Card("queries", fitted, f"to fit; {stats.n_queries:,} for this report", why))
+    cards.append(Card("queries", fitted, f"to fit; {content.n_queries:,} for this report", why))
     return cards
 
 
-def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
+def notes_of(explainer: Explainer, content: ReportContent) -> list[str]:
     """What explanations mean, and what they do not, a sentence each."""
     name = explainer.removal_.name
     how = REMOVED.get(name, f"is replaced by the function {name!r} of the explainer's owner")
@@ -146,19 +125,19 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
         "causes things in the world: changing a feature there may change nothing, or something else.",
         f"Relevance (grey bars) shows how much the output depends on a {unit} here. It has no sign.",
     ]
-    if stats.has_effects:
+    if content.effects is not None:
         start = effects_from(explainer.removal_.name, is_text=explainer.has_words)
         notes.append(
             f"Effects (blue and orange bars) show which way a {unit} pushes the output, and how far: a number in its "
             f"own unit, a probability as such, a label as the probability of the label explained. Together they lead "
             f"from what it is {start} to the value explained (a label: to what the explainer expects)."
         )
-    if stats.has_unneeded:
+    if content.has_unneeded:
         notes.append(
-            f"Hollow bars are of {unit}s that are not needed: they are shown only because k={stats.k}. "
+            f"Hollow bars are of {unit}s that are not needed: they are shown only because k={content.size}. "
             "They are not counted."
         )
-    if stats.has_predictions:
+    if not content.is_expected:
         notes.append("The values explained are what the model predicts.")
     else:
         notes.append(
@@ -166,26 +145,26 @@ def notes_of(explainer: Explainer, stats: ReportStats) -> list[str]:
             "is not always what it predicts. Nothing here was confirmed. Write the report with the model, or with "
             "predicted=, to explain what it predicts."
         )
-    n_queried, n_all = int(stats.queried.sum()), stats.queried.size
+    n_queried, n_all = int(content.queried.sum()), content.queried.size
     if lacks_rows(explainer):
         notes.append(
             'The explainer was saved without training rows (rows="none"): paths through other outputs and samples '
             "unlike the training data are not shown, and what needs rows to put in for features is not confirmed."
         )
-    elif stats.has_predictions and n_queried < n_all:
+    elif not content.is_expected and n_queried < n_all:
         notes.append(
             f"The model was queried to confirm {n_queried:,} of {n_all:,} explanations; "
             "report(..., verify=True) checks all."
         )
-    if stats.n_followed:
+    if content.paths:
         notes.append(
-            f"Paths through other outputs were followed for {_many(stats.n_followed, 'output')}, those that "
+            f"Paths through other outputs were followed for {_many(len(content.paths), 'output')}, those that "
             "depend most on others. They come from the explainer's copy of the model; the model cannot confirm them."
         )
     return notes
 
 
-def warnings_of(explainer: Explainer, stats: ReportStats) -> list[str]:
+def warnings_of(explainer: Explainer, content: ReportContent) -> list[str]:
     """What to be careful about."""
     warnings = []
     skill = getattr(explainer, "held_out_skill_", None)
@@ -195,7 +174,7 @@ def warnings_of(explainer: Explainer, stats: ReportStats) -> list[str]:
             "wrong. Fit with a larger query_budget or more data."
         )
     constant = set(np.array(explainer.output_names_, dtype=object)[explainer.outputs_.constant].tolist())
-    never = [name for name in stats.targets if name in constant]
+    never = [name for name in content.targets if name in constant]
     if never:
         warnings.append(
             f"These outputs never changed while the explainer learned, so nothing decides them: {_first(never)}."
@@ -203,7 +182,7 @@ def warnings_of(explainer: Explainer, stats: ReportStats) -> list[str]:
     poor = [
         explainer.output_names_[target]
         for target in explainer.targets_
-        if explainer.output_names_[target] in stats.targets
+        if explainer.output_names_[target] in content.targets
         and (of_output := getattr(explainer, "output_skill_", None)) is not None
         and of_output[target] < POOR_SKILL
     ]
@@ -213,26 +192,27 @@ def warnings_of(explainer: Explainer, stats: ReportStats) -> list[str]:
             f"explanations may be wrong: {_first(poor)}."
         )
     weak = []
-    for i, name in enumerate(stats.targets):
-        share = rare_share(stats.queried[i], stats.confirmed[i], stats.codes[i])
-        if share is not None and share.high < MIN_CONFIRMED and not stats.is_number[i]:
+    for i, name in enumerate(content.targets):
+        share = rare_share(content.queried[i], content.confirmed[i], content.codes[i])
+        if share is not None and share.high < MIN_CONFIRMED and not content.is_number[i]:
             weak.append(name)
     if weak:
         warnings.append(
             f"For these outputs the model confirms clearly fewer than {_percent(MIN_CONFIRMED)} of the explanations "
             f"of values other than the most common one: {_first(weak)}."
         )
-    if stats.n_far:
+    n_samples = len(content.samples)
+    if content.far:
         warnings.append(
-            f"1 of {stats.n_samples:,} samples lies far from the training data and is marked; trust its "
-            "explanation only if it is confirmed."
-            if stats.n_far == 1
-            else f"{stats.n_far:,} of {stats.n_samples:,} samples lie far from the training data and are marked; trust "
+            f"1 of {n_samples:,} samples lies far from the training data and is marked; trust its explanation only if "
+            "it is confirmed."
+            if len(content.far) == 1
+            else f"{len(content.far):,} of {n_samples:,} samples lie far from the training data and are marked; trust "
             "their explanations only if they are confirmed."
         )
-    if stats.too_many:
+    if content.too_many:
         warnings.append(
-            f"Only {stats.n_samples:,} samples are shown, to keep the file small; choose fewer targets or a smaller k "
+            f"Only {n_samples:,} samples are shown, to keep the file small; choose fewer targets or a smaller k "
             "to see more."
         )
     return warnings
@@ -244,6 +224,8 @@ def _interval(share: Share) -> str:
 
 def _percent(share: float) -> str:
     """With a decimal near 0 and 100, so that values close to them are not rounded to them."""
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
     return f"{share:.{1 if 0 < share < 0.095 or 0.985 < share < 1 else 0}%}".replace("%", " %")
 
 

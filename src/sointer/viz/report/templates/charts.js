@@ -80,26 +80,37 @@ const sointerCharts = (() => {
     return svg;
   };
   // How the effect of a feature depends on its value: a dot for each sample, or a bar for each category; blue raises, orange lowers.
-  const partial = ({ values, effects, categories }, largest, { name, on, large = false }) => {
-    const [width, height] = large ? [420, 210] : [110, 36], [left, bottom, right, top] = large ? [56, 34, 12, 10] : [2, 2, 2, 2];
+  // missing?: effects where the value is missing, in a column of their own; ends?: the range as text; nValues?: of how many categories.
+  const partial = ({ values, effects, categories, missing, ends, nValues }, largest, { name, on, large = false }) => {
+    const n = categories.length, slanted = large && n > 4;
+    const [left, bottom, right, top] = large ? [56, slanted ? 84 : 34, 12, 10] : [2, 2, 2, 2], [width, height] = large ? [420, 176 + bottom] : [110, 36];
     const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, class: large ? "partial large" : "partial", role: "img", "aria-label": `Effect of ${name} on ${on}, by its value` });
     const low = Math.min(...values), span = Math.max(...values) - low || 1, most = Math.max(largest, 1e-12);
-    const n = categories.length, x = (value) => left + (width - left - right) * (n ? (value + 0.5) / n : (value - low) / span);
-    const y = (effect) => top + (height - top - bottom) * (1 - effect / most) / 2;
+    const apart = missing ? (large ? 64 : 14) : 0, inner = width - left - right - apart;
+    const x = (value) => left + inner * (n ? (value + 0.5) / n : (value - low) / span), beside = width - right - (large ? 24 : 5);
+    const y = (effect) => top + (height - top - bottom) * (1 - effect / most) / 2, signed = (effect) => `${effect < 0 ? "−" : "+"}${Math.abs(effect)}`;
+    const add = (node, shown, effect) => {
+      if (large) node.append(draw("title", {}, `${shown}: ${signed(effect)}`));
+      svg.append(node);
+    };
+    const dot = (cx, effect, kind) => draw("circle", { cx: cx.toFixed(1), cy: y(effect).toFixed(1), r: large ? 3.2 : 1.5, class: kind });
     svg.append(draw("line", { x1: left, x2: width - right, y1: y(0), y2: y(0), class: "zero" }));
     values.forEach((value, i) => {
-      const kind = effects[i] < 0 ? "down" : "up", shown = n ? categories[value] : value;
-      const mark = n ? draw("rect", { x: x(value) - 0.35 * (width - left - right) / n, width: 0.7 * (width - left - right) / n, y: Math.min(y(0), y(effects[i])), height: Math.max(1, Math.abs(y(effects[i]) - y(0))), class: kind })
-        : draw("circle", { cx: x(value).toFixed(1), cy: y(effects[i]).toFixed(1), r: large ? 3.2 : 1.5, class: kind });
-      if (large) mark.append(draw("title", {}, `${name} = ${shown}: ${effects[i] < 0 ? "−" : "+"}${Math.abs(effects[i])}`));
-      svg.append(mark);
+      const kind = effects[i] < 0 ? "down" : "up", between = ends ? "" : ` = ${n ? categories[value] : value}`;
+      const mark = n ? draw("rect", { x: x(value) - 0.35 * inner / n, width: 0.7 * inner / n, y: Math.min(y(0), y(effects[i])), height: Math.max(1, Math.abs(y(effects[i]) - y(0))), class: kind })
+        : dot(x(value), effects[i], kind);
+      add(mark, `${name}${between}`, effects[i]);
     });
+    for (const effect of missing ?? []) add(dot(beside, effect, `${effect < 0 ? "down" : "up"} missing`), `${name} is missing`, effect);
+    if (missing) svg.append(draw("line", { x1: width - right - apart + (large ? 16 : 4), x2: width - right - apart + (large ? 16 : 4), y1: top, y2: height - bottom, class: "zero" }));
     if (large) {
-      const label = (text, at) => svg.append(draw("text", at, text));
+      const label = (text, at) => svg.append(draw("text", at, text)), under = height - bottom + 14;
       for (const effect of [most, 0, -most]) label(`${effect > 0 ? "+" : effect < 0 ? "−" : ""}${Number(Math.abs(effect).toPrecision(2))}`, { x: left - 6, y: y(effect), "text-anchor": "end", "dominant-baseline": "central" });
-      if (n) categories.forEach((category, i) => label(short(category, Math.max(3, Math.floor(50 / n))), { x: x(i), y: height - bottom + 14, "text-anchor": "middle" }));
-      else for (const [value, anchor] of [[low, "start"], [low + span, "end"]]) label(value.toLocaleString("en"), { x: x(value), y: height - bottom + 14, "text-anchor": anchor });
-      label(short(name, 40), { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle", class: "axis" });
+      if (slanted) categories.forEach((category, i) => label(short(category, 14), { transform: `translate(${x(i) + 4} ${under - 4}) rotate(-40)`, "text-anchor": "end" }));
+      else if (n) categories.forEach((category, i) => label(short(category, Math.max(3, Math.floor(50 / n))), { x: x(i), y: under, "text-anchor": "middle" }));
+      else [[low, "start"], [low + span, "end"]].forEach(([value, anchor], i) => label(ends ? ends[i] : value.toLocaleString("en", { maximumSignificantDigits: 6, useGrouping: Math.abs(value) >= 10000 }), { x: x(value), y: under, "text-anchor": anchor }));
+      if (missing) label("missing", { x: beside, y: under, "text-anchor": "middle" });
+      label(short(name, 40) + (nValues ? ` (the ${n} most frequent of ${nValues} values)` : ""), { x: left + inner / 2, y: height - 4, "text-anchor": "middle", class: "axis" });
     }
     return svg;
   };

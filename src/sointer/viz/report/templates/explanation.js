@@ -1,7 +1,7 @@
 "use strict";
 // One explanation, drawn into any element. It needs nothing but a record:
 // { sample, target, value, valueSource, features: [{ name, value, score, needed?, effect?, href?, spans?: [[start, end]] in the text }],
-//   confirmed: true | false | null, unsure?: true where more draws would tell, agreement?: share of draws, number?: probability or number,
+//   confirmed: true | false | null, unsure?: true where more draws would tell, agreement?: share of draws, number?: probability or number, isProbability?,
 //   difference?: of a number, how far the prediction moved, in standard deviations, and tolerance?,
 //   effects?: { on: what they are effects on, base, others: the sum of those not shown, start? }, more?: selected but not shown,
 //   place?: { where, share?, features? } the locality, text?: the document, words?: [names], isTable?: true if texts are columns of a table,
@@ -36,18 +36,21 @@ const sointerExplanation = (() => {
   };
 
   const check = (record) => {
+    // Of a probability, only its side counts: 0.51 and 0.99 are the same prediction.
+    const [same, other] = record.isProbability ? ["the model's probability stays on its side of 0.5", "the model's probability is on the other side of 0.5"]
+      : ["the model predicts the same", "the model predicts something else"];
     if (record.difference !== undefined && record.difference !== null) {
       const kind = record.confirmed ? "yes" : record.unsure ? "unknown" : "no", sign = { yes: "✓", unknown: "≈", no: "✗" }[kind];
       const draws = record.agreement === 1 ? "always" : `in ${Math.round(100 * record.agreement)} % of draws`;
       return make("p", { kind: `check ${kind}`, text: `${sign} Shown nothing else, the model's prediction moves by ${number(record.difference)} standard deviations on average; it stays within ${number(record.tolerance)} ${draws}.` });
     }
     if (record.unsure)
-      return make("p", { kind: "check unknown", text: `≈ Unsure: shown nothing else, the model predicts the same in ${Math.round(100 * record.agreement)} % of draws.` });
+      return make("p", { kind: "check unknown", text: `≈ Unsure: shown nothing else, ${same} in ${Math.round(100 * record.agreement)} % of draws.` });
     if (record.confirmed === true)
-      return make("p", { kind: "check yes", text: "✓ Confirmed: shown nothing else, the model predicts the same." });
+      return make("p", { kind: "check yes", text: `✓ Confirmed: shown nothing else, ${same}.` });
     if (record.confirmed === false) {
       const draws = record.agreement > 0 ? ` in ${Math.round(100 * (1 - record.agreement))} % of draws` : "";
-      return make("p", { kind: "check no", text: `✗ Refuted: shown nothing else, the model predicts something else${draws}.` });
+      return make("p", { kind: "check no", text: `✗ Refuted: shown nothing else, ${other}${draws}.` });
     }
     return make("p", { kind: "check unknown", text: "○ The model was not queried to confirm this one." });
   };

@@ -122,8 +122,10 @@
     say(byId("name"), data.names[view.i]);
     say(byId("answer"), "The model predicts that ", { kind: "red", text: `pixel (${view.row}, ${view.column})` }, " is ",
       { text: view.answer }, ".");
+    // Under the red frame, green is easily overlooked.
+    const own = view.ranks[view.pixel] < 0 ? "" : `, ${view.units.length === 1 ? "" : "one of them "}${data.units ? "around it" : "the pixel itself"}`;
     say(byId("because"), ...(view.units.length ? ["Decided mostly by the ", { kind: "green", text: many(view.units.length) },
-      " in green."] : [`No ${unit} was chosen for it.`]));
+      ` in green${own}.`] : [`No ${unit} was chosen for it.`]));
     const check = byId("check"), whole = view.units.length < view.total ? ` (checked with all ${view.total})` : "";
     check.className = view.confirmed === null ? "" : view.confirmed ? "yes" : view.unsure ? "unsure" : "no";
     say(check, view.confirmed === null ? "" : view.confirmed

@@ -30,10 +30,8 @@
     for (const i of order.slice(0, left)) whole[i]++;
     return whole.map((one) => `${(one / fine).toFixed(fine === 10 && one % 10 ? 1 : 0)} %`);
   };
-  const rates = (summary) => {
-    const others = nSamples - summary.values.reduce((sum, value) => sum + value.n, 0);
-    return parts([...summary.values.map((value) => value.n), others]);
-  };
+  const nOthers = (summary) => nSamples - summary.values.reduce((sum, value) => sum + value.n, 0);
+  const rates = (summary) => parts([...summary.values.map((value) => value.n), nOthers(summary)]);
 
   const localityOf = (sample, target) => {
     const { locality } = packed.block(sample);
@@ -52,7 +50,7 @@
     const agreement = packed.agreement(sample, target), { present, more } = packed.block(sample);
     return {
       sample: data.samples[sample], target: data.targets[target], value: saidOf(sample, target), valueSource: data.valueSource,
-      number: ["probability", "continuous"].includes(data.kinds[target]) ? packed.numberOf(sample, target) : null,
+      number: ["probability", "continuous"].includes(data.kinds[target]) ? packed.numberOf(sample, target) : null, isProbability: data.kinds[target] === "probability",
       features: packed.chosen(sample, target).map(({ feature, value, score, needed, effect }) => ({
         name: data.features[feature], value, score, needed, effect, href: featureLink(feature),
         spans: data.spans ? data.spans[sample][feature] : null })),
@@ -99,12 +97,16 @@
   };
   // What the model predicts for the samples: how often each value, the most common ones in their own order; of numbers, their range.
   const rateWords = (target) => {
-    const summary = data.summaries[target], shares = rates(summary);
+    const summary = data.summaries[target];
     if (data.kinds[target] === "continuous") {
       const all = data.samples.map((_, sample) => packed.numberOf(sample, target)).sort((a, b) => a - b);
       return `from ${number(all[0])} to ${number(all[all.length - 1])}, half of them below ${number(all[all.length >> 1])}`;
     }
-    return summary.values.map((value, i) => [value.value, `${data.values[value.value]}: ${shares[i]}`]).slice(-3).sort(([a], [b]) => a - b).map(([, words]) => words).join(" · ");
+    // All if there are few; else the most common ones, and the share of the others.
+    const most = summary.values.length > 4 || nOthers(summary) ? 3 : 4, left = summary.values.slice(0, -most).reduce((sum, { n }) => sum + n, nOthers(summary));
+    const shown = summary.values.slice(-most), of = parts([...shown.map(({ n }) => n), left]);
+    const words = shown.map((value, i) => [value.value, `${data.values[value.value]}: ${of[i]}`]).sort(([a], [b]) => a - b).map(([, text]) => text);
+    return [...words, ...(left ? [`others: ${of[shown.length]}`] : [])].join(" · ");
   };
   const outputRow = (target) => {
     const summary = data.summaries[target], top = make("td", { kind: "top" });
@@ -116,9 +118,15 @@
   // What decides one output, at a glance: which features, which way each pushes, and where which of them matter.
   const CARDS = 12, PER_CARD = 5, REGIONS = 4;
   const onOutput = (target) => data.kinds[target] === "probability" ? `the probability of ${data.targets[target]}` : data.targets[target];
-  const largestEffect = (target) => Math.max(...Object.values(data.partial[target] ?? {}).flatMap(({ effects }) => effects.map(Math.abs)), 0);
+  const largestEffect = (target) => Math.max(...Object.values(data.partial[target] ?? {}).flatMap(({ effects, missing }) => [...effects, ...(missing ?? [])].map(Math.abs)), 0);
   const largestSize = (target) => Math.max(...Object.values(data.partial[target] ?? {}).map(({ size }) => size), 0);
-  const directionWords = (found, target) => {
+  const directionWords = (found, target) => larger(found, target) + unknown(found, target);
+  // What missing values do, on average.
+  const unknown = (found, target) => {
+    if (!found?.missing) return "";
+    return `; where it is missing, that ${found.meanMissing < 0 ? "lowers" : "raises"} ${onOutput(target)} by ${number(Math.abs(found.meanMissing))} on average`;
+  };
+  const larger = (found, target) => {
     if (!found || found.categories.length || !found.direction) return "";
     const [who, verb] = data.texts ? ["it", found.direction > 0 ? "raises" : "lowers"] : ["larger values", found.direction > 0 ? "raise" : "lower"];
     return `; ${who} ${verb} ${onOutput(target)}`;
@@ -199,16 +207,18 @@
         make("span", { kind: "value", text: percent(share) }), make("span", { kind: "track" }, bar)));
     }
     const share = rates(summary)[summary.values.indexOf(value)], judged = data.kinds[state.target] === "continuous" ? "" : `; ${confirmedWords(value.confirmed)}`;
+    const nothing = make("p", { kind: "soft", text: `No ${data.unitNoun} is needed: it is ${data.texts ? "what the model predicts without any words" : "the same whatever the features are"}.` });
     return make("section", { kind: "card" }, make("h3", {}, "Why ", make("strong", { text: data.values[value.value] }), "?"),
       make("p", { kind: "soft", text: `${many(value.n, "sample")} (${share})${judged}.` }),
-      list, make("p", { kind: "examples" }, "typical samples: ", ...value.examples.flatMap((sample) => [sampleButton(sample), " "])));
+      value.features.length ? list : nothing, make("p", { kind: "examples" }, "typical samples: ", ...value.examples.flatMap((sample) => [sampleButton(sample), " "])));
   };
   const failing = (summary) => {
     if (!summary.confirmed) return [make("p", { kind: "soft", text: "Not known: the model was not queried to confirm these explanations." })];
     if (!summary.failures.length) return [make("p", { text: `All ${many(summary.confirmed[3], "explanation")} that were checked were confirmed.` })];
     const n = summary.confirmed[3] - summary.confirmed[4], unsure = n - summary.refuted;
     const more = n > summary.failures.length ? ` The worst ${summary.failures.length} are listed.` : "";
-    const said = data.kinds[state.target] === "continuous" ? `the model's prediction did not stay within ${number(data.tolerance)} standard deviations` : "the model did not predict the same";
+    const said = data.kinds[state.target] === "continuous" ? `the model's prediction did not stay within ${number(data.tolerance)} standard deviations`
+      : data.kinds[state.target] === "probability" ? "the model's probability did not stay on its side of 0.5" : "the model did not predict the same";
     const verdicts = [summary.refuted ? `for ${many(summary.refuted, "sample")} clearly (refuted)` : "", unsure ? `for ${many(unsure, "sample")} in some draws only (unsure)` : ""].filter(Boolean).join(", and ");
     return [make("p", { text: `Shown the selected ${data.unitNoun}s alone, ${said}: ${verdicts}. There it relied on more than is shown.${more}` }),
       make("p", { kind: "examples" }, ...summary.failures.flatMap((sample) => [sampleButton(sample), " "]))];
@@ -232,8 +242,8 @@
         make("td", { text: path.direct.toFixed(2) }), isNone ? make("td", { text: "–" }) : make("td", {}, outputName(output), ` ${effect.toFixed(2)}`)));
     }
     table.append(body);
-    const what = data.kinds[target] === "continuous" ? `it gets, without a ${data.unitNoun}, that the value lies on its side of the median` : `the value gets without a ${data.unitNoun}`;
-    parts.push(make("p", { text: `How much less probable ${what}, averaged over ` +
+    const what = { continuous: "far the number moves towards the other side of the median, as a share of its range,", probability: "far the probability moves towards the other side of 0.5" }[data.kinds[target]] ?? "much less probable the value gets";
+    parts.push(make("p", { text: `How ${what} without a ${data.unitNoun}, averaged over ` +
       `${many(found.n_samples, "sample")}; and how much of that is lost while another output is held still. Orange goes directly, blue through another output.` }),
       make("div", { kind: "wide" }, sointerCharts.flow(found.paths, data.features, data.outputs, data.targets[target])), make("div", { kind: "wide" }, table));
     if (found.warning) parts.push(make("p", { kind: "soft", text: `Outputs that ${found.warning}.` }));
@@ -252,9 +262,10 @@
     const table = make("table", { kind: "localities" }, make("thead", {}, make("tr", {}, make("th", { scope: "col", text: "where" }), make("th", { scope: "col", text: "samples" }),
       ...columns.map((feature) => make("th", { scope: "col" }, make("a", { href: featureLink(feature), text: data.features[feature], title: data.features[feature] }))))));
     const body = make("tbody");
-    for (const region of localities) {
+    const shares = parts(localities.map(({ share }) => share));
+    for (const [place, region] of localities.entries()) {
       const of = new Map(region.features);
-      body.append(make("tr", {}, make("th", { scope: "row", text: region.where }), make("td", {}, shareBar(region.share), ` ${percent(region.share)}`), ...columns.map((feature) => {
+      body.append(make("tr", {}, make("th", { scope: "row", text: region.where }), make("td", {}, shareBar(region.share), ` ${shares[place]}`), ...columns.map((feature) => {
         const cell = make("td", { kind: "cell" });
         if (of.has(feature)) {
           const size = of.get(feature) / strongest;
@@ -334,7 +345,7 @@
   const showTarget = () => {
     const summary = data.summaries[state.target];
     byId("target-name").textContent = data.targets[state.target];
-    const others = nSamples - summary.values.reduce((sum, value) => sum + value.n, 0), shares = rates(summary);
+    const others = nOthers(summary), shares = rates(summary);
     byId("target-summary").textContent = `${data.valueSource === "expected" ? "Expected (the model was not queried):" : "The model predicts"} ${summary.values.map((value, i) => `${data.values[value.value]} for ${many(value.n, "sample")} (${shares[i]})`).join(", ")}` +
       `${others ? `, something else for ${many(others, "sample")}` : ""}. ` +
       `Explanations: ${judgedWords(state.target)}.${qualityWords(state.target)}`;
@@ -350,10 +361,17 @@
 
   // --- one feature --------------------------------------------------------------------------------------------
 
+  // What the pictures of a feature show; of three labels and more, there are none.
+  const pictures = (targets) => {
+    const found = targets.map((target) => data.partial[target]?.[state.feature]).filter(Boolean);
+    if (!found.length) return data.start && targets.some((target) => data.kinds[target] === "categorical") ? " Which way it pushes differs from label to label: see the samples of each output." : "";
+    return found.every(({ categories }) => categories.length) ? " Each bar is a value, and how far it pushes the output up or down, on average."
+      : ` Each dot is a sample: ${data.texts ? "how often it has the word" : "its value"}, and how far that pushes the output up or down.`;
+  };
   const showFeature = () => {
     const counts = packed.uses(state.feature), order = data.targets.map((_, i) => i).filter((i) => counts[i]).sort((a, b) => counts[b] - counts[a]);
     byId("feature-name").textContent = data.features[state.feature];
-    byId("feature-summary").textContent = order.length ? `Needed for ${many(order.length, "output")}. Each dot is a sample: ${data.texts ? "how often it has the word" : "its value"}, and how far that pushes the output up or down.`
+    byId("feature-summary").textContent = order.length ? `Needed for ${many(order.length, "output")}.${pictures(order)}`
       : "It is needed for no output in the samples of this report.";
     byId("uses").replaceChildren(...order.slice(0, 60).map((target) => {
       const found = data.partial[target]?.[state.feature], bar = make("i", { kind: "bar" });

@@ -15,7 +15,7 @@ const sointerSequence = (() => {
     const token = record.tokens[target.position], isExpected = record.value_source === "expected";
     const parts = [make("p", { kind: "answer" }, make("strong", { text: token }), ` (token ${target.position}) `,
       isExpected ? "is expected to be " : "is ", make("strong", { text: shown(target.value) }),
-      target.selected.length ? " because of:" : target.keeps >= 0.5 ? ", whatever the tokens are: none is needed."
+      target.selected.length ? (target.keeps >= 0.5 ? " because of:" : ". What decides it was not found; closest come:") : target.keeps >= 0.5 ? ", whatever the tokens are: none is needed."
         : ". The explainer expected something else, and found no tokens that keep it.")];
     const largest = Math.max(...target.selected.map((one) => one.score), 1e-12);
     const list = make("ol", { kind: "reasons" });

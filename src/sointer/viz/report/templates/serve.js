@@ -71,7 +71,7 @@
     const texts = data.textColumns.length ? textsOf(row) : null;
     const isProbability = kind === "probability" && typeof value === "number";
     render(byId("record"), {
-      sample: sampleName(), target, value: isProbability ? String(Number(value > 0.5)) : shown(value), valueSource,
+      sample: sampleName(), target, value: isProbability ? String(Number(value > 0.5)) : shown(value), valueSource, isProbability,
       confirmed: verdict === undefined ? null : verdict === "confirmed", unsure: verdict === "unsure", agreement,
       number: isProbability || (typeof value === "number" && !Number.isInteger(value)) ? value : null,
       features: features.map((feature) => ({ ...feature, value: shown(feature.value), ...(texts ? { spans: texts.joinedSpans(feature.spans) } : {}) })),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from sointer._support.hashing import row_keys
+from sointer._support.containers import row_keys
 from sointer.errors import InputError
 
 
