@@ -265,18 +265,21 @@ def test_threads_that_begin_during_a_fit_have_their_own_number_of_torch_threads(
     torch.set_num_threads(3)
     looking = threading.Thread(target=look)
     looking.start()
+    n_fits = 0
     try:
-        if kind == "table":
-            fit(TABLE)
-        elif kind == "sequences":
-            SOInter(weather, query_budget=300, random_state=0).fit(SENTENCES)
-        else:
-            HideAndSeek(labels, k=2, n_epochs=60, random_state=0).fit(TABLE)
-        assert torch.get_num_threads() == 3
+        while n_fits < 10 and len(found) < 20:  # a quick fit on a busy machine is seen by few
+            n_fits += 1
+            if kind == "table":
+                fit(TABLE)
+            elif kind == "sequences":
+                SOInter(weather, query_budget=300, random_state=0).fit(SENTENCES)
+            else:
+                HideAndSeek(labels, k=2, n_epochs=60, random_state=0).fit(TABLE)
+            assert torch.get_num_threads() == 3
     finally:
         is_done.set()
         looking.join()
         torch.set_num_threads(before)
-    # The moment between the setting for fit and the one for others is that of a thread's start; few see a quick fit.
     assert len(found) >= 4
-    assert len(found) - found.count(3) <= 2 + 0.1 * len(found)
+    # The moment between the setting for fit and the one for others is that of a thread's start.
+    assert len(found) - found.count(3) <= 2 * n_fits + 0.1 * len(found)
