@@ -13,7 +13,7 @@ import sointer
 from quick import QUICK, TAUGHT, quick_fit
 from sointer import BlackBox, SOInter
 from sointer.data.outputs import Outputs
-from sointer.data.values import target_values
+from sointer.data.targets import target_values
 from sointer.errors import InputError, QueryBudgetExceeded, SointerWarning
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.l2x import L2X

@@ -21,7 +21,7 @@ from sointer.config import Rows
 from sointer.data.sequences import Splitter, Tokens, read_sequences
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.showing import Identified, ShowsItself
-from sointer.masking.tokens import ReplacementFunction
+from sointer.masking.conditional import ReplacementFunction
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -16,7 +16,7 @@ from sointer.data.sequences import MARGIN, PIECE, TokenIndex, Tokens, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals
 from sointer.errors import require_extra
 from sointer.interpreter.sequence import ChainReader
-from sointer.masking.tokens import Replacement
+from sointer.masking.conditional import Replacement
 
 if TYPE_CHECKING:
     import pandas as pd

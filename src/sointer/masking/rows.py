@@ -15,9 +15,8 @@ from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import stack
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
-from sointer.data.targets import NO_REGIONS, Regions, at_targets
+from sointer.data.targets import NO_REGIONS, Regions, ValueSource, at_targets, with_values
 from sointer.data.texts import Document, Documents, distinct_texts, stacked
-from sointer.data.values import ValueSource, with_values
 from sointer.errors import InputError, QueryBudgetExceeded
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal

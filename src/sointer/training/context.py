@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sointer._support.caching import cached_property
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.progress import History
-from sointer.blackbox.query_worker import QueryWorker
+from sointer.blackbox.parallel import QueryWorker
 from sointer.blackbox.replies import Soft, stack
 from sointer.config import Configs
 from sointer.data.outputs import Outputs
