@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -28,8 +28,10 @@ from sointer.energy.sparse import Inputs, SparseRows
 from sointer.errors import InputError, UnstableBlackBoxWarning
 from sointer.masking.removal import Removal
 from sointer.masking.rows import MaskableRows
-from sointer.training.quality import Quality
 from sointer.training.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from sointer.training.energy import Quality
 
 
 class InputBuffer:
