@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support import containers
-from sointer._support.caching import cached_property
+from sointer._support import cached_property, containers
 from sointer._support.validation import is_integer
 from sointer.errors import InputError
 

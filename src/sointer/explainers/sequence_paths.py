@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer._support.torch_state import device_of, one_thread
 from sointer.data.sequences import MARGIN, PIECE, TokenIndex, Tokens, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer._support.containers import distinct_rows, is_sparse, slices
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import stack

@@ -14,7 +14,7 @@ from sointer._support.validation import check_k, check_positive_int
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.reading import fitted_targets
-from sointer.explainers.sequence_dispatch import refuse_for_sequences
+from sointer.explainers.sequence_base import refuse_for_sequences
 from sointer.explainers.sointer import SOInter
 from sointer.explanation import Explanation
 from sointer.masking.build import make_removal

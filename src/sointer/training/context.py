@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.progress import History
 from sointer.blackbox.parallel import QueryWorker

@@ -1,4 +1,4 @@
-"""LIME and Shapley values (KernelSHAP, sampling): changed copies of a row, weighed by the `lime` and `shap` packages."""
+"""LIME and Shapley values (KernelSHAP, sampling): changed copies of a row, weighed by packages `lime` and `shap`."""
 
 from __future__ import annotations
 
