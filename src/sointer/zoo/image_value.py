@@ -207,12 +207,8 @@ class ImageDeepValueNetwork(ImageModel):
         Gradient ascent on masks in [0, 1]; a pixel moves by `step_size` at first.
     n_adversarial_steps : int
         Steps that raise the loss.
-    augment : bool
-        Also learn from images mirrored left to right, rotated, zoomed, shifted and recoloured.
-    random_state : int, Generator or None
-        An int gives the same model every time.
-    verbose : bool, optional
-        Show progress; by default on a terminal only.
+    augment, random_state, verbose
+        As in `UNet`.
 
     Examples
     --------

@@ -141,10 +141,8 @@ class SPEN(StructuredModel):
         Mirror descent on the labels, from one half.
     validation_share : float
         Share of the rows held out; 0 keeps the last weights and a threshold of one half.
-    random_state : int, Generator or None
-        An int gives the same model every time.
-    verbose : bool, optional
-        Show progress; by default on a terminal only.
+    random_state, verbose
+        As in `DeepValueNetwork`.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import is_sparse
 from sointer.data.texts import stacked
-from sointer.errors import require_extra
 from sointer.explainers.baselines.row_by_row import N_DRAWS, N_SAMPLES, FeatureTable, Row, RowByRow, TwoProtocols
 
 N_SAMPLES_PAPER = 5000
@@ -40,26 +39,23 @@ class Lime(TwoProtocols):  # noqa: D101 - its __doc__ is an f-string
     ([3, 3, 3], 2973)
     """
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        require_extra("lime", "baselines")
+    package = "lime"
 
-    def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
-        if self.protocol == "package":
-            yield from self._tabular_weights(rows)
-        else:
-            yield from (mask_weights(row, self.n_samples or N_SAMPLES) for row in rows)
+    @staticmethod
+    def _unit_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
+        return mask_weights(row, n_samples)
 
-    def _tabular_weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
-        table = FeatureTable(self.input_format_)
+    def _package_weights(self, table: FeatureTable) -> Callable[[Row], NDArray[np.float64]]:
         explainer = tabular_explainer(table, self.background_.rows)
-        for row in rows:
+
+        def weights(row: Row) -> NDArray[np.float64]:
             seed = int(row.rng.integers(2**32))
             for part in (explainer, explainer.base, explainer.discretizer):
                 if part is not None:
                     part.random_state = np.random.RandomState(seed)
-            features = tabular_weights(explainer, table, row, self.n_samples or N_SAMPLES_PAPER)
-            yield table.sum_by_unit(np.abs(features), row.source.groups.unit_of_feature)
+            return tabular_weights(explainer, table, row, self.n_samples or N_SAMPLES_PAPER)
+
+        return weights
 
 
 def mask_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
@@ -158,23 +154,16 @@ class KernelShap(TwoProtocols):  # noqa: D101 - its __doc__ is an f-string
     ([3, 3, 3], 2979)
     """
 
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        require_extra("shap", "baselines")
+    package = "shap"
 
-    def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
-        if self.protocol == "package":
-            yield from self._background_weights(rows)
-        else:
-            yield from (coalition_weights(row, self.n_samples or N_SAMPLES) for row in rows)
+    @staticmethod
+    def _unit_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
+        return coalition_weights(row, n_samples)
 
-    def _background_weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
-        table = FeatureTable(self.input_format_)
+    def _package_weights(self, table: FeatureTable) -> Callable[[Row], NDArray[np.float64]]:
         chosen = np.random.default_rng(self.seed_).permutation(self.background_.rows.shape[0])[:N_BACKGROUND]
         background = table.from_columns(self.background_.rows[np.sort(chosen)])
-        for row in rows:
-            features = background_weights(table, background, row, self.n_samples or "auto")
-            yield table.sum_by_unit(np.abs(features), row.source.groups.unit_of_feature)
+        return lambda row: background_weights(table, background, row, self.n_samples or "auto")
 
 
 def coalition_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
