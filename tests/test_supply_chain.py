@@ -197,7 +197,7 @@ def test_lower_bounds_are_found():
 
 
 def test_one_version_everywhere():
-    version = re.search(r'__version__ = "(.+)"', (ROOT / "src/sointer/_support/version.py").read_text()).group(1)
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "src/sointer/_support/__init__.py").read_text()).group(1)
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
     assert f'version = "{version}"' in (ROOT / "recipe/meta.yaml").read_text()
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()

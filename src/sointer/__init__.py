@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sointer import errors
-from sointer._support.version import __version__
+from sointer._support import __version__
 
 if TYPE_CHECKING:
     from sointer.blackbox.adapters.command import CommandBlackBox

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sointer._support.containers import BACKENDS, to_backend
 from sointer._support.files import put
 from sointer._support.validation import check_positive_int
-from sointer.data.values import ValueSource, is_value, target_values, tolerance_of
+from sointer.data.targets import ValueSource, is_value, target_values, tolerance_of
 from sointer.errors import InputError, require_extra
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows

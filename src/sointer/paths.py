@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.validation import whole_percents
-from sointer.data.values import ValueSource
+from sointer.data.targets import ValueSource
 from sointer.errors import InputError, require_extra
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ OWN = {
     "images": ("energy/image", "interpreter/image", "training/image"),
     "texts": ("energy/texts", "energy/sparse", "interpreter/text", "training/texts", "training/sparse_rows"),
     "sequences": ("energy/chain", "interpreter/sequence", "training/sequence_queries", "training/sequences"),
-    "paper": ("energy/paper", "energy/descent", "interpreter/paper", "training/paper"),
+    "paper": ("energy/paper", "interpreter/paper", "training/paper"),
 }
 """Modules, by the beginning of their names, that one kind alone uses. All others are of tables and texts."""
 UNMARKED: dict[str, int | dict[int, int]] = {

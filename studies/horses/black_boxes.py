@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from sointer.metrics import iou
 from sointer.zoo import fit_or_load
 from sointer.zoo.files import SegmentationData
+from sointer.zoo.image_models import UNet
 from sointer.zoo.image_value import ImageDeepValueNetwork
 from sointer.zoo.loaders import load_weizmann_horses
 from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS, ConvolutionalSegmenter
 from sointer.zoo.segmenter import PlantedSegmenter, random_scenes
-from sointer.zoo.unet import UNet
 from studies.frame.study import model_cache
 
 UNET, VALUE_NETWORK, CONVOLUTIONAL = "U-Net", "deep value network", "convolutional"

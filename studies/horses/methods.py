@@ -14,7 +14,7 @@ from sointer import EnergyConfig, Explanation, SOInter, Superpixels, TrainingCon
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.by_swaps import MinimalRegion, Occlusion, Rise
 from sointer.explainers.baselines.gradients import ExpectedGradients, GradientTimesInput
-from sointer.explainers.baselines.shapley import KernelShap
+from sointer.explainers.baselines.lime_and_shap import KernelShap
 from sointer.metrics.pixels import pixel_scores
 from studies.frame.drawing import METHODS
 from studies.horses.black_boxes import Segmenter

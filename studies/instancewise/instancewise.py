@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.explainers.baselines.base import Random
-from sointer.explainers.baselines.shapley import ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import ShapleySampling
 from sointer.metrics.ground_truth import (
     exact_match,
     false_discovery_rates,

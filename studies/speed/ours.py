@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sointer import SOInter
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime
 from studies.speed.subjects import Subject
 
 

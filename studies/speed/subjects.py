@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sointer.zoo import fit_or_load
+from sointer.zoo.image_models import UNet
 from sointer.zoo.loaders import load_bibtex, load_weizmann_horses
 from sointer.zoo.structured_models import DeepValueNetwork
 from sointer.zoo.synthetic import paper_e1
-from sointer.zoo.unet import UNet
 from studies.frame.study import model_cache
 
 """Shared with the study of texts, which trains the same models."""

@@ -12,8 +12,7 @@ import numpy as np
 from sointer import SOInter, TrainingConfig
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
 from sointer.metrics.ground_truth import exact_match, median_rank
 from sointer.zoo.problem import Problem
 from studies.frame.study import Case, Study

@@ -11,8 +11,7 @@ import numpy as np
 from sointer import SOInter, TrainingConfig
 from sointer.errors import PoorFitWarning
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
 from sointer.metrics.ground_truth import exact_match, top_k
 from sointer.zoo import instancewise_switch, mediated_chain, mediated_xor, partly_mediated, shuffled
 from sointer.zoo.problem import Problem

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer.explainers.baselines.base import Random
-from sointer.explainers.baselines.shapley import ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import ShapleySampling
 from sointer.explainers.baselines.tree_shap import TreeShap
 from sointer.metrics.faithfulness import KeepAndDelete, keep_and_delete
 from sointer.metrics.ground_truth import top_k

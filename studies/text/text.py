@@ -15,8 +15,7 @@ from sointer import BlackBox, SOInter
 from sointer.errors import SointerError
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
 from sointer.explanation import Explanation
 from sointer.metrics.faithfulness import post_hoc_f1
 from studies.frame.explaining import QUICK

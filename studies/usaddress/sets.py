@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer import SequenceExplainer
-from sointer.masking.tokens import Replacement
+from sointer.masking.conditional import Replacement
 from studies.frame.study import Case, Study
 from studies.usaddress.crf import AddressCRF, load_sentences
 from studies.usaddress.sets_page import CEILING, LIME, LOO, METHODS, NEAREST, OURS, RANDOM, SHAP, page

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.masking.tokens import Replacement, place_of
+from sointer.masking.conditional import Replacement, place_of
 from studies.frame.study import model_cache
 from studies.usaddress.crf import AddressCRF, load_sentences
 

@@ -25,7 +25,7 @@ from sointer import SOInter
 from sointer.apps.cli.app import build_app
 from sointer.apps.serve import create_app
 from sointer.errors import InputError
-from sointer.metrics.sequences import evaluate_sequences
+from sointer.metrics.evaluation import evaluate_sequences
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 HOSTILE = "<script>alert(1)</script>"

@@ -29,11 +29,10 @@ from quick import quick_explainer as fitted
 from quick import quick_fit as fit
 from serving import command
 from sointer.apps.serve import create_app, run, server
-from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import read_request
 from sointer.apps.serve.response import Writer, explain_batch
 from sointer.apps.serve.rows import as_frame, cells_of
-from sointer.apps.serve.security import host_name, is_loopback
+from sointer.apps.serve.security import Limits, host_name, is_loopback
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError
 

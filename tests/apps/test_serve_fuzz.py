@@ -18,7 +18,7 @@ from model_server import serve
 from quick import FRAME, IMAGES, SPARSE, TABLE, TEXTS
 from quick import quick_explainer as fitted
 from sointer.apps.serve import create_app
-from sointer.apps.serve.limits import Limits
+from sointer.apps.serve.security import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 FUZZED = settings(

@@ -27,7 +27,7 @@ from quick import quick_explainer as fitted
 from quick import quick_fit as fit
 from serving import command
 from sointer.apps.serve import create_app, server
-from sointer.apps.serve.limits import Limits
+from sointer.apps.serve.security import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")
 BODY = {"rows": TABLE[:1].tolist(), "target": 1, "query": False}

@@ -24,8 +24,8 @@ from quick import quick_fit as fit
 from repo_scripts import run_apart
 from serving import command
 from sointer.apps.serve import create_app, open_inference
-from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import MAX_FEATURES, read_request
+from sointer.apps.serve.security import Limits
 from sointer.apps.serve.sequences import MAX_VERIFIED_TOKENS, read_sequence_request
 from sointer.apps.serve.worker import parse_json
 from sointer.errors import InputError

@@ -17,8 +17,7 @@ from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

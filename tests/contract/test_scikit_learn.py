@@ -25,11 +25,10 @@ from sointer import BlackBox, SOInter, load
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import CheckpointError, InputError, MethodWarning
 from sointer.explainers.baselines.base import Random
-from sointer.explainers.baselines.hide_and_seek import HideAndSeek
 from sointer.explainers.baselines.invase import Invase
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
+from sointer.explainers.baselines.trained import HideAndSeek
 from sointer.explainers.estimator import MAX_SCORED_TARGETS
 
 pytestmark = pytest.mark.filterwarnings("ignore::sointer.errors.SointerWarning")

@@ -21,7 +21,7 @@ from sointer import BlackBox, EnergyConfig, SequenceExplainer, SOInter
 from sointer.blackbox.adapters.tagger import Tagger
 from sointer.data.sequences import MAX_TOKENS, MAX_TOKENS_IN_FIT
 from sointer.errors import BlackBoxError, CheckpointError, CheckpointWarning, InputError, SointerWarning
-from sointer.explainers.sequence_dispatch import as_sointer, holds_token_lists
+from sointer.explainers.sequence_base import as_sointer, holds_token_lists
 from sointer.explainers.sequence_explanation import SequenceExplanation
 
 pytestmark = [

@@ -13,12 +13,11 @@ import sointer
 from quick import QUICK, TAUGHT, quick_fit
 from sointer import BlackBox, SOInter
 from sointer.data.outputs import Outputs
-from sointer.data.values import target_values
+from sointer.data.targets import target_values
 from sointer.errors import InputError, QueryBudgetExceeded, SointerWarning
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

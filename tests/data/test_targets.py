@@ -15,8 +15,8 @@ from sointer.data.targets import (
     pixels_of_targets,
     resolve_mask_targets,
     target_columns,
+    target_values,
 )
-from sointer.data.values import target_values
 from sointer.errors import InputError
 
 SHAPE = (4, 6)

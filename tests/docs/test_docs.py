@@ -104,7 +104,7 @@ def test_the_reference_has_every_public_name():
 
 
 TRAIN_IN_FULL = ("sointer.explainers.sointer", "sointer.explainers.sequences", "sointer.explainers.baselines.invase")
-TRAIN_IN_FULL += ("sointer.explainers.baselines.hide_and_seek", "sointer.metrics.evaluation")
+TRAIN_IN_FULL += ("sointer.explainers.baselines.trained", "sointer.metrics.evaluation")
 
 
 def modules() -> list[Any]:

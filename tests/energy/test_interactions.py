@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sointer.energy import interactions
-from sointer.energy.interactions import output_interactions
+from sointer.energy import inference
+from sointer.energy.inference import output_interactions
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace
 
@@ -75,7 +75,7 @@ def test_two_binary_outputs_equal_brute_force(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_more_binary_outputs_equal_brute_force(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interactions, "N_SAMPLES", 20_000)
+    monkeypatch.setattr(inference, "N_INTERACTION_SAMPLES", 20_000)
     energy = random_coupling(OutputSpace((2,) * 4), seed)
     np.testing.assert_allclose(output_interactions(energy), slow_binary(energy), atol=0.02)
 
@@ -166,7 +166,7 @@ def test_among_very_many_outputs_the_second_derivative_stands_in_for_second_diff
     weight, offset, b = coupled.coupling
     gentle = Coupled(coupled.space, (0.05 * weight, offset, b))  # little changes along the way
     one_by_one = output_interactions(gentle)
-    monkeypatch.setattr(interactions, "MAX_CHANGES_COMPARED", 0)
+    monkeypatch.setattr(inference, "MAX_CHANGES_COMPARED", 0)
     by_curvature = output_interactions(gentle)
     assert one_by_one.max() > 0
     assert np.allclose(by_curvature, one_by_one, atol=0.15 * one_by_one.max())

@@ -16,9 +16,8 @@ from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, MissingExtraError, QueryBudgetExceeded
 from sointer.explainers.baselines.base import Random
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import KERNEL_WIDTH, Lime, random_keeps
+from sointer.explainers.baselines.lime_and_shap import KERNEL_WIDTH, KernelShap, Lime, ShapleySampling, random_keeps
 from sointer.explainers.baselines.row_by_row import FeatureTable
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
 from sointer.metrics.ground_truth import exact_match
 from sointer.zoo import paper_e1, paper_e2, shuffled
 

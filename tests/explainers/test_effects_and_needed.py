@@ -9,7 +9,7 @@ import pytest
 from quick import TAUGHT, quick_fit
 from sointer import SOInter, TrainingConfig
 from sointer.explainers.baselines.base import Random
-from sointer.explainers.baselines.shapley import KernelShap
+from sointer.explainers.baselines.lime_and_shap import KernelShap
 
 pytestmark = [
     pytest.mark.usefixtures("global_random_state_is_left_alone"),

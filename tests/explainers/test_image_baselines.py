@@ -14,8 +14,7 @@ from sointer.errors import BlackBoxError, ConstantFeatureWarning, ConstantOutput
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.by_swaps import MinimalRegion, Occlusion, Rise
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
 from sointer.metrics.leakage import leakage
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")

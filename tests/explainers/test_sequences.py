@@ -16,11 +16,11 @@ from sklearn.base import clone
 
 import sointer
 from sointer import SequenceExplainer
-from sointer.data.token_outputs import TokenOutputs
+from sointer.data.sequences import TokenOutputs
 from sointer.energy.chain import log_marginals
 from sointer.errors import FarInputWarning, InputError, LoadError, QueryBudgetExceeded, SointerWarning
 from sointer.explainers.sequence_explanation import SequenceExplanation
-from sointer.masking.tokens import Replacement
+from sointer.masking.conditional import Replacement
 from sointer.training.sequences import MIN_STEPS
 from sointer.zoo.planted_texts import PlantedChain
 

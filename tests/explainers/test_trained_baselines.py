@@ -11,9 +11,8 @@ import torch
 from sointer import BlackBox
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError, MissingExtraError, QueryBudgetExceeded
-from sointer.explainers.baselines.hide_and_seek import HideAndSeek, hide, size_penalty
 from sointer.explainers.baselines.invase import Invase, PackageSelector, selector_loss
-from sointer.explainers.baselines.trained import graded, losses, mixed_rows
+from sointer.explainers.baselines.trained import HideAndSeek, graded, hide, losses, mixed_rows, size_penalty
 from sointer.masking.groups import Groups
 from sointer.metrics.ground_truth import exact_match
 

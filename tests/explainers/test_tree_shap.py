@@ -26,8 +26,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sointer.blackbox.adapters import as_black_box
 from sointer.errors import InputError, MissingExtraError
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
 from sointer.explainers.baselines.tree_shap import TreeShap
 
 shap = pytest.importorskip("shap")

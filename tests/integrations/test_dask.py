@@ -24,7 +24,7 @@ from quick import quick_fit
 from sointer import SOInter
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, ShapleySampling
 from sointer.integrations.dask import explain
 
 N = 90

@@ -16,7 +16,7 @@ import sointer
 from quick import SENTENCES, quick_explainer, quick_fit, weather
 from sointer.apps.serve.server import warm_up
 from sointer.errors import InputError
-from sointer.masking.tokens import place_of
+from sointer.masking.conditional import place_of
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(400, 4))

@@ -14,7 +14,7 @@ from sointer import SOInter
 from sointer.config import TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, ShapleySampling
 from sointer.masking.build import make_removal
 from sointer.masking.conditional import N_NEAREST, row_hashes
 from sointer.masking.removal import MAX_BACKGROUND_ROWS, Removal

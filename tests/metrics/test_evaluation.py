@@ -14,8 +14,7 @@ from quick import few_hide_and_seek_epochs
 from sointer.errors import InputError, MissingExtraError
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.invase import DEFAULTS
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime
 from sointer.metrics.evaluation import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_questions, evaluate
 from sointer.metrics.faithfulness import keep_and_delete
 from sointer.zoo.planted_segmenters import WindowSegmenter

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sointer import BlackBox
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
-from sointer.explainers.baselines.shapley import ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import ShapleySampling
 from sointer.metrics.faithfulness import keep_and_delete
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")

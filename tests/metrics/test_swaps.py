@@ -10,9 +10,9 @@ from sointer import Patches, Superpixels
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.metrics.masked_predictor import MaskedEvaluator, random_masks
-from sointer.metrics.pixels import opposite_samples, pixel_scores
+from sointer.metrics.pixels import fill_masked, opposite_samples, pixel_scores
 from sointer.metrics.robustness import noise_stability, persuasion_credit, top_k_overlap, transfer_scores
-from sointer.metrics.swaps import fill_masked, swap_scores
+from sointer.metrics.swaps import swap_scores
 from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS
 from sointer.zoo.segmenter import random_scenes
 from sointer.zoo.tetrominoes import TetrominoClassifier, tetrominoes

@@ -13,9 +13,9 @@ from sointer.explainers.baselines.base import NearestPixels
 from sointer.metrics.ground_truth import r_precision
 from sointer.metrics.pixels import pixel_scores
 from sointer.metrics.swaps import swap_scores
+from sointer.zoo.image_models import UNet
 from sointer.zoo.loaders import load_weizmann_horses
 from sointer.zoo.planted_segmenters import PLANTED_SEGMENTERS
-from sointer.zoo.unet import UNet
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import SointerWarning
-from sointer.explainers.baselines.hide_and_seek import HideAndSeek
+from sointer.explainers.baselines.trained import HideAndSeek
 
 QUICK: dict[str, Any] = {
     "k": 2,

@@ -15,8 +15,8 @@ from sointer.data.inputs import InputFormat
 from sointer.energy.image import Evidence, ImageEnergy, cell_side, follows
 from sointer.interpreter.image import ImageInterpreter, PixelUnits, sufficient
 from sointer.masking.groups import Groups
-from sointer.training.image_steps import lr_scale
 from sointer.training.image_swaps import Predictions, followed, several_scales
+from sointer.training.images import lr_scale
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from sointer import SOInter
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.images import ImageShape
-from sointer.energy import descent
 from sointer.energy import likelihood as losses
+from sointer.energy import paper
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SideBySideEnergies
-from sointer.energy.paper_image import PaperImageEnergy, paper_image_energy
+from sointer.energy.paper import PaperImageEnergy, paper_image_energy
 from sointer.energy.space import OutputSpace
 from sointer.errors import InputError
 from sointer.interpreter.paper import PaperImageInterpreter, n_weights
@@ -286,7 +286,7 @@ def test_descent_finds_the_minimum(n_outputs: int, n_classes: int, power: float)
     energy = pairwise(n_outputs, n_classes, 0.03, power)
     x = torch.randn(40, energy.space.n_columns, generator=torch.Generator().manual_seed(4))
     every, table = listed(energy, x)
-    found = descent.infer(energy, x)
+    found = paper.infer(energy, x)
     exact = every[table.argmin(dim=1)]
     assert (found == exact).all(dim=1).float().mean() > 0.9
     assert (found == exact).float().mean() > 0.97
@@ -299,52 +299,52 @@ def test_the_best_other_output_is_second_best_where_the_best_is_excluded(n_outpu
     every, table = listed(energy, x)
     order = table.argsort(dim=1)
     first, second = every[order[:, 0]], every[order[:, 1]]
-    found = descent.best_other(energy, x, first)
+    found = paper.best_other(energy, x, first)
     assert not (found == first).all(dim=1).any()
     assert (found == second).all(dim=1).float().mean() > 0.9
     # Excluding anything that was not going to be found changes nothing.
     last = every[order[:, -1]]
-    assert torch.equal(descent.best_other(energy, x, last), descent.infer(energy, x))
+    assert torch.equal(paper.best_other(energy, x, last), paper.infer(energy, x))
 
 
 def test_the_best_other_output_always_differs() -> None:
     energy = small_energy()
     x = random_rows(6, SMALL.n_columns)
-    minimum = descent.infer(energy, x)
+    minimum = paper.infer(energy, x)
     for codes in (minimum, 1 - minimum, torch.zeros_like(minimum), torch.ones_like(minimum)):
-        assert (descent.best_other(energy, x, codes) != codes).any(dim=1).all()
+        assert (paper.best_other(energy, x, codes) != codes).any(dim=1).all()
 
 
 def test_a_constant_energy_leads_nowhere_and_still_gives_another_output() -> None:
     energy = Pairwise(OutputSpace((2,) * 4), torch.zeros(4, 4))
-    codes = descent.infer(energy, torch.zeros(2, 4))
-    assert (descent.best_other(energy, torch.zeros(2, 4), codes) != codes).sum(dim=1).tolist() == [1, 1]
+    codes = paper.infer(energy, torch.zeros(2, 4))
+    assert (paper.best_other(energy, torch.zeros(2, 4), codes) != codes).sum(dim=1).tolist() == [1, 1]
 
 
 def test_outputs_of_one_class_have_no_other() -> None:
     energy = Pairwise(OutputSpace((1,) * 4), torch.zeros(4, 4))
     codes = torch.zeros(2, 4, dtype=torch.long)
-    assert torch.equal(descent.best_other(energy, torch.zeros(2, 4), codes), codes)
+    assert torch.equal(paper.best_other(energy, torch.zeros(2, 4), codes), codes)
 
 
 def test_a_row_is_inferred_alike_in_any_company() -> None:
     energy = pairwise(9, 2, 0.3)
     x = torch.randn(200, 9, generator=torch.Generator().manual_seed(6))
-    assert torch.equal(descent.infer(energy, x)[150:], descent.infer(energy, x[150:]))
+    assert torch.equal(paper.infer(energy, x)[150:], paper.infer(energy, x[150:]))
 
 
 def test_inference_leaves_the_weights_without_gradients() -> None:
     energy = small_energy().requires_grad_(True)
     x = random_rows(2, SMALL.n_columns)
     with torch.no_grad():
-        descent.best_other(energy, x, descent.infer(energy, x))
+        paper.best_other(energy, x, paper.infer(energy, x))
     assert all(p.grad is None for p in energy.parameters())
 
 
 @pytest.mark.parametrize("n_classes", [3, 5])
 def test_projection_is_the_nearest_point_of_the_simplex(n_classes: int) -> None:
     y = torch.randn(20, 2 * n_classes, generator=torch.Generator().manual_seed(7))
-    shares = descent.project(y, n_classes).view(-1, n_classes).double().numpy()
+    shares = paper.project(y, n_classes).view(-1, n_classes).double().numpy()
     for point, share in zip(y.view(-1, n_classes).double().numpy(), shares, strict=True):
         low, high = point.min() - 1.0, point.max()  # shares are max(0, point - level): find the level by halving
         for _ in range(60):
@@ -355,21 +355,21 @@ def test_projection_is_the_nearest_point_of_the_simplex(n_classes: int) -> None:
 
 def test_projection_of_large_numbers_keeps_the_largest() -> None:
     y = torch.tensor([[1e9, -1e9, 0.0], [3e8, 3e8, 1e30]])
-    assert descent.project(y, 3).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert paper.project(y, 3).tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 3])
 def test_the_short_encoding_equals_that_of_the_space(n_classes: int) -> None:
     space = OutputSpace((n_classes,) * 4)
     codes = random_codes(5, space)
-    assert torch.equal(descent.encode(codes, n_classes), space.encode(codes))
+    assert torch.equal(paper.encode(codes, n_classes), space.encode(codes))
 
 
 def test_likelihood_asks_descent_about_the_energy_of_images() -> None:
     energy, likelihood = small_energy(3), Likelihood()
     x, targets, values = random_rows(2, SMALL.n_columns), torch.tensor([4, 20]), torch.tensor([2, 0])
     predicted = likelihood.predict(energy, x)
-    assert torch.equal(predicted, descent.infer(energy, x))
+    assert torch.equal(predicted, paper.infer(energy, x))
     of_value = likelihood.target_log_likelihood(energy, x, targets, values)
     for row in range(2):
         weights = []
@@ -511,7 +511,7 @@ def test_pre_training_brings_the_energy_to_the_value_of_what_it_finds() -> None:
     fitted = explainer(**settings).fit(images, targets=[(2, 3)])
     x = torch.from_numpy(images.reshape(32, -1)).float()
     codes = torch.from_numpy(bright(images).reshape(32, -1))
-    other = descent.best_other(fitted.energy_, x, codes)
+    other = paper.best_other(fitted.energy_, x, codes)
     value = losses.mask_overlap(codes, other).mean().item()
     told = torch.sigmoid(-fitted.energy_(x, fitted.energy_.space.encode(other))).mean().item()
     assert value < 0.35  # an untrained energy says about one half of everything

@@ -9,10 +9,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from sealing import edit_model
+from sointer._support.unet import StandardisingUNetwork
 from sointer.errors import InputError, LoadError
 from sointer.metrics import iou
 from sointer.zoo import fit_or_load
-from sointer.zoo.image_models import distorted, endless_batches, one_cycle, relaxed_iou
+from sointer.zoo.image_models import UNet, distorted, pixel_loss
 from sointer.zoo.image_value import (
     ImageDeepValueNetwork,
     Trajectories,
@@ -20,10 +21,11 @@ from sointer.zoo.image_value import (
     adversarial,
     climb,
     near_truth,
+    relaxed_iou,
     steepest,
     value_loss,
 )
-from sointer.zoo.unet import StandardisingUNetwork, UNet, pixel_loss
+from sointer.zoo.model_base import endless_batches, one_cycle
 
 KINDS = [UNet, ImageDeepValueNetwork]
 

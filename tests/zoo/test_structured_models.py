@@ -20,22 +20,19 @@ from sklearn.multioutput import MultiOutputClassifier
 from sealing import edit_model
 from sointer.errors import InputError, LoadError
 from sointer.zoo import fit_or_load
-from sointer.zoo.model_networks import (
-    Coupling,
-    FrozenNetwork,
-    LabelNetwork,
+from sointer.zoo.structured_base import Coupling, FrozenNetwork, LabelNetwork, relaxed_f1, score_of
+from sointer.zoo.structured_models import (
+    SPEN,
+    DeepValueNetwork,
     climb_loss,
     climb_value,
     column_moments,
     descend_energy,
-    relaxed_f1,
     relaxed_f1_gradient,
     score_gradient,
-    score_of,
     structured_hinge,
     value_loss,
 )
-from sointer.zoo.structured_models import SPEN, DeepValueNetwork
 
 KINDS = [DeepValueNetwork, SPEN]
 RNG = np.random.default_rng(0)

@@ -107,3 +107,41 @@ def _layers(*widths: int) -> nn.Sequential:
     for a, b in pairwise(widths):
         layers += [convolution(a, b, 3, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers)
+
+
+class ChannelScaling(nn.Module):
+    """A network that standardises the channels of its images."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def add_scaling(self, n_channels: int) -> None:
+        """Register the shift and the scale, which change nothing until they are set."""
+        self.register_buffer("shift", torch.zeros(n_channels, 1, 1))
+        self.register_buffer("scale", torch.ones(n_channels, 1, 1))
+
+    def standardise(self, images: Tensor) -> None:
+        """Set the shift and the scale of each channel by these images."""
+        self.shift.copy_(images.mean((0, 2, 3))[:, None, None])
+        self.scale.copy_(1 / images.std((0, 2, 3), correction=0).clamp_min(1e-3)[:, None, None])
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """Images with the mean and the standard deviation of every channel at 0 and 1."""
+        return (images - self.shift) * self.scale
+
+
+class StandardisingUNetwork(ChannelScaling, UNetwork):
+    """Images in [0, 1] to logits of every pixel: (n, outputs, height, width)."""
+
+    def __init__(self, n_channels: int, n_outputs: int, width: int, depth: int) -> None:
+        super().__init__(n_channels, n_outputs, [width * (level + 1) for level in range(depth + 1)])
+        self.add_scaling(n_channels)
+
+    def initialise(self, generator: torch.Generator) -> StandardisingUNetwork:
+        """Draw all weights: normal, with the variance 2 / number of inputs."""
+        draw_weights(self, generator)
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of every pixel."""
+        return super().forward(self.scaled(images))

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from sointer._support import containers
 from sointer._support.torch_state import ForkSafeLock
 from sointer._support.validation import check_positive_int, check_unique_names
-from sointer.blackbox.budget import Budget
-from sointer.blackbox.cache import OutputCache
+from sointer.blackbox.budget import Budget, OutputCache
 from sointer.blackbox.call import CallResult, CallTimeout, CopiedAsItself, OutputSchema, RetryPolicy, within
 from sointer.blackbox.parallel import CallSpec, DaskBackend, SerialBackend, make_backend, rows_per_batch
 from sointer.blackbox.replies import (

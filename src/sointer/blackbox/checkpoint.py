@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from sointer._support import __version__
 from sointer._support.containers import is_sparse
 from sointer._support.validation import is_integer
-from sointer._support.version import __version__
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.journal import Journal
 from sointer.data.texts import Documents

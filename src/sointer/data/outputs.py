@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer._support.validation import some
 from sointer.data.labels import Classes, Label, Quantiles, column_labels, pack, table_labels, unpack
 from sointer.data.reading import (

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sointer._support import containers
-from sointer._support.caching import cached_property
+from sointer._support import cached_property, containers
 from sointer._support.validation import brief, check_unique_names, some
 from sointer.data.checks import check_container
 from sointer.data.columns import FrameColumn, _dtype, _dtype_name, plain_label

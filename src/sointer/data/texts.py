@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sointer._support import containers
-from sointer._support.caching import cached_property
+from sointer._support import cached_property, containers
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
 

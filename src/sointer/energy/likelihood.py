@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.config import EnergyConfig
-from sointer.energy import descent
 from sointer.energy import likelihood as losses
+from sointer.energy import paper
 from sointer.energy.inference import (
     LOG_OF_NOTHING,
     MIN_PROBABILITY,
@@ -26,7 +26,7 @@ from sointer.energy.inference import (
     target_log_weights,
 )
 from sointer.energy.networks import Energy
-from sointer.energy.paper_image import PaperImageEnergy
+from sointer.energy.paper import PaperImageEnergy
 from sointer.energy.sparse import Inputs, product
 
 
@@ -123,7 +123,7 @@ class Likelihood:
         """The most likely class codes: (rows, outputs)."""
         if isinstance(energy, PaperImageEnergy):
             assert isinstance(x, Tensor)
-            return descent.infer(energy, x)
+            return paper.infer(energy, x)
         return energy.space.most_likely(self.log_marginals(energy, x))
 
     def means(self, energy: Energy, x: Inputs) -> Tensor:
@@ -148,7 +148,7 @@ class Likelihood:
         """log p_E(y_t = value | x): the target's marginal, so that credit flows through the other outputs."""
         if isinstance(energy, PaperImageEnergy):
             assert isinstance(x, Tensor)
-            return descent.target_log_likelihood(energy, x, targets, values)
+            return paper.target_log_likelihood(energy, x, targets, values)
         of_value, of_others = self._target_log_weights(energy, x, targets, values)
         return of_value - torch.logaddexp(of_value, of_others)
 

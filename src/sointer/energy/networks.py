@@ -14,7 +14,7 @@ from sointer._support.torch_state import seeded
 from sointer.config import EnergyConfig
 from sointer.data.images import ImageShape
 from sointer.energy.image import ImageEnergy
-from sointer.energy.paper_image import PaperImageEnergy, paper_image_energy
+from sointer.energy.paper import PaperImageEnergy, paper_image_energy
 from sointer.energy.space import Encoding, InputScaling, OutputSpace, PiecewiseLinear
 from sointer.energy.sparse import Inputs, Linear, SparseRows, dense_linear, product
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer.data.outputs import Outputs
 from sointer.energy.sparse import Inputs, SparseRows, linear
 

@@ -22,14 +22,13 @@ from sointer.explainers.data_checks import (
     warn_about_number,
     warn_about_unseen_labels,
 )
-from sointer.explainers.estimator import ExplainerMixin
+from sointer.explainers.estimator import ExplainerMixin, Identified
 from sointer.explainers.novelty import BesideTexts, Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explainers.recording import Provenance
-from sointer.explainers.sequence_dispatch import explain_sequences, refuse_for_sequences
+from sointer.explainers.sequence_base import explain_sequences, refuse_for_sequences
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequences import SequenceExplainer
-from sointer.explainers.showing import Identified
 from sointer.explanation import Explanation
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows

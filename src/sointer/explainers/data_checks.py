@@ -16,9 +16,9 @@ from sointer.blackbox.replies import read_outputs
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.reading import MAX_CLASSES
+from sointer.data.sequences import TokenOutputs
+from sointer.data.targets import target_values
 from sointer.data.text_tables import TextTableFormat
-from sointer.data.token_outputs import TokenOutputs
-from sointer.data.values import target_values
 from sointer.errors import (
     ConstantFeatureWarning,
     ConstantOutputWarning,

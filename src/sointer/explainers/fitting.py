@@ -17,7 +17,7 @@ from sointer._support.torch_state import CPU, resolve_device
 from sointer._support.validation import check_positive_int, some
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint, fingerprint
-from sointer.blackbox.query_worker import QueryWorker
+from sointer.blackbox.parallel import QueryWorker
 from sointer.config import POOR_SKILL, PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
 from sointer.errors import BudgetWarning, InputError, InterruptedFitWarning, PoorFitWarning

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer._support.containers import is_sparse
 from sointer.data.images import ImageShape
 from sointer.data.text_tables import Records

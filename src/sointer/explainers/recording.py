@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support import __version__
 from sointer._support.containers import is_sparse
 from sointer._support.files import as_finite, content_digest
-from sointer._support.version import __version__
 from sointer.data.sequences import Tokens
+from sointer.data.targets import effects_from, effects_on
 from sointer.data.text_tables import Records
-from sointer.data.values import effects_from, effects_on
 from sointer.errors import InputError
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.unit_values import UnitValues, format_value, plain, value_kind

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support import containers
-from sointer._support.caching import cached_property
+from sointer._support import cached_property, containers
 from sointer._support.files import as_finite, content_digest
 from sointer.data.sequences import Tokens, read_sequences
 from sointer.data.text_tables import Records

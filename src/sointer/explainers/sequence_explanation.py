@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from sointer._support.files import put
 from sointer._support.validation import check_positive_int
-from sointer.data.sequences import Tokens
-from sointer.data.token_outputs import TokenOutputs
-from sointer.data.values import ValueSource
+from sointer.data.sequences import TokenOutputs, Tokens
+from sointer.data.targets import ValueSource
 from sointer.errors import InputError, require_extra
 from sointer.explainers.recording import Provenance, make_sequence_records
 from sointer.explainers.sequence_paths import SequencePaths
 from sointer.explanation import LEVEL, Verification
-from sointer.masking.tokens import Replacement
+from sointer.masking.conditional import Replacement
 
 if TYPE_CHECKING:
     import pandas as pd

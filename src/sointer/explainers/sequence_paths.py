@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer._support.torch_state import device_of, one_thread
 from sointer.data.sequences import MARGIN, PIECE, TokenIndex, Tokens, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals
 from sointer.errors import require_extra
 from sointer.interpreter.sequence import ChainReader
-from sointer.masking.tokens import Replacement
+from sointer.masking.conditional import Replacement
 
 if TYPE_CHECKING:
     import pandas as pd

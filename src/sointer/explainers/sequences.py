@@ -21,13 +21,13 @@ from sointer.data.sequences import (
     PIECE,
     Splitter,
     TokenIndex,
+    TokenOutputs,
     Tokens,
     Vocabulary,
     cut_pieces,
     read_sequences,
     resolve_positions,
 )
-from sointer.data.token_outputs import TokenOutputs
 from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded
 from sointer.explainers.data_checks import OtherLabels
 from sointer.explainers.recording import Provenance
@@ -36,7 +36,7 @@ from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths
 from sointer.interpreter.sequence import ChainReader, Size
-from sointer.masking.tokens import Replacement, ReplacementFunction
+from sointer.masking.conditional import Replacement, ReplacementFunction
 
 if TYPE_CHECKING:
     from sointer.training.snapshots import Snapshots

@@ -17,15 +17,15 @@ from sointer._support.torch_state import device_of, one_thread, resolve_device
 from sointer._support.validation import is_integer
 from sointer.blackbox.checkpoint import Checkpoint
 from sointer.config import EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
-from sointer.energy.interactions import output_interactions
+from sointer.energy.inference import output_interactions
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import VectorEnergy
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
+from sointer.explainers.estimator import ShowsCouplings
 from sointer.explainers.records import Probe
-from sointer.explainers.sequence_dispatch import fit_sequences, refuse_for_sequences, save_sequences
-from sointer.explainers.showing import ShowsCouplings
+from sointer.explainers.sequence_base import fit_sequences, refuse_for_sequences, save_sequences
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.interpreter.elimination import EliminationInterpreter

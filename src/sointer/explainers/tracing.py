@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.torch_state import device_of, one_thread, seeded
 from sointer.data.outputs import Outputs
-from sointer.energy.interactions import output_interactions
+from sointer.energy.inference import output_interactions
 from sointer.energy.likelihood import Likelihood, outputs_given
 from sointer.energy.networks import TargetGivenOthers, VectorEnergy
 from sointer.energy.space import N_BINS

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from sointer._support.containers import as_pandas
 from sointer._support.validation import is_integer
+from sointer.data.targets import effects_on_output
 from sointer.data.text_tables import Records, TextTableFormat
-from sointer.data.values import effects_on_output
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
-from sointer.explainers.sequence_dispatch import refuse_for_sequences
+from sointer.explainers.sequence_base import refuse_for_sequences
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation

@@ -11,11 +11,11 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from sointer._support import __version__
 from sointer._support.files import put
-from sointer._support.version import __version__
 from sointer.config import Rows
 from sointer.errors import InputError, LoadError, require_extra
-from sointer.explainers.sequence_dispatch import refuse_for_sequences
+from sointer.explainers.sequence_base import refuse_for_sequences
 from sointer.explainers.sointer import SOInter
 from sointer.io.explainers import load
 

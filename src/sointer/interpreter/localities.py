@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer.interpreter.splits import (
     CLEARLY_ON,
     MIN_REDRAWS,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sointer.data.images import ImageShape
-from sointer.energy.paper_image import convolutions, n_left
+from sointer.energy.paper import convolutions, n_left
 from sointer.energy.sparse import Linear
 from sointer.errors import InputError
 

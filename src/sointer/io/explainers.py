@@ -32,7 +32,7 @@ from sointer.data.text_tables import Records, TextTableFormat
 from sointer.data.texts import TextFormat
 from sointer.errors import LoadError
 from sointer.explainers.records import Probe, as_lists, texts_of
-from sointer.explainers.sequence_dispatch import as_sointer
+from sointer.explainers.sequence_base import as_sointer
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.tables import TableInterpreter
 from sointer.io.checks import check_metadata, with_prefix

@@ -21,8 +21,7 @@ from sointer._support.validation import is_integer
 from sointer.blackbox.adapters.tagger import as_tagger
 from sointer.blackbox.box import BlackBox
 from sointer.config import Rows, check_rows
-from sointer.data.sequences import Tokens, Vocabulary
-from sointer.data.token_outputs import MAX_LABELS, TokenOutputs
+from sointer.data.sequences import MAX_LABELS, TokenOutputs, Tokens, Vocabulary
 from sointer.energy.chain import HIDDEN_WIDTH, ChainEnergy
 from sointer.errors import InputError, require_extra
 from sointer.explainers.recording import make_sequence_records
@@ -34,7 +33,7 @@ from sointer.io.networks import NO_MEMORY
 from sointer.io.storage import DAMAGE, SEQUENCES, check_shapes, hash_of, need
 from sointer.io.stream import StreamOutput, StreamResult
 from sointer.io.writers import Writer
-from sointer.masking.tokens import N_PLACES, Replacement
+from sointer.masking.conditional import N_PLACES, Replacement
 
 SAVED_PARAMETERS = ("k", "level", "window", "tolerance", "query_budget", "batch_size", "verbose")
 MAX_WINDOW = 64

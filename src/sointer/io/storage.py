@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from sointer._support import __version__
 from sointer._support.files import (
     as_finite,
     check_writable,
@@ -24,7 +25,6 @@ from sointer._support.files import (
     read_file,
     strict_json,
 )
-from sointer._support.version import __version__
 from sointer.errors import InputError, LoadError
 
 if TYPE_CHECKING:  # what reads metadata alone need not wait for torch

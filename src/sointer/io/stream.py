@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support import containers
+from sointer._support import __version__, containers
 from sointer._support.progress import Progress, make_progress
 from sointer._support.validation import check_positive_int
-from sointer._support.version import __version__
 from sointer.errors import InputError, SointerError, SointerWarning
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import FarRows
 from sointer.explainers.recording import make_records
-from sointer.explainers.sequence_dispatch import refuse_for_sequences
+from sointer.explainers.sequence_base import refuse_for_sequences
 from sointer.io.columns import (
     RowSource,
     as_in_fit,

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer._support.containers import distinct_rows, is_sparse, slices
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import stack
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
-from sointer.data.targets import NO_REGIONS, Regions, at_targets
+from sointer.data.targets import NO_REGIONS, Regions, ValueSource, at_targets, with_values
 from sointer.data.texts import Document, Documents, distinct_texts, stacked
-from sointer.data.values import ValueSource, with_values
 from sointer.errors import InputError, QueryBudgetExceeded
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal

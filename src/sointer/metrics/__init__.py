@@ -1,8 +1,16 @@
 """Measures of explanations, each defined once; and `evaluate`, which compares methods by them."""
 
-from sointer.metrics.evaluation import evaluate
+from sointer.metrics.evaluation import evaluate, evaluate_sequences
 from sointer.metrics.evaluation_baselines import BASELINES
-from sointer.metrics.evaluation_result import Evaluation, MeanInterval, MethodScore, TargetScore, mean_interval
+from sointer.metrics.evaluation_result import (
+    Evaluation,
+    MeanInterval,
+    MethodScore,
+    SequenceEvaluation,
+    TargetScore,
+    TokenScore,
+    mean_interval,
+)
 from sointer.metrics.faithfulness import (
     KeepAndDelete,
     PostHocF1,
@@ -26,7 +34,7 @@ from sointer.metrics.ground_truth import (
 )
 from sointer.metrics.leakage import Leakage, Reading, leakage
 from sointer.metrics.masked_predictor import MaskedEvaluator
-from sointer.metrics.pixels import iou, pixel_scores
+from sointer.metrics.pixels import fill_masked, iou, pixel_scores
 from sointer.metrics.robustness import (
     NoiseStability,
     PersuasionCredit,
@@ -35,8 +43,7 @@ from sointer.metrics.robustness import (
     top_k_overlap,
     transfer_scores,
 )
-from sointer.metrics.sequences import SequenceEvaluation, TokenScore, evaluate_sequences
-from sointer.metrics.swaps import SwapScores, fill_masked, swap_scores
+from sointer.metrics.swaps import SwapScores, swap_scores
 
 __all__ = [
     "BASELINES",

@@ -1,4 +1,4 @@
-"""Compare an explainer with baselines on the same questions; the model decides who is right."""
+"""Compare an explainer with baselines on the same questions; the model decides who is right. Of sequences, too."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.validation import check_k, check_positive_int
+from sointer.data.sequences import read_sequences
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.reading import fitted_targets
-from sointer.explainers.sequence_dispatch import refuse_for_sequences
+from sointer.explainers.sequence_base import refuse_for_sequences
+from sointer.explainers.sequence_explanation import SequenceExplanation
+from sointer.explainers.sequences import SequenceExplainer
 from sointer.explainers.sointer import SOInter
 from sointer.explanation import Explanation
 from sointer.masking.build import make_removal
@@ -28,62 +31,17 @@ from sointer.metrics.evaluation_baselines import (
     make_baseline,
     queries_of_fit,
 )
-from sointer.metrics.evaluation_result import Evaluation, MethodScore, TargetScore, mean_interval
+from sointer.metrics.evaluation_result import (
+    Evaluation,
+    MethodScore,
+    SequenceEvaluation,
+    TargetScore,
+    TokenScore,
+    mean_interval,
+)
 from sointer.metrics.faithfulness import check_sizes, keep_and_delete
-from sointer.metrics.pixels import check_pixel_sizes, pixel_scores
-from sointer.metrics.swaps import Fill, SwapScores, swap_scores
-
-MAX_POOL = 200
-FILLS: tuple[Fill, ...] = ("black", "mean")
-"""What J fills the pixels with that are not selected; inpainting would take longer than everything else."""
-
-
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """Images to swap pixels with, and how many pixels are swapped."""
-
-    images: NDArray[Any]
-    ks: tuple[int, ...]
-    seed: int
-
-    @classmethod
-    def of(cls, source: ExplainedRows, ks: tuple[int, ...], rng: np.random.Generator) -> Pool:
-        """A random subset of the images at hand."""
-        subset = np.sort(rng.permutation(source.data.shape[0])[:MAX_POOL])
-        image = source.input_format.image
-        assert image is not None
-        return cls(image.unflatten(source.rows(subset)), ks, int(rng.integers(2**31)))
-
-    def measure(self, explanation: Explanation, targets: NDArray[np.int64]) -> SwapScores | None:
-        """None where no image of the pool has another label at the target of any explanation."""
-        source = explanation.source
-        image = source.input_format.image
-        assert image is not None
-
-        def labels(images: NDArray[Any]) -> NDArray[np.int64]:
-            raw = source.ask(images.reshape(len(images), -1))
-            known = source.outputs.knows(raw)
-            found = np.full(raw.shape, -1, dtype=np.int64)
-            found[known] = source.outputs.labels(raw[known])
-            return found
-
-        images = image.unflatten(source.rows(np.arange(len(explanation))))
-        try:
-            return swap_scores(
-                labels,
-                images,
-                targets,
-                pixel_scores(explanation),
-                self.images,
-                ks=self.ks,
-                fills=FILLS,
-                random_state=self.seed,
-            )
-        except InputError as error:
-            if "no sample has" not in str(error):
-                raise
-            return None
-
+from sointer.metrics.pixels import check_pixel_sizes
+from sointer.metrics.swaps import Pool
 
 TARGETS_PER_ROW = 8
 N_DRAWS = 10
@@ -362,3 +320,62 @@ def by_target(explainer: Explainer, questions: Questions, agreement: NDArray[np.
         own = agreement[questions.target == target]
         scores.append(TargetScore(explainer.output_names_[target], len(own), float(own.mean())))
     return sorted(scores, key=lambda score: score.fidelity)
+
+
+def evaluate_sequences(
+    explainer: SequenceExplainer,
+    X: Any,
+    *,
+    n_rows: int = 50,
+    k: int | Literal["auto"] | None = None,
+    random_state: int = 0,
+) -> SequenceEvaluation:
+    """Compare the selected tokens of an explainer with as many nearest and as many random ones.
+
+    Parameters
+    ----------
+    explainer : SequenceExplainer
+        Fitted, with its model.
+    X : list of token lists
+        Held-out ones say most.
+    n_rows : int, default 50
+        Sequences drawn from X; all their labels are explained.
+    k : int or "auto", optional
+        How many tokens are selected; default the explainer's own.
+    random_state : int, default 0
+
+    Returns
+    -------
+    SequenceEvaluation
+
+    Raises
+    ------
+    InputError
+        If the explainer has no model.
+    """
+    if explainer.black_box_ is None:
+        raise InputError("evaluate: there is no model to query; load the explainer with its black box.")
+    rng = np.random.default_rng(check_positive_int(random_state, "random_state", minimum=0))
+    sequences = read_sequences(X, explainer.splitter, "evaluate")
+    subset = np.sort(rng.permutation(len(sequences))[: check_positive_int(n_rows, "n_rows")])
+    before = explainer.black_box_.n_queries
+    why = explainer.explain([sequences[i] for i in subset], k=k)
+    near = -np.abs(np.arange(why.scores.shape[1]) - why.position[:, None]).astype(np.float64)
+    masks = {
+        type(explainer).__name__: why.mask,
+        "NearestTokens": _best(why, near),
+        "Random": _best(why, rng.random(near.shape)),
+    }
+    methods = []
+    for name, mask in masks.items():
+        keep, delete = (why.repeated(kept, N_DRAWS, random_state)[0] for kept in (mask, ~mask))
+        methods.append(TokenScore(name, float(keep.mean()), float(1 - delete.mean())))
+    n_queries = explainer.black_box_.n_queries - before
+    return SequenceEvaluation(methods, len(subset), len(why), float(why.n_selected.mean()), n_queries)
+
+
+def _best(why: SequenceExplanation, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """As many tokens of each target's sequence as were selected for it, those with the largest scores."""
+    scores = np.where(np.isnan(why.scores), -np.inf, scores)
+    rank = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1, kind="stable")
+    return np.asarray(rank < why.n_selected[:, None])

@@ -15,11 +15,9 @@ from sointer.errors import InputError, MissingExtraError, require_extra
 from sointer.explainers.base import Explainer
 from sointer.explainers.baselines.base import N_FIRST, Baseline, NearestPixels, QueriedRows, Random, UsualValue
 from sointer.explainers.baselines.by_swaps import BySwaps, Occlusion, Rise
-from sointer.explainers.baselines.hide_and_seek import HideAndSeek
 from sointer.explainers.baselines.invase import Invase, invase_package
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
-from sointer.explainers.baselines.trained import MAX_NUMBERS, Trained
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
+from sointer.explainers.baselines.trained import MAX_NUMBERS, HideAndSeek, Trained
 from sointer.explainers.baselines.tree_shap import TreeShap, tree_model
 from sointer.explanation import Explanation
 from sointer.masking.rows import ExplainedRows, MaskableRows, Subject

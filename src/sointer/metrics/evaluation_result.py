@@ -201,6 +201,51 @@ class Evaluation:
         return aligned([header, *rows])
 
 
+@dataclass(frozen=True)
+class TokenScore:
+    """How one method did on all labels."""
+
+    name: str
+    keep: float
+    """Share of draws in which the label stays when all but the selected tokens are replaced."""
+    delete: float
+    """Share of draws in which it changes when the selected tokens are replaced, and all others stay."""
+
+
+@dataclass(frozen=True)
+class SequenceEvaluation:
+    """A comparison on some sequences; the explainer itself comes first, and the others select as many tokens."""
+
+    methods: list[TokenScore]
+    n_sequences: int
+    n_labels: int
+    n_selected: float
+    """Tokens selected for a label, on average."""
+    n_queries: int
+
+    @property
+    def fidelity(self) -> float:
+        """What the explainer's own tokens keep."""
+        return self.methods[0].keep
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {**asdict(self), "fidelity": self.fidelity}
+
+    def table(self) -> str:
+        """The comparison as text, with a line of explanation for every column."""
+        rows = [[one.name, f"{one.keep:.3f}", f"{one.delete:.3f}"] for one in self.methods]
+        lines = [
+            f"{self.n_sequences} sequences, {self.n_labels} labels, {self.n_selected:.1f} tokens selected on average",
+            "",
+            *aligned([["", "keep", "delete"], *rows]),
+            "",
+            "keep    the model predicts the same when all but these tokens are replaced (share of draws)",
+            "delete  it predicts something else when these are replaced and all others stay; read both together",
+        ]
+        return "\n".join(lines)
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns side by side: the first to the left, the others to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

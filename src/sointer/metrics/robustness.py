@@ -13,16 +13,19 @@ from sointer._support.validation import check_positive_int
 from sointer.errors import InputError
 from sointer.metrics.ground_truth import top_k
 from sointer.metrics.pixels import (
+    FILLS,
+    Fill,
     Model,
     TargetModel,
     as_masks,
     at_targets,
     best_pixels,
     check_pixel_sizes,
+    fill_masked,
     read_images,
     read_targets,
 )
-from sointer.metrics.swaps import FILLS, Fill, SwapScores, fill_masked, swap_scores
+from sointer.metrics.swaps import SwapScores, swap_scores
 
 
 @dataclass(frozen=True, eq=False)

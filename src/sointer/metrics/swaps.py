@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from sointer._support.containers import slices
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, require_extra
+from sointer.explanation import Explanation
+from sointer.masking.rows import ExplainedRows
 from sointer.metrics.masked_predictor import MaskedEvaluator
 from sointer.metrics.pixels import (
+    FILLS,
+    Fill,
     Model,
     TargetModel,
     as_labels,
@@ -29,88 +30,15 @@ from sointer.metrics.pixels import (
     at_targets,
     best_pixels,
     check_pixel_sizes,
+    fill_masked,
     opposite_samples,
+    pixel_scores,
     read_images,
     read_targets,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-Fill = Literal["black", "mean", "inpaint"]
-FILLS: tuple[Fill, ...] = ("black", "mean", "inpaint")
-N_SMOOTHING_STEPS = 40
-
-
-def fill_masked(images: ArrayLike, keep: ArrayLike, fill: Fill, mean_image: ArrayLike | None = None) -> NDArray[Any]:
-    """Images with all but the kept pixels filled in.
-
-    Parameters
-    ----------
-    images : array (n, channels, height, width)
-    keep : boolean array (n, height, width) or (n, 1, height, width)
-        True for pixels that stay as they are.
-    fill : "black", "mean" or "inpaint"
-        Zeros; the mean image; or a smooth continuation of the kept pixels (local means at falling scales, then
-        diffusion), with the mean image where no kept pixel is near.
-    mean_image : array (channels, height, width), optional
-        By default the mean of `images`. Give that of other images, so that the fill does not depend on what is
-        explained.
-
-    Returns
-    -------
-    array like `images`
-        With the same dtype; whole numbers are rounded.
-
-    Raises
-    ------
-    InputError
-        If keep does not fit the images, or the fill is unknown.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> images = np.arange(1, 10).reshape(1, 1, 3, 3)
-    >>> fill_masked(images, np.eye(3, dtype=bool)[None], "black")[0, 0].tolist()
-    [[1, 0, 0], [0, 5, 0], [0, 0, 9]]
-    """
-    pixels, kept = np.asarray(images), np.asarray(keep)
-    if kept.ndim == 3:
-        kept = kept[:, None]
-    if pixels.ndim != 4 or kept.dtype != np.bool_ or kept.shape != (len(pixels), 1, *pixels.shape[2:]):
-        raise InputError(f"keep must be booleans, one per pixel of images {pixels.shape}, got {kept.shape}.")
-    if fill == "black":
-        return np.where(kept, pixels, np.zeros((), pixels.dtype))
-    if fill not in FILLS:
-        raise InputError(f"fill must be one of {', '.join(map(repr, FILLS))}, got {fill!r}.")
-    mean = pixels.mean(axis=0) if mean_image is None else np.asarray(mean_image)
-    filled = mean if fill == "mean" else _inpainted(pixels, kept, mean)
-    if pixels.dtype.kind in "iu":
-        filled = np.rint(filled)
-    return np.where(kept, pixels, filled.astype(pixels.dtype))
-
-
-def _inpainted(images: NDArray[Any], keep: NDArray[np.bool_], mean: NDArray[Any]) -> NDArray[np.float32]:
-    x, kept = torch.from_numpy(images.astype(np.float32)), torch.from_numpy(keep)
-    weight = kept.float()
-    filled = torch.from_numpy(mean.astype(np.float32)).expand_as(x)
-    side = 2 ** int(np.log2(min(images.shape[2:]))) - 1
-    while side >= 3:  # from coarse to fine, each scale where it sees a kept pixel
-        share = _box_means(weight, side)
-        local = _box_means(x * weight, side) / share.clamp_min(1e-8)
-        filled = torch.where(share > 0, local, filled)
-        side = (side - 1) // 2
-    for _ in range(N_SMOOTHING_STEPS):
-        around = F.avg_pool2d(F.pad(filled, (1, 1, 1, 1), mode="replicate"), 3, 1)
-        filled = torch.where(kept, x, around)
-    return np.asarray(filled.numpy())
-
-
-def _box_means(maps: Tensor, side: int) -> Tensor:
-    """Means over squares, zeros around the image: first down, then across, which is the same and faster."""
-    down = F.avg_pool2d(maps, (side, 1), 1, (side // 2, 0))
-    return F.avg_pool2d(down, (1, side), 1, (0, side // 2))
 
 
 Rows: TypeAlias = NDArray[np.float64]
@@ -345,3 +273,55 @@ class _Swaps:
             return own, self._mean_over_pairs(lambda z: np.asarray(label(self.pool[z], k) == self.labels))
 
         return of_size
+
+
+MAX_POOL = 200
+POOL_FILLS: tuple[Fill, ...] = ("black", "mean")
+"""What J fills the pixels with that are not selected; inpainting would take longer than everything else."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Images to swap pixels with, and how many pixels are swapped."""
+
+    images: NDArray[Any]
+    ks: tuple[int, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, source: ExplainedRows, ks: tuple[int, ...], rng: np.random.Generator) -> Pool:
+        """A random subset of the images at hand."""
+        subset = np.sort(rng.permutation(source.data.shape[0])[:MAX_POOL])
+        image = source.input_format.image
+        assert image is not None
+        return cls(image.unflatten(source.rows(subset)), ks, int(rng.integers(2**31)))
+
+    def measure(self, explanation: Explanation, targets: NDArray[np.int64]) -> SwapScores | None:
+        """None where no image of the pool has another label at the target of any explanation."""
+        source = explanation.source
+        image = source.input_format.image
+        assert image is not None
+
+        def labels(images: NDArray[Any]) -> NDArray[np.int64]:
+            raw = source.ask(images.reshape(len(images), -1))
+            known = source.outputs.knows(raw)
+            found = np.full(raw.shape, -1, dtype=np.int64)
+            found[known] = source.outputs.labels(raw[known])
+            return found
+
+        images = image.unflatten(source.rows(np.arange(len(explanation))))
+        try:
+            return swap_scores(
+                labels,
+                images,
+                targets,
+                pixel_scores(explanation),
+                self.images,
+                ks=self.ks,
+                fills=POOL_FILLS,
+                random_state=self.seed,
+            )
+        except InputError as error:
+            if "no sample has" not in str(error):
+                raise
+            return None

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.progress import History
-from sointer.blackbox.query_worker import QueryWorker
+from sointer.blackbox.parallel import QueryWorker
 from sointer.blackbox.replies import Soft, stack
 from sointer.config import Configs
 from sointer.data.outputs import Outputs
@@ -28,8 +28,10 @@ from sointer.energy.sparse import Inputs, SparseRows
 from sointer.errors import InputError, UnstableBlackBoxWarning
 from sointer.masking.removal import Removal
 from sointer.masking.rows import MaskableRows
-from sointer.training.quality import Quality
 from sointer.training.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from sointer.training.energy import Quality
 
 
 class InputBuffer:

@@ -1,4 +1,4 @@
-"""Mixtures of two images, and what the black box says of them: what an energy for images learns from."""
+"""Mixtures and swaps of two images, and what the black box says of them: to learn from, and to choose by."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.ndimage import zoom
 from torch import Tensor
 
 from sointer.data.outputs import Outputs
-from sointer.interpreter.image import PixelUnits
+from sointer.interpreter.image import ImageInterpreter, PixelUnits
 from sointer.training.context import FitContext, PendingQuery
 
 CELLS = (1, 2, 4, 8)
@@ -179,3 +179,130 @@ def followed(first: Predictions, second: Predictions, mixture: Predictions) -> t
     counts = difference.abs() >= MIN_DIFFERENCE
     share = ((m - b) / torch.where(counts, difference, 1.0)).clamp(0, 1)
     return share, torch.where(counts, difference.abs(), 0.0)
+
+
+SIZES = (0.01, 0.03, 0.1, 0.3)
+"""Shares of the units that are swapped."""
+MIN_PAIRS, MAX_PAIRS = 24, 160
+MIN_GAIN = 0.01
+"""By how much smoothing must raise insert and delete, on average, to be used: it blurs what is fine."""
+SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+MIN_INSERTED, MIN_CASES = 0.9, 12
+USUAL_SHARE = 0.8
+"""Of the decision, where too few queries are left to learn what suffices."""
+
+
+def choose_by_queries(
+    context: FitContext,
+    interpreter: ImageInterpreter,
+    outputs: Outputs,
+    predictions: Predictions,
+    targets: Tensor,
+    whole: NDArray[np.int64],
+    n_queries: int,
+) -> None:
+    """Swap the best units of images with those of others that have another label at the target, and see what follows.
+
+    Sharp or smoothed relevance: whichever does better when units are inserted and deleted. How much of it suffices: the
+    least share that, inserted, brings the image's label along in nine of ten cases.
+    """
+    interpreter.evidence_share.fill_(USUAL_SHARE)
+    n_pairs = min(MAX_PAIRS, n_queries // (4 * len(SIZES)))
+    pairs = opposite_pairs(predictions.labels, targets, n_pairs, context.rng)
+    if len(pairs) < MIN_PAIRS:
+        return
+    found = {}
+    context.history.stage("checking by queries", 4 * len(SIZES) * len(pairs), unit="rows")
+    for smooth in (False, True):
+        tried = Swapped.of(context, interpreter, outputs, predictions, pairs, whole, smooth=smooth)
+        if tried is None:
+            return
+        found[smooth] = tried
+    is_smooth = found[True].mean - found[False].mean > MIN_GAIN
+    interpreter.is_smooth.fill_(is_smooth)
+    interpreter.evidence_share.fill_(found[is_smooth].share_that_suffices())
+    context.history.record(stage="swaps", sharp=found[False].mean, smooth=found[True].mean)
+
+
+def opposite_pairs(labels: Tensor, targets: Tensor, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Image, target, and another image with another label there: (pairs, 3)."""
+    pairs = []
+    for _ in range(4 * n):
+        target = int(targets[int(rng.integers(len(targets)))])
+        first = int(rng.integers(len(labels)))
+        others = np.flatnonzero((labels[:, target] != labels[first, target]).numpy())
+        if len(others):
+            pairs.append((first, target, int(rng.choice(others))))
+        if len(pairs) == n:
+            break
+    return np.array(pairs, dtype=np.int64).reshape(-1, 3)
+
+
+class Swapped:
+    """What became of swaps: (pairs, sizes)."""
+
+    def __init__(self, inserted: NDArray[np.bool_], deleted: NDArray[np.bool_], held: NDArray[np.float64]) -> None:
+        self.inserted, self.deleted, self.held = inserted, deleted, held
+        """Whether the label came along, whether it was lost, and the share of the decision that was swapped."""
+
+    @classmethod
+    def of(
+        cls,
+        context: FitContext,
+        interpreter: ImageInterpreter,
+        outputs: Outputs,
+        predictions: Predictions,
+        pairs: NDArray[np.int64],
+        whole: NDArray[np.int64],
+        *,
+        smooth: bool,
+    ) -> Swapped | None:
+        """Query the black box about both directions of every pair, at all sizes; None where the budget ends."""
+        first, target, other = pairs.T
+        relevance = relevance_of_units(context, interpreter, whole[first], torch.as_tensor(target), smooth=smooth)
+        n_there = np.isfinite(relevance).sum(axis=1)
+        order = np.argsort(-relevance, axis=1, kind="stable")
+        rank = np.argsort(order, axis=1, kind="stable")
+        shares = np.where(np.isfinite(relevance), relevance, 0.0)
+        wanted = predictions.labels.numpy()[first, target]
+        parts: list[list[NDArray[np.bool_]]] = [[], []]
+        held = []
+        for size in SIZES:
+            best = rank < np.maximum(1, np.rint(size * n_there))[:, None]
+            held.append((shares * best).sum(axis=1) / np.maximum(shares.sum(axis=1), 1e-12))
+            for part, keep in zip(parts, (best, ~best), strict=True):
+                replies = context.query(whole[first], keep, whole[other])
+                if replies is None or len(replies) < len(pairs):
+                    return None
+                known = outputs.knows(replies.raw)
+                after = np.full(len(pairs), -1, dtype=np.int64)
+                after[known] = outputs.labels(replies.raw[known])[np.arange(known.sum()), target[known]]
+                part.append(after == wanted)
+        inserted, kept = (np.stack(part, axis=1) for part in parts)
+        return cls(inserted, ~kept, np.stack(held, axis=1))
+
+    @property
+    def mean(self) -> float:
+        return float((self.inserted.mean() + self.deleted.mean()) / 2)
+
+    def share_that_suffices(self) -> float:
+        for share in SHARES:
+            near = np.abs(self.held - share) <= 0.1
+            if near.sum() >= MIN_CASES and self.inserted[near].mean() >= MIN_INSERTED:
+                return share
+        return SHARES[-1]
+
+
+def relevance_of_units(
+    context: FitContext, interpreter: ImageInterpreter, index: NDArray[np.int64], targets: Tensor, *, smooth: bool
+) -> NDArray[np.float64]:
+    """Share of the decision in each unit of images: (images, units), -inf for units that an image does not have."""
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(index), 32):
+            batch = slice(start, start + 32)
+            maps = interpreter.energy.maps(context.as_tensor(context.rows.samples(index[batch])))
+            cells = interpreter(maps, targets[batch].unsqueeze(1), smooth).relevance
+            units = PixelUnits.of(context.rows.groups.take(index[batch]), len(cells))
+            parts.append(units.sums(interpreter.of_pixels(cells)).double().numpy())
+    return np.concatenate(parts)

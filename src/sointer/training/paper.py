@@ -16,19 +16,19 @@ from sointer._support.torch_state import seeded
 from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.images import BOUNDS
 from sointer.data.outputs import Outputs
-from sointer.energy import descent, inference
+from sointer.energy import inference, paper
 from sointer.energy import likelihood as losses
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import PaperEnergy, SideBySideEnergies, build_paper_energy
-from sointer.energy.paper_image import PaperImageEnergy
+from sointer.energy.paper import PaperImageEnergy
 from sointer.energy.space import OutputSpace
 from sointer.errors import BlackBoxError, InputError
 from sointer.interpreter.elimination import hard_top_k
 from sointer.interpreter.paper import PaperImageInterpreter, PaperInterpreter, check_memory, gumbel_k_hot
 from sointer.masking.superpixels import SuperpixelGroups
 from sointer.training.context import FitContext, Trained, as_labels, concatenate, repeatability
+from sointer.training.energy import quality_of_labels
 from sointer.training.optim import torch_state_of
-from sointer.training.quality import quality_of_labels
 
 
 def check_images(context: FitContext) -> None:
@@ -89,7 +89,7 @@ def value_for(energy: PaperEnergy) -> Callable[[Tensor, Tensor], Tensor]:
 def other_than(energy: PaperEnergy, x: Tensor, codes: Tensor) -> Tensor:
     """y' != codes of least energy, by gradient inference."""
     if isinstance(energy, PaperImageEnergy):
-        return descent.best_other(energy, x, codes)
+        return paper.best_other(energy, x, codes)
     return inference.best_other(energy, x, codes, exact=False)
 
 

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer.data.sequences import ABSENT, TokenIndex, Tokens, Vocabulary
-from sointer.data.token_outputs import TokenOutputs
-from sointer.masking.tokens import Replacement
+from sointer.data.sequences import ABSENT, TokenIndex, TokenOutputs, Tokens, Vocabulary
+from sointer.masking.conditional import Replacement
 
 WHOLE, RUNS = 0.1, 0.35
 """Shares of queries about sequences as they are, and about runs of tokens: what decides mostly stands together."""

@@ -23,8 +23,7 @@ from sointer.training.context import (
     n_asked_twice,
     repeatability,
 )
-from sointer.training.energy import EnergyTrainer, fit_scaling
-from sointer.training.quality import Quality
+from sointer.training.energy import EnergyTrainer, Quality, fit_scaling
 from sointer.training.queries import UnmaskedRows, are_few, ask_first, draw_pairs
 
 FIRST_SELECTION, FIRST_SELECTED_ANSWERS = 0.4, 0.55

@@ -1,6 +1,7 @@
 """Problems with known truth, data sets, and models to explain."""
 
 from sointer.zoo.files import MultiLabelData, SegmentationData
+from sointer.zoo.image_models import UNet
 from sointer.zoo.image_value import ImageDeepValueNetwork
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
 from sointer.zoo.loaders import (
@@ -60,7 +61,6 @@ from sointer.zoo.synthetic import (
     partly_mediated,
 )
 from sointer.zoo.tetrominoes import TetrominoClassifier, Tetrominoes, tetrominoes
-from sointer.zoo.unet import UNet
 
 __all__ = [
     "ALL_PROBLEMS",

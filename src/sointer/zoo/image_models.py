@@ -1,8 +1,7 @@
-"""What models that segment images share: the image format, augmentation, training and predictions."""
+"""Models that segment images: the image format, augmentation and training that they share, and a small U-Net."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,10 +16,11 @@ from torch import Tensor, nn
 
 from sointer._support import containers
 from sointer._support.progress import History
+from sointer._support.unet import StandardisingUNetwork, channels_last
 from sointer._support.validation import check_number, check_positive_int
 from sointer.data.images import ImageShape
 from sointer.errors import InputError
-from sointer.zoo.model_base import TrainedModel, descend
+from sointer.zoo.model_base import TrainedModel, descend, endless_batches, one_cycle
 
 BYTE = 255
 
@@ -116,16 +116,6 @@ CONTRAST = 0.3
 TINT = 0.1
 
 
-def endless_batches(n_images: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Indices of a batch of images, every image once before any comes again."""
-    waiting = torch.empty(0, dtype=torch.int64)
-    while True:
-        while len(waiting) < batch_size:
-            waiting = torch.cat([waiting, torch.randperm(n_images, generator=generator)])
-        yield waiting[:batch_size]
-        waiting = waiting[batch_size:]
-
-
 def distorted(images: Tensor, masks: Tensor, n_classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Images in [0, 1] and their masks (classes), mirrored, turned, zoomed and shifted together, then coloured anew."""
     n_images, n_channels = images.shape[:2]
@@ -144,25 +134,6 @@ def distorted(images: Tensor, masks: Tensor, n_classes: int, generator: torch.Ge
     moved = F.grid_sample(together, grid, padding_mode="reflection", align_corners=False)
     images = moved[:, :n_channels] * (1 + draw(CONTRAST, 1, 1, 1)) + draw(TINT, n_channels, 1, 1)
     return images.clamp(0, 1), moved[:, n_channels:].argmax(1)
-
-
-FIRST_SHARE = 0.04
-RISING_SHARE = 0.3
-
-
-def one_cycle(step: int, n_steps: int) -> float:
-    """Share of the learning rate at a step: up by a cosine, then down by another to nothing."""
-    top = RISING_SHARE * n_steps
-    if step < top:
-        return FIRST_SHARE + (1 - FIRST_SHARE) * (1 - math.cos(math.pi * step / top)) / 2
-    return (1 + math.cos(math.pi * (step - top) / (n_steps - top))) / 2
-
-
-def relaxed_iou(y: Tensor, truth: Tensor) -> Tensor:
-    """Intersection over union, sum min / sum max, of relaxed masks with 0/1 truth; 1 where both are empty."""
-    in_both = (y * truth).flatten(1).sum(dim=1)  # for 0/1 truth, min is y * truth
-    in_either = (y + truth - y * truth).flatten(1).sum(dim=1)
-    return torch.where(in_either > 0, in_both / in_either.clamp_min(torch.finfo(y.dtype).tiny), 1.0)
 
 
 def class_iou(predicted: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.float64]:
@@ -313,3 +284,90 @@ class ImageModel(TrainedModel):
         pixels = image_format.pixels(X, "fit_or_load")
         truth = check_masks(Y, len(pixels), image_format, "fit_or_load")
         return [image_format.to_json(), len(pixels), str(pixels.dtype)], [pixels, truth.astype(np.uint8)]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class UNet(ImageModel):
+    """A segmenter: convolutions on images of ever smaller size and back, with shortcuts between equal sizes.
+
+    It is trained with AdamW, a one-cycle learning rate, cross-entropy and, for two classes, the Dice loss. Fitted
+    attributes are those of `ImageModel`.
+
+    Parameters
+    ----------
+    width : int
+        Channels at full size; every halving adds as many again.
+    depth : int
+        How often the images are halved; height and width must be multiples of 2 ** depth.
+    n_steps, batch_size, learning_rate, weight_decay : numbers
+        Training by AdamW.
+    augment : bool
+        Also learn from images mirrored left to right, rotated, zoomed, shifted and recoloured.
+    random_state : int, Generator or None
+        An int gives the same model every time.
+    verbose : bool, optional
+        Show progress; by default on a terminal only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.zoo import UNet
+    >>> images = np.random.default_rng(0).random((40, 1, 8, 8))
+    >>> model = UNet(width=8, depth=1, n_steps=100, augment=False, random_state=0).fit(images, images[:, 0] > 0.5)
+    >>> model.predict(images).shape, model.score(images, images[:, 0] > 0.5) > 0.8
+    ((40, 8, 8), True)
+    """
+
+    width: int = 16
+    depth: int = 3
+    n_steps: int = 1500
+    batch_size: int = 32
+    learning_rate: float = 4e-3
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_positive_int(self.width, "width")
+        check_positive_int(self.depth, "depth")
+
+    def _check_images(self) -> None:
+        multiple = 2**self.depth
+        _, height, width = self.image_format_.shape
+        if height % multiple or width % multiple:
+            raise InputError(
+                f"images are {height} by {width} pixels, expected multiples of {multiple}: with depth={self.depth} "
+                "they are halved so often. Crop or pad them, or choose a smaller depth."
+            )
+
+    def _network(self, generator: torch.Generator | None) -> StandardisingUNetwork:
+        n_outputs = 1 if self.n_classes_ == 2 else self.n_classes_
+        network = StandardisingUNetwork(self.image_format_.channels, n_outputs, self.width, self.depth)
+        return network if generator is None else network.initialise(generator)
+
+    def _train(self, network: Any, images: Tensor, masks: Tensor, generator: torch.Generator, history: History) -> None:
+        network.standardise(images)
+        channels_last(network.train())
+        batches = endless_batches(len(images), self.batch_size, generator)
+
+        def loss_of_batch() -> Tensor:
+            batch = next(batches)
+            x, truth = images[batch], masks[batch]
+            if self.augment:
+                x, truth = distorted(x, truth, self.n_classes_, generator)
+            return pixel_loss(network(x.contiguous(memory_format=torch.channels_last)), truth)
+
+        self._descend("U-Net", network, loss_of_batch, self.n_steps, self.learning_rate, history)
+
+    @torch.inference_mode()
+    def _probabilities(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.folded_(images)
+        return logits[:, 0].sigmoid() if logits.shape[1] == 1 else logits.softmax(1)
+
+
+def pixel_loss(logits: Tensor, truth: Tensor) -> Tensor:
+    """Mean cross-entropy of the pixels; for two classes, whose logits are in one channel, 1 - Dice is added."""
+    if logits.shape[1] > 1:
+        return F.cross_entropy(logits, truth)
+    y = truth.to(logits.dtype)
+    p = logits[:, 0].sigmoid()
+    dice = (2 * (p * y).sum((1, 2)) + 1) / ((p + y).sum((1, 2)) + 1)
+    return F.binary_cross_entropy_with_logits(logits[:, 0], y) + 1 - dice.mean()

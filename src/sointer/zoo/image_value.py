@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sointer._support.progress import History
-from sointer._support.unet import convolution, draw_weights
+from sointer._support.unet import ChannelScaling, StandardisingUNetwork, convolution, draw_weights
 from sointer._support.validation import check_number, check_positive_int
 from sointer.errors import InputError
-from sointer.zoo.image_models import ImageModel, distorted, endless_batches, relaxed_iou
-from sointer.zoo.model_base import check_sizes
-from sointer.zoo.unet import ChannelScaling, StandardisingUNetwork, pixel_loss
+from sointer.zoo.image_models import ImageModel, distorted, pixel_loss
+from sointer.zoo.model_base import check_sizes, endless_batches
 
 MAX_SHIFT = 5
 BLOCK_CROPS = 32
@@ -207,12 +206,8 @@ class ImageDeepValueNetwork(ImageModel):
         Gradient ascent on masks in [0, 1]; a pixel moves by `step_size` at first.
     n_adversarial_steps : int
         Steps that raise the loss.
-    augment : bool
-        Also learn from images mirrored left to right, rotated, zoomed, shifted and recoloured.
-    random_state : int, Generator or None
-        An int gives the same model every time.
-    verbose : bool, optional
-        Show progress; by default on a terminal only.
+    augment, random_state, verbose
+        As in `UNet`.
 
     Examples
     --------
@@ -364,3 +359,10 @@ class ImageDeepValueNetwork(ImageModel):
         for top in torch.linspace(0, height, self.n_offsets).round().int().tolist():
             for left in torch.linspace(0, width, self.n_offsets).round().int().tolist():
                 yield (..., slice(top, top + self.crop), slice(left, left + self.crop))
+
+
+def relaxed_iou(y: Tensor, truth: Tensor) -> Tensor:
+    """Intersection over union, sum min / sum max, of relaxed masks with 0/1 truth; 1 where both are empty."""
+    in_both = (y * truth).flatten(1).sum(dim=1)  # for 0/1 truth, min is y * truth
+    in_either = (y + truth - y * truth).flatten(1).sum(dim=1)
+    return torch.where(in_either > 0, in_both / in_either.clamp_min(torch.finfo(y.dtype).tiny), 1.0)

@@ -1,4 +1,4 @@
-"""What every model of this package shares: fitting, the training loop, saving, and a cache of trained models."""
+"""What every model of this package shares: fitting, batches, the training loop, saving, a cache of trained models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -236,3 +236,25 @@ def check_sizes(sizes: object, what: str, example: str) -> None:
         raise InputError(f"{what} must be a tuple of ints such as {example}, got {sizes!r}.")
     for size in sizes:
         check_positive_int(size, what)
+
+
+def endless_batches(n_images: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Indices of a batch of images, every image once before any comes again."""
+    waiting = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(waiting) < batch_size:
+            waiting = torch.cat([waiting, torch.randperm(n_images, generator=generator)])
+        yield waiting[:batch_size]
+        waiting = waiting[batch_size:]
+
+
+FIRST_SHARE = 0.04
+RISING_SHARE = 0.3
+
+
+def one_cycle(step: int, n_steps: int) -> float:
+    """Share of the learning rate at a step: up by a cosine, then down by another to nothing."""
+    top = RISING_SHARE * n_steps
+    if step < top:
+        return FIRST_SHARE + (1 - FIRST_SHARE) * (1 - math.cos(math.pi * step / top)) / 2
+    return (1 + math.cos(math.pi * (step - top) / (n_steps - top))) / 2

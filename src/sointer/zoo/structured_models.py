@@ -1,7 +1,8 @@
-"""Two multi-label classifiers: a deep value network and a structured prediction energy network (SPEN)."""
+"""Two multi-label classifiers: a deep value network, and a structured prediction energy network (SPEN)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +16,7 @@ from sointer._support.progress import History
 from sointer._support.validation import check_number, check_positive_int
 from sointer.errors import InputError
 from sointer.zoo.model_base import check_share
-from sointer.zoo.model_networks import (
-    Coupling,
-    FrozenNetwork,
-    LabelNetwork,
-    climb_loss,
-    climb_value,
-    column_moments,
-    descend_energy,
-    relaxed_f1,
-    row_batches,
-    structured_hinge,
-    value_loss,
-)
-from sointer.zoo.structured_base import StructuredModel
+from sointer.zoo.structured_base import Coupling, FrozenNetwork, LabelNetwork, StructuredModel, relaxed_f1, score_of
 
 THRESHOLDS = np.arange(0.02, 0.99, 0.02)
 
@@ -153,10 +141,8 @@ class SPEN(StructuredModel):
         Mirror descent on the labels, from one half.
     validation_share : float
         Share of the rows held out; 0 keeps the last weights and a threshold of one half.
-    random_state : int, Generator or None
-        An int gives the same model every time.
-    verbose : bool, optional
-        Show progress; by default on a terminal only.
+    random_state, verbose
+        As in `DeepValueNetwork`.
 
     Examples
     --------
@@ -233,3 +219,101 @@ class SPEN(StructuredModel):
 def _logistic_loss(unary: Tensor, truth: Tensor) -> Tensor:
     """Each label on its own, with probability sigmoid(-a_i' F(x)): low energy is likely."""
     return F.binary_cross_entropy_with_logits(-unary, truth, reduction="none").sum(dim=1).mean()
+
+
+def score_gradient(unary: Tensor, y: Tensor, coupling: Coupling) -> Tensor:
+    """The gradient of `score_of` in y: (rows, labels)."""
+    return unary + (torch.sigmoid(y @ coupling.B) * coupling.b) @ coupling.B.T
+
+
+def row_batches(
+    X: Any, Y: NDArray[np.float32], batch_size: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Endless dense batches of CSR inputs and their labels, every row once before any comes again."""
+    while True:
+        order = torch.randperm(len(Y), generator=generator).numpy()
+        shuffled, labels = X[order], torch.from_numpy(Y[order])
+        for start in range(0, len(Y), batch_size):
+            batch = slice(start, start + batch_size)
+            yield torch.from_numpy(shuffled[batch].toarray()), labels[batch]
+
+
+def column_moments(X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of every column of a CSR matrix."""
+    n_rows, n_columns = X.shape
+    mean = np.bincount(X.indices, X.data, minlength=n_columns) / n_rows
+    squares = np.bincount(X.indices, (X.data - mean[X.indices]) ** 2, minlength=n_columns)
+    n_zeros = n_rows - np.bincount(X.indices, minlength=n_columns)
+    return mean, np.sqrt((squares + n_zeros * mean**2) / n_rows)
+
+
+def relaxed_f1_gradient(y: Tensor, truth: Tensor) -> Tensor:
+    """The gradient of `relaxed_f1` in y; 0 where both are empty, at which F1 jumps."""
+    size = (y.sum(dim=1) + truth.sum(dim=1))[:, None]
+    gradient = (2 * truth - relaxed_f1(y, truth)[:, None]) / size.clamp_min(torch.finfo(y.dtype).tiny)
+    return torch.where(size > 0, gradient, 0.0)
+
+
+def climb_value(
+    unary: Tensor, coupling: Coupling, n_steps: int, step_size: float, start: Tensor | None = None
+) -> Tensor:
+    """Gradient ascent of sigmoid(score) on labels kept in [0, 1], from zeros or from `start`."""
+    B, b = coupling
+    back = (B * b).T.contiguous()
+    y = torch.zeros_like(unary) if start is None else start.clone()
+    work = torch.empty_like(unary)
+    for _ in range(n_steps):
+        projected = y @ B
+        score = torch.mul(unary, y, out=work).sum(dim=1).add_(F.softplus(projected) @ b)
+        value = score.sigmoid_()
+        slope = value.mul_(1 - value).mul_(step_size)
+        gradient = torch.addmm(unary, projected.sigmoid_(), back, out=work)
+        y.addcmul_(gradient, slope[:, None]).clamp_(0, 1)
+    return y
+
+
+def value_loss(unary: Tensor, coupling: Coupling, y: Tensor, truth: Tensor) -> Tensor:
+    """Cross-entropy between the value and the example-F1 it should predict, for every row."""
+    return F.binary_cross_entropy_with_logits(score_of(unary, y, coupling), relaxed_f1(y, truth), reduction="none")
+
+
+def climb_loss(
+    unary: Tensor, coupling: Coupling, truth: Tensor, start: Tensor, n_steps: int, step_size: float
+) -> Tensor:
+    """Adversarial labels: gradient ascent of `value_loss` on labels kept in [0, 1], from `start`."""
+    y = start
+    for _ in range(n_steps):
+        score = score_of(unary, y, coupling)[:, None]
+        f1 = relaxed_f1(y, truth)[:, None]
+        through_value = (torch.sigmoid(score) - f1) * score_gradient(unary, y, coupling)
+        through_f1 = score * relaxed_f1_gradient(y, truth)
+        y = (y + step_size * (through_value - through_f1)).clamp(0, 1)
+    return y
+
+
+def descend_energy(
+    unary: Tensor, coupling: Coupling, n_steps: int, step_size: float, *, truth: Tensor | None = None, margin: float = 0
+) -> Tensor:
+    """Mirror descent of the score taken as an energy, on labels in (0, 1), from one half.
+
+    Steps are taken on the labels' logits, so that labels never leave (0, 1). With `truth` and `margin`, inference
+    is loss-augmented: it lowers E(x, y) - margin * (1 - F1(y, truth)).
+    """
+    B, b = coupling
+    back = (B * b).T.contiguous()
+    logits = torch.zeros_like(unary)
+    y = torch.full_like(unary, 0.5)
+    gradient = torch.empty_like(unary)
+    for _ in range(n_steps):
+        torch.addmm(unary, (y @ B).sigmoid_(), back, out=gradient)
+        if truth is not None:
+            gradient.add_(relaxed_f1_gradient(y, truth), alpha=margin)
+        logits.sub_(gradient, alpha=step_size)
+        torch.sigmoid(logits, out=y)
+    return y
+
+
+def structured_hinge(unary: Tensor, coupling: Coupling, y: Tensor, truth: Tensor, margin: float) -> Tensor:
+    """max(0, E(x, truth) - E(x, y) + margin * (1 - F1(y, truth))) for every row."""
+    gap = score_of(unary, truth, coupling) - score_of(unary, y, coupling)
+    return F.relu(gap + margin * (1 - relaxed_f1(y, truth)))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sointer._support.version import __version__
+from sointer._support import __version__
 from sointer.apps.cli.console import Json, Quiet, Seed, Verbose, running
 from sointer.apps.cli.evaluate import evaluate
 from sointer.apps.cli.explain import explain, report

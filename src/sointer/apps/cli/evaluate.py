@@ -99,7 +99,7 @@ def evaluate(
         from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
         from sointer.errors import InputError
         from sointer.metrics.evaluation import evaluate as compare
-        from sointer.metrics.sequences import evaluate_sequences
+        from sointer.metrics.evaluation import evaluate_sequences
 
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         found: Any

@@ -22,7 +22,7 @@ from sointer.blackbox.box import BlackBox
 from sointer.data.text_tables import find_text_columns
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
-from sointer.explainers.sequence_dispatch import holds_token_lists
+from sointer.explainers.sequence_base import holds_token_lists
 from sointer.explainers.sointer import SOInter
 from sointer.io.columns import as_in_fit, columns_needed, csv_dtypes, names_of_rows, with_id
 from sointer.io.explainers import load

@@ -5,16 +5,26 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from sointer.apps.serve.limits import Limits
 from sointer.errors import require_extra
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from sointer.apps.serve.security import Limits
     from sointer.explainers.base import Explainer
     from sointer.explainers.sequences import SequenceExplainer
 
 __all__ = ["Limits", "create_app", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Limits`, where FastAPI is installed; without it this package can be imported, and says what is missing."""
+    if name != "Limits":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require_extra("fastapi", "serve")
+    from sointer.apps.serve.security import Limits
+
+    return Limits
 
 
 def create_app(
@@ -63,7 +73,8 @@ def create_app(
     """
     require_extra("fastapi", "serve")
     from sointer.apps.serve.app import build_app
-    from sointer.explainers.sequence_dispatch import as_explainer
+    from sointer.apps.serve.security import Limits
+    from sointer.explainers.sequence_base import as_explainer
 
     return build_app(as_explainer(explainer), limits or Limits(), name, examples, hosts, token, records)
 
@@ -112,6 +123,7 @@ def run(
     """
     for module in ("fastapi", "uvicorn", "jinja2"):
         require_extra(module, "serve")
+    from sointer.apps.serve.security import Limits
     from sointer.apps.serve.server import serve_explainer
 
     serve_explainer(explainer, host, port, model, name, examples, limits or Limits(), token, quiet, records)

@@ -17,15 +17,13 @@ import numpy as np
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from sointer._support import containers
+from sointer._support import __version__, containers
 from sointer._support.files import as_finite
-from sointer._support.version import __version__
 from sointer.apps.serve import open_inference
-from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_error, one_line, read_request
 from sointer.apps.serve.response import RecordLog, Writer, as_json
 from sointer.apps.serve.rows import row_as_json
-from sointer.apps.serve.security import SecurityMiddleware, digest_of
+from sointer.apps.serve.security import Limits, SecurityMiddleware, digest_of
 from sointer.apps.serve.sequences import SequenceBody, read_sequence_request, sequence_info, write_sequences
 from sointer.apps.serve.worker import AnyRequest, Read, RequestQueue, Write
 from sointer.data.sequences import read_sequences

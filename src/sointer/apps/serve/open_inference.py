@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from sointer._support import containers
 from sointer._support.validation import brief, some
-from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import ExplainRequest, Options, make_request, validate
 from sointer.apps.serve.response import ExplainResponse, Writer, to_bytes
 from sointer.apps.serve.rows import as_frame, numbers
+from sointer.apps.serve.security import Limits
 from sointer.blackbox.adapters.http import DTYPES
 from sointer.blackbox.adapters.torch import cast
 from sointer.errors import InputError

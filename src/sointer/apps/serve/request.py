@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
@@ -12,11 +12,13 @@ from starlette.exceptions import HTTPException
 
 from sointer._support import containers
 from sointer._support.validation import brief, check_k, is_integer, some
-from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.rows import MAX_NAME_LENGTH, hint, read_rows, strings_in
 from sointer.errors import BlackBoxError, InputError, QueryBudgetExceeded
 from sointer.explainers.base import Explainer
 from sointer.masking.rows import ExplainedRows
+
+if TYPE_CHECKING:
+    from sointer.apps.serve.security import Limits
 
 log = logging.getLogger("sointer.apps.serve")
 MAX_MESSAGE_LENGTH = 500

@@ -19,9 +19,9 @@ from sointer._support.files import as_finite
 from sointer._support.torch_state import ForkSafeLock
 from sointer.apps.serve.request import ExplainRequest, check_size
 from sointer.apps.serve.rows import cells_of
+from sointer.data.targets import effects_from, effects_on
 from sointer.data.text_tables import Record, TextTableFormat
 from sointer.data.texts import Documents
-from sointer.data.values import effects_from, effects_on
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.recording import make_records

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
+from sointer._support import __version__
 from sointer._support.validation import check_positive_int
-from sointer._support.version import __version__
-from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import Options, check_keys, read_ids, validate
 from sointer.apps.serve.response import RecordLog, to_bytes
+from sointer.apps.serve.security import Limits
 from sointer.data.sequences import Tokens, read_sequences, resolve_positions
 from sointer.errors import InputError
 from sointer.explainers.sequences import SequenceExplainer

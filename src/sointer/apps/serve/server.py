@@ -19,13 +19,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sointer._support.containers import as_pandas
 from sointer.apps.serve import create_app
-from sointer.apps.serve.limits import Limits
-from sointer.apps.serve.security import LOOPBACK, is_loopback
+from sointer.apps.serve.security import LOOPBACK, Limits, is_loopback
 from sointer.data.text_tables import TextTableFormat
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
-from sointer.explainers.sequence_dispatch import as_sointer
+from sointer.explainers.sequence_base import as_sointer
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.io.explainers import load
 

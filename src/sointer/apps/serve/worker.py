@@ -18,9 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from sointer._support.files import strict_json
-from sointer.apps.serve.limits import Limits
 from sointer.apps.serve.request import ExplainRequest
 from sointer.apps.serve.response import MAX_BATCH_ROWS, RecordLog, explain_batch
+from sointer.apps.serve.security import Limits
 from sointer.apps.serve.sequences import SequenceRequest, explain_sequence_batch
 from sointer.explainers.base import Explainer
 

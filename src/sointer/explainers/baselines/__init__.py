@@ -3,11 +3,10 @@
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.by_swaps import MinimalRegion, Occlusion, Rise
 from sointer.explainers.baselines.gradients import ExpectedGradients, GradientTimesInput
-from sointer.explainers.baselines.hide_and_seek import HideAndSeek
 from sointer.explainers.baselines.invase import Invase
 from sointer.explainers.baselines.l2x import L2X
-from sointer.explainers.baselines.lime import Lime
-from sointer.explainers.baselines.shapley import KernelShap, ShapleySampling
+from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
+from sointer.explainers.baselines.trained import HideAndSeek
 from sointer.explainers.baselines.tree_shap import TreeShap
 
 __all__ = [

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -18,7 +18,7 @@ from sointer._support.validation import check_positive_int, is_integer
 from sointer.data.inputs import InputFormat
 from sointer.data.targets import target_columns
 from sointer.data.texts import Documents
-from sointer.errors import InputError
+from sointer.errors import InputError, require_extra
 from sointer.explainers.baselines.base import Baseline, QueriedRows, row_generator
 from sointer.masking.groups import Groups
 from sointer.masking.rows import ExplainedRows, SentRows, Subject
@@ -239,6 +239,8 @@ class TwoProtocols(RowByRow):
         processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
     """
 
+    package: ClassVar[str]
+    """The package that weighs the copies."""
     protocol: Protocol = "tuned"
 
     def _check_settings(self) -> None:
@@ -247,6 +249,7 @@ class TwoProtocols(RowByRow):
         if self.protocol == "package" and self.signed:
             raise InputError("signed=True was given with protocol='package', which takes sizes; leave signed out.")
         super()._check_settings()
+        require_extra(self.package, "baselines")
 
     def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         if self.protocol == "package" and subject.rows.input_format.image is not None:
@@ -258,6 +261,24 @@ class TwoProtocols(RowByRow):
     @property
     def _is_signed(self) -> bool:
         return self.protocol == "tuned" and super()._is_signed
+
+    def _weights(self, rows: Iterator[Row]) -> Iterator[NDArray[np.float64]]:
+        if self.protocol == "tuned":
+            yield from (self._unit_weights(row, self.n_samples or N_SAMPLES) for row in rows)
+            return
+        table = FeatureTable(self.input_format_)
+        weights_of = self._package_weights(table)
+        for row in rows:
+            yield table.sum_by_unit(np.abs(weights_of(row)), row.source.groups.unit_of_feature)
+
+    @staticmethod
+    def _unit_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
+        """Weights of the units that differ, from at most n_samples copies of the row: (targets, units)."""
+        raise NotImplementedError
+
+    def _package_weights(self, table: FeatureTable) -> Callable[[Row], NDArray[np.float64]]:
+        """A function that gives all features of a row their weights, by the package's defaults: (targets, features)."""
+        raise NotImplementedError
 
 
 class FeatureTable:

@@ -27,7 +27,7 @@ from sointer._support.containers import as_pandas, is_frame, is_sparse
 from sointer.blackbox.adapters.sklearn import EstimatorPredict
 from sointer.blackbox.box import BlackBox
 from sointer.data.inputs import InputFormat
-from sointer.data.values import of_kind
+from sointer.data.targets import of_kind
 from sointer.errors import InputError, require_extra
 from sointer.explainers.baselines.base import Baseline, QueriedRows
 from sointer.masking.rows import ExplainedRows, Subject

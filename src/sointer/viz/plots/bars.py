@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer.data.values import by_side, effects_from, effects_on, of_kind
+from sointer.data.targets import by_side, effects_from, effects_on, of_kind
 from sointer.errors import InputError
 from sointer.masking.selection import most_needed
 from sointer.viz.plots.canvas import (

@@ -13,7 +13,7 @@ from sointer._support.containers import n_rows
 from sointer._support.progress import History
 from sointer._support.validation import check_k, resolve_targets
 from sointer._support.validation import some as _first
-from sointer.data.values import by_side, effects_from, effects_on_output
+from sointer.data.targets import by_side, effects_from, effects_on_output
 from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.masking.rows import ExplainedRows

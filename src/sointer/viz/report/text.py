@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sointer.config import POOR_SKILL
-from sointer.data.values import effects_from
+from sointer.data.targets import effects_from
 from sointer.explanation import LEVEL
 from sointer.viz.report.content import Card, ReportContent, Share, confirmed_share, rare_share
 from sointer.viz.report.samples import lacks_rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sointer._support.caching import cached_property
+from sointer._support import cached_property
 
 
 @dataclass
