@@ -361,6 +361,18 @@ def test_units_of_the_leaf_come_before_those_of_its_parents() -> None:
     assert order.needed.tolist() == leaf.active.tolist()
 
 
+def test_what_was_left_out_comes_before_what_never_changed_anything() -> None:
+    root = node([9, 5, 1, 0.5], [True, False, False, False], 1.0)
+    leaf = node([9, 5, 0.4, 0.5], [True, False, False, False], 0.99, root)
+    leaf.left_out[2] = True
+    order = leaf_order(leaf, 0.98)
+    assert order.needed.tolist() == [True, False, False, False]
+    assert np.argsort(-order.key)[:2].tolist() == [0, 2]
+    assert order.key[2] > order.key[[1, 3]].max() + OPEN, "whatever the evidence of a sample"
+    root.active[1] = True  # what matters around the leaf, but not in it, follows
+    assert np.argsort(-leaf_order(leaf, 0.98).key).tolist() == [0, 2, 1, 3]
+
+
 def test_only_what_clearly_matters_is_ordered_by_each_sample() -> None:
     of_three = node([9, 4, 3, 5], [True, True, True, False], 1.0)
     order = leaf_order(of_three, 0.98)

@@ -84,12 +84,17 @@ class Node:
     active: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     doubtful: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Units that count as active because too few redraws say otherwise."""
+    left_out: BoolArray = field(init=False)
+    """Units that change the target, but so seldom that the active ones suffice without them."""
     rate: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Share of the redraws of each unit that changed the target."""
     sufficiency: float = 0.0
     """Share of the squared change by redrawing everything that does not occur while the active units are kept."""
     noise_rate: float = 0.0
     """Share of repeated queries that changed the target."""
+
+    def __post_init__(self) -> None:
+        self.left_out = np.zeros(len(self.effect), dtype=bool)
 
     def walk(self) -> Iterator[Node]:
         yield self
@@ -245,7 +250,7 @@ class TargetData:
         by_chance = self.noise_rate * asked
         surely = changed - by_chance - 2 * np.sqrt(by_chance)
         relative = node.effect / max(float(node.effect.max()), 1e-12)
-        node.doubtful = np.zeros(n_units, dtype=bool)
+        node.doubtful, node.left_out = np.zeros(n_units, dtype=bool), np.zeros(n_units, dtype=bool)
         node.active = (surely >= 2) | ((surely >= 1) & (relative > 0.2)) | ((asked < MIN_REDRAWS) & (relative > 0.1))
         if self.noise_rate > 0:
             node.active |= (relative > CLEARLY_ON) & (node.effect > MIN_EFFECT)
@@ -265,7 +270,7 @@ class TargetData:
         for unit in sorted(np.flatnonzero(weak), key=square.__getitem__):
             others = node.active & (np.arange(len(weak)) != unit)
             if self.sufficiency(node, others) >= SUFFICES_WITHOUT:
-                node.active = others
+                node.active, node.left_out[unit] = others, True
 
     def _in_doubt(
         self, node: Node, parent: Node, inside: BoolArray, asked: IntArray, changed: NDArray[Any]

@@ -275,7 +275,8 @@ def leaf_order(node: Node, least: float) -> Order:
     level = np.zeros(len(node.active))
     if complete is not None:
         for depth, here in enumerate(complete.path()):
-            level = np.maximum(level, here.active * (depth + 1.0))
+            # What was left out comes next: it may matter, as where it changes a label in one of fifty redraws.
+            level = np.maximum(level, np.where(here.active, 2 * depth + 2, np.where(here.left_out, 2 * depth + 1, 0)))
     needed = (node.active if complete is None else complete.active).copy()
     clear = needed & (relative >= CLEARLY_NEEDED * relative[needed].max(initial=0.0))
     if complete is None or node.noise_rate > 0:
