@@ -73,8 +73,8 @@ def page(rows: list[Row], images: Path) -> str:
     lead = (
         "Sizes in the JSON files of valid explainers are changed, and everything else, including checksums, is made "
         "consistent: "
-        f"{', '.join(GROWTHS | OF_TEXTS | OF_SEQUENCES)}, one to three at a time. Then they are loaded. Memory: {TIMES} times the size of the "
-        f"directory and {FREE // 2**20} MB."
+        f"{', '.join(GROWTHS | OF_TEXTS | OF_SEQUENCES)}, one to three at a time. Then they are loaded. Memory: "
+        f"{TIMES} times the size of the directory and {FREE // 2**20} MB."
     )
     return section("Hostile sizes", lead, rows)
 
