@@ -7,7 +7,7 @@ zeros, until it finds nothing more.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 import sointer.io.explainers as saved_explainers
 import sointer.io.networks as networks
+import sointer.io.sequences as saved_sequences
 from sointer.errors import SointerError
-from sointer.io.explainers import STORAGE
+from sointer.io.storage import SEQUENCES, storage_of
 from studies.faults.mutations import reseal_weights
 
 MAX_BYTES = 2**24
@@ -33,31 +34,38 @@ class TooLarge(Exception):
     """The weights would have to be larger than the sizes of interest."""
 
 
-def make_consistent(saved: Path, rng: np.random.Generator) -> str:
+def make_consistent(saved: Path, rng: np.random.Generator, growths: Mapping[str, Growth]) -> str:
     """Let some sizes of a saved explainer grow, in its place; what was done."""
-    metadata, tensors = STORAGE.read(saved)
-    names = [str(name) for name in rng.choice(list(GROWTHS), size=int(rng.integers(1, 4)), replace=False)]
+    storage = storage_of(saved)
+    metadata, tensors = storage.read(saved)
+    n = min(int(rng.integers(1, 4)), len(growths))
+    names = [str(name) for name in rng.choice(list(growths), size=n, replace=False)]
     for name in names:
-        GROWTHS[name](metadata, tensors, rng)
+        growths[name](metadata, tensors, rng)
     try:
-        complete(metadata, tensors)
+        complete(metadata, tensors, is_sequences=storage is SEQUENCES)
     except TooLarge:
         names.append("too large to complete")
     reseal_weights(saved, json.loads(json.dumps(metadata)), serialise(tensors))
     return " + ".join(names)
 
 
-def complete(metadata: Metadata, tensors: Tensors) -> None:
+def complete(metadata: Metadata, tensors: Tensors, *, is_sequences: bool = False) -> None:
     """Make tensors of the sizes that the library wants, one network after the other."""
-    real = networks.check_shapes
-    prefix = {"n": 0}
+    module: Any = saved_sequences if is_sequences else networks
+    restore: Any = saved_sequences._restore if is_sequences else saved_explainers._restore
+    prefixes = ("energy", "additive" if is_sequences else "interpreter")
+    real, n_networks = module.check_shapes, 0
 
     def completing(network: nn.Module, state: Any) -> None:
-        wanted = {name: tensor for name, tensor in network.state_dict().items() if not networks.of_energy(name)}
-        is_energy = prefix["n"] == 0
-        prefix["n"] += 1
-        for name, tensor in wanted.items():
-            whole = f"{'energy' if is_energy else 'interpreter'}.{name}"
+        nonlocal n_networks
+        is_both = n_networks == 0 and any(map(networks.of_energy, state))  # of images, in one network
+        prefix = prefixes[1 if is_both else min(n_networks, 1)]
+        n_networks += 1
+        for name, tensor in network.state_dict().items():
+            if networks.of_energy(name) and not is_both:
+                continue
+            whole = name if networks.of_energy(name) else f"{prefix}.{name}"
             found = tensors.get(whole)
             if found is None or found.shape != tensor.shape or found.dtype != tensor.dtype:
                 if tensor.nbytes > MAX_BYTES:
@@ -70,17 +78,17 @@ def complete(metadata: Metadata, tensors: Tensors) -> None:
                 state[name] = tensors[whole]
         real(network, state)
 
-    networks.check_shapes = completing
+    module.check_shapes = completing
     try:
         for _ in range(2):
-            prefix["n"] = 0
+            n_networks = 0
             try:
-                saved_explainers._restore(metadata, tensors, None, None, None)
+                restore(metadata, tensors, None, None, None)
             except (*saved_explainers.DAMAGE, SointerError):
                 continue
             return
     finally:
-        networks.check_shapes = real
+        module.check_shapes = real
 
 
 # --- what can grow -----------------------------------------------------------------------------------------
@@ -110,9 +118,18 @@ def more_outputs(metadata: Metadata, tensors: Tensors, rng: np.random.Generator)
     metadata["targets"] = list(range(n))
     metadata["output_agreement"], metadata["output_skill"] = [1.0] * n, [1.0] * n
     tensors["training_codes"] = torch.zeros((2, n), dtype=torch.int64)
+    without_probe(metadata, tensors)
     for name in ("levels", "values"):
-        n_columns = n * (1 if n_classes == 2 else n_classes)
-        tensors[f"interpreter.effects.output_units.{name}"] = torch.zeros(n_columns, 2)
+        whole = f"interpreter.effects.output_units.{name}"
+        if whole in tensors:
+            tensors[whole] = torch.zeros(n * (1 if n_classes == 2 else n_classes), 2)
+
+
+def without_probe(metadata: Metadata, tensors: Tensors) -> None:
+    """As older versions saved: its rows and outputs would be of another size."""
+    metadata["probe"] = None
+    for name in [name for name in tensors if name.startswith("probe.")]:
+        del tensors[name]
 
 
 def more_layers(metadata: Metadata, tensors: Tensors, rng: np.random.Generator) -> None:
@@ -137,6 +154,7 @@ def more_columns(metadata: Metadata, tensors: Tensors, rng: np.random.Generator)
         n *= image[0]
     n_features = n if image is None else n // image[0]
     names = [f"x{i}" for i in range(n_features)]
+    without_probe(metadata, tensors)
     metadata["input_format"]["feature_names"] = names
     if image is None:
         metadata["groups"] = {
@@ -151,12 +169,18 @@ def more_columns(metadata: Metadata, tensors: Tensors, rng: np.random.Generator)
         if part in ("varies", "scale", "reference", "usual"):
             tensors[name] = torch.zeros(n, dtype=tensors[name].dtype)
         elif part == "rows":
-            tensors[name] = torch.zeros((size(rng, max(2, 2**20 // n)), n), dtype=torch.float64)
+            tensors[name] = torch.zeros((size(rng, min(1000, max(2, 2**20 // n))), n), dtype=torch.float64)
     for place in ("removal", "background"):
         if metadata[place].get("shape") is not None:
             metadata[place]["shape"][1] = n
-    tensors["interpreter.references"] = torch.zeros((1, n))
-    tensors["interpreter.unit_of_column"] = torch.arange(n)
+    if "interpreter.unit_of_column" in tensors:
+        tensors["interpreter.references"] = torch.zeros((1, n))
+        tensors["interpreter.unit_of_column"] = torch.arange(n)
+    for name in [name for name in tensors if name.endswith(".indices")]:
+        tensors[name] = torch.clamp(tensors[name], max=n - 1)
+    if "energy.encoding.column" in tensors:
+        tensors["energy.encoding.column"] = torch.clamp(tensors["energy.encoding.column"], max=n - 1)
+        tensors["interpreter.effects.unit_of_encoded"] = tensors["energy.encoding.column"].clone()
 
 
 def more_rows(metadata: Metadata, tensors: Tensors, rng: np.random.Generator) -> None:
@@ -182,6 +206,7 @@ def more_references(metadata: Metadata, tensors: Tensors, rng: np.random.Generat
         width = tensors["interpreter.effects.projections"].shape[1]
         tensors["interpreter.effects.projections"] = torch.zeros(size(rng, 2000), width)
         tensors["interpreter.effects.network.first.weight"] = torch.zeros(size(rng, 5000), 1)
+        tensors["interpreter.effects.encodings"] = tensors["interpreter.effects.encodings"][:1].clone()
 
 
 def more_text(metadata: Metadata, tensors: Tensors, rng: np.random.Generator) -> None:

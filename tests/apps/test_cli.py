@@ -330,6 +330,22 @@ def test_a_full_disk_says_what_was_not_written(here: Path, monkeypatch: pytest.M
         assert run(*FIT, "--out", "lost", "--checkpoint", "kept").exit_code == 0
 
 
+@pytest.mark.parametrize("out", ["full.csv", "full.parquet", "full.html"])
+def test_a_full_disk_leaves_the_file_that_was_there(here: Path, out: str) -> None:
+    pytest.importorskip("resource")
+    (here / out).write_text("before")
+    what = ["report"] if out.endswith("html") else ["explain", "-t", "odd"]
+    done = command(
+        *[*what, "why", "--data", "X.csv", "--out", out, "--force"],
+        before="import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))",
+    )
+    assert done.returncode == 1
+    assert "no room to write" in done.stderr.splitlines()[-1]
+    assert "choose another place" in done.stderr.splitlines()[-1]
+    assert (here / out).read_text() == "before"
+    assert not [path for path in here.iterdir() if path.name.startswith(f".{out}")]
+
+
 def test_a_report_needs_a_name_for_each_row(here: Path) -> None:
     pd.read_csv("X.csv").assign(pair=lambda X: X["id"] // 2, gap=lambda X: X["id"].where(X["id"] > 3)).to_csv(
         "ids.csv", index=False

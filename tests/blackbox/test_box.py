@@ -212,7 +212,15 @@ WRONG = [
     (lambda X: np.ones((10, 4, 4)), r"reshape\(len\(outputs\), -1\)"),
     (lambda X: np.ma.masked_array(X, X > 3), "masked"),
     (lambda X: (y for y in X), "generator"),
+    (lambda X: [in_itself()] * 10, "different lengths"),
 ]
+
+
+def in_itself() -> list[object]:
+    """A list that holds itself; looking for text in it never ended."""
+    made: list[object] = []
+    made.append(made)
+    return made
 
 
 @pytest.mark.parametrize(("predict", "words"), WRONG)

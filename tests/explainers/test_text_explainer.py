@@ -104,6 +104,15 @@ def test_saved_and_loaded_with_and_without_the_model(explainer, tmp_path) -> Non
         sointer.load(tmp_path / "why")
 
 
+def test_long_texts_are_saved_without_the_probe(tmp_path) -> None:
+    """Of millions of characters, it made the file so large that it could not be loaded."""
+    fitted = quick(lambda texts: [["rain" in text] for text in texts], ["rain sun " * 40_000, *TEXTS[:50]])
+    fitted.save(tmp_path / "why")
+    probe = sointer.load(tmp_path / "why").probe_
+    assert probe.rows is None
+    assert probe.summary == fitted.probe_.summary
+
+
 def test_a_text_is_explained_alike_whatever_is_around_it(explainer) -> None:
     whole, alone = explainer.explain(NEW, "count"), explainer.explain(NEW[7:8], "count")
     assert words_of(whole, 7) == words_of(alone, 0)

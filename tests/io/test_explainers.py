@@ -142,6 +142,18 @@ def test_a_directory_of_something_else_is_left_alone(explainer, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+    def fit_with_names(length):
+        many = sp.csr_array(np.pad(X, [(0, 0), (0, 2996)]))
+        return fitted(many, feature_names=[f"{i:0{length}}" for i in range(3000)])
+
+    fit_with_names(1800).save(tmp_path / "why")
+    assert len(sointer.load(tmp_path / "why").feature_names_in_[2]) == 1800
+    with pytest.raises(InputError, match=r"not saved, as it could not be loaded: .* take 2\d\.\d MB"):
+        fit_with_names(4000).save(tmp_path / "why")
+    assert len(sointer.load(tmp_path / "why").feature_names_in_[2]) == 1800
+
+
 @pytest.mark.parametrize("fails_at", [1, 3])  # of weights and metadata; between them is that of the directory
 def test_a_full_disk_leaves_the_old_explainer_whole(saved, monkeypatch, fails_at):
     other = fitted(random_state=9)

@@ -17,7 +17,7 @@ Table = npt.NDArray[Any]
 WRONG = "Your function returned the wrong thing: "
 Size: TypeAlias = tuple[int, int]
 """Height and width."""
-MAX_OUTPUT = 1e100
+MAX_OUTPUT, MAX_DEPTH = 1e100, 32
 MAX_TEXT = 2**22
 """Characters of all labels, if all were as long as the longest."""
 MAX_LABEL = 10_000  # characters
@@ -188,16 +188,14 @@ def _by_column(frame: Any) -> Table:
     return table
 
 
-def holds_text(outputs: Any) -> bool:
-    """Whether there are strings in nested lists, however deep."""
-    waiting = [outputs]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, (str, bytes)):
-            return True
-        if isinstance(part, (list, tuple)):
-            waiting.extend(inner for inner in part if isinstance(inner, (str, bytes, list, tuple)))
-    return False
+def holds_text(outputs: Any, depth: int = 0) -> bool:
+    """Whether there are strings in nested lists; ValueError if they are deeper than any table, as one within itself."""
+    if depth > MAX_DEPTH:
+        raise ValueError("lists are nested too deeply")
+    return any(
+        isinstance(part, (str, bytes)) or (isinstance(part, (list, tuple)) and holds_text(part, depth + 1))
+        for part in outputs
+    )
 
 
 def _choose_part(part: str) -> str:

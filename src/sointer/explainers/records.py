@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sointer.explanation import Explanation
 
 MAX_PROBE_OUTPUTS, MAX_PROBE_COLUMNS = 2**12, 2**17
-MAX_PROBE_SEQUENCES = 16
+MAX_PROBE_SEQUENCES, MAX_PROBE_CHARACTERS = 16, 2**18
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 """So far may numbers of two machines differ."""
 
@@ -49,10 +49,12 @@ class Probe:
         """Of the first rows of the training data, as few as are small enough to be kept."""
         n = max(1, min(len(outputs), MAX_PROBE_OUTPUTS // outputs.shape[1], MAX_PROBE_COLUMNS // rows.shape[1]))
         rows, outputs = rows[:n], outputs[:n]
-        inputs = content_digest(texts_of(rows) or row_digests(rows))
+        texts = texts_of(rows)
+        inputs = content_digest(texts or row_digests(rows))
         if isinstance(rows, Records):
             inputs = content_digest([inputs, row_digests(rows.values)])
-        return cls(rows, outputs, n, inputs, content_digest(as_lists(outputs)))
+        probe = cls(rows, outputs, n, inputs, content_digest(as_lists(outputs)))
+        return probe.without_rows() if are_long(texts) else probe
 
     @classmethod
     def of_sequences(cls, sequences: Sequence[Tokens], outputs: Sequence[Sequence[Any]]) -> Probe:
@@ -82,6 +84,11 @@ def texts_of(rows: Any) -> list[str] | None:
         return [json.dumps([part.text for part in record.parts]) for record in rows.documents]
     documents = rows.documents if isinstance(rows, Documents) else None
     return None if documents is None else [document.text for document in documents]
+
+
+def are_long(texts: Sequence[str] | None) -> bool:
+    """Whether texts are too long to be kept as a probe: all of it is read when an explainer is loaded."""
+    return texts is not None and sum(map(len, texts)) > MAX_PROBE_CHARACTERS
 
 
 def as_lists(outputs: NDArray[Any]) -> list[list[Any]]:

@@ -31,7 +31,7 @@ from sointer.data.outputs import Outputs
 from sointer.data.text_tables import Records, TextTableFormat
 from sointer.data.texts import TextFormat
 from sointer.errors import LoadError
-from sointer.explainers.records import Probe, as_lists, texts_of
+from sointer.explainers.records import Probe, are_long, as_lists, texts_of
 from sointer.explainers.sequence_base import as_sointer
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.tables import TableInterpreter
@@ -184,6 +184,8 @@ def _restore_probe(metadata: dict[str, Any] | None, tensors: dict[str, Tensor], 
     if metadata is None:
         return None
     rows, outputs = None, metadata["outputs"]
+    if are_long(metadata["texts"]):  # earlier versions kept them
+        return Probe.of_summary(metadata)
     if metadata["texts"] is not None and isinstance(form, TextTableFormat):
         values = tensors["probe.values"].numpy()
         need(values.shape == (metadata["n"], len(form.owners)), "the probe's columns are of another size")

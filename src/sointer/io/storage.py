@@ -37,8 +37,10 @@ except ImportError:  # on Windows, where saving twice at a time to one place is 
 
 WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
 DRAFT = re.compile(r"\.(.+\.json|weights-[0-9a-f]{16}\.safetensors)-.*")
-# JSON takes up to thirty times its size in memory: more of it than this only where the weights are larger still.
+# JSON takes up to thirty times its size in memory: more of it than this only where the weights are larger still. Of few
+# lists and objects, as where names are most of it, it takes half of that.
 MIN_METADATA_BYTES, METADATA_SHARE, MAX_METADATA_BYTES = 2**23, 0.25, 2**27
+BYTES_PER_PART = 40
 MAX_HEADER_BYTES = 2**21
 MAX_WEIGHTS_BYTES = 2**33
 N_READINGS = 3
@@ -87,6 +89,12 @@ class Storage:
         known["history"] = as_finite(metadata.get("history"))  # a loss may be anything
         known = {"format": self.version, "content_sha256": content_digest(known), **known}
         text = as_text(known, self.what)
+        if len(text) > (most := _most_metadata_bytes(text, len(weights))):
+            raise InputError(
+                f"the {self.what} was not saved, as it could not be loaded: its names, labels and settings take "
+                f"{len(text) / 1e6:.1f} MB beside weights of {len(weights) / 1e6:.1f} MB, expected at most "
+                f"{most / 1e6:.1f} MB. Give features and labels shorter names, and fit again."
+            )
         try:
             make_directory(target)
             with _alone_in(target):
@@ -157,7 +165,10 @@ class Storage:
         """The JSON file's content, checked, and its bytes."""
         path = source / self.metadata_file
         try:
-            content = read_file(path, within=source, max_bytes=_max_metadata_bytes(source))
+            n_weights = _weights_bytes(source)
+            content = read_file(path, within=source, max_bytes=2 * _most_metadata_bytes(b"", n_weights))
+            if len(content) > (most := _most_metadata_bytes(content, n_weights)):
+                raise ValueError(f"it has {len(content)} bytes, expected at most {most}")
             metadata, all_finite = strict_json(content)
             json.dumps(metadata, ensure_ascii=False).encode()  # half a character would be an error later on
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -211,18 +222,24 @@ class Storage:
 
     def _changed(self, source: Path, before: bytes) -> bool:
         try:
-            return read_file(source / self.metadata_file, within=source, max_bytes=MAX_METADATA_BYTES) != before
+            return read_file(source / self.metadata_file, within=source, max_bytes=2 * MAX_METADATA_BYTES) != before
         except (OSError, ValueError):
             return False
 
 
-def _max_metadata_bytes(source: Path) -> int:
-    """How large the JSON file may be, by what lies beside it."""
+def _weights_bytes(source: Path) -> int:
     n_weights = 0
     for path in source.glob("weights-*"):
         with suppress(FileNotFoundError):  # replaced while we look
             n_weights = max(n_weights, checked_size(path, within=source))
-    return min(MAX_METADATA_BYTES, max(MIN_METADATA_BYTES, int(METADATA_SHARE * n_weights)))
+    return n_weights
+
+
+def _most_metadata_bytes(content: bytes, n_weights: int) -> int:
+    """How large the JSON file may be, by what is in it and the size of the weights."""
+    most = min(MAX_METADATA_BYTES, max(MIN_METADATA_BYTES, int(METADATA_SHARE * n_weights)))
+    n_parts = content.count(b"[") + content.count(b"{")
+    return 2 * most if 0 < n_parts <= len(content) // BYTES_PER_PART else most
 
 
 EXPLAINER = Storage("explainer", "explainer.json", 5, oldest=5)
@@ -238,7 +255,8 @@ def as_text(known: dict[str, Any], what: str) -> bytes:
     """The content of the JSON file."""
     try:
         json.dumps(known, ensure_ascii=False).encode()
-        return json.dumps(known, indent=1, allow_nan=False).encode()
+        text = json.dumps(known, indent=1, allow_nan=False).encode()
+        return text if len(text) <= MIN_METADATA_BYTES else json.dumps(known, allow_nan=False).encode()
     except UnicodeEncodeError as error:
         raise InputError(f"the {what} cannot be saved: a name or label in it is not valid text ({error}).") from error
     except ValueError as error:

@@ -6,6 +6,7 @@ seconds.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -74,6 +75,9 @@ class Console:
             print(f"{coloured('warning:', YELLOW)} {one_line(warning)}", file=sys.stderr, flush=True)
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 @contextmanager
 def running(*, quiet: bool = False, verbose: bool = False, as_json: bool = False) -> Iterator[Console]:
     """Run a command: whatever the user's code prints goes to stderr, and every way to fail has its exit code."""
@@ -115,6 +119,11 @@ def coloured(text: str, colour: str) -> str:
 def _failed(error: BaseException, verbose: bool, unexpected: str | None = None) -> typer.Exit:
     """Print the error; with --verbose, its traceback too."""
     message = one_line(error)
+    if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
+        message = (
+            f"there is no room to write what was asked for ({message}); files of that name from before are as they "
+            "were. Make room, or choose another place."
+        )
     if unexpected is not None:
         message = f"{type(error).__name__}: {message} ({unexpected}; run the same with --verbose to see where)"
     if verbose:

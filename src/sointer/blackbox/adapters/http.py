@@ -127,7 +127,7 @@ class OpenInference:
         name, data, shape = str(output.get("name")), output.get("data"), output.get("shape")
         try:
             sides, dtype = [int(side) for side in shape], DTYPES[str(output["datatype"])]  # type: ignore[union-attr]
-            if dtype.kind != "O" and holds_text(data):
+            if dtype.kind != "O" and holds_text([data]):
                 raise TypeError("text among numbers")
             array = np.array(data, dtype=dtype)
         except (KeyError, TypeError, ValueError, OverflowError):
