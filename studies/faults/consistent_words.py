@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sointer.masking.tokens import N_PLACES
+from sointer.masking.conditional import N_PLACES
 from studies.faults.consistent import (
     MAX_BYTES,
     Growth,
