@@ -105,13 +105,14 @@ class FrameColumn:
             block[np.arange(len(codes)), codes] = 1.0
             return block
         if self.time is not None:
-            ticks = read_ticks(series)
-            if ticks is None and series.isna().all():
+            if series.isna().all():  # whatever its dtype: of NaT alone, pandas makes dates
                 return np.full((len(series), 1), np.nan)
+            ticks = read_ticks(series)
             if ticks is None:
+                what, how = ("durations", "to_timedelta") if self.time.is_duration else ("dates", "to_datetime")
                 raise InputError(
-                    f"X has column {self.label!r} of dtype {series.dtype}, expected dates or durations like the "
-                    f"{self.dtype} seen before. Convert the column, for example with pandas.to_datetime."
+                    f"X has column {self.label!r} of dtype {series.dtype}, expected {what} like the "
+                    f"{self.dtype} seen before. Convert the column, for example with pandas.{how}."
                 )
             return self.time.encode(ticks, self.label).reshape(-1, 1)
         return self._numbers(series).reshape(-1, 1)
@@ -131,10 +132,15 @@ class FrameColumn:
                 "seen before. Convert the column."
             )
         if isinstance(dtype, np.dtype) and dtype.kind in "iu":
-            return integers_to_float(np.asarray(series), f"X, in column {self.label!r},")
-        numbers = np.asarray(series.to_numpy(np.float64, na_value=np.nan))
-        if pd.api.types.is_integer_dtype(dtype):
-            integers_to_float(numbers, f"X, in column {self.label!r},")
+            numbers = integers_to_float(np.asarray(series), f"X, in column {self.label!r},")
+        else:
+            numbers = np.asarray(series.to_numpy(np.float64, na_value=np.nan))
+            if pd.api.types.is_integer_dtype(dtype):
+                integers_to_float(numbers, f"X, in column {self.label!r},")
+        # Between them may be a mean, as of what was removed.
+        neither = numbers[(numbers < 0) | (numbers > 1)]
+        if self.dtype.startswith("bool") and len(neither):
+            raise InputError(no_number(float(neither[0]), self.label, self.dtype))
         return numbers
 
     def _codes(self, series: Any) -> npt.NDArray[np.int64]:
