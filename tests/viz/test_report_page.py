@@ -545,6 +545,9 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
     assert shown_text in page.find("record").text
     page = Page(driver, content(kind="continuous", values=["low", "high"], numbers=numbers), tmp_path / "c.html", link)
     assert page.driver.find_element("css selector", "#record .answer").text.endswith(f"is {numbers[0, 9]:.3g}.")
+    years = content(kind="continuous", values=["low", "high"], numbers=np.full((N_TARGETS, N_SAMPLES), 2021.0))
+    page = Page(driver, years, tmp_path / "y.html", link)
+    assert page.driver.find_element("css selector", "#record .answer").text.endswith("games is 2,021.")
     kinds = ["probability", "binary", "continuous", *["binary"] * 3]
     agreement = np.ones((N_TARGETS, N_SAMPLES))
     some = content(kind="mixed", kinds=kinds, numbers=numbers, agreement=agreement, difference=1 - agreement)
