@@ -93,6 +93,13 @@ def test_names_given_to_an_array_count_too() -> None:
             pd.concat([FRAME] * 5).assign(d=np.arange(300) / 7.0).astype({"d": object}),
             r"numbers in column 'd' of dtype object.*X\['d'\].astype\(float\)",
         ),
+        (
+            pd.concat([FRAME] * 5).assign(d=[*map(str, range(298)), "unknown", "?"]),
+            r"text: numbers, but for '\?', 'unknown'. Drop it if it is an id .*pandas.to_numeric\(X\['d'\], errors",
+        ),
+        (pd.concat([FRAME] * 5).assign(d=[f"{i},5" for i in range(300)]), "numbers with decimal commas. Drop it if"),
+        (pd.concat([FRAME] * 5).assign(d=[f"0 days 00:{i}:00" for i in range(300)]), "text: durations.*to_timedelta"),
+        (pd.concat([FRAME] * 5).assign(d=[f"1.2.{1900 + i}" for i in range(300)]), "text: dates.*pandas.to_datetime"),
     ],
 )
 def test_columns_that_cannot_be_learned_are_refused_before_any_query(X: pd.DataFrame, message: str) -> None:

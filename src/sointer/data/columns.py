@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class FrameColumn:
         if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
             seen = {(type(plain), plain) for plain in (_plain(v, label) for v in series.dropna().to_numpy(object))}
             are_numbers = all(issubclass(kind, (int, float)) for kind, _ in seen)
-            refuse_ids(len(seen), len(series), label, are_numbers=are_numbers)
+            refuse_ids(len(seen), len(series), label, are_numbers=are_numbers, values=[value for _, value in seen])
             # Sorted, so that the columns do not depend on the order of the rows.
             ordered = sorted(seen, key=lambda pair: (pair[0].__name__, pair[1]))
             return cls(label, _dtype_name(dtype), tuple(value for _, value in ordered), missing=missing)
@@ -293,18 +293,69 @@ def refused_missing(missing: npt.NDArray[np.bool_], where: str) -> str:
     )
 
 
+def _is_read(read: Callable[[str], Any], value: Any) -> bool:
+    try:
+        read(str(value))
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _with_comma(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
+def _duration(text: str) -> Any:
+    import pandas as pd
+
+    if ":" not in text and "day" not in text:
+        raise ValueError  # pandas reads "5-6" too
+    return pd.to_timedelta(text)
+
+
+def _date(text: str) -> Any:
+    import pandas as pd
+
+    return pd.Timestamp(text)
+
+
+_WRITTEN: tuple[tuple[str, Callable[[str], Any], str], ...] = (
+    ("numbers", float, "pandas.to_numeric({}, errors='coerce')"),
+    (
+        "numbers with decimal commas",
+        lambda text: float(text.replace(",", ".")),
+        "{}.str.replace(',', '.').astype(float)",
+    ),
+    ("durations", _duration, "pandas.to_timedelta({})"),
+    ("dates", _date, "pandas.to_datetime({})"),
+)
+"""What a column of strings may hold instead of ids: how to read one of them, and how to convert the column."""
 MAX_FEW = 100
 """As many levels a column may have, however few rows there are."""
 
 
-def refuse_ids(n_levels: int, n_rows: int, label: Hashable, *, are_numbers: bool = False) -> None:
-    """Refuse strings of which most rows have one of their own: nothing could be learned about any of them."""
+def refuse_ids(
+    n_levels: int, n_rows: int, label: Hashable, *, are_numbers: bool = False, values: Sequence[Any] = ()
+) -> None:
+    """Refuse strings of which most rows have one of their own: nothing could be learned about any of them.
+
+    `values` are those of the column, to say if nearly all are numbers, dates or durations written as text.
+    """
     if n_levels > max(MAX_FEW, n_rows / 2):
         if are_numbers:
             raise InputError(
                 f"X has numbers in column {label!r} of dtype object, {n_levels} different ones in {n_rows} rows, which "
                 f"are no categories. Convert it with X[{label!r}].astype(float), or all such with X.infer_objects()."
             )
+        for what, read, remedy in _WRITTEN:
+            odd = sorted(str(value) for value in values if not _is_read(read, value))
+            if values and len(odd) <= len(values) / 10:
+                but = f", but for {some(odd)}" if odd else ""
+                raise InputError(
+                    f"X has a column {label!r} with {n_levels} different values in {n_rows} rows, written as text: "
+                    f"{what}{but}. Drop it if it is an id (command line: --drop {label}); else convert it, for example "
+                    f"with {remedy.format(f'X[{label!r}]')}, and give Parquet instead of CSV."
+                )
         raise InputError(
             f"X has a column {label!r} with {n_levels} different values in {n_rows} rows: an id, or free text, and no "
             f"category, as other rows will bring others. Drop it (command line: --drop {label}); if it is text, pass "
