@@ -337,10 +337,7 @@ MAX_FEW = 100
 def refuse_ids(
     n_levels: int, n_rows: int, label: Hashable, *, are_numbers: bool = False, values: Sequence[Any] = ()
 ) -> None:
-    """Refuse strings of which most rows have one of their own: nothing could be learned about any of them.
-
-    `values` are those of the column, to say if nearly all are numbers, dates or durations written as text.
-    """
+    """Refuse strings of which most rows have one of their own, and say if `values` are numbers or times in disguise."""
     if n_levels > max(MAX_FEW, n_rows / 2):
         if are_numbers:
             raise InputError(
