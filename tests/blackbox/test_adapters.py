@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,8 +21,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from quick import quick_fit
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.adapters.torch import TorchPredict
 from sointer.blackbox.box import BlackBox
@@ -241,6 +243,15 @@ def test_string_labels_and_numbers_keep_their_types() -> None:
     regressor = RandomForestRegressor(3, random_state=0).fit(X, X[:, :2])
     assert as_black_box(regressor)(X).dtype == np.float64
     assert as_black_box(LinearRegression().fit(X, X[:, 0]))(X).shape == (60, 1)
+
+
+@pytest.mark.parametrize("wrap", [lambda tree: tree, lambda tree: make_pipeline(StandardScaler(), tree)])
+def test_counts_that_a_regressor_predicts_are_numbers(wrap: Any) -> None:
+    counts = np.rint(3 * X[:, :1] + 9)
+    tree = wrap(DecisionTreeRegressor(random_state=0)).fit(X, np.column_stack([counts, X[:, 0] > 0]))
+    explainer = quick_fit(tree, X)
+    assert explainer.outputs_.kinds == ("continuous", "binary")
+    assert quick_fit(tree.predict, X).outputs_.kinds == ("categorical", "binary"), "of a function, nothing is known"
 
 
 def test_a_frame_stays_a_frame_through_a_pipeline() -> None:

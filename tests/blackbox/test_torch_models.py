@@ -66,6 +66,13 @@ def test_torchscript_is_evaluated_without_dropout_and_left_as_it_was() -> None:
     np.testing.assert_allclose(np.asarray(as_black_box(traced)(X)), said, rtol=1e-6)
 
 
+def test_exported_modules_are_called_as_they_are() -> None:
+    plain = nn.Sequential(nn.Linear(5, 2), nn.Dropout(0.5), nn.Sigmoid()).eval()
+    rows = torch.tensor(X, dtype=torch.float32)
+    exported = torch.export.export(plain, (rows,), dynamic_shapes=({0: torch.export.Dim("n")},)).module()
+    np.testing.assert_allclose(np.asarray(as_black_box(exported)(X)), plain(rows).detach().numpy(), rtol=1e-6)
+
+
 def test_masks_with_an_axis_for_their_channel_are_masks() -> None:
     module = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.Sigmoid())
     box = as_black_box(module)

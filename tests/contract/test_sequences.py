@@ -290,6 +290,10 @@ def test_a_checkpoint_of_another_fit_is_refused_and_a_damaged_explainer_fitted_a
         (lambda batch: [[label for label in one for _ in "ab"] for one in weather(batch)], "splits or cuts its input"),
         (lambda batch: [one[:2] for one in weather(batch)], "no longer than it reads"),
         (lambda batch: [" ".join(one) for one in weather(batch)], "the text 'dry"),
+        (
+            lambda batch: [one[0] for one in weather(batch)],
+            "one label per sequence is explained as one of texts",
+        ),
         (lambda batch: "dry rain", "expected a list with one list of labels"),
         (lambda batch: weather(batch)[0], "expected one for each|the text"),
         (lambda batch: [list(zip(s, one)) for s, one in zip(batch, weather(batch))], "expected labels alone"),  # noqa: B905

@@ -93,6 +93,13 @@ def test_names_given_to_an_array_count_too() -> None:
             pd.concat([FRAME] * 5).assign(d=np.arange(300) / 7.0).astype({"d": object}),
             r"numbers in column 'd' of dtype object.*X\['d'\].astype\(float\)",
         ),
+        (
+            pd.concat([FRAME] * 5).assign(d=[*map(str, range(298)), "unknown", "?"]),
+            r"text: numbers, but for '\?', 'unknown'. Drop it if it is an id .*pandas.to_numeric\(X\['d'\], errors",
+        ),
+        (pd.concat([FRAME] * 5).assign(d=[f"{i},5" for i in range(300)]), "numbers with decimal commas. Drop it if"),
+        (pd.concat([FRAME] * 5).assign(d=[f"0 days 00:{i}:00" for i in range(300)]), "text: durations.*to_timedelta"),
+        (pd.concat([FRAME] * 5).assign(d=[f"1.2.{1900 + i}" for i in range(300)]), "text: dates.*pandas.to_datetime"),
     ],
 )
 def test_columns_that_cannot_be_learned_are_refused_before_any_query(X: pd.DataFrame, message: str) -> None:
@@ -126,6 +133,8 @@ KINDS = pd.DataFrame(
         "c": RNG.choice(["u", "v"], 60).astype(object),
         "d": pd.Timestamp("2024-01-01") + pd.to_timedelta(RNG.integers(0, 99, 60), unit="D"),
         "t": pd.Timestamp("2024-01-01", tz="Europe/Oslo") + pd.to_timedelta(RNG.integers(0, 99, 60), unit="D"),
+        "w": pd.to_timedelta(RNG.integers(0, 9999, 60), unit="s"),
+        "v": RNG.random(60) < 0.5,
     }
 )
 
@@ -138,7 +147,8 @@ def of_kinds() -> SOInter:
 def every_way(explainer: SOInter, frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
     """To explain a frame: in Python, as a stream, from a file (as the command reads it; streamed), by the server."""
     frame.to_csv(folder / "rows.csv", index=False)
-    rows = [[cell.isoformat() if isinstance(cell, pd.Timestamp) else cell for cell in row] for row in frame.values]
+    times = pd.Timestamp | pd.Timedelta
+    rows = [[cell.isoformat() if isinstance(cell, times) else cell for cell in row] for row in frame.values]
     split = {"columns": list(frame), "data": [[getattr(cell, "item", lambda c=cell: c)() for cell in r] for r in rows]}
     return {
         "python": lambda: explainer.explain(frame, target=0),
@@ -162,9 +172,12 @@ A_ZONE = "X has dates in the time zone UTC in column 'd', but without a time zon
         (ROWS.assign(t=ROWS["t"].dt.tz_localize(None)), NO_ZONE),
         (ROWS.assign(d=ROWS["d"].dt.tz_localize("UTC")), A_ZONE),
         (pd.concat([ROWS, ROWS[["a"]]], axis=1), "has several columns named 'a', so which of them is meant is not cle"),
-        (ROWS.drop(columns="d"), "lacks 1 of the 4 features seen in fit: 'd'; it has 'a', 'c', 't'. Add or rename"),
+        (ROWS.drop(columns="d"), "lacks 1 of the 6 features seen in fit: 'd'; it has 'a', 'c', 't', 'w', 'v'. Add"),
         (ROWS.assign(a=[np.inf, 1.0, 2.0]), "X has 1 NaN or infinite values, in rows 0 and columns 'a'"),
         (ROWS.assign(a=[1e300, 1.0, 2.0]), "X has 1 values beyond 1e.37, in rows 0 and columns 'a'"),
+        (ROWS.assign(v=[2, 0, 1]), "X has '?2(.0)?'? in column 'v', expected True or False. Convert the column"),
+        (ROWS.assign(w=[60.0, 0.0, 1.5]), "column 'w'.* expected durations "),
+        (ROWS.assign(w=[pd.NaT] * 3), "X has 3 NaN or infinite values, in rows 0, 1, 2 and columns 'w'"),
     ],
 )
 def test_what_is_wrong_is_said_by_the_same_sentence_everywhere(
@@ -185,15 +198,21 @@ def test_one_sample_as_a_list_is_no_list_of_texts(of_kinds: SOInter) -> None:
             of_kinds.explain(sample, target=0)
 
 
-def test_dates_in_a_time_zone_are_read_from_files_and_requests(of_kinds: SOInter, tmp_path: Path) -> None:
+def test_dates_in_a_time_zone_and_durations_are_read_from_files_and_requests(of_kinds: SOInter, tmp_path: Path) -> None:
     """A file of text has the moment, with its offset, but not the time zone: the model gets that of fit."""
     straight = of_kinds.explain(ROWS, target=0)
     KINDS.assign(id=range(60))[:3].to_csv(tmp_path / "rows.csv", index=False)
     read = read_to_explain(tmp_path / "rows.csv", of_kinds)
     assert str(read["t"].dt.tz) == "Europe/Oslo"
     np.testing.assert_array_equal(of_kinds.explain(read, target=0).scores, straight.scores)
+    np.testing.assert_array_equal(read["w"], ROWS["w"])
     for explain in every_way(of_kinds, ROWS, tmp_path).values():
         explain()
+
+
+def test_a_mean_of_truth_values_is_one_too(of_kinds: SOInter) -> None:
+    """As of what was removed: what the model saw is read again."""
+    assert of_kinds.input_format_.encode(KINDS[:1].assign(v=[0.25]))[0, -1] == 0.25
 
 
 def test_dates_reach_the_server_as_text() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -369,6 +370,7 @@ def test_whole_numbers_among_other_numbers_are_numbers() -> None:
         ([["a", None]], "holds None at position 1.*Leave missing tokens out"),
         ([["a", ["b"]]], "do not nest further"),
         (3, "expected a list of token lists"),
+        (pd.DataFrame({"words": [["a"], ["b"]]}), r"expected a list of token lists. Give X\['words'\], or whichever"),
         ([3], "expected a list of tokens"),
     ],
 )

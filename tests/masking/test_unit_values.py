@@ -30,6 +30,8 @@ from sointer.masking.unit_values import format_value
         (pd.NaT, "missing"),
         (pd.Timestamp("2020-01-02"), "2020-01-02"),
         (pd.Timestamp("2020-01-02 03:04"), "2020-01-02 03:04:00"),
+        (pd.Timedelta("2 days"), "2 days"),
+        (pd.Timedelta("0 days 03:09:20.5"), "3:09:20.500000"),
         ("x" * 100, "x" * 59 + "…"),
     ],
 )

@@ -29,6 +29,7 @@ from sointer.viz import plots
 from sointer.viz.plots import bars as bar_plots
 from sointer.viz.plots import images as image_plots
 from sointer.viz.plots import maps
+from sointer.viz.plots.canvas import short, signed
 
 matplotlib.use("Agg")
 
@@ -78,6 +79,21 @@ def test_bar_of_a_row_shows_its_selected_features_best_first() -> None:
     assert bars(ax) == [("f2 = 2", 2.0), ("f0 = 0", 0.5)]
     assert ax.get_title() == "what decides dog (expected: 1), row 0"
     assert ax.get_ylim()[0] > ax.get_ylim()[1], "the best is on top"
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "effect"),
+    [
+        (2021.0, "2,021", "+2,021"),
+        (-4452.3, "-4,452", "\N{MINUS SIGN}4,452"),
+        (999.7, "1,000", "+1,000"),
+        (0.12345, "0.123", "+0.123"),
+        (1e20, "1e+20", "+1e+20"),
+        (0.0, "0", "+0"),
+    ],
+)
+def test_large_numbers_keep_all_digits_before_the_point(value: float, words: str, effect: str) -> None:
+    assert (short(value), signed(value)) == (words, effect)
 
 
 def test_a_sample_with_a_label_is_named_by_it() -> None:

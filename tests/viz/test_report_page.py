@@ -532,6 +532,7 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
     verdict = "✓ Confirmed: shown nothing else, the model's probability stays on its side of 0.5."
     assert page.driver.find_element("css selector", "#record .check").text == verdict
     assert "the model's probability did not stay on its side of 0.5" in page.find("failing").text
+    assert f"physics: {numbers[1, 9]:.3g}" in [chip.text for chip in page.all("#others .chip")]
     effects = known()
     some = content(kind="continuous", values=["low", "high"], numbers=numbers, **effects)
     page = Page(driver, some, tmp_path / "e.html", link)
@@ -544,6 +545,19 @@ def test_numbers_and_probabilities_are_told_as_numbers(driver: Any, tmp_path: Pa
     assert shown_text in page.find("record").text
     page = Page(driver, content(kind="continuous", values=["low", "high"], numbers=numbers), tmp_path / "c.html", link)
     assert page.driver.find_element("css selector", "#record .answer").text.endswith(f"is {numbers[0, 9]:.3g}.")
+    years = content(kind="continuous", values=["low", "high"], numbers=np.full((N_TARGETS, N_SAMPLES), 2021.0))
+    page = Page(driver, years, tmp_path / "y.html", link)
+    assert page.driver.find_element("css selector", "#record .answer").text.endswith("games is 2,021.")
+    kinds = ["probability", "binary", "continuous", *["binary"] * 3]
+    agreement = np.ones((N_TARGETS, N_SAMPLES))
+    some = content(kind="mixed", kinds=kinds, numbers=numbers, agreement=agreement, difference=1 - agreement)
+    page = Page(driver, some, tmp_path / "m.html", link)
+    assert page.driver.find_element("css selector", "#record .check").text == verdict
+    page.go("target=physics&sample=s9")
+    same = "✓ Confirmed: shown nothing else, the model predicts the same."
+    assert page.driver.find_element("css selector", "#record .check").text == same
+    page.go(f"target={HOSTILE}&sample=s9")
+    assert "moves by 0 standard deviations" in page.driver.find_element("css selector", "#record .check").text
     assert driver.get_log("browser") == []
 
 

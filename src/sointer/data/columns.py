@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class FrameColumn:
         if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
             seen = {(type(plain), plain) for plain in (_plain(v, label) for v in series.dropna().to_numpy(object))}
             are_numbers = all(issubclass(kind, (int, float)) for kind, _ in seen)
-            refuse_ids(len(seen), len(series), label, are_numbers=are_numbers)
+            refuse_ids(len(seen), len(series), label, are_numbers=are_numbers, values=[value for _, value in seen])
             # Sorted, so that the columns do not depend on the order of the rows.
             ordered = sorted(seen, key=lambda pair: (pair[0].__name__, pair[1]))
             return cls(label, _dtype_name(dtype), tuple(value for _, value in ordered), missing=missing)
@@ -105,13 +105,14 @@ class FrameColumn:
             block[np.arange(len(codes)), codes] = 1.0
             return block
         if self.time is not None:
-            ticks = read_ticks(series)
-            if ticks is None and series.isna().all():
+            if series.isna().all():  # whatever its dtype: of NaT alone, pandas makes dates
                 return np.full((len(series), 1), np.nan)
+            ticks = read_ticks(series)
             if ticks is None:
+                what, how = ("durations", "to_timedelta") if self.time.is_duration else ("dates", "to_datetime")
                 raise InputError(
-                    f"X has column {self.label!r} of dtype {series.dtype}, expected dates or durations like the "
-                    f"{self.dtype} seen before. Convert the column, for example with pandas.to_datetime."
+                    f"X has column {self.label!r} of dtype {series.dtype}, expected {what} like the "
+                    f"{self.dtype} seen before. Convert the column, for example with pandas.{how}."
                 )
             return self.time.encode(ticks, self.label).reshape(-1, 1)
         return self._numbers(series).reshape(-1, 1)
@@ -131,10 +132,15 @@ class FrameColumn:
                 "seen before. Convert the column."
             )
         if isinstance(dtype, np.dtype) and dtype.kind in "iu":
-            return integers_to_float(np.asarray(series), f"X, in column {self.label!r},")
-        numbers = np.asarray(series.to_numpy(np.float64, na_value=np.nan))
-        if pd.api.types.is_integer_dtype(dtype):
-            integers_to_float(numbers, f"X, in column {self.label!r},")
+            numbers = integers_to_float(np.asarray(series), f"X, in column {self.label!r},")
+        else:
+            numbers = np.asarray(series.to_numpy(np.float64, na_value=np.nan))
+            if pd.api.types.is_integer_dtype(dtype):
+                integers_to_float(numbers, f"X, in column {self.label!r},")
+        # Between them may be a mean, as of what was removed.
+        neither = numbers[(numbers < 0) | (numbers > 1)]
+        if self.dtype.startswith("bool") and len(neither):
+            raise InputError(no_number(float(neither[0]), self.label, self.dtype))
         return numbers
 
     def _codes(self, series: Any) -> npt.NDArray[np.int64]:
@@ -287,18 +293,66 @@ def refused_missing(missing: npt.NDArray[np.bool_], where: str) -> str:
     )
 
 
+def _is_read(read: Callable[[str], Any], value: Any) -> bool:
+    try:
+        read(str(value))
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _with_comma(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
+def _duration(text: str) -> Any:
+    import pandas as pd
+
+    if ":" not in text and "day" not in text:
+        raise ValueError  # pandas reads "5-6" too
+    return pd.to_timedelta(text)
+
+
+def _date(text: str) -> Any:
+    import pandas as pd
+
+    return pd.Timestamp(text)
+
+
+_WRITTEN: tuple[tuple[str, Callable[[str], Any], str], ...] = (
+    ("numbers", float, "pandas.to_numeric({}, errors='coerce')"),
+    (
+        "numbers with decimal commas",
+        lambda text: float(text.replace(",", ".")),
+        "{}.str.replace(',', '.').astype(float)",
+    ),
+    ("durations", _duration, "pandas.to_timedelta({})"),
+    ("dates", _date, "pandas.to_datetime({})"),
+)
+"""What a column of strings may hold instead of ids: how to read one of them, and how to convert the column."""
 MAX_FEW = 100
 """As many levels a column may have, however few rows there are."""
 
 
-def refuse_ids(n_levels: int, n_rows: int, label: Hashable, *, are_numbers: bool = False) -> None:
-    """Refuse strings of which most rows have one of their own: nothing could be learned about any of them."""
+def refuse_ids(
+    n_levels: int, n_rows: int, label: Hashable, *, are_numbers: bool = False, values: Sequence[Any] = ()
+) -> None:
+    """Refuse strings of which most rows have one of their own, and say if `values` are numbers or times in disguise."""
     if n_levels > max(MAX_FEW, n_rows / 2):
         if are_numbers:
             raise InputError(
                 f"X has numbers in column {label!r} of dtype object, {n_levels} different ones in {n_rows} rows, which "
                 f"are no categories. Convert it with X[{label!r}].astype(float), or all such with X.infer_objects()."
             )
+        for what, read, remedy in _WRITTEN:
+            odd = sorted(str(value) for value in values if not _is_read(read, value))
+            if values and len(odd) <= len(values) / 10:
+                but = f", but for {some(odd)}" if odd else ""
+                raise InputError(
+                    f"X has a column {label!r} with {n_levels} different values in {n_rows} rows, written as text: "
+                    f"{what}{but}. Drop it if it is an id (command line: --drop {label}); else convert it, for example "
+                    f"with {remedy.format(f'X[{label!r}]')}, and give Parquet instead of CSV."
+                )
         raise InputError(
             f"X has a column {label!r} with {n_levels} different values in {n_rows} rows: an id, or free text, and no "
             f"category, as other rows will bring others. Drop it (command line: --drop {label}); if it is text, pass "

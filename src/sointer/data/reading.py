@@ -18,6 +18,8 @@ KINDS: tuple[Kind, ...] = ("binary", "categorical", "probability", "continuous")
 GRADED: tuple[Kind, ...] = ("probability", "continuous")
 Table = npt.NDArray[Any]
 
+NO_CLASSES = "no classes"
+"""What a regressor declares: outputs of few whole numbers, such as counts, are numbers too."""
 MAX_CLASSES = 32
 DEFAULT_TOLERANCE = 0.1
 """Numbers within this share of a standard deviation count as the same."""
@@ -78,6 +80,9 @@ def decide_kinds(table: Table, values: list[list[Label]], wanted: list[str | Non
     kinds: list[Kind] = []
     for j, (part, found) in enumerate(zip(columns, values, strict=True)):
         likely = _likely_kind(part, found, is_text[j], fractions[j], inside, any(fractions))
+        if wanted[j] == NO_CLASSES:
+            kinds.append("continuous" if likely == "categorical" and not is_text[j] else likely)
+            continue
         kinds.append(likely if wanted[j] is None else _check_kind(wanted[j], part, found, is_text[j], likely, names[j]))
     return kinds
 

@@ -46,7 +46,8 @@ def read_sequences(X: Any, splitter: Splitter | None, caller: str) -> list[Token
         give = "[tokens]" if splitter is None else "[text]"
         raise InputError(f"{caller}: X is one string, expected a list with one entry per sequence. Give {give}.")
     if containers.is_frame(X) or not hasattr(X, "__len__") or not hasattr(X, "__iter__"):
-        raise InputError(f"{caller}: X is {containers.describe(X)}, expected a list of token lists.")
+        give = f" Give X[{X.columns[0]!r}], or whichever column holds them." if containers.is_frame(X) else ""
+        raise InputError(f"{caller}: X is {containers.describe(X)}, expected a list of token lists.{give}")
     if len(X) == 0:
         raise InputError(f"{caller}: X has no sequences, expected at least one.")
     return [_read_one(sequence, number, splitter, caller) for number, sequence in enumerate(X)]

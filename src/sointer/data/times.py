@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sointer._support.validation import brief
 from sointer.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
@@ -16,6 +19,7 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 MAX_EXACT = 2**53
 UNITS = ("D", "s", "ms", "us", "ns")
+BARE_NUMBER = re.compile(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -170,3 +174,22 @@ def write_times(values: npt.NDArray[Any], dtype: str, zone: str | None) -> Any:
     if zone is not None:
         series = series.dt.tz_localize("UTC").dt.tz_convert(zone)
     return series.astype(dtype)
+
+
+def durations_of(cells: Sequence[str | None], label: Any) -> Any:
+    """Durations written as text, such as "1 days 12:00:00", as a pandas Series; None where they are missing.
+
+    A number has no unit, and is refused; pandas would take it for nanoseconds.
+    """
+    import pandas as pd
+
+    odd = next((cell for cell in cells if cell is not None and BARE_NUMBER.fullmatch(cell)), None)
+    try:
+        if odd is None:
+            return pd.Series(pd.to_timedelta(list(cells)))
+    except (ValueError, OverflowError):
+        found = pd.Series(pd.to_timedelta(list(cells), errors="coerce"))
+        odd = next(cell for cell, failed in zip(cells, found.isna(), strict=True) if failed and cell is not None)
+    raise InputError(
+        f"column {str(label)!r}: found {brief(odd)}, expected durations as text, such as '1 days 12:00:00'."
+    )

@@ -157,9 +157,10 @@ def csv_dtypes(explainer: Explainer) -> Dtypes:
         return {}
     if not columns:
         return {name: "float64" for name in explainer.input_format_.feature_names}
-    zones = {str(c.label): f"datetime64[us, {c.time.zone}]" for c in columns if c.time and c.time.zone}
+    times = {str(c.label): c.time for c in columns if c.time and (c.time.zone or c.time.is_duration)}
+    known = {name: "timedelta64[us]" if t.is_duration else f"datetime64[us, {t.zone}]" for name, t in times.items()}
     others = [c for c in columns if c.time is None]
-    return zones | {str(c.label): "text" if c.is_text else _csv_dtype(c.dtype, c.categories) for c in others}
+    return known | {str(c.label): "text" if c.is_text else _csv_dtype(c.dtype, c.categories) for c in others}
 
 
 def as_in_fit(explainer: Explainer, X: Any, text_column: str | None) -> Any:

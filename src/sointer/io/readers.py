@@ -19,6 +19,7 @@ from sointer._support import containers
 from sointer._support.files import CSV, KNOWN, PARQUET, TOKENS, check_readable
 from sointer._support.validation import check_positive_int
 from sointer.data.columns import no_number
+from sointer.data.times import durations_of
 from sointer.errors import InputError, require_extra
 from sointer.io.columns import (
     NULLS,
@@ -33,8 +34,8 @@ from sointer.io.columns import (
 from sointer.io.parquet import parquet_source
 
 BLOCK_BYTES = 2**24
-ZONE = re.compile(r"datetime64\[us, (.+)\]")
-"""A dtype of dates in a time zone."""
+ZONE, DURATION = re.compile(r"datetime64\[us, (.+)\]"), "timedelta64[us]"
+"""Dtypes of dates in a time zone, and of durations."""
 WRONG_VALUE = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to \w+: invalid value '(.*)'", re.DOTALL
 )
@@ -80,8 +81,12 @@ def csv_source(path: Path) -> RowSource:
                     for name, zone in zones.items():
                         if hasattr(frame[name].dtype, "tz"):  # of a text, the moment is known, and no time zone
                             frame[name] = frame[name].dt.tz_convert(zone)
-                    for name in frame.columns.intersection([name for name in dtypes if dtypes[name] == "text"]):
-                        frame[name] = frame[name].fillna("")  # an empty cell is an empty text
+                    for name in frame.columns.intersection(list(dtypes)):
+                        if dtypes[name] == "text":
+                            frame[name] = frame[name].fillna("")  # an empty cell is an empty text
+                        elif dtypes[name] == DURATION:
+                            texts = zip(frame[name], frame[name].isna(), strict=True)
+                            frame[name] = durations_of([None if none else text for text, none in texts], name)
                     yield frame if not isinstance(columns, str) else frame[columns]
 
     with reading(path, "CSV", FIX, InputError):
@@ -168,7 +173,7 @@ def _naming_values(path: Path, names: list[str], dtypes: Dtypes) -> Iterator[Non
 
 def _arrow_type(pyarrow: Any, dtype: str) -> Any:
     known = {"bool": pyarrow.bool_(), "str": pyarrow.string(), "int64": pyarrow.int64(), "float64": pyarrow.float64()}
-    if dtype not in (*known, "text", *VERBATIM):
+    if dtype not in (*known, "text", DURATION, *VERBATIM):
         raise InputError(f"dtypes may be {', '.join(map(repr, known))}, got {dtype!r}.")
     return known.get(dtype, pyarrow.string())
 
@@ -236,8 +241,9 @@ def read_chunks(
     chunk_rows : int, default 16384
         Rows of a chunk, at most.
     dtypes : mapping, optional
-        Types of columns of a CSV file ("float64", "int64", "bool", "str", or "datetime64[us, Europe/Oslo]" to have
-        dates in a time zone); others are what the first block shows.
+        Types of columns of a CSV file ("float64", "int64", "bool", "str", "timedelta64[us]" for durations written as
+        "1 days 12:00:00", or "datetime64[us, Europe/Oslo]" to have dates in a time zone); others are what the first
+        block shows.
 
     Returns
     -------

@@ -29,6 +29,8 @@ def format_value(value: Any) -> str:
     if isinstance(value, float | np.floating):
         is_large = 1000 <= abs(value) < MAX_PLAIN
         return f"{float(value):,.0f}" if is_large else f"{value:.4g}"
+    if isinstance(value, timedelta):
+        return time_text(np.timedelta64(value))
     text = str(value).removesuffix(" 00:00:00")  # of dates without a time
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
 
@@ -140,7 +142,7 @@ def _times(values: list[Any], there: list[Any]) -> NDArray[Any] | None:
 def time_text(value: np.datetime64 | np.timedelta64) -> str:
     """A date or duration for people, as `format_value` shows it."""
     if isinstance(value, np.timedelta64):
-        return str(value.astype("timedelta64[s]").astype(object)).removesuffix(", 0:00:00")
+        return str(value.astype("timedelta64[us]").astype(object)).removesuffix(", 0:00:00")
     return format_value(str(value.astype("datetime64[s]")).replace("T", " "))
 
 

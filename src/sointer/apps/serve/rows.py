@@ -16,6 +16,7 @@ from sointer.data.checks import places_of
 from sointer.data.columns import FrameColumn, no_number
 from sointer.data.inputs import InputFormat
 from sointer.data.texts import word_pattern
+from sointer.data.times import durations_of
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
 from sointer.io.columns import names_in_fit
@@ -133,7 +134,7 @@ def times_of(values: Iterable[Any], column: FrameColumn) -> Any:
         if odd is not None:
             raise ValueError
         if column.time.is_duration:
-            return pandas.Series(pandas.to_timedelta(cells))
+            return durations_of(cells, column.label)
         stamps = [pandas.Timestamp(cell) for cell in cells if cell is not None]
         if zone is None or any(stamp.tzinfo is None for stamp in stamps):
             return pandas.Series(pandas.to_datetime(cells, format="ISO8601"))

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
 from sointer.blackbox.call import CopiedAsItself
 from sointer.blackbox.replies import ClassProbabilities, NamedTable, read_outputs
+from sointer.data.reading import NO_CLASSES
 from sointer.errors import BlackBoxError, InputError
 
 METHODS = ("predict", "predict_proba")
@@ -63,7 +64,7 @@ class EstimatorPredict(CopiedAsItself):
     def declared_kind(self) -> str | list[str | None] | None:
         """The kind of the outputs, where the method says it; a list with one for each where only some are known."""
         if self.method != "predict_proba":
-            return None
+            return NO_CLASSES if isinstance(self.model, BaseEstimator) and is_regressor(self.model) else None
         n_outputs = 0 if self._predicted is None else self._predicted.table.shape[1]
         is_many = [self._has_many_classes(output) for output in range(n_outputs)]
         if n_outputs > 1 and any(is_many):

@@ -107,7 +107,11 @@ def _read_sequence(outputs: Any, tokens: Tokens) -> list[Any]:
     about = f"for the {len(tokens)} tokens {tokens[:N_SHOWN]!r}{' ...' if len(tokens) > N_SHOWN else ''}"
     if isinstance(outputs, str) or not isinstance(outputs, (list, tuple)):
         got = f"the text {outputs!r:.60}" if isinstance(outputs, str) else containers.describe(outputs)
-        raise BlackBoxError(f"{WRONG}{got} {about}, expected a list with one label per token.")
+        raise BlackBoxError(
+            f"{WRONG}{got} {about}, expected a list with one label per token. A model with one label per sequence is "
+            "explained as one of texts: X as strings, and a function such as lambda texts: model([t.split() for t in "
+            "texts])."
+        )
     if len(outputs) != len(tokens):
         raise BlackBoxError(
             f"{WRONG}{len(outputs)} labels {about}, expected {len(tokens)}, one per token. If the model splits or "

@@ -21,6 +21,7 @@ from sointer.viz.plots.canvas import (
     UP,
     bars_size,
     check_row,
+    digits,
     label_axis,
     labels_with_values,
     make_axes,
@@ -145,7 +146,7 @@ def from_to(explanation: Explanation, row: int) -> str:
     if explanation.base_value is not None:
         base = float(explanation.base_value[row])
         start = effects_from(explanation.source.removal.name, is_text=explanation.source.input_format.has_words)
-        parts = [f"{base:.3g} {start}", f"{base + float(explanation.effects[row].sum()):.3g} with all effects"]
+        parts = [f"{digits(base)} {start}", f"{digits(base + float(explanation.effects[row].sum()))} with all effects"]
     outputs, target = explanation.source.outputs, int(explanation.target[row])
     if outputs.graded[target] and explanation.value_source != "expected":
         parts.append(f"the model predicts {short(explanation.value[row])}")
@@ -243,7 +244,7 @@ def _kinds_of_value(explained: NDArray[Any], *, is_number: bool) -> list[tuple[s
     """The values that are explained, as text, and the rows that have them; the largest value first."""
     if is_number:
         middle = float(np.median(explained.astype(float)))
-        return [(f"above {middle:.3g}", explained > middle), (f"up to {middle:.3g}", explained <= middle)]
+        return [(f"above {digits(middle)}", explained > middle), (f"up to {digits(middle)}", explained <= middle)]
     values, counts = np.unique(explained.astype(str), return_counts=True)
     kept = sorted(values[np.argsort(-counts, kind="stable")][:MAX_VALUES].tolist(), reverse=True)
     as_text = explained.astype(str)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sointer._support.validation import is_integer
+from sointer.data.inputs import MAX_PLAIN
 from sointer.errors import InputError, require_extra
 from sointer.masking.unit_values import UnitValues
 
@@ -121,7 +122,12 @@ def value_text(explanation: Explanation, row: int) -> str:
 
 def signed(effect: float) -> str:
     """An effect with its sign, which is never left out."""
-    return f"{effect:+.3g}".replace("-", "\N{MINUS SIGN}")
+    return digits(effect, "+").replace("-", "\N{MINUS SIGN}")
+
+
+def digits(number: float, sign: Literal["", "+"] = "") -> str:
+    """A number with three digits, or all before the point, as of years and prices."""
+    return f"{number:{sign},.0f}" if 999.5 <= abs(number) < MAX_PLAIN else f"{number:{sign}.3g}"
 
 
 def labels_with_values(explanation: Explanation, row: int, units: Sequence[int]) -> list[str]:
@@ -137,8 +143,8 @@ def labels_with_values(explanation: Explanation, row: int, units: Sequence[int])
 
 
 def short(value: Any) -> str:
-    """A value with at most three digits."""
-    return f"{value:.3g}" if isinstance(value, float | np.floating) else str(value)
+    """A value as short as it can be."""
+    return digits(float(value)) if isinstance(value, float | np.floating) else str(value)
 
 
 Bytes = npt.NDArray[np.uint8]

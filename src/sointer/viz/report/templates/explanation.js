@@ -19,7 +19,9 @@ const sointerExplanation = (() => {
   };
   const strong = (text) => make("strong", { text });
   const hasText = (record) => record.text !== undefined && record.text !== null;
-  const number = (value) => Number(value.toPrecision(3)).toString();
+  // Three digits, or all before the point, as of years and prices; single precision has seven.
+  const number = (value) => Math.abs(value) < 999.5 || Math.abs(value) >= 1e15 ? Number(value.toPrecision(3)).toString()
+    : Math.round(Number(value.toPrecision(7))).toLocaleString("en-US");
   const signed = (value) => `${value < 0 ? "−" : "+"}${number(Math.abs(value))}`;
   const capital = (text) => (text.startsWith("the ") ? `T${text.slice(1)}` : text);
   const side = (value) => (value < 0 ? "down" : "up");

@@ -16,6 +16,10 @@
     (sample === undefined ? "" : `&sample=${encodeURIComponent(data.samples[sample])}`);
   const featureLink = (feature) => `#feature=${encodeURIComponent(data.features[feature])}`;
   const valueOf = (sample, target) => packed.block(sample).values[target];
+  const probabilityOf = (sample, target) => {
+    const found = data.kinds[target] === "probability" ? packed.numberOf(sample, target) : null;
+    return found === null ? null : number(found);
+  };
   const saidOf = (sample, target) => data.kinds[target] === "continuous" ? number(packed.numberOf(sample, target)) : data.values[valueOf(sample, target)];
   const mark = (sample, target) => {
     const agreement = packed.agreement(sample, target);
@@ -55,7 +59,8 @@
         name: data.features[feature], value, score, needed, effect, href: featureLink(feature),
         spans: data.spans ? data.spans[sample][feature] : null })),
       effects: effectsOf(sample, target), more: more ? more[target] : 0, place: localityOf(sample, target),
-      confirmed: agreement === null ? null : agreement === 1, unsure: mark(sample, target)[1] === "unsure", agreement, difference: packed.differenceOf(sample, target), tolerance: data.tolerance, far: farSamples.has(sample),
+      confirmed: agreement === null ? null : agreement === 1, unsure: mark(sample, target)[1] === "unsure", agreement,
+      difference: data.kinds[target] === "continuous" ? packed.differenceOf(sample, target) : null, tolerance: data.tolerance, far: farSamples.has(sample),
       text: data.texts ? data.texts[sample] : null, isTable: data.unitNoun !== "word",
       words: present ? [...present].map((feature) => data.features[feature]) : null,
     };
@@ -313,7 +318,7 @@
     const isRare = (i) => valueOf(sample, i) !== data.summaries[i].mostCommon, shown = [...order.filter(isRare), ...order.filter((i) => !isRare(i))].slice(0, 24);
     if (!shown.length) return [];
     return [make("h4", { text: data.valueSource === "expected" ? "What else is expected of this sample" : "What else it predicts for this sample" }), make("p", { kind: "chips" }, ...shown.flatMap((i) =>
-      [make("a", { kind: isRare(i) ? "chip other selected" : "chip other", href: targetLink(i, sample), text: `${data.targets[i]}: ${saidOf(sample, i)}` }), " "]),
+      [make("a", { kind: isRare(i) ? "chip other selected" : "chip other", href: targetLink(i, sample), text: `${data.targets[i]}: ${probabilityOf(sample, i) ?? saidOf(sample, i)}` }), " "]),
       order.length > shown.length ? `and ${order.length - shown.length} more` : "")];
   };
   const showSample = () => {
