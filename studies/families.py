@@ -41,7 +41,7 @@ FAMILIES = {
     "text": Family(
         "Models that tag texts: the paper's Tables 1 and 2. Hours; data sets that are not in SOINTER_DATA and cannot "
         "be downloaded are left out.",
-        ("text",),
+        ("text", "strings"),
         "texts",
     ),
     "horses": Family(

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from repo_scripts import PICTURES, ROOT, run_smoke
-from studies.frame.study import Selection
+from studies.families import load_study
+from studies.frame.study import Selection, read
 
 for package in ("matplotlib", "lime"):
     pytest.importorskip(package)
@@ -28,14 +29,15 @@ def test_the_smoke_setting_makes_results_page_and_figure(tmp_path):
     assert "### Generated, ClassifierChain, test split, the same 60 documents" in page
     assert PICTURES.findall(page) == ["text-queries.png"]
     assert (tmp_path / "images" / "text-queries.png").exists()
+    lines = (tmp_path / "results" / "text" / "strings.jsonl").read_text().splitlines()
+    found = {row["method"]: sum(one["given"] for one in row["outputs"].values()) for row in map(json.loads, lines)}
+    assert found["SOInter"] >= found["Lime"] - 1 > found["Random"] + 5
+    assert "| latin | SOInter | 1 |" in (tmp_path / "pages" / "strings.md").read_text()
 
 
-def test_full_cases_hold_all_kept_results():
-    from studies.text.text import STUDY
-
-    cases = [json.dumps(case, sort_keys=True) for case in Selection().cases(STUDY)]
-    kept = [
-        json.loads(line) for line in (ROOT / "studies" / "results" / "text" / "text.jsonl").read_text().splitlines()
-    ]
+@pytest.mark.parametrize("name", ["text", "strings"])
+def test_full_cases_hold_all_kept_results(name):
+    cases = [json.dumps(case, sort_keys=True) for case in Selection().cases(load_study("text", name))]
+    kept = read(ROOT / "studies" / "results" / "text", name)
     assert len(set(cases)) == len(cases)
     assert {json.dumps({name: row[name] for name in row["case"]}, sort_keys=True) for row in kept} <= set(cases)
