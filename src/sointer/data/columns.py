@@ -321,11 +321,7 @@ def _date(text: str) -> Any:
 
 _WRITTEN: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("numbers", float, "pandas.to_numeric({}, errors='coerce')"),
-    (
-        "numbers with decimal commas",
-        lambda text: float(text.replace(",", ".")),
-        "{}.str.replace(',', '.').astype(float)",
-    ),
+    ("numbers with decimal commas", _with_comma, "{}.str.replace(',', '.').astype(float)"),
     ("durations", _duration, "pandas.to_timedelta({})"),
     ("dates", _date, "pandas.to_datetime({})"),
 )
