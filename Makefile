@@ -38,7 +38,7 @@ SPREAD := -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
 # Bytecode is kept, whatever the environment says: otherwise every worker and every process that a test starts compiles anew.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest
 
-test: $(INSTALLED) ## run the tests that take seconds (about six and a half minutes on two cores)
+test: $(INSTALLED) ## run the tests that take seconds (about five minutes on two cores)
 	$(PYTEST) $(SPREAD) --durations=10
 
 # Marked slow, and so only here: every problem with planted truth in all sizes and seeds, real data sets, the studies and
