@@ -144,12 +144,13 @@ def _reader(path: Path, columns: Any, dtypes: Dtypes) -> Any:
 def _with_nulls(batch: Any, verbatim: Sequence[str]) -> Any:
     """A batch whose strings that stand for missing values are missing."""
     pyarrow, compute = require_extra("pyarrow", "parquet"), require_extra("pyarrow.compute", "parquet")
+    columns = batch.columns
     for place, field in enumerate(batch.schema):
         if pyarrow.types.is_string(field.type):
             nulls = pyarrow.array(NULLS[:1] if field.name in verbatim else NULLS)
-            missing = compute.is_in(batch.column(place), value_set=nulls)
-            batch = batch.set_column(place, field, compute.if_else(missing, None, batch.column(place)))
-    return batch
+            missing = compute.is_in(columns[place], value_set=nulls)
+            columns[place] = compute.if_else(missing, None, columns[place])
+    return pyarrow.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 @contextmanager
