@@ -245,6 +245,8 @@ def _share(value: Any) -> str:
 
 def _interval(values: list[float]) -> str:
     mean, low, high = mean_interval(values)
+    if np.isnan(mean):
+        return "–"
     return f"{mean:.3f}" if np.isnan(low) else f"{mean:.3f} ± {(high - low) / 2:.3f}"
 
 
