@@ -11,17 +11,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sointer.interpreter.localities import (
-    MAX_DEPTH,
-    MAX_OTHERS_KEPT,
-    MIN_TESTS,
-    Node,
-    TargetData,
-    complete_node,
-    leaves,
-    prune_unconfirmed,
+from sointer.interpreter.localities import MAX_DEPTH, MAX_OTHERS_KEPT, MIN_TESTS, TargetData
+from sointer.interpreter.nodes import Node, complete_node, leaves, prune_unconfirmed
+from sointer.interpreter.splits import (
+    MAX_CONDITIONS,
+    MIN_REDRAWS,
+    N_PLACES,
+    Mixtures,
+    Redraws,
+    WeightedSum,
+    best_threshold,
+    cost_of_no_change,
+    mean_by_unit,
+    refitted,
+    two_cuts,
+    weighted_sums,
 )
-from sointer.interpreter.splits import Mixtures, Redraws, best_threshold, mean_by_unit
 from sointer.interpreter.tables import (
     OPEN,
     LocalityTable,
@@ -76,12 +81,13 @@ def planted(
         np.sqrt(effects),
         X,
         X,
-        N_UNITS,
+        np.arange(N_UNITS),
         Redraws(row, unit, np.abs(answers(redrawn) - whole[row])),
         Mixtures(mixed, kept, np.abs(answers(mixtures) - whole[mixed])),
         max(1e-6, 3 * square**0.5) if graded else 0.5,
         square,
         float((again != whole[:200]).mean()),
+        numeric=np.arange(N_UNITS),
     )
 
 
@@ -264,6 +270,212 @@ def test_trees_stay_small() -> None:
     assert min(len(leaf.pool) for leaf in leaves(root)) >= 50 or len(leaves(root)) == 1
 
 
+# --- weighted sums, and two cuts together --------------------------------------------------------------------
+
+
+def oblique(rows: np.ndarray) -> np.ndarray:
+    """Which features decide depends on a weighted sum of two others."""
+    return np.where(rows[:, 0] - 2 * rows[:, 5] <= 0.5, rows[:, 1] > 0, rows[:, 2] + rows[:, 3] > 0).astype(float)
+
+
+def soft_oblique(rows: np.ndarray) -> np.ndarray:
+    low, high = 1 / (1 + np.exp(-3 * rows[:, 1])), 1 / (1 + np.exp(-2 * (rows[:, 2] + rows[:, 3])))
+    return np.where(rows[:, 0] - 2 * rows[:, 5] <= 0.5, low, high)
+
+
+@pytest.mark.parametrize("model", [oblique, soft_oblique])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_switch_on_a_weighted_sum_is_found(model, seed: int) -> None:
+    data = planted(model, n=1000, n_redraws=3000, seed=seed)
+    root = data.grow()
+    (found,) = data.sums
+    assert root.condition == N_UNITS
+    assert found.columns.tolist() == [5, 0]
+    np.testing.assert_allclose(found.weights, [1, -0.5], atol=0.08)
+    assert abs(root.threshold + 0.25) < 0.15  # x5 - x0 / 2 <= -1 / 4 is the other side of the planted condition
+    assert [np.flatnonzero(leaf.active).tolist() for leaf in leaves(root)] == [[0, 2, 3, 5], [0, 1, 5]]
+
+
+def window(rows: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(rows[:, 0]) <= 0.7, rows[:, 1] > 0, rows[:, 2] + rows[:, 3] > 0).astype(float)
+
+
+def exclusive_or(rows: np.ndarray) -> np.ndarray:
+    differ = (rows[:, 0] > 0.3) ^ (rows[:, 4] > -0.2)
+    return np.where(differ, rows[:, 1] > 0, rows[:, 2] + rows[:, 3] > 0).astype(float)
+
+
+@pytest.mark.parametrize(
+    ("model", "looked_at", "planted_units"),
+    [(window, {0}, [{2, 3}, {1}, {2, 3}]), (exclusive_or, {0, 4}, [{2, 3}, {1}, {1}, {2, 3}])],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_switch_that_takes_two_cuts_is_found(model, looked_at, planted_units, seed: int) -> None:
+    root = planted(model, n=1000, n_redraws=4000, n_mixtures=4000, seed=seed).grow()
+    assert {node.condition for node in root.walk()} - {-1} == looked_at
+    assert [set(np.flatnonzero(leaf.active).tolist()) - looked_at for leaf in leaves(root)] == planted_units
+
+
+def steep_sum(rows: np.ndarray) -> np.ndarray:
+    """Far from where this is one half hardly anything changes it, but the same features decide everywhere."""
+    return 1 / (1 + np.exp(-3 * rows[:, :4] @ np.array([1.0, -0.8, 0.6, 0.5])))
+
+
+@pytest.mark.parametrize("model", [steep_sum, lambda rows: (steep_sum(rows) > 0.5).astype(float)])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_decided_already_is_no_other_locality(model, seed: int) -> None:
+    data = planted(model, n=1000, n_redraws=3000, seed=seed)
+    assert data.grow().children is None
+    assert data.sums == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_single_feature_is_preferred_to_a_sum(seed: int) -> None:
+    data = planted(switch, n=1000, n_redraws=3000, seed=seed)
+    data.grow()
+    assert data.sums == []
+
+
+def test_sums_are_of_plain_numbers_only() -> None:
+    data = replace(planted(oblique, n=1000, n_redraws=3000), numeric=np.arange(5))  # x5 is a category, say
+    data.grow()
+    assert all(5 not in one.columns for one in data.sums)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e4, 2e6), (1e-5, -1.0)])
+def test_weights_do_not_depend_on_units_of_measurement(scale: float, shift: float) -> None:
+    rng = np.random.default_rng(0)
+    plain = rng.normal(size=(800, 4))
+    left = plain[:, 0] + plain[:, 1] <= 0
+    shares = np.column_stack([left, ~left]) + 0.01 * rng.normal(size=(800, 2))
+    measured = plain * [scale, 1, 1, 1] + [shift, 0, 0, 0]
+    (found,) = weighted_sums(measured, np.arange(4), shares)
+    better, threshold = refitted(found, 0.0, measured, ~left, np.ones(800))
+    wrong = ((better.of(measured) > threshold) != ~left).mean()
+    assert set(found.columns.tolist()) == {0, 1}
+    assert min(wrong, 1 - wrong) < 0.01
+
+
+def test_too_little_to_refit_leaves_a_sum_as_it_is() -> None:
+    found, rows = WeightedSum(np.array([0, 1]), np.array([1.0, 2.0])), np.random.default_rng(0).normal(size=(200, 2))
+    right = rows[:, 0] > 0
+    for n, side in ((20, right[:20]), (200, np.ones(200, dtype=bool)), (200, rows[:, 0] < 0)):
+        assert refitted(found, 0.3, rows[:n], side, np.ones(n)) == (found, 0.3)
+
+
+def slow_two_cuts(conditions: np.ndarray, shares: np.ndarray) -> float:
+    """What the best two cuts explain, of one condition or of two, trying all."""
+
+    def explained(part: np.ndarray) -> float:
+        own = [shares[part == value] for value in np.unique(part)]
+        return sum(len(one) * float((one.mean(axis=0) ** 2).sum()) for one in own) / len(shares)
+
+    cuts = [np.unique(np.quantile(column, np.linspace(0, 1, N_PLACES + 1)[1:-1])) for column in conditions.T]
+    best = 0.0
+    for i, j in ((0, 0), (1, 1), (0, 1)):
+        for a in cuts[i]:
+            for b in cuts[j]:
+                if i == j and a >= b:
+                    continue
+                best = max(best, explained((conditions[:, i] <= a) + 2.0 * (conditions[:, j] <= b)))
+    return best - float((shares.mean(axis=0) ** 2).sum())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_cuts_equal_their_slow_twin(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    conditions, shares = rng.normal(size=(120, 2)), rng.random((120, 3))
+    if seed % 2:
+        conditions[:, 1] = rng.integers(0, 3, size=120)
+    gain, first, second = two_cuts(conditions, shares)
+    assert gain == pytest.approx(slow_two_cuts(conditions, shares))
+    assert first.condition != second.condition or first.threshold < second.threshold
+
+
+def test_two_cuts_need_something_that_varies_and_not_too_much() -> None:
+    shares = np.random.default_rng(0).random((50, 3))
+    for conditions in (np.zeros((50, 2)), np.random.default_rng(1).normal(size=(50, MAX_CONDITIONS + 1))):
+        assert two_cuts(conditions, shares)[0] == 0
+
+
+def test_where_nothing_is_on_at_one_side_no_change_says_where_it_begins() -> None:
+    """With changes alone, which are all on the right, every cut below them would do."""
+    rng = np.random.default_rng(0)
+    at = rng.normal(size=400)
+    changes = (at > 0.4) & (rng.random(400) < 0.5)
+    cost = np.where(changes, 1.0, cost_of_no_change(np.array([0.5])))
+    assert best_threshold(at[changes], np.ones(changes.sum(), dtype=bool), np.ones(changes.sum()), -1.0) == -1.0
+    assert abs(best_threshold(at, changes, cost, -1.0) - 0.4) < 0.1
+    rates = cost_of_no_change(np.array([0.0, 0.1, 0.5, 0.9, 1.0]))
+    assert (np.diff(rates) > 0).all()
+    assert np.isfinite(rates).all()
+
+
+def test_what_a_locality_is_told_by_is_never_left_out() -> None:
+    """It decides that the sample is here, even where that seldom changes the label."""
+    data = planted(oblique, n=1000, n_redraws=3000)
+    root = data.grow()
+    for leaf in leaves(root):
+        assert {0, 5} <= set(np.flatnonzero(leaf.active).tolist())
+        assert not leaf.left_out[[0, 5]].any()
+    assert set(data._units_above(leaves(root)[0]).tolist()) == {0, 5}
+    assert data._units_above(root).tolist() == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_nothing_was_seen_to_change_nothing_is_active(seed: int) -> None:
+    """Removed features are low here: where the first is low anyway, the output is off whatever is removed."""
+    rng = np.random.default_rng(seed)
+    X, n_redraws, n_mixtures = rng.normal(size=(300, N_UNITS)), 150, 300
+
+    def both(rows: np.ndarray) -> np.ndarray:
+        return ((rows[:, 0] > 0) & (rows[:, 1] > -1)).astype(float)
+
+    row, unit = rng.integers(300, size=n_redraws), rng.integers(N_UNITS, size=n_redraws)
+    redrawn = X[row].copy()
+    redrawn[np.arange(n_redraws), unit] = -2.0
+    mixed, kept = rng.integers(300, size=n_mixtures), rng.random((n_mixtures, N_UNITS)) < 0.5
+    data = TargetData(
+        np.abs(rng.normal(size=(300, N_UNITS))) * 0.01 + both(X)[:, None] * [0.9, 0.9, 0, 0, 0, 0],
+        X,
+        X,
+        np.arange(N_UNITS),
+        Redraws(row, unit, np.abs(both(redrawn) - both(X)[row])),
+        Mixtures(mixed, kept, np.abs(both(np.where(kept, X[mixed], -2.0)) - both(X)[mixed])),
+        0.5,
+        0.0,
+        0.0,
+    )
+    root = Node(np.arange(300), data.effects.mean(axis=0))
+    low = Node(np.flatnonzero(X[:, 0] <= -0.8), data.effects[X[:, 0] <= -0.8].mean(axis=0), root, is_left=True)
+    root.condition, root.threshold, root.children = 0, -0.8, (low, low)
+    data.describe(root)
+    data.describe(low)
+    assert np.flatnonzero(root.active).tolist() == [0, 1]
+    assert (data.rows_in(low)[row] & (unit == 3)).sum() < MIN_REDRAWS
+    assert not low.active.any()
+    assert not low.doubtful.any()
+
+
+def test_sums_in_tables_are_found_named_and_checked() -> None:
+    data = planted(oblique, n=1000, n_redraws=3000)
+    root = data.grow()
+    table = LocalityTable.of({0: root}, 1, {0: 0.98}, {0: True}, {0: data.sums}, N_UNITS)
+    rows = np.random.default_rng(5).normal(size=(300, N_UNITS))
+    found = table.find(np.zeros(300, dtype=int), rows, np.arange(300))
+    right = data.sums[0].of(rows) > root.threshold
+    np.testing.assert_array_equal(found, np.where(right, int(table.right[0]), int(table.left[0])))
+    assert table.condition[0] == -2
+    names = [f"column {i}" for i in range(N_UNITS)]
+    name = f"column 5 - {-data.sums[0].weights[1]:.3g} column 0"
+    assert table.words_of_sum(-2, -0.25, names) == (f"{name} <= -0.25", f"{name} > -0.25")
+    table.check(N_UNITS, N_UNITS, [0])
+    for broken in (-1, N_UNITS):
+        table.sum_column[0, 0] = broken
+        with pytest.raises(ValueError, match="add up what is not there"):
+            table.check(N_UNITS, N_UNITS, [0])
+
+
 # --- sufficiency ---------------------------------------------------------------------------------------------
 
 
@@ -435,7 +647,7 @@ def trees() -> dict[int, Node]:
 
 @pytest.fixture
 def table(trees: dict[int, Node]) -> LocalityTable:
-    return LocalityTable.of(trees, 3, dict.fromkeys(trees, 0.98), {0: True, 2: False})
+    return LocalityTable.of(trees, 3, dict.fromkeys(trees, 0.98), {0: True, 2: False}, {}, N_UNITS)
 
 
 def test_every_row_is_found_in_its_leaf(trees: dict[int, Node], table: LocalityTable) -> None:
@@ -462,11 +674,11 @@ def test_every_row_is_found_in_its_leaf(trees: dict[int, Node], table: LocalityT
 
 
 def test_tables_are_checked(table: LocalityTable) -> None:
-    table.check(N_UNITS, [0, 2])
+    table.check(N_UNITS, N_UNITS, [0, 2])
     with pytest.raises(ValueError, match="not there"):
-        table.check(N_UNITS, [1])  # a target without a tree
+        table.check(N_UNITS, N_UNITS, [1])  # a target without a tree
     with pytest.raises(ValueError, match="not there"):
-        table.check(0, [0])
+        table.check(0, 0, [0])
 
 
 @pytest.mark.parametrize(
@@ -478,6 +690,7 @@ def test_tables_are_checked(table: LocalityTable) -> None:
         ("right", 0, 10**6),
         ("left", -1, 0),  # a leaf with something below
         ("condition", 0, 10**6),
+        ("condition", 0, -2),  # a sum that is not there
         ("condition", -1, 0),  # a leaf that splits
         ("root", 0, 10**6),
         ("root", 0, -1),
@@ -486,7 +699,7 @@ def test_tables_are_checked(table: LocalityTable) -> None:
 def test_what_is_no_tree_is_refused(table: LocalityTable, name: str, place: int, value: int) -> None:
     getattr(table, name)[place] = value
     with pytest.raises(ValueError, match="localities"):
-        table.check(N_UNITS, [0, 2])
+        table.check(N_UNITS, N_UNITS, [0, 2])
 
 
 def test_conditions_are_inputs_and_then_outputs() -> None:

@@ -1,4 +1,4 @@
-"""What every folder may use, and what knows of none of them; here the version, and properties computed once."""
+"""What every folder may use, and what knows of none of them: the version, words for numbers, cached properties."""
 
 from __future__ import annotations
 
@@ -6,9 +6,23 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["__version__", "cached_property"]
+__all__ = ["MAX_PLAIN", "__version__", "cached_property", "number_words"]
 
 __version__ = "0.2.0"
+MAX_PLAIN = 1e15  # numbers from here on are written with an exponent
+
+
+def number_words(number: float) -> str:
+    """A number with about four digits, for people.
+
+    Examples
+    --------
+    >>> number_words(0.123456), number_words(2015.0), number_words(45678.91)
+    ('0.1235', '2015', '45678.9')
+    """
+    is_large = 1000 <= abs(number) < MAX_PLAIN
+    return f"{number:.1f}".removesuffix(".0") if is_large else f"{number:.4g}"
+
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sointer._support import containers
+from sointer._support import containers, number_words
 from sointer._support.validation import check_unique_names, some
 from sointer.data.checks import check_container, places_of, to_float
 from sointer.data.columns import FrameColumn, means_of, plain_label, restore_dtype
@@ -19,7 +19,6 @@ from sointer.data.images import ImageShape, PixelRange, check_range, find_range,
 from sointer.errors import InputError, LoadError
 
 Kind = Literal["numpy", "pandas", "csr", "torch", "polars", "pyarrow", "text"]
-MAX_PLAIN = 1e15  # numbers from here on are written with an exponent
 MAX_COLUMNS = 2**28  # of saved formats of images
 MAX_NUMBER = 1e37
 """Networks compute in single precision, which ends at 3.4e38; a little is needed above."""
@@ -228,8 +227,7 @@ class InputFormat:
             return column.time.words(number)
         if (self.dtype if column is None else column.dtype).lower().startswith(("int", "uint")):
             return str(math.floor(number))
-        is_large = 1000 <= abs(number) < MAX_PLAIN
-        return f"{number:.1f}".removesuffix(".0") if is_large else f"{number:.4g}"
+        return number_words(number)
 
     def _with_absence(self, Z: Any, caller: str) -> npt.NDArray[np.float64]:
         """Numbers with NaN as a value for each, and whether it is missing."""

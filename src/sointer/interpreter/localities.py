@@ -8,8 +8,7 @@ say which units matter there, and masked samples, that the others do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,19 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import cached_property
+from sointer.interpreter.nodes import Node, prune
 from sointer.interpreter.splits import (
     CLEARLY_ON,
     MIN_REDRAWS,
-    MIN_SWITCHED_OFF,
     BoolArray,
     FloatArray,
     IntArray,
     Mixtures,
     Redraws,
     Split,
+    WeightedSum,
     best_threshold,
+    cost_of_no_change,
     mean_by_unit,
+    refitted,
     split_gains,
+    two_cuts,
+    weighted_sums,
 )
 
 MAX_DEPTH = 3
@@ -41,12 +45,14 @@ WEAK_GAIN, QUIET = 0.5, 0.1
 share of the largest effect in the whole space below which a part of it is not split any further."""
 OUTPUT_PRICE = 1.15
 """A split on another output must explain this much more than one on a feature."""
+SUM_PRICE = 1.15
+"""A split on a weighted sum must explain, and switch off, this much more than one on a single column."""
 OFF_BY_QUERIES, OFF_BY_ENERGY = 0.1, 0.15
 MIN_CHANGES = 4.0
-BAND, WIDE_BAND = 0.02, 0.15
+BAND, SUM_BAND, WIDE_BAND = 0.02, 0.1, 0.15
 """Share of samples nearest to a threshold, which are not counted on either side of it: the threshold is estimated.
 
-The second, while it is not refined yet."""
+The second where weights are estimated, too, the third while nothing is refined yet."""
 N_CANDIDATES, N_UNITS_COMPARED = 24, 24
 NOISE_WEIGHT, MIN_EFFECT = 2_000.0, 0.05
 """Of noisy black boxes: how many redraws the noise makes up for, and how large the effect of a unit must be."""
@@ -66,47 +72,6 @@ MIN_TESTS, MIN_SHARE_TESTED, MAX_OTHERS_KEPT = (10, 24), 0.1, 0.75
 
 
 @dataclass(eq=False)
-class Node:
-    """A region: the samples in it, and the split that divides it further."""
-
-    pool: IntArray
-    """Samples with effects, by number among those."""
-    effect: FloatArray
-    """Mean effect of each unit on the energy."""
-    parent: Node | None = None
-    is_left: bool = False
-    """Whether it lies at or below its parent's threshold."""
-    condition: int = -1
-    threshold: float = 0.0
-    band: float = 0.0
-    children: tuple[Node, Node] | None = None
-    score: FloatArray = field(default_factory=lambda: np.zeros(0))
-    active: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    doubtful: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    """Units that count as active because too few redraws say otherwise."""
-    left_out: BoolArray = field(init=False)
-    """Units that change the target, but so seldom that the active ones suffice without them."""
-    rate: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """Share of the redraws of each unit that changed the target."""
-    sufficiency: float = 0.0
-    """Share of the squared change by redrawing everything that does not occur while the active units are kept."""
-    noise_rate: float = 0.0
-    """Share of repeated queries that changed the target."""
-
-    def __post_init__(self) -> None:
-        self.left_out = np.zeros(len(self.effect), dtype=bool)
-
-    def walk(self) -> Iterator[Node]:
-        yield self
-        for child in self.children or ():
-            yield from child.walk()
-
-    def path(self) -> list[Node]:
-        """From the root to this node."""
-        return [self] if self.parent is None else [*self.parent.path(), self]
-
-
-@dataclass(eq=False)
 class TargetData:
     """What is known of one target: effects on the energy, and changes that the black box made."""
 
@@ -116,7 +81,8 @@ class TargetData:
     """(pool, conditions) what a split may look at: input columns, then columns of other outputs."""
     conditions: FloatArray
     """(whole samples, conditions)."""
-    n_input_columns: int
+    unit_of_column: IntArray
+    """Of the input columns."""
     redraws: Redraws
     mixtures: Mixtures
     tolerance: float
@@ -127,6 +93,10 @@ class TargetData:
     """Share of such queries that changed it by more than the tolerance."""
     min_relative: float = 0.0
     """Share of the largest score, there or in the whole space, that a unit must have to matter; 0 for labels."""
+    numeric: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The conditions that are plain numbers, of which splits may look at weighted sums."""
+    sums: list[WeightedSum] = field(default_factory=list)
+    """Those that splits look at: conditions, too, behind the columns of `conditions`."""
 
     def grow(self) -> Node:
         """The tree, with scores and active units in every node."""
@@ -145,15 +115,25 @@ class TargetData:
     def _grow(self, pool: IntArray, parent: Node | None = None, *, is_left: bool = False, depth: int = 0) -> Node:
         node = Node(pool, self.effects[pool].mean(axis=0), parent, is_left)
         split = self._best_split(node) if depth < MAX_DEPTH else None
+        is_first_of_two = split is None and depth < MAX_DEPTH - 1
+        if is_first_of_two:
+            split = self._first_of_two(node)
         if split is None:
             return node
         node.condition, node.threshold, node.band = split.condition, split.threshold, split.band
-        left = self.pool_conditions[pool, node.condition] <= node.threshold
+        left = self.at(self.pool_conditions, node.condition)[pool] <= node.threshold
         node.children = (
             self._grow(pool[left], node, is_left=True, depth=depth + 1),
             self._grow(pool[~left], node, depth=depth + 1),
         )
+        if is_first_of_two and all(child.children is None for child in node.children):
+            node.children, node.condition = None, -1
         return node
+
+    def at(self, conditions: FloatArray, condition: int) -> FloatArray:
+        """What splits on a condition look at, for each row of conditions."""
+        own = condition - conditions.shape[1]
+        return conditions[:, condition] if own < 0 else self.sums[own].of(conditions)
 
     @property
     def min_tests(self) -> float:
@@ -172,40 +152,85 @@ class TargetData:
             return None
         shares = self._shares[node.pool]
         strongest = np.argsort(-shares.mean(axis=0), kind="stable")[:N_UNITS_COMPARED]
-        gains, thresholds = split_gains(self.pool_conditions[node.pool], shares[:, strongest], n_least)
-        gains[self.n_input_columns :] /= OUTPUT_PRICE
+        here, n_single, n_sums = self.pool_conditions[node.pool], self.pool_conditions.shape[1], len(self.sums)
+        self.sums += weighted_sums(here, self.numeric, shares[:, strongest])
+        looked_at = np.column_stack([here, *(one.of(here) for one in self.sums)])
+        gains, thresholds = split_gains(looked_at, shares[:, strongest], n_least)
+        gains[len(self.unit_of_column) : n_single] /= OUTPUT_PRICE
+        gains[n_single:] /= SUM_PRICE
         variance = float(shares.var(axis=0).sum())
         least, clear = max(MIN_GAIN, MIN_EXPLAINED * variance), MIN_CLEARLY_EXPLAINED * variance
         weakest = WEAK_GAIN * least if graded else least
         candidates = [j for j in np.argsort(-gains, kind="stable")[:N_CANDIDATES].tolist() if gains[j] >= weakest]
         inside = self.rows_in(node)[self.redraws.row]
-        splits = [self._refined(node, inside, j, float(thresholds[j])) for j in candidates]
 
-        def is_good(split: Split) -> bool:
-            gain = gains[split.condition]
-            return (gain >= least and split.switches(clearly=bool(gain >= clear))) or (graded and split.is_clean)
+        def is_good(gain: float, split: Split) -> bool:
+            if split.condition >= n_single:
+                switches = gain >= least and split.swaps
+            else:
+                confirmed = gain >= least and split.switches(clearly=bool(gain >= clear))
+                switches = confirmed or (graded and split.is_clean)
+            return min(split.left, 1 - split.left) * len(here) >= n_least and switches
 
-        good = [s for s in splits if min(s.left, 1 - s.left) * len(node.pool) >= n_least and is_good(s)]
-        return max(good, key=lambda split: split.saved, default=None)
+        splits = [(gains[j], self._refined(node, inside, j, float(thresholds[j]))) for j in candidates]
+        good = [split for gain, split in splits if is_good(gain, split)]
+        best = max(
+            good, key=lambda split: split.saved / (SUM_PRICE if split.condition >= n_single else 1), default=None
+        )
+        if best is None or best.condition < n_single + n_sums:
+            del self.sums[n_sums:]
+            return best
+        self.sums[n_sums:] = [self.sums[best.condition - n_single]]
+        return replace(best, condition=n_single + n_sums)
+
+    def _first_of_two(self, node: Node) -> Split | None:
+        """A split that switches much off on one side of a second split, which is yet to be made."""
+        here, shares = self.pool_conditions[node.pool], self._shares[node.pool]
+        gain, first, second = two_cuts(here, shares)
+        if gain < max(MIN_GAIN, MIN_CLEARLY_EXPLAINED * float(shares.var(axis=0).sum())):
+            return None
+        beyond = here[:, second.condition] - second.threshold
+        is_below = first.condition == second.condition or (beyond <= 0).mean() >= 0.5  # else the larger part tells more
+        part = Node(node.pool[(beyond <= 0) == is_below], node.effect, node.parent, node.is_left)
+        beyond, band = self.conditions[:, second.condition] - second.threshold, np.quantile(np.abs(beyond), SUM_BAND)
+        inside = self.rows_in(node) & ((beyond <= 0) == is_below) & (np.abs(beyond) >= band)
+        split = self._refined(part, inside[self.redraws.row], first.condition, first.threshold)
+        return split if split.swaps else None
 
     def _refined(self, node: Node, inside: BoolArray, condition: int, threshold: float) -> Split:
         """The split moved to where the units that it switches off stop to matter, judging by redraws."""
         split = self._split(node, inside, condition, threshold, WIDE_BAND)
-        at, unit = self.redraws.condition_of(self.conditions, condition), self.redraws.unit
-        own = inside & (split.off_left | split.off_right)[unit] & (self.redraws.change > self.tolerance)
+        unit, n_single, changes = self.redraws.unit, self.conditions.shape[1], self.redraws.change > self.tolerance
+        asked = inside & (split.off_left | split.off_right)[unit]
+        own = asked & changes
         if own.sum() >= MIN_REDRAWS:
-            size = self.redraws.change[own] ** 2
-            threshold = best_threshold(at[own], split.off_left[unit[own]], size, threshold)
-        return self._split(node, inside, condition, threshold, BAND)
+            row = self.redraws.row
+            size = self.redraws.change**2 / float((self.redraws.change[own] ** 2).mean())
+            if condition >= n_single:
+                told_by_energy, is_on_right = self.sums[condition - n_single], split.off_left[unit[own]]
+                better, threshold = refitted(
+                    told_by_energy, threshold, self.conditions[row[own]], is_on_right, size[own]
+                )
+                condition = n_single + len(self.sums)
+                self.sums.append(better)
+            at, is_on_right = self.at(self.conditions, condition)[row], split.off_left[unit]
+            if split.off_left.any() and split.off_right.any():
+                threshold = best_threshold(at[own], is_on_right[own], size[own], threshold)
+            else:  # nothing changes on the other side: what did not change must say where it begins
+                on = asked & ((at > threshold) == is_on_right)
+                _, rate = mean_by_unit(unit[on], changes[on], len(split.off_left))
+                cost = np.where(changes, size, cost_of_no_change(rate)[unit])
+                threshold = best_threshold(at[asked], (is_on_right == changes)[asked], cost[asked], threshold)
+        return self._split(node, inside, condition, threshold, BAND if condition < n_single else SUM_BAND)
 
     def _split(self, node: Node, inside: BoolArray, condition: int, threshold: float, width: float) -> Split:
         """What a split switches off on either side; samples near the threshold are not counted."""
-        place, shares = self.pool_conditions[node.pool, condition], self._shares[node.pool]
+        place, shares = self.at(self.pool_conditions, condition)[node.pool], self._shares[node.pool]
         band = float(np.quantile(np.abs(place - threshold), width))
         left = place <= threshold
         here, there = (shares[side].mean(axis=0) if side.any() else shares.mean(axis=0) for side in (left, ~left))
         off_right, off_left = there < OFF_BY_ENERGY * here, here < OFF_BY_ENERGY * there
-        at = self.redraws.condition_of(self.conditions, condition)
+        at = self.at(self.conditions, condition)[self.redraws.row]
         counted = inside & (np.abs(at - threshold) >= band)
         square = np.maximum(self.redraws.change**2 - self.noise, 0.0)
         n_units = shares.shape[1]
@@ -228,7 +253,7 @@ class TargetData:
         """Whole samples that lie in a node, and not near the thresholds above it."""
         inside = np.ones(len(self.conditions), dtype=bool)
         for above, below in pairwise(node.path()):
-            at = self.conditions[:, above.condition]
+            at = self.at(self.conditions, above.condition)
             inside &= ((at <= above.threshold) == below.is_left) & (np.abs(at - above.threshold) >= above.band)
         return inside
 
@@ -262,15 +287,26 @@ class TargetData:
         if node.parent is not None:
             node.doubtful = self._in_doubt(node, node.parent, inside, asked, changed)
             node.active |= node.doubtful
+            if self._nothing_changes(node, node.parent, inside, asked, changed):
+                node.active[:], node.doubtful[:] = False, False
         node.sufficiency = self.sufficiency(node, node.active)
 
     def _leave_out(self, node: Node, square: FloatArray) -> None:
         """Units that hardly change a label, in turn, as long as the others suffice."""
         weak = node.active & (square < WEAK * square[node.active & np.isfinite(square)].max(initial=0.0))
+        weak[self._units_above(node)] = False  # they decide that samples are here at all
         for unit in sorted(np.flatnonzero(weak), key=square.__getitem__):
             others = node.active & (np.arange(len(weak)) != unit)
             if self.sufficiency(node, others) >= SUFFICES_WITHOUT:
                 node.active, node.left_out[unit] = others, True
+
+    def _units_above(self, node: Node) -> IntArray:
+        """The units that the splits above a node look at."""
+        looked_at: list[int] = []
+        for above in node.path()[:-1]:
+            own = above.condition - self.conditions.shape[1]
+            looked_at += [above.condition] if own < 0 else self.sums[own].columns.tolist()
+        return np.asarray(self.unit_of_column[[i for i in looked_at if i < len(self.unit_of_column)]])
 
     def _in_doubt(
         self, node: Node, parent: Node, inside: BoolArray, asked: IntArray, changed: NDArray[Any]
@@ -290,6 +326,16 @@ class TargetData:
             if is_quiet and parent.rate[unit] * (asked[unit] + without.sum()) >= MIN_EXPECTED:
                 doubtful[unit] = False
         return np.asarray(doubtful)
+
+    def _nothing_changes(
+        self, node: Node, parent: Node, inside: BoolArray, asked: IntArray, changed: NDArray[Any]
+    ) -> bool:
+        """Whether nothing was seen to change the target, where it would have been if this were as in the parent."""
+        around, here = self.rows_in(parent)[self.mixtures.row], inside[self.mixtures.row]
+        changes = self.mixtures.change > self.tolerance
+        if changed.any() or changes[here].any():
+            return False
+        return bool(parent.rate @ asked + changes[around].mean() * here.sum() >= MIN_EXPECTED)
 
     def sufficiency(self, node: Node, units: BoolArray) -> float:
         """How much of the change by redrawing everything is avoided while these units are kept; NaN if unknown."""
@@ -339,51 +385,3 @@ class TargetData:
         few = inside & (self.mixtures.kept.mean(axis=1) < 0.1)
         square = self.mixtures.change[few if few.sum() >= self.min_tests else inside] ** 2
         return float(square.mean()) if len(square) else 0.0
-
-
-def complete_node(node: Node, least: float) -> Node | None:
-    """The nearest node, from here to the root, whose active units suffice."""
-    for here in reversed(node.path()):
-        if here.active.any() and here.sufficiency >= least:
-            return here
-    return None
-
-
-def prune(root: Node, alike: Callable[[Node, Node], bool]) -> None:
-    """Take back splits whose sides are leaves and alike, until none is left."""
-    found = True
-    while found:
-        found = False
-        for node in root.walk():
-            if node.children is None or any(child.children is not None for child in node.children):
-                continue
-            if alike(*node.children):
-                node.children, node.condition, found = None, -1, True
-
-
-def prune_unconfirmed(root: Node, least: float, *, least_off: float) -> None:
-    """Take back splits that, now that it is known where units suffice, switch little off.
-
-    In a leaf whose own units do not suffice those of a node above it are needed. Where units are only lost on one side,
-    and none on the other, they must hold `least_off` of the effects on the other.
-    """
-
-    def alike(left: Node, right: Node) -> bool:
-        here, there = ((complete_node(leaf, least) or leaf).active for leaf in (left, right))
-        if np.array_equal(here, there):
-            return True
-        if complete_node(left, least) is None:
-            return False
-        off = (
-            float(leaf.score[only].sum() / max(leaf.score.sum(), 1e-12))
-            for leaf, only in ((left, here & ~there), (right, there & ~here))
-        )
-        is_one_sided = not (here & ~there).any() or not (there & ~here).any()
-        return max(off) < (least_off if is_one_sided else MIN_SWITCHED_OFF)
-
-    prune(root, alike)
-
-
-def leaves(root: Node) -> Sequence[Node]:
-    """All nodes below that have no children."""
-    return [node for node in root.walk() if node.children is None]

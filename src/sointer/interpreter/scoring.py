@@ -329,12 +329,12 @@ def describe_localities(
     table: LocalityTable, target: int, input_format: InputFormat, groups: Groups, outputs: Outputs
 ) -> Localities:
     """The leaves of a target's tree, the largest first."""
-    words = Words(input_format, outputs)
+    words = Words(input_format, outputs, table)
     found: list[Locality] = []
 
     def walk(node: int, conditions: tuple[str, ...]) -> None:
         condition = int(table.condition[node])
-        if condition >= 0:
+        if condition != -1:
             low, high = words.of(condition, float(table.threshold[node]))
             walk(int(table.left[node]), (*conditions, low))
             # A column of a category says more than those that it is not.
@@ -353,17 +353,31 @@ def describe_localities(
     return Localities(outputs.names[target], decided, tuple(leaves), tuple(groups.unit_names))
 
 
+def probability_words(p: float) -> str:
+    """With four digits, or as many as tell it from 1.
+
+    Examples
+    --------
+    >>> probability_words(0.25), probability_words(0.999987)
+    ('0.25', '0.99999')
+    """
+    return next(text for digits in range(4, 18) if float(text := f"{p:.{digits}g}") < 1 or p >= 1)
+
+
 class Words:
     """Conditions of trees, as their readers know columns and outputs."""
 
-    def __init__(self, input_format: InputFormat, outputs: Outputs) -> None:
-        self._input_format, self._outputs = input_format, outputs
+    def __init__(self, input_format: InputFormat, outputs: Outputs, table: LocalityTable) -> None:
+        self._input_format, self._outputs, self._table = input_format, outputs, table
         widths = [1 if n == 2 else n for n in outputs.n_classes]
         self._output_of_column = np.repeat(np.arange(outputs.n_outputs), widths)
 
     def of(self, condition: int, threshold: float) -> tuple[str, str]:
         """What holds at or below the threshold, and what holds above it."""
-        n_columns = self._input_format.n_columns
+        form, n_columns = self._input_format, self._input_format.n_columns
+        if condition < -1:
+            names = [form.feature_names[feature] for feature in form.column_feature]
+            return self._table.words_of_sum(condition, threshold, names)
         if condition < n_columns:
             return self._of_column(condition, threshold)
         return self._of_output(condition - n_columns, threshold)
@@ -389,7 +403,8 @@ class Words:
             number = float(curve.decode(np.array(threshold)))
             return f"{name} <= {number:.4g}", f"{name} > {number:.4g}"
         if outputs.graded[output] or known is None:
-            return f"{name} <= {threshold:.4g}", f"{name} > {threshold:.4g}"
+            value = probability_words(threshold)
+            return f"{name} <= {value}", f"{name} > {value}"
         if len(known) == 2:
             return f"{name} = {known.labels[0]}", f"{name} = {known.labels[1]}"
         label = known.labels[column - int(np.searchsorted(self._output_of_column, output))]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -21,6 +23,18 @@ CLEARLY_ON = 0.35
 MIN_NOISY_UNITS, N_NOISE_ROUNDS, MAX_QUIET = 3, 4, 2.0
 MIN_SAVED, MAX_LEAK = 0.2, 0.02
 """Of a clean split: what redraws must confirm to be switched off, for a sample on average, and how little may leak."""
+N_WAYS, N_SUMMED_AT_FIRST, MAX_SUMMED, MAX_SPREADS = 3, 24, 8, 3.0
+"""Of weighted sums: in how many directions shares are looked at, how many columns a sum may begin with and keep, and
+how many standard deviations of a column count."""
+MIN_WEIGHT, N_ERRORS, NEARLY_ALL = 0.1, 3.5, 0.98
+"""Of the weight of a column, in standard deviations: its least share of the largest, and how many of its standard
+errors; and the share of the explained variance below which a sum without a column explains less."""
+MIN_REFITTED, MARGIN = 50, 1_000.0
+"""Of weighted sums, too: how many redraws it takes to refit them, and the inverse of the penalty on weights."""
+N_PLACES, N_TRIED, MAX_CONDITIONS = 20, 24, 300
+"""Of two cuts together: how many places to try, in how many conditions two of one, and in how many one each of two."""
+STRAY = 0.02
+"""How often redraws change the target although their unit is off."""
 LEAK_PRICE = 10.0
 """Of splits, that is best which switches most off; units that are off but still change the target cost so much."""
 
@@ -35,10 +49,6 @@ class Redraws:
     change: FloatArray
     """Absolute change of the target's code."""
 
-    def condition_of(self, conditions: FloatArray, condition: int) -> FloatArray:
-        """What splits on a condition look at, for each redraw."""
-        return np.asarray(conditions[self.row, condition])
-
 
 @dataclass(frozen=True, eq=False)
 class Mixtures:
@@ -48,6 +58,96 @@ class Mixtures:
     kept: BoolArray
     """(mixtures, units)."""
     change: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSum:
+    """A sum of a few numeric columns, for splits that no single column can make."""
+
+    columns: IntArray
+    weights: FloatArray
+    """The first is 1."""
+
+    def of(self, conditions: FloatArray) -> FloatArray:
+        return np.asarray(conditions[:, self.columns] @ self.weights)
+
+
+def weighted_sums(conditions: FloatArray, columns: IntArray, shares: FloatArray) -> list[WeightedSum]:
+    """The sums of columns that best predict the main ways in which effects are shared out, if it takes several."""
+    values = conditions[:, columns]
+    spread = values.std(axis=0)
+    columns, values, spread = columns[spread > 0], values[:, spread > 0], spread[spread > 0]
+    values = np.clip((values - values.mean(axis=0)) / spread, -MAX_SPREADS, MAX_SPREADS)
+    found: list[WeightedSum] = []
+    for way in main_ways(shares):
+        place, weights = _clear_weights(values, way)
+        if len(place) > 1:
+            place, weights = _without_idle(values, place, weights, way, shares)
+        if len(place) > 1:
+            found.append(WeightedSum(columns[place], _rounded(weights / spread[place])))
+    return found
+
+
+def refitted(
+    found: WeightedSum, threshold: float, conditions: FloatArray, belongs_right: BoolArray, size: FloatArray
+) -> tuple[WeightedSum, float]:
+    """The sum and the threshold that best tell on which side units matter, by samples that their redraws changed."""
+    values = conditions[:, found.columns]
+    middle, spread = values.mean(axis=0), values.std(axis=0)
+    if len(values) < MIN_REFITTED or not spread.all() or belongs_right.all() or not belongs_right.any():
+        return found, threshold
+    scaled = (values - middle) / spread
+    line = LogisticRegression(C=MARGIN, max_iter=1000).fit(scaled, belongs_right, size / size.mean())
+    weights = line.coef_[0] / spread
+    if weights[0] <= 0:
+        return found, threshold
+    return WeightedSum(found.columns, _rounded(weights)), float((weights @ middle - line.intercept_[0]) / weights[0])
+
+
+def _rounded(weights: FloatArray) -> FloatArray:
+    """As they are shown: relative to the first, with three digits."""
+    return np.array([float(f"{weight:.3g}") for weight in weights / weights[0]])
+
+
+def main_ways(shares: FloatArray) -> FloatArray:
+    """The directions in which shares vary most: (directions, samples)."""
+    ways, size, _ = np.linalg.svd(shares - shares.mean(axis=0), full_matrices=False)
+    return np.asarray((ways * size).T[:N_WAYS])
+
+
+def _clear_weights(values: FloatArray, way: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The columns that clearly take part in the linear prediction of a way, heaviest first, and their weights."""
+    place = np.argsort(-np.abs(values.T @ way), kind="stable")[:N_SUMMED_AT_FIRST]
+    while True:
+        own = values[:, place]
+        weights = np.linalg.lstsq(own, way, rcond=None)[0]
+        error = np.square(way - own @ weights).sum() / max(len(way) - len(place), 1)
+        surely = np.abs(weights) >= N_ERRORS * np.sqrt(error * np.diag(np.linalg.pinv(own.T @ own)))
+        keep = surely & (np.abs(weights) >= MIN_WEIGHT * np.abs(weights).max(initial=0.0))
+        order = np.argsort(-np.abs(weights), kind="stable")
+        order = order[keep[order]][:MAX_SUMMED]
+        if len(order) == len(place) or len(order) < 2:
+            return place[order], weights[order]
+        place = place[order]
+
+
+def _without_idle(
+    values: FloatArray, place: IntArray, weights: FloatArray, way: FloatArray, shares: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """Without the columns without which a split of the sum explains as much: effects also vary within its sides."""
+    gain = _gain_of(values[:, place] @ weights, shares)
+    while len(place) > 1:
+        fewer = place[:-1]
+        fitted = np.asarray(np.linalg.lstsq(values[:, fewer], way, rcond=None)[0], dtype=np.float64)
+        if (own := _gain_of(values[:, fewer] @ fitted, shares)) < NEARLY_ALL * gain:
+            break
+        place, weights, gain = fewer, fitted, max(own, gain)
+    return place, weights
+
+
+def _gain_of(condition: FloatArray, shares: FloatArray) -> float:
+    gains, _ = split_gains(condition[:, None], shares, max(10, len(shares) // 20))
+    return float(gains[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +180,14 @@ class Split:
         confirmed = (1 - self.left) * self.confirmed[0] + self.left * self.confirmed[1]
         return confirmed >= MIN_SAVED and self.leak <= MAX_LEAK
 
+    @property
+    def swaps(self) -> bool:
+        """Whether other units matter on either side, by redraws alone.
+
+        Sums and pairs of cuts, of which there are many, must do that: far from any decision hardly anything matters.
+        """
+        return min(self.confirmed) >= MIN_SWITCHED_OFF
+
     def switches(self, *, clearly: bool) -> bool:
         """Whether enough is switched off: on one side, or on both where the split explains less.
 
@@ -87,7 +195,7 @@ class Split:
         """
         if clearly:
             return max(self.off) >= MIN_SWITCHED_OFF
-        return min(self.confirmed) >= MIN_SWITCHED_OFF or min(self.off) >= MIN_BOTH_OFF
+        return min(self.confirmed) + min(self.off) >= MIN_BOTH_OFF
 
 
 def split_gains(conditions: FloatArray, shares: FloatArray, n_least: int) -> tuple[FloatArray, FloatArray]:
@@ -111,8 +219,80 @@ def split_gains(conditions: FloatArray, shares: FloatArray, n_least: int) -> tup
     return gains, thresholds
 
 
+class Cut(NamedTuple):
+    """Where samples are divided: at or below the threshold, and above it."""
+
+    condition: int
+    threshold: float
+
+
+def two_cuts(conditions: FloatArray, shares: FloatArray) -> tuple[float, Cut, Cut]:
+    """Where two cuts together tell how effects are shared out, and one alone may not: what they explain, and both.
+
+    Two of one condition, the lower first, where both small and large values differ from those between; or one each of
+    two, as in exclusive or.
+    """
+    varies = np.flatnonzero(conditions.std(axis=0) > 0)
+    best = (0.0, Cut(-1, 0.0), Cut(-1, 0.0))
+    if not 0 < len(varies) <= MAX_CONDITIONS:
+        return best
+    n, places = len(shares), np.linspace(0, 1, N_PLACES + 1)[1:-1]
+    counted, whole = np.column_stack([np.ones(n), shares]), float((shares.mean(axis=0) ** 2).sum())
+    from_middle, ways = conditions[:, varies] - np.median(conditions[:, varies], axis=0), main_ways(shares)
+
+    @lru_cache
+    def cut(j: int) -> tuple[FloatArray, IntArray]:
+        cuts = np.unique(np.quantile(conditions[:, j], places))
+        return cuts, np.searchsorted(cuts, conditions[:, j])
+
+    def add(i: int, j: int, explained: FloatArray) -> None:
+        nonlocal best
+        gain = float(explained.max()) / n - whole
+        if gain > best[0]:
+            a, b = np.unravel_index(np.argmax(explained), explained.shape)
+            best = gain, Cut(i, float(cut(i)[0][a])), Cut(j, float(cut(j)[0][b]))
+
+    far = np.abs(from_middle) - np.abs(from_middle).mean(axis=0)
+    related = np.abs(ways @ (far / np.maximum(far.std(axis=0), 1e-12))).max(axis=0)
+    for i in varies[np.argsort(-related, kind="stable")[:N_TRIED]].tolist():
+        cuts, cell = cut(i)
+        low = np.zeros((len(cuts) + 1, counted.shape[1]))
+        np.add.at(low, cell, counted)
+        low = low.cumsum(axis=0)
+        below, above = low[:-1, None], low[-1] - low[None, :-1]
+        explained = _explained(below) + _explained(above) + _explained(low[-1] - below - above)
+        add(i, i, np.triu(explained, 1))
+    signs = np.sign(from_middle)
+    for way in ways if len(varies) > 1 else ():
+        together = np.abs(np.triu((signs * way[:, None]).T @ signs, 1))
+        i, j = (int(varies[place]) for place in np.unravel_index(np.argmax(together), together.shape))
+        (cuts, cell), (others, other_cell) = cut(i), cut(j)
+        sums = np.zeros((len(cuts) + 1, len(others) + 1, counted.shape[1]))
+        np.add.at(sums, (cell, other_cell), counted)
+        low, explained = sums.cumsum(axis=0)[:-1], np.zeros((len(cuts), len(others)))
+        for side in (low, sums.sum(axis=0) - low):
+            lower = side.cumsum(axis=1)[:, :-1]
+            explained += _explained(lower) + _explained(side.sum(axis=1, keepdims=True) - lower)
+        add(i, j, explained)
+    return best
+
+
+def _explained(sums: FloatArray) -> FloatArray:
+    """The squared mean shares of parts, times how many there are: sums are (..., 1 + units), the number first."""
+    return np.asarray((sums[..., 1:] ** 2).sum(axis=-1) / np.maximum(sums[..., 0], 1))
+
+
+def cost_of_no_change(rate: FloatArray) -> FloatArray:
+    """How much a redraw without a change speaks for its unit being off, relative to how much a change speaks against.
+
+    By the likelihood, where redraws change the target at that rate if the unit is on, and hardly ever if it is off.
+    """
+    rate = np.clip(rate, 2 * STRAY, 1 - STRAY)
+    return np.asarray(-np.log(1 - rate) / np.log(rate / STRAY))
+
+
 def best_threshold(at: FloatArray, belongs_right: BoolArray, size: FloatArray, threshold: float) -> float:
-    """Where to cut so that the least change lies on the side on which its unit is off: the middle, if anywhere."""
+    """Where to cut so that the least of what belongs to one side lies on the other: the middle, if anywhere."""
     order = np.argsort(at, kind="stable")
     at, right = at[order], np.where(belongs_right, size, 0.0)[order]
     left = size[order] - right

@@ -11,12 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sointer._support import number_words
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import Effects, FirstLayer
-from sointer.interpreter.localities import MAX_DEPTH, Node, complete_node
-from sointer.interpreter.splits import BoolArray, FloatArray, IntArray
+from sointer.interpreter.localities import MAX_DEPTH
+from sointer.interpreter.nodes import Node, complete_node
+from sointer.interpreter.splits import MAX_SUMMED, BoolArray, FloatArray, IntArray, WeightedSum
 
 PARENT_WEIGHT = 0.05
 CLEARLY_NEEDED = 0.35
@@ -30,6 +32,10 @@ class LocalityTable(nn.Module):
 
     root: Tensor
     condition: Tensor
+    """(nodes,) the column a node splits on; -1 where it does not, -2, -3, ... for the first, second, ... sum."""
+    sum_column: Tensor
+    """(sums, columns) the columns of each weighted sum; places that are left over have weight 0."""
+    sum_weight: Tensor
     threshold: Tensor
     left: Tensor
     right: Tensor
@@ -52,11 +58,13 @@ class LocalityTable(nn.Module):
     evidence_share: Tensor
     """(outputs,) of the other targets: the share of the evidence for a value that units kept must hold to suffice."""
 
-    def __init__(self, n_outputs: int, n_units: int, n_nodes: int) -> None:
+    def __init__(self, n_outputs: int, n_units: int, n_nodes: int, n_sums: int = 0) -> None:
         super().__init__()
         whole = {"root": n_outputs, "condition": n_nodes, "left": n_nodes, "right": n_nodes}
         for name, size in whole.items():
             self.register_buffer(name, torch.full((size,), -1, dtype=torch.long))
+        self.register_buffer("sum_column", torch.zeros(n_sums, MAX_SUMMED, dtype=torch.long))
+        self.register_buffer("sum_weight", torch.zeros(n_sums, MAX_SUMMED, dtype=torch.float64))
         for name in ("threshold", "share"):
             self.register_buffer(name, torch.zeros(n_nodes, dtype=torch.float64))
         for name in ("key", "open", "relevance", "score", "span"):
@@ -72,11 +80,23 @@ class LocalityTable(nn.Module):
         n_outputs: int,
         least: Mapping[int, float],
         is_sparse: Mapping[int, bool],
+        sums: Mapping[int, Sequence[WeightedSum]],
+        n_single: int,
     ) -> LocalityTable:
-        """From a tree for each target; `least` is how much of the target must stay for units to suffice."""
+        """From a tree for each target; `least` is how much of the target must stay for units to suffice.
+
+        The conditions of a tree are `n_single` columns, followed by the sums of its target.
+        """
         nodes = [(target, node) for target, root in trees.items() for node in root.walk()]
         n_units = len(nodes[0][1].effect)
-        made, place = cls(n_outputs, n_units, len(nodes)), {id(node): i for i, (_, node) in enumerate(nodes)}
+        place = {id(node): i for i, (_, node) in enumerate(nodes)}
+        own_sums = {(target, node.condition - n_single) for target, node in nodes}
+        used = sorted((target, own) for target, own in own_sums if own >= 0)
+        made = cls(n_outputs, n_units, len(nodes), len(used))
+        for i, (target, own) in enumerate(used):
+            one = sums[target][own]
+            made.sum_column[i, : len(one.columns)] = torch.as_tensor(one.columns)
+            made.sum_weight[i, : len(one.columns)] = torch.as_tensor(one.weights)
         n_pool = {target: len(root.pool) for target, root in trees.items()}
         for i, (target, node) in enumerate(nodes):
             order = leaf_order(node, least[target])
@@ -89,33 +109,53 @@ class LocalityTable(nn.Module):
             if node.parent is None:
                 made.root[target] = i
             if node.children is not None:
-                made.condition[i], made.threshold[i] = node.condition, node.threshold
+                own = node.condition - n_single
+                made.condition[i] = node.condition if own < 0 else -2 - used.index((target, own))
+                made.threshold[i] = node.threshold
                 made.left[i], made.right[i] = (place[id(child)] for child in node.children)
         for target, sparse in is_sparse.items():
             made.is_sparse[target] = sparse
         return made
 
-    def check(self, n_conditions: int, targets: Sequence[int]) -> None:
+    def check(self, n_columns: int, n_conditions: int, targets: Sequence[int]) -> None:
         """ValueError unless every path from a target's root ends at a leaf, and looks at what is there."""
         n_nodes = len(self.condition)
-        split = self.condition >= 0
+        split = self.condition != -1
         for child in (self.left, self.right):
             inside = (child > torch.arange(n_nodes)) & (child < n_nodes)  # children come later: no path is endless
             if not bool(torch.where(split, inside, child == -1).all()):
                 raise ValueError("localities are no trees")
         roots = self.root[torch.tensor(targets, dtype=torch.long)]
-        if not bool(((roots >= 0) & (roots < n_nodes)).all()) or bool((self.condition >= n_conditions).any()):
+        unknown = (self.condition >= n_conditions) | (self.condition < -1 - len(self.sum_column))
+        if not bool(((roots >= 0) & (roots < n_nodes)).all()) or bool(unknown.any()):
             raise ValueError("localities look at what is not there")
+        if not bool(((self.sum_column >= 0) & (self.sum_column < n_columns)).all()):
+            raise ValueError("localities add up what is not there")
 
     def find(self, targets: IntArray, conditions: FloatArray, sample: IntArray) -> IntArray:
         """The leaf of each row, which is about one of the samples whose conditions are given: (rows,)."""
         condition, threshold = self.condition.numpy(), self.threshold.numpy()
         left, right, node = self.left.numpy(), self.right.numpy(), self.root.numpy()[targets]
+        columns, weights = self.sum_column.numpy(), self.sum_weight.numpy()
         for _ in range(MAX_DEPTH):
             at = conditions[sample, np.maximum(condition[node], 0)]
+            if len(columns):
+                rows = np.flatnonzero(condition[node] < -1)
+                own = -2 - condition[node[rows]]
+                at[rows] = (conditions[sample[rows, None], columns[own]] * weights[own]).sum(axis=1)
             child = np.where(at <= threshold[node], left[node], right[node])
-            node = np.where(condition[node] >= 0, child, node)
+            node = np.where(condition[node] != -1, child, node)
         return np.asarray(node)
+
+    def words_of_sum(self, condition: int, threshold: float, columns: Sequence[str]) -> tuple[str, str]:
+        """A weighted sum, at or below the threshold and above it, as people write it; given the names of columns."""
+        words = ""
+        weights = self.sum_weight[-2 - condition].tolist()
+        for column, weight in zip(self.sum_column[-2 - condition].tolist(), weights, strict=True):
+            size = "" if abs(weight) == 1 else f"{abs(weight):.3g} "
+            words += f" {'+' if weight > 0 else '-'} {size}{columns[column]}" if weight else ""
+        name, value = words.removeprefix(" + "), number_words(threshold)
+        return f"{name} <= {value}", f"{name} > {value}"
 
     def looks_at(self, targets: IntArray) -> IntArray:
         """The conditions that the trees of these targets look at."""
@@ -124,7 +164,7 @@ class LocalityTable(nn.Module):
             nodes = [int(self.root[target])]
             while nodes:
                 node = nodes.pop()
-                if node >= 0 and int(self.condition[node]) >= 0:
+                if node >= 0 and int(self.condition[node]) != -1:
                     found.add(int(self.condition[node]))
                     nodes += [int(self.left[node]), int(self.right[node])]
         return np.array(sorted(found), dtype=np.int64)

@@ -172,6 +172,11 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
     if "effects.mean_encoding" in state:  # of earlier versions: references are taken for their mean
         _as_of_now(state, space.n_columns, hidden)
     n_encodings = len(state["effects.encodings"])
+    none = LocalityTable(1, 1, 1)
+    for name in ("sum_column", "sum_weight"):  # earlier versions had none
+        state.setdefault(f"localities.{name}", getattr(none, name))
+    sums = state["localities.sum_column"]
+    need(sums.ndim == 2 and len(sums) <= len(nodes), "far too many sums")
     state.setdefault("effects.center", state["effects.encodings"].mean(dim=0))
     need(n_encodings in (1, len(references)), "other references are encoded")
     need(hidden is None or hidden <= MAX_HIDDEN, "the network for gradients is too wide")
@@ -183,7 +188,7 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
             with seeded(0):
                 n_held = n_units if n_encodings > 1 else 0
                 effects.network = GradientNetwork(energy.projection_width, space.n_columns, hidden, n_held)
-        return TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes)))
+        return TableInterpreter(energy, likelihood, effects, LocalityTable(n_outputs, n_units, len(nodes), len(sums)))
 
     with NO_MEMORY:
         _check_own_shapes(alike(), state)
@@ -191,7 +196,7 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
     _load(interpreter, state)
     owners = _units_of_columns(explainer)[column]
     need(torch.equal(interpreter.effects.unit_of_encoded, owners), "columns belong to other units")
-    interpreter.localities.check(n_columns + space.n_columns, explainer.targets_)
+    interpreter.localities.check(n_columns, n_columns + space.n_columns, explainer.targets_)
     return interpreter
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sointer._support import MAX_PLAIN
 from sointer._support.containers import BACKENDS, as_pandas, is_missing, is_sparse, is_tensor, tensor_to_numpy
-from sointer.data.inputs import MAX_PLAIN, InputFormat
+from sointer.data.inputs import InputFormat
 from sointer.data.text_tables import TextTableFormat
 from sointer.errors import require_extra
 from sointer.masking.groups import FixedGroups, Groups

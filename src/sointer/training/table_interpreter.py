@@ -10,12 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import redraw_effects
-from sointer.interpreter.localities import Node, TargetData, complete_node, leaves, prune_unconfirmed
-from sointer.interpreter.splits import MIN_BOTH_OFF, MIN_SWITCHED_OFF, Mixtures, Redraws, noise_floor
+from sointer.interpreter.localities import TargetData
+from sointer.interpreter.nodes import Node, complete_node, leakiness, leaves, mean_active, prune_unconfirmed
+from sointer.interpreter.splits import MIN_BOTH_OFF, MIN_SWITCHED_OFF, Mixtures, Redraws, WeightedSum, noise_floor
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
 from sointer.training.context import FitContext, as_codes
 from sointer.training.gradient_network import make_effects, references, teach_gradients, unit_of_column
@@ -36,9 +38,8 @@ SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.
 MOSTLY_SUFFICES, SUFFICES_LEAKY = 0.85, 0.95
 """The same where a few units stand out everywhere, and all others together change the target little; the second for
 numbers, and where other units stand out in other localities."""
-LEAKY, MIN_RATE = 0.8, 0.05
-"""Share of all units that must change the target in a locality at all, in so many redraws, for that to be no reason to
-need them."""
+LEAKY = 0.8
+"""Share of all units that must change the target in a locality at all, for that to be no reason to need them."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 MIN_FIDELITY = 0.9
 N_SIZED, MIN_CHECKED = 128, 10
@@ -70,6 +71,7 @@ class Interpretation:
         encoded = space.encode(torch.as_tensor(self.queried.codes)).numpy().astype(np.float64)
         self._conditions = conditions_of(self._rows, encoded)
         self._effects = self._redraw_effects()
+        self._sums: dict[int, list[WeightedSum]] = {target: [] for target in self.targets}
         trees = {}
         for target in self.targets:
             trees[target] = self._data(target).grow()
@@ -96,7 +98,8 @@ class Interpretation:
                 trees[target], sparse[target], least[target] = local, True, SUFFICES_LEAKY
             elif not sparse[target] and any(self._mostly_decided(target, trees[target], share) for share in mostly):
                 sparse[target], least[target] = True, MOSTLY_SUFFICES
-        table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse)
+        n_conditions = self._conditions.shape[1]
+        table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse, self._sums, n_conditions)
         effects = make_effects(context, self.outputs, self.energy, self.likelihood, self.queried.codes)
         if not self.is_brief:
             teach_gradients(context, effects)
@@ -136,13 +139,15 @@ class Interpretation:
             effects,
             conditions[: len(effects)],
             conditions,
-            n_columns,
+            self.context.rows.groups.unit_of_column.astype(np.int64),
             Redraws(queried.redrawn, queried.unit, redraw_changes),
             Mixtures(queried.mixed, queried.kept, mixture_changes),
             max(1e-6, 3 * square**0.5) if graded else 0.5,
             square,
             rate,
             STANDS_OUT if target in self._coarse else MIN_RELATIVE if graded else 0.0,
+            plain_numbers(self.context.rows.input_format),
+            self._sums[target],
         )
 
     def _never_changes(self, target: int) -> bool:
@@ -356,17 +361,6 @@ def share_checks(nodes: list[tuple[int, Node]], n_together: int) -> list[Check]:
     return found
 
 
-def leakiness(root: Node) -> float:
-    """Share of all units that change the target in the locality of a sample at all, on average."""
-    shares = [(len(leaf.pool), float((leaf.rate > MIN_RATE).mean())) for leaf in leaves(root)]
-    return sum(n * share for n, share in shares) / max(len(root.pool), 1)
-
-
-def mean_active(root: Node) -> float:
-    """How many units are active in the locality of a sample, on average."""
-    return float(sum(len(leaf.pool) * leaf.active.sum() for leaf in leaves(root)) / max(len(root.pool), 1))
-
-
 def max_active(n_units: int) -> float:
     """How many units may be active, on average, for few to decide."""
     most = max(MAX_ACTIVE, min(MAX_ACTIVE_OF_MANY, MAX_ACTIVE_SHARE * n_units))
@@ -381,3 +375,13 @@ def strongest_weights(context: FitContext, energy: TrainableEnergy, n: int) -> T
     best = of_unit.argsort(descending=True, stable=True)[:n]
     kept = best[of_unit[best] > 0]
     return (kept if len(kept) else best[:1]).sort().values
+
+
+def plain_numbers(input_format: InputFormat) -> NDArray[np.int64]:
+    """The columns that hold plain numbers: no categories, no truth values, no dates."""
+    values = input_format.values
+    plain = [
+        column.categories is None and column.time is None and not column.dtype.lower().startswith("bool")
+        for column in input_format.columns
+    ]
+    return values[np.array(plain)[input_format.column_feature[values]]] if plain else values

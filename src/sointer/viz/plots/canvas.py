@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sointer._support import MAX_PLAIN
 from sointer._support.validation import is_integer
-from sointer.data.inputs import MAX_PLAIN
 from sointer.errors import InputError, require_extra
 from sointer.masking.unit_values import UnitValues
 
