@@ -457,7 +457,7 @@ def test_where_nothing_was_seen_to_change_nothing_is_active(seed: int) -> None:
     assert not low.doubtful.any()
 
 
-def test_sums_in_tables_are_found_named_and_checked() -> None:
+def test_sums_in_tables_are_found_and_checked() -> None:
     data = planted(oblique, n=1000, n_redraws=3000)
     root = data.grow()
     table = LocalityTable.of({0: root}, 1, {0: 0.98}, {0: True}, {0: data.sums}, N_UNITS)
@@ -466,9 +466,6 @@ def test_sums_in_tables_are_found_named_and_checked() -> None:
     right = data.sums[0].of(rows) > root.threshold
     np.testing.assert_array_equal(found, np.where(right, int(table.right[0]), int(table.left[0])))
     assert table.condition[0] == -2
-    names = [f"column {i}" for i in range(N_UNITS)]
-    name = f"column 5 - {-data.sums[0].weights[1]:.3g} column 0"
-    assert table.words_of_sum(-2, -0.25, names) == (f"{name} <= -0.25", f"{name} > -0.25")
     table.check(N_UNITS, N_UNITS, [0])
     for broken in (-1, N_UNITS):
         table.sum_column[0, 0] = broken

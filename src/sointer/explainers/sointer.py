@@ -30,9 +30,10 @@ from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.interpreter.elimination import EliminationInterpreter
 from sointer.interpreter.image import ImageInterpreter, ImageScorer
-from sointer.interpreter.scoring import RowScorer, Scorer, describe_localities
+from sointer.interpreter.scoring import RowScorer, Scorer
 from sointer.interpreter.tables import TableInterpreter
 from sointer.interpreter.texts import SCORERS
+from sointer.interpreter.words import describe_localities
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import EnergyConfirms, Likely, Scored, smallest_confirmed
 from sointer.paths import Localities, NoPaths, Trace

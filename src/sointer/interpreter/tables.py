@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sointer._support import number_words
 from sointer.data.outputs import Outputs
 from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
@@ -146,16 +145,6 @@ class LocalityTable(nn.Module):
             child = np.where(at <= threshold[node], left[node], right[node])
             node = np.where(condition[node] != -1, child, node)
         return np.asarray(node)
-
-    def words_of_sum(self, condition: int, threshold: float, columns: Sequence[str]) -> tuple[str, str]:
-        """A weighted sum, at or below the threshold and above it, as people write it; given the names of columns."""
-        words = ""
-        weights = self.sum_weight[-2 - condition].tolist()
-        for column, weight in zip(self.sum_column[-2 - condition].tolist(), weights, strict=True):
-            size = "" if abs(weight) == 1 else f"{abs(weight):.3g} "
-            words += f" {'+' if weight > 0 else '-'} {size}{columns[column]}" if weight else ""
-        name, value = words.removeprefix(" + "), number_words(threshold)
-        return f"{name} <= {value}", f"{name} > {value}"
 
     def looks_at(self, targets: IntArray) -> IntArray:
         """The conditions that the trees of these targets look at."""
