@@ -98,8 +98,9 @@ def test_scores_are_not_negative_and_effects_are_signed(fitted):
     assert explanation.base_value.shape == explanation.locality.shape == (80,)
     assert np.isfinite(explanation.effects).all()
     assert (explanation.scores >= 0).all()
-    assert (explanation.effects < 0).any()
     assert (explanation.effects > 0).any()
+    if fitted.outputs_.kind != "categorical":  # there one feature decides, so that nothing speaks against its label
+        assert (explanation.effects < 0).any()
 
 
 def test_effects_point_where_the_model_goes(fitted):
@@ -124,6 +125,25 @@ def test_effects_lead_from_the_base_value_to_the_output(fitted):
     raised, lowered = explanation.effects[:, 1], explanation.effects[:, 2]
     assert np.corrcoef(raised, NEW[:, 1])[0, 1] > 0.9
     assert np.corrcoef(lowered, -NEW[:, 2])[0, 1] > 0.9
+
+
+def test_effects_are_changes_that_a_probability_can_make():
+    steep = quick_fit(lambda X: np.column_stack([X[:, 0] + X[:, 1] > 0, X[:, 2] > 0]).astype(int), X, **TAUGHT)
+    explanation = steep.explain(np.concatenate([X, NEW]), 0)
+    total = explanation.base_value + explanation.effects.sum(axis=1)
+    assert total.min() > -1e-5
+    assert total.max() < 1 + 1e-5
+    assert np.abs(explanation.effects).max() < 1 + 1e-5
+
+
+def test_what_never_changes_an_output_has_no_effect_on_it():
+    shops = pd.DataFrame({"income": X[:, 0], "debt": X[:, 1], "shop": [f"shop {i % 100}" for i in range(len(X))]})
+    model = lambda Z: pd.DataFrame({"loan": Z["income"] > Z["debt"], "card": Z["income"] > 0.3})  # noqa: E731
+    explainer = quick_fit(model, shops, **TAUGHT | {"query_budget": 1500})
+    effects = np.abs(explainer.explain(shops, "loan").effects)
+    assert (effects[:, 2] == 0).all()
+    assert (effects[:, :2].max(axis=1) > 0).all()
+    assert (np.abs(explainer.explain(shops, "card").effects)[:, 1:] == 0).all()
 
 
 def test_where_signs_are_unknown_there_are_no_effects():

@@ -14,7 +14,7 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import SeparateEnergy, VectorEnergy
 from sointer.energy.space import OutputSpace, PiecewiseLinear
 from sointer.interpreter.effects import Effects, GradientNetwork, OutputUnits, redraw_effects
-from sointer.interpreter.scoring import completed
+from sointer.interpreter.scoring import completed, goals, none_above_one
 
 N_COLUMNS = 5
 RNG = np.random.default_rng(0)
@@ -364,3 +364,29 @@ def test_effects_lead_to_the_value_and_keep_their_signs(seed: int) -> None:
 def test_nothing_is_shared_out_where_nothing_has_an_effect() -> None:
     found = completed(np.zeros((2, 3), dtype=np.float32), np.zeros(2, dtype=np.float32), np.ones(2))
     assert (found == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_effect_on_a_probability_is_larger_than_one(seed: int) -> None:
+    effects = np.random.default_rng(seed).normal(size=(200, 6)).astype(np.float32)
+    effects -= effects.mean(axis=1, keepdims=True) * 0.9  # they lead from one probability to another
+    found = none_above_one(effects)
+    assert (np.abs(effects).max(axis=1) > 1).mean() > 0.5
+    assert np.abs(found).max() <= 1 + 1e-6
+    fits = np.abs(effects).max(axis=1) <= 1
+    np.testing.assert_array_equal(found[fits], effects[fits])
+    np.testing.assert_allclose(found.sum(axis=1), effects.sum(axis=1), atol=1e-5)
+    assert (np.sign(found) * np.sign(effects) >= 0).all()
+
+
+def test_effects_on_a_label_lead_nowhere_beyond_zero_or_one() -> None:
+    labels, numbers = outputs_of("labels"), outputs_of("numbers")
+    effects, base = (
+        np.array([[0.9, 0.3], [-0.4, 0.2], [-0.9, 0.1]], dtype=np.float32),
+        np.full(3, 0.5, dtype=np.float32),
+    )
+    targets = np.zeros(3, dtype=np.int64)
+    found = completed(effects, base, goals(labels, targets, np.ones(3), effects, base))
+    np.testing.assert_allclose(base + found.sum(axis=1), [1.0, 0.3, 0.0], atol=1e-6)
+    np.testing.assert_array_equal(found[1], effects[1])
+    assert not np.isnan(goals(numbers, targets, np.full(3, 0.5), effects, base)).any()

@@ -457,6 +457,25 @@ def test_where_nothing_was_seen_to_change_nothing_is_active(seed: int) -> None:
     assert not low.doubtful.any()
 
 
+def test_one_redraw_that_happened_to_change_much_makes_no_unit_of_a_graded_target_active() -> None:
+    data = planted(lambda rows: np.where(rows[:, 1] > 0, 0.9, 0.1) + 1e-5 * rows[:, 4], n_redraws=1500)
+    (of_unit,) = np.nonzero(data.redraws.unit == 4)
+    for n_large, is_active in ((1, False), (4, True)):
+        data.redraws.change[of_unit[:n_large]] = 0.5
+        node = Node(np.arange(len(data.effects)), data.effects.mean(axis=0))
+        few = replace(data, min_relative=0.03, tolerance=1e-6)
+        few.describe(node)
+        assert node.score[4] > 0.03 * node.score.max()
+        assert np.flatnonzero(node.active).tolist() == ([1, 4] if is_active else [1])
+
+
+def test_units_that_were_never_seen_to_change_a_target_are_inert() -> None:
+    node = planted(switch).grow()
+    assert np.flatnonzero(node.inert).tolist() == [4, 5]
+    few = planted(switch, n_redraws=60)
+    assert not few.grow().inert.any(), "too few redraws to say so"
+
+
 def test_sums_in_tables_are_found_and_checked() -> None:
     data = planted(oblique, n=1000, n_redraws=3000)
     root = data.grow()

@@ -48,6 +48,9 @@ OUTPUT_PRICE = 1.15
 SUM_PRICE = 1.15
 """A split on a weighted sum must explain, and switch off, this much more than one on a single column."""
 OFF_BY_QUERIES, OFF_BY_ENERGY = 0.1, 0.15
+ON_BY_ENERGY, MIN_INERT = 0.2, 20
+"""Of the largest effect on the energy, what makes a single change count; and how many redraws without one it takes to
+say that a unit does nothing."""
 MIN_CHANGES = 4.0
 BAND, SUM_BAND, WIDE_BAND = 0.02, 0.1, 0.15
 """Share of samples nearest to a threshold, which are not counted on either side of it: the threshold is estimated.
@@ -275,13 +278,20 @@ class TargetData:
         by_chance = self.noise_rate * asked
         surely = changed - by_chance - 2 * np.sqrt(by_chance)
         relative = node.effect / max(float(node.effect.max()), 1e-12)
+        node.inert = (changed == 0) & (asked >= MIN_INERT) & (relative <= ON_BY_ENERGY)
         node.doubtful, node.left_out = np.zeros(n_units, dtype=bool), np.zeros(n_units, dtype=bool)
-        node.active = (surely >= 2) | ((surely >= 1) & (relative > 0.2)) | ((asked < MIN_REDRAWS) & (relative > 0.1))
+        is_on = relative > ON_BY_ENERGY
+        node.active = (surely >= 2) | ((surely >= 1) & is_on) | ((asked < MIN_REDRAWS) & (relative > 0.1))
         if self.noise_rate > 0:
             node.active |= (relative > CLEARLY_ON) & (node.effect > MIN_EFFECT)
         if self.min_relative > 0:
-            largest = max(node.score.max(), node.path()[0].score.max())
-            node.active &= node.score >= self.min_relative * largest
+            least = self.min_relative * max(node.score.max(), node.path()[0].score.max())
+            # One redraw alone, which happened to change much, says as little as one of a label.
+            top = np.zeros(n_units)
+            np.maximum.at(top, unit, change**2)
+            rest = np.sqrt(np.maximum(square - top / np.maximum(asked, 1) - self.noise, 0.0))
+            is_steady = weight * rest + (1 - weight) * node.effect >= least
+            node.active &= (node.score >= least) & (is_steady | is_on)
         else:
             self._leave_out(node, np.where(asked >= MIN_REDRAWS, square, np.inf))
         if node.parent is not None:

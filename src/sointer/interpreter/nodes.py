@@ -40,9 +40,11 @@ class Node:
     """Share of the squared change by redrawing everything that does not occur while the active units are kept."""
     noise_rate: float = 0.0
     """Share of repeated queries that changed the target."""
+    inert: BoolArray = field(init=False)
+    """Units of which no redraw, of many, changed the target; nor do they on the energy, as compared with others."""
 
     def __post_init__(self) -> None:
-        self.left_out = np.zeros(len(self.effect), dtype=bool)
+        self.left_out, self.inert = (np.zeros(len(self.effect), dtype=bool) for _ in range(2))
 
     def walk(self) -> Iterator[Node]:
         yield self

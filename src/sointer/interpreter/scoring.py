@@ -149,11 +149,15 @@ class TableScorer(RowScorer):
                         for name, array in parts.items():
                             array[at] = getattr(found, name).numpy()
                         needed[at], base[at] = found.needed.numpy(), of_chunk.base.numpy()
+        effects = completed(parts["effects"], base, goals(source.outputs, targets, values, parts["effects"], base))
+        on_probability = np.array([curve is None for curve in source.outputs.quantiles])[targets]
+        too_large = np.flatnonzero(on_probability & (np.abs(effects).max(axis=1) > 1))
+        effects[too_large] = none_above_one(effects[too_large])
         return Scored(
             parts["relevance"],
             values,
             key=parts["key"],
-            effects=completed(parts["effects"], base, in_units(source.outputs, targets, values)),
+            effects=effects,
             base=base,
             needed=needed,
             locality=locality,
@@ -211,6 +215,18 @@ def completed(
     return np.asarray(effects + share[:, None] * np.abs(effects), dtype=np.float32)
 
 
+def goals(
+    outputs: Outputs, targets: Targets, values: NDArray[Any], effects: NDArray[np.float32], base: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """What effects are to lead to: graded values, and those on the probability of a label no further than 0 or 1.
+
+    NaN where they stay as they are.
+    """
+    end = base + effects.sum(axis=1)
+    label = np.where((end < 0) | (end > 1), np.clip(end, 0.0, 1.0), np.nan)
+    return np.where(outputs.graded[targets], in_units(outputs, targets, values), label)
+
+
 def in_units(outputs: Outputs, targets: Targets, values: NDArray[Any]) -> NDArray[np.float64]:
     """Encoded values of graded targets, each in the unit of its output; NaN for labels."""
     found = np.where(outputs.graded[targets], values, np.nan).astype(np.float64)
@@ -243,13 +259,23 @@ def effects_on_probability(
 def without_excess(effects: NDArray[np.float32], base: NDArray[np.float32]) -> NDArray[np.float32]:
     """Effects (rows, units) on a probability, of which neither those up nor those down lead beyond 0 or 1.
 
-    Evidence is measured in log-odds, where what is almost certain has much room. What does not fit into a probability
-    is taken off both sides alike, as far as they cancel out, so that the sum stays.
+    Evidence is measured in log-odds, where what is almost certain has much room.
     """
+    above, below = np.maximum(effects, 0.0).sum(axis=1), np.maximum(-effects, 0.0).sum(axis=1)
+    return _reduced(effects, np.maximum(base + above - 1.0, below - base))
+
+
+def none_above_one(effects: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Effects (rows, units) on a probability, none of which is larger than any change of a probability can be."""
+    sides = np.stack([np.maximum(effects, 0.0), np.maximum(-effects, 0.0)])
+    return _reduced(effects, (sides.sum(axis=2) * (1.0 - 1.0 / np.maximum(sides.max(axis=2), 1.0))).max(axis=0))
+
+
+def _reduced(effects: NDArray[np.float32], excess: NDArray[np.float32]) -> NDArray[np.float32]:
+    """With so much taken off those up and those down alike, as far as they cancel out, so that the sum stays."""
     up, down = np.maximum(effects, 0.0), np.maximum(-effects, 0.0)
     above, below = up.sum(axis=1), down.sum(axis=1)
-    excess = np.maximum(0.0, np.maximum(base + above - 1.0, below - base))
-    excess = np.minimum(excess, np.minimum(above, below))[:, None]
+    excess = np.minimum(np.maximum(excess, 0.0), np.minimum(above, below))[:, None]
     up -= up * excess / np.maximum(above, 1e-12)[:, None]
     down -= down * excess / np.maximum(below, 1e-12)[:, None]
     return np.asarray(up - down, dtype=np.float32)

@@ -52,6 +52,8 @@ class LocalityTable(nn.Module):
     """(nodes, units) relevance where the order is that of the locality; else the least of those in question."""
     needed: Tensor
     """(nodes, units) units that matter there."""
+    inert: Tensor
+    """(outputs, units) units that redraws have never seen to change the target: they have no effect on it."""
     is_sparse: Tensor
     """(outputs,) targets that few units decide, which the black box has confirmed."""
     evidence_share: Tensor
@@ -69,6 +71,7 @@ class LocalityTable(nn.Module):
         for name in ("key", "open", "relevance", "score", "span"):
             self.register_buffer(name, torch.zeros(n_nodes, n_units))
         self.register_buffer("needed", torch.zeros(n_nodes, n_units, dtype=torch.bool))
+        self.register_buffer("inert", torch.zeros(n_outputs, n_units, dtype=torch.bool))
         self.register_buffer("is_sparse", torch.zeros(n_outputs, dtype=torch.bool))
         self.register_buffer("evidence_share", torch.ones(n_outputs))
 
@@ -106,7 +109,7 @@ class LocalityTable(nn.Module):
             made.score[i], made.span[i] = torch.as_tensor(order.score), torch.as_tensor(order.span)
             made.share[i] = len(node.pool) / max(n_pool[target], 1)
             if node.parent is None:
-                made.root[target] = i
+                made.root[target], made.inert[target] = i, torch.as_tensor(node.inert)
             if node.children is not None:
                 own = node.condition - n_single
                 made.condition[i] = node.condition if own < 0 else -2 - used.index((target, own))
@@ -215,6 +218,8 @@ class TableInterpreter(nn.Module):
         evidence = effects * shown.towards.unsqueeze(1)
         by_locality = self.localities.is_sparse[targets]
         key, score = self._of_sample(nodes, evidence)
+        inert = self.localities.inert.index_select(0, targets)
+        effects, evidence = effects.masked_fill(inert, 0.0), evidence.masked_fill(inert, 0.0)
         looked_up = Scores(key, score, effects, self.localities.needed.index_select(0, nodes))
         if bool(by_locality.all()):  # then nothing has to be sorted
             return looked_up
@@ -255,7 +260,7 @@ class TableInterpreter(nn.Module):
     def evidence(self, x: Tensor, target: int, values: NDArray[Any], outputs: Outputs) -> Tensor:
         """Evidence of units for the values of one target: (rows, units)."""
         shown = self.shown(np.full(len(x), target), values, outputs)
-        effects = self.effects(x, shown.columns)
+        effects = self.effects(x, shown.columns).masked_fill(self.localities.inert[target], 0.0)
         return torch.where(shown.is_first.unsqueeze(1), -effects, effects) * shown.towards.unsqueeze(1)
 
 

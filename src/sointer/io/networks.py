@@ -172,8 +172,8 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
     if "effects.mean_encoding" in state:  # of earlier versions: references are taken for their mean
         _as_of_now(state, space.n_columns, hidden)
     n_encodings = len(state["effects.encodings"])
-    none = LocalityTable(1, 1, 1)
-    for name in ("sum_column", "sum_weight"):  # earlier versions had none
+    none = LocalityTable(n_outputs, n_units, 1)
+    for name in ("sum_column", "sum_weight", "inert"):  # earlier versions had none
         state.setdefault(f"localities.{name}", getattr(none, name))
     sums = state["localities.sum_column"]
     need(sums.ndim == 2 and len(sums) <= len(nodes), "far too many sums")
