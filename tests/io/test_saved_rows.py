@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import torch
 from safetensors.numpy import load_file
 
 import sointer
@@ -81,19 +82,41 @@ def test_training_rows_are_there_only_if_kept(kind, explainers, tmp_path):
     assert n_training_rows(tmp_path / "none", explainer, data) == 0
 
 
-def test_rows_cannot_be_told_by_their_projections(explainers, tmp_path):
-    """The first layer has more units than the data have columns, so that a projection determines its row."""
-    explainer = explainers["marginal"]
+def many_outputs(X):
+    """More than the network for gradients is taught, so that references are needed to explain."""
+    return (X[:, [0, 1, 2] * 10] + np.linspace(-1, 1, 30) > 0).astype(int)
+
+
+def apart_from_rows(folder, explainer, data):
+    """How far each row of the training data, encoded in any way, is from the nearest row of any tensor: the least."""
+    (path,) = folder.glob("weights-*")
+    tensors = load_file(path)
+    encoded = explainer.input_format_.encode(data, caller="test").astype(np.float64)
+    x = torch.as_tensor((encoded - explainer.shift_).astype(np.float32))
+    energy = explainer.energy_
+    found = {}
+    for own in (encoded, x.numpy(), energy.encoding(x).numpy(), energy.project(x).numpy()):
+        for name, tensor in tensors.items():
+            if tensor.ndim == 2 and tensor.shape[1] == own.shape[1] > 1 and len(tensor):
+                apart = np.abs(tensor[:, None].astype(np.float64) - own[None]).max(axis=2).min()
+                found[name] = min(apart, found.get(name, np.inf))
+    return found
+
+
+@pytest.mark.parametrize("more", [{}, {"structured": False}, {"removal": "conditional"}, {"many": True}])
+@pytest.mark.parametrize("rows", ["synthetic", "none"])
+def test_rows_cannot_be_computed_back_from_any_tensor(rows, more, tmp_path):
+    """What the first layer makes of a row, or its encoding, determines it."""
+    data = TABLE[:, :3] + 1e-3 * RNG.normal(size=(400, 3))
+    settings = {name: value for name, value in more.items() if name != "many"}
+    explainer = quick_fit(many_outputs if "many" in more else table_model, data, query_budget=600, **settings)
     explainer.save(tmp_path / "keep")
-    explainer.save(tmp_path / "synthetic", rows="synthetic")
-    (kept,), (drawn,) = ((tmp_path / rows).glob("weights-*") for rows in ("keep", "synthetic"))
-    name = "interpreter.effects.projections"
-    of_data = explainer.energy_.project(
-        sointer.io.explainers.as_tensor((TABLE - explainer.shift_).astype(np.float32))
-    ).numpy()
-    apart = [np.abs(load_file(path)[name][:, None] - of_data[None]).max(axis=2).min(axis=1) for path in (kept, drawn)]
-    assert (apart[0] < 1e-4).all()  # so it is tested
-    assert (apart[1] > 1e-4).all()
+    kept = apart_from_rows(tmp_path / "keep", explainer, data)
+    assert max(kept["interpreter.effects.projections"], kept["interpreter.effects.encodings"]) < 1e-5  # so it is tested
+    explainer.save(tmp_path / rows, rows=rows)
+    assert min(apart_from_rows(tmp_path / rows, explainer, data).values()) > 1e-4
+    sointer.load(tmp_path / rows).save(tmp_path / "again", rows=rows)
+    assert min(apart_from_rows(tmp_path / "again", explainer, data).values()) > 1e-4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,6 +129,10 @@ def test_explanations_stay_what_they_are(kind, rows, explainers, tmp_path):
     before, after = explainer.explain(batch, 1), loaded.explain(batch, 1)
     assert np.array_equal(before.selected, after.selected)
     assert np.array_equal(before.scores, after.scores)
+    assert np.array_equal(before.needed, after.needed)
+    if before.effects is not None:
+        assert np.array_equal(before.effects, after.effects)
+        assert np.array_equal(before.base_value, after.base_value)
     loaded.save(tmp_path / "again")
     assert np.array_equal(sointer.load(tmp_path / "again", model).explain(batch, 1).scores, after.scores)
 

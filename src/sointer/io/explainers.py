@@ -43,7 +43,7 @@ from sointer.masking.build import synthetic_background, with_background, without
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows, TextTableRemoval
 
-PROJECTIONS = "effects.projections"
+PROJECTIONS, ENCODINGS = "effects.projections", "effects.encodings"
 STORAGE = EXPLAINER
 DECISIVE = ("background", "config", "input_format", "groups", "outputs", "removal", "targets", "method", "probe")
 SAVED_PARAMETERS = ("k", "structured", "preset", "query_budget", "batch_size", "verbose", "tolerance", "output_kind")
@@ -223,11 +223,14 @@ def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dic
     if isinstance(removal, RemovalByRows):
         drawn = synthetic_background(removal.background, owners, seed=1)
         interpreter = explainer.interpreter_
-        if isinstance(interpreter, TableInterpreter) and drawn.rows.shape[0]:  # a projection identifies its row
-            n = len(state[PROJECTIONS])
+        if isinstance(interpreter, TableInterpreter) and drawn.rows.shape[0]:  # both identify their rows
+            n, energy = len(state[PROJECTIONS]), interpreter.effects.energy
             chosen = drawn.take(np.arange(n) % drawn.rows.shape[0]) - explainer.shift_
             with one_thread(device_of(explainer.energy_)), torch.no_grad():
-                state[PROJECTIONS] = interpreter.effects.energy.project(torch.as_tensor(chosen.astype(np.float32)))
+                x = torch.as_tensor(chosen.astype(np.float32), device=device_of(explainer.energy_))
+                encodings = energy.encoding(x)
+                state[PROJECTIONS] = energy.project_encoded(encodings)
+                state[ENCODINGS] = encodings if len(state[ENCODINGS]) == n else encodings.mean(dim=0, keepdim=True)
         removal = with_background(removal, drawn if rows == "synthetic" else without_rows(drawn))
     return (kept if rows == "synthetic" else without_rows(kept)), removal, state
 
