@@ -24,12 +24,15 @@ from sointer import SOInter
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
 from sointer.viz.report.content import (
+    CLEAR_COUPLING,
+    FULL_COLOUR,
     EffectSummary,
     LocalitySummary,
     ReportContent,
     TargetLocalities,
     confirmed_share,
     coupling_map,
+    partners,
 )
 from sointer.viz.report.page import render_report
 from sointer.viz.report.samples import PartialEffect, points_per_effect, samples_that_fit, samples_to_verify
@@ -227,6 +230,7 @@ def test_couplings_and_paths_are_those_of_the_explainer(explainer: SOInter, X: n
     data = unpacked(page)
     order = data["map"]["outputs"]
     wanted = explainer.output_interactions_[np.ix_(order, order)]
+    wanted = np.where(wanted >= CLEAR_COUPLING, wanted, 0)
     np.testing.assert_allclose(data["map"]["strength"], wanted, rtol=1e-2, atol=1e-6)
     [(target, found)] = data["paths"].items()
     strongest = np.argmax(explainer.output_interactions_.max(axis=1))
@@ -633,6 +637,12 @@ def test_the_map_puts_coupled_outputs_side_by_side_and_lists_the_strongest_pairs
     assert len(found["outputs"]) == 40
     places = {output: place for place, output in enumerate(found["outputs"])}
     assert all(abs(places[i] - places[j]) == 1 for i, j in ((3, 50), (10, 40), (20, 21)))
+    assert (np.array(found["strength"]) != 0).sum() == 6, "what independent outputs have as well is not shown"
+    assert found["darkest"] == 5.0
+    assert coupling_map(np.full((3, 3), 0.6) - 0.6 * np.eye(3))["darkest"] == FULL_COLOUR
+    assert partners(strength, 3) == [[50, 5.0]]
+    assert partners(strength, 4) == []
+    assert coupling_map(np.full((4, 4), 0.4)) is None
     assert coupling_map(np.zeros((4, 4))) is None
     assert coupling_map(np.zeros((1, 1))) is None
 

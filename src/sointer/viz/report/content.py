@@ -353,12 +353,14 @@ def _most_typical(
 
 
 MAX_ON_MAP, MAX_PAIRS, MAX_PARTNERS = 40, 30, 5
+CLEAR_COUPLING, FULL_COLOUR = 0.5, 2.0
+"""In log-odds: the least that is shown (fits find up to 0.43 between independent outputs), and the darkest colour."""
 
 
 def coupling_map(interactions: npt.NDArray[Any]) -> dict[str, Any] | None:
     """The outputs to draw, in order, how strongly each pair is coupled, and the strongest pairs; None if none is."""
-    strength = np.asarray(interactions, dtype=np.float64)
-    if len(strength) < 2 or not strength.max() > 0:
+    strength = _clear(interactions)
+    if len(strength) < 2 or not strength.any():
         return None
     strongest = np.argsort(-strength.max(axis=1), kind="stable")[:MAX_ON_MAP]
     shown = np.sort(strongest)
@@ -370,15 +372,20 @@ def coupling_map(interactions: npt.NDArray[Any]) -> dict[str, Any] | None:
         "outputs": order.tolist(),
         "strength": [[_short(value) for value in row] for row in strength[np.ix_(order, order)]],
         "pairs": [pair for pair in pairs if pair[2] > 0],
-        "strongest": _short(strength.max()),
+        "darkest": max(FULL_COLOUR, _short(strength.max())),
     }
 
 
 def partners(interactions: npt.NDArray[Any], output: int) -> list[list[float]]:
     """The outputs that one is coupled with most, and how strongly."""
-    strength = np.asarray(interactions, dtype=np.float64)[output]
+    strength = _clear(interactions)[output]
     best = np.argsort(-strength, kind="stable")[:MAX_PARTNERS]
     return [[int(other), _short(strength[other])] for other in best if strength[other] > 0 and other != output]
+
+
+def _clear(interactions: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    strength = np.asarray(interactions, dtype=np.float64)
+    return np.where(strength >= CLEAR_COUPLING, strength, 0.0)
 
 
 def _alike_together(strength: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

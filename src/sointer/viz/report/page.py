@@ -182,6 +182,7 @@ def report_data(content: ReportContent) -> dict[str, Any]:
         "valueSource": "expected" if content.is_expected else "model",
         "far": [int(sample) for sample in content.far],
         "summaries": summaries,
+        "isCoupled": content.interactions is not None and bool(np.any(content.interactions)),
         "map": None if content.interactions is None else coupling_map(content.interactions),
         "start": None if content.effects is None else content.effects.start,
         "localities": None

@@ -10,7 +10,7 @@ const sointerCharts = (() => {
   };
   const short = (name, most) => (name.length > most ? `${name.slice(0, most - 1)}…` : name);
 
-  // names: all outputs; map: { outputs, strength, strongest }; choose(name) is called when a name or cell is clicked.
+  // names: all outputs; map: { outputs, strength, darkest }; choose(name) is called when a name or cell is clicked.
   const heatMap = (container, names, map, choose) => {
     const n = map.outputs.length, cell = Math.max(13, Math.min(30, Math.floor(560 / n))), most = 18;
     const longest = Math.max(...map.outputs.map((i) => short(names[i], most).length)), font = Math.min(13, cell * 0.8);
@@ -33,7 +33,7 @@ const sointerCharts = (() => {
         const box = draw("rect", { x: left + column * cell, y: top + row * cell, width: cell - 1.5, height: cell - 1.5, rx: 2,
           class: row === column ? "self" : "cell" });
         if (row !== column) {
-          box.style.fillOpacity = Math.sqrt(value / map.strongest).toFixed(3);
+          box.style.fillOpacity = Math.sqrt(value / map.darkest).toFixed(3);
           box.append(draw("title", {}, `${name} and ${other}: ${value}`));
           box.addEventListener("click", () => choose(name));
           box.addEventListener("pointerenter", () => { caption.textContent = `${name} and ${other}: ${value}`; });

@@ -234,7 +234,7 @@
       [i ? ", " : "", outputName(output), make("span", { kind: "soft", text: ` ${strength}` })]), "."));
     if (!found) {
       const followed = Object.keys(data.paths).map(Number);
-      const words = data.texts ? "Of texts, what words do through other outputs is not known." : !data.map ? "This explainer takes every output on its own." : "What features do through other outputs was not followed for this one" + (followed.length ? ", but for " : ".");
+      const words = data.texts ? "Of texts, what words do through other outputs is not known." : !data.isCoupled ? "This explainer takes every output on its own." : "What features do through other outputs was not followed for this one" + (followed.length ? ", but for " : ".");
       return [...parts, make("p", { kind: "soft" }, words, ...followed.flatMap((i, at) => [at ? ", " : "", make("a", { href: targetLink(i), text: data.targets[i] })]), followed.length ? "." : "")];
     }
     if (!found.paths.length) return [...parts, make("p", { kind: "soft", text: `Too few samples need any one ${data.unitNoun} to say.` })];
