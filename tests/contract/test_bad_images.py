@@ -52,7 +52,7 @@ def of_different_sizes() -> np.ndarray:
         (list(of_different_sizes()), r"2 images of 2 different shapes, such as \(3, 12, 16\) and .* Resize or crop"),
         (of_different_sizes(), "2 images of 2 different shapes"),
         (with_value(np.nan), r"1 NaN or infinite values, in rows 3 and pixels '\(2, 1\)'; .* Replace them"),
-        (with_value(-np.inf), "1 NaN or infinite"),
+        (with_value(-np.inf), "1 infinite"),
         (with_mixed_ranges(), r"30 images with values from 0 to 1 \(such as number 0\) beside 30 .* Divide the latter"),
     ],
 )

@@ -56,6 +56,17 @@ def test_explanations_that_need_nothing_have_records_and_frames(kind):
     assert "feature_value" in frame
 
 
+def test_a_missing_value_is_said_to_be_missing_and_large_effects_are_plain_numbers():
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame({"income": rng.normal(3000, 800, 500), "rent": rng.normal(size=500)})
+    people.loc[rng.random(500) < 0.3, "income"] = np.nan
+    explainer = quick_fit(lambda Z: Z[["income"]].fillna(-5000) + 0.1 * Z[["rent"]].to_numpy(), people, **TAUGHT)
+    for record in explainer.explain(people[:40], 0, k=1).record(created=WHEN):
+        (one,) = record["selected"]
+        assert f"decided by {one['unit']} " + ("missing" if one["value"] is None else "= ") in record["text"]
+        assert "e+" not in record["text"]
+
+
 def test_what_a_record_says_is_what_the_explanation_says():
     explainer = quick_explainer("frame")
     X = FRAME[:4].set_axis(["anna", "bo", "carl", "dora"])

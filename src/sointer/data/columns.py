@@ -288,8 +288,8 @@ def refused_missing(missing: npt.NDArray[np.bool_], where: str) -> str:
     """Why missing values cannot be explained where fit saw none."""
     rows = np.flatnonzero(missing).tolist()
     return (
-        f"X has {len(rows)} missing values in {where} (rows {some(rows)}), but fit saw none there. Impute them, drop "
-        "those rows, or fit again on data where they occur."
+        f"X has {len(rows)} missing value{'s' * (len(rows) > 1)} in {where} (rows {some(rows)}), but fit saw none "
+        "there. Impute them, drop those rows, or fit again on data where they occur."
     )
 
 

@@ -85,6 +85,7 @@ def make_records(
             where[target] = {leaf.number: leaf.where for leaf in made.explainer.localities(target)}
     place_of = {} if verified is None else {int(row): place for place, row in enumerate(verified)}
     digests, selected = sample_digests(source), _selected(explanation)
+    has_values = value_kind(source.input_format, source.groups) is not None
     records = []
     for row, sample in enumerate(explanation.sample.tolist()):
         record: dict[str, Any] = {
@@ -101,7 +102,7 @@ def make_records(
         }
         if verification is not None and row in place_of:
             record["verification"] = verdict_of(verification, place_of[row])
-        records.append(sealed(record, record["target"]))
+        records.append(sealed(record, record["target"], has_values=has_values))
     return records
 
 
@@ -121,9 +122,9 @@ def common_fields(
     }
 
 
-def sealed(record: dict[str, Any], target: str) -> dict[str, Any]:
-    """The record with its sentence, in which the target is called so, and its hash."""
-    whole = as_finite(record | {"text": _sentence(record, target)})
+def sealed(record: dict[str, Any], target: str, *, has_values: bool = True) -> dict[str, Any]:
+    """The record with its sentence, in which the target is called so, and its hash; pixels have no values."""
+    whole = as_finite(record | {"text": _sentence(record, target, "missing" if has_values else None)})
     return {**whole, "sha256": record_digest(whole)}
 
 
@@ -248,16 +249,18 @@ def verdict_of(verification: Verification, place: int) -> dict[str, Any]:
     }
 
 
-def _sentence(record: dict[str, Any], target: str) -> str:
-    """What a record says, for people."""
+def _sentence(record: dict[str, Any], target: str, no_value: str | None) -> str:
+    """What a record says, for people; units without a value are said to be `no_value`, if anything."""
     whose = {"model": "the model predicts", "given": "given as predicted", "expected": "expected, not predicted"}
     parts = []
     for one in record["selected"]:
         if one["needed"] is False:
             continue
-        value = "" if one["value"] is None else f" = {format_value(one['value'])}"
-        effect = "" if one["effect"] is None else f" ({one['effect']:+.3g})"
-        parts.append(f"{one['unit']}{value}{effect}")
+        known = no_value if one["value"] is None else f"= {format_value(one['value'])}"
+        value = "" if known is None else f" {known}"
+        parts.append(f"{one['unit']}{value}")
+        if (effect := one["effect"]) is not None:
+            parts[-1] += f" ({'-' if effect < 0 else '+'}{format_value(abs(effect))})"
     value, source = format_value(record["value"]), whose[record["value_source"]]
     text = f"{target} = {value} ({source}), decided by {', '.join(parts) or 'nothing that was found'}."
     if record["effects"] is not None:
