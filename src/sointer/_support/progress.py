@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -106,6 +107,12 @@ class History:
                 f"queried {self._n_queried():,}" + ("" if self._n_planned is None else f"/{self._n_planned:,}")
             )
         return parts + [f"{name} {value:.3g}" for name, value in self._values.items()]
+
+
+def last_value(rows: list[dict[str, Any]], name: str) -> float | None:
+    """The number last recorded under a name, if there is one."""
+    found = [row[name] for row in rows if isinstance(row.get(name), float) and math.isfinite(row[name])]
+    return found[-1] if found else None
 
 
 class Stage:

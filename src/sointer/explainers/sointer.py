@@ -175,7 +175,8 @@ class SOInter(ShowsCouplings, Explainer):
         SOInter
             The fitted explainer.
         """
-        from sointer.explainers import fitting  # saved explainers are loaded and used without what trains them
+        # Saved explainers are loaded and used without what trains them.
+        from sointer.explainers import fit_warnings, fitting
 
         if fit_sequences(self, X, targets, checkpoint):
             return self
@@ -210,7 +211,7 @@ class SOInter(ShowsCouplings, Explainer):
             if kept is not None and not trained.interrupted:
                 kept.keep(self.save)
                 snapshots.clear()
-            fitting.warn_about_fit(self, context, trained, plan)
+            fit_warnings.warn_about_fit(self, context, trained, plan)
             return self
 
     def _load_saved(self, path: Path) -> SOInter:

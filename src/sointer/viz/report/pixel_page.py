@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
+from sointer._support.progress import last_value
 from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.data.images import ImageShape
 from sointer.data.labels import Classes, column_labels
@@ -251,4 +252,8 @@ def _quality(explainer: Explainer) -> str:
     share = getattr(explainer, "held_out_agreement_", None)
     if share is None or not hasattr(getattr(explainer, "interpreter_", None), "evidence_share"):
         return ""
-    return f"For {share:.0%} of held-out mixtures of two images it was predicted which of the two they follow."
+    if not np.isfinite(share):
+        return "No mixtures of two images were held out, so how much was learned is not known."
+    by_rules = last_value(getattr(explainer, "history_", []), "held_out_by_rules")
+    beside = "" if by_rules is None else f" (by which has more pixels, in all or around the target: {by_rules:.0%})"
+    return f"For {share:.0%} of held-out mixtures of two images it was predicted which of the two they follow{beside}."
