@@ -285,6 +285,45 @@ def test_probabilities_teach_more_than_labels_and_classes_are_their_most_probabl
         tiny(lambda X: 3 * np.stack([soft(X)] * 3, axis=1), images)
 
 
+def levels(X, n: int, dtype=np.int64) -> np.ndarray:
+    """As many classes, by how bright the pixel two columns to the left is."""
+    return np.floor(np.roll(np.asarray(X)[:, 0], 2, axis=2) * n).astype(dtype)
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(40, np.int64), (150, np.uint8), (256, float)])
+def test_masks_of_many_classes(tmp_path, n, dtype) -> None:
+    images = random_images(60, shape=(1, 12, 12))
+    explainer = tiny(lambda X: levels(X, n, dtype), images)
+    assert explainer.outputs_.kind == "categorical"
+    assert len(explainer.outputs_.label_sets[0]) == len(np.unique(levels(images, n)))
+    assert explainer.interpreter_.n_seen.sum(0).unique().numel() == 1, "no label is taken for another"
+    explainer.save(tmp_path / "why")
+    loaded = sointer.load(tmp_path / "why", lambda X: levels(X, n, dtype))
+    assert np.array_equal(loaded.explain(images[:3], target=(5, 5)).value, levels(images[:3], n)[:, 5, 5])
+    assert loaded.report(images[:2], tmp_path / "pixels.html", k=1).exists()
+
+
+@pytest.mark.parametrize("kind", [None, "categorical"])
+@pytest.mark.parametrize("dtype", [np.int64, float])
+def test_masks_of_more_classes_than_a_byte_holds_are_refused(kind, dtype) -> None:
+    with pytest.raises(InputError, match=r"masks with \d+ different values, expected at most 256 classes"):
+        tiny(lambda X: levels(X, 299, dtype), random_images(60, shape=(1, 12, 12)), output_kind=kind)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, float])
+def test_one_hot_masks_are_their_classes(n, dtype) -> None:
+    images = random_images(12)
+
+    def one_hot(X) -> np.ndarray:
+        return (levels(X, n)[:, None] == np.arange(n)[None, :, None, None]).astype(dtype)
+
+    explanation = tiny(one_hot, images).explain(images[:4], target=(3, 3))
+    assert explanation.value.tolist() == levels(images[:4], n)[:, 3, 3].tolist()
+    with pytest.raises(BlackBoxError, match="do not add up to 1"):
+        tiny(lambda X: one_hot(X) + one_hot(X)[:, ::-1], images)
+
+
 def test_targets_without_any_opposite_are_marked() -> None:
     explainer = tiny(shifted, random_images(12))  # the first columns are always off
     with pytest.warns(NoOppositeWarning, match="2 of 3 targets"):

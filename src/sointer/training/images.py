@@ -17,6 +17,7 @@ from torch import Tensor
 from sointer.config import EnergyConfig
 from sointer.data.images import ImageShape
 from sointer.data.outputs import Outputs
+from sointer.data.reading import refuse_too_many_mask_classes
 from sointer.energy.image import ImageEnergy, follows
 from sointer.errors import BlackBoxError, FewImagesWarning, InputError
 from sointer.interpreter.image import build_networks
@@ -47,7 +48,7 @@ def train_images(context: FitContext) -> Trained:
     add_mirror_images(context, image)
     first, whole = ask_whole(context, n_rows)
     outputs, targets = context.describe(first.raw)
-    check_masks(outputs, image)
+    check_masks(outputs, image, first.raw)
     repeatability(context, outputs, whole, first)
     predictions = Predictions.of(outputs, first.raw)
     interpreter = build_networks(image, outputs.n_classes[0], context.configs.energy, generator=context.generator)
@@ -85,8 +86,10 @@ def warn_of_few_images(n_given: int, n_whole: int) -> None:
     )
 
 
-def check_masks(outputs: Outputs, image: ImageShape) -> None:
-    """InputError if the model does not return masks of classes."""
+def check_masks(outputs: Outputs, image: ImageShape, raw: NDArray[Any]) -> None:
+    """InputError if the model does not return masks of classes, few enough to be kept as bytes."""
+    if outputs.shape is not None and raw.dtype.kind in "iuf" and (raw == np.rint(raw)).all():
+        refuse_too_many_mask_classes(len(np.unique(raw)))
     if outputs.shape is None or outputs.kind == "continuous":
         refuse_masks(f"{outputs.n_outputs} outputs" if outputs.shape is None else "numbers", image)
 
