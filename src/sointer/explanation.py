@@ -134,7 +134,8 @@ class Explanation:
     effects: NDArray[np.float32] | None = field(default=None, repr=False)
     """(rows, features or groups) how far each pushes the output, and in which direction, in the unit of the output; for
     labels, in the probability of the label explained. For images: evidence for the prediction (positive) or against it,
-    in log-odds that a mixture of two images follows this one. None where effects are not available."""
+    in log-odds that a mixture of two images follows this one; the sign of what is against it is often wrong, see
+    docs/how-to/images.md. None where effects are not available."""
     base_value: NDArray[np.float32] | None = field(default=None, repr=False)
     """(rows,) the output with everything removed (averaged over draws, if removal is random); effects lead from here to
     the prediction."""
