@@ -11,7 +11,7 @@ import torch
 from sklearn.base import clone
 
 import sointer
-from quick import QUICK
+from quick import QUICK, TABLE, labels, quick_fit
 from sointer import BlackBox, Patches, SOInter, Superpixels
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import (
@@ -662,6 +662,29 @@ def test_attention_by_displacement_points_at_what_decides(shift_explainer) -> No
     assert np.unravel_index(strength.argmax(), strength.shape) == (SIDE - 1, SIDE - 1 - AWAY)
     with pytest.raises(InputError, match="pixels of a mask"):
         shift_explainer.explain(random_images(1), target=(1, 1)).paths()
+
+
+def test_nothing_helps_to_paths_of_images(tiny_explainer) -> None:
+    images = random_images(4)
+    for explainer in (tiny_explainer, NearestPixels(bright, k=1, random_state=0).fit(images)):
+        with pytest.raises(InputError, match="not available for images") as caught:
+            explainer.explain(images, target=(1, 1)).paths()
+        assert "structured=True" not in str(caught.value)
+
+
+def test_fidelity_of_images_is_never_shown_without_what_it_does_not_prove(tiny_explainer, tmp_path) -> None:
+    """A mask can keep the answer by its shape, whatever the pixels."""
+    check = tiny_explainer.explain(random_images(4), target=(1, 1)).verify()
+    for shown in (repr(check), check._repr_html_()):
+        assert "by its shape alone: see J" in shown
+    pages = [
+        tiny_explainer.report(random_images(1), tmp_path / f"{verify}.html", k=1, verify=verify).read_text()
+        for verify in (True, False)
+    ]
+    assert ["by its shape alone: see J" in page for page in pages] == [True, False]
+    table = quick_fit(labels, TABLE)
+    of_table = table.explain(TABLE[:4], target=0).verify()
+    assert "shape" not in repr(of_table) + of_table._repr_html_()
 
 
 def test_settings_that_images_do_not_use_are_refused() -> None:

@@ -36,7 +36,7 @@ from sointer.interpreter.texts import SCORERS
 from sointer.interpreter.words import describe_localities
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import EnergyConfirms, Likely, Scored, smallest_confirmed
-from sointer.paths import Localities, NoPaths, Trace
+from sointer.paths import NO_PATHS_OF_IMAGES, Localities, NoPaths, Trace
 
 if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
@@ -290,7 +290,7 @@ class SOInter(ShowsCouplings, Explainer):
 
     def _trace(self, source: ExplainedRows, values: NDArray[Any]) -> Trace:
         if self.input_format_.image is not None:
-            return NoPaths("paths between the pixels of a mask are not distinguished")
+            return NO_PATHS_OF_IMAGES
         if self.has_words:
             remedy = "give the counts of words as a scipy CSR matrix, with a model that takes them"
             remedy = remedy if self.reads_text else "give the counts of words as columns of their own"

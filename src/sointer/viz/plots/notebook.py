@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sointer._support.progress import last_value
+from sointer.explanation import SHAPE_ALONE
 from sointer.viz.plots.canvas import NEUTRAL, labels_with_values, short, shorten, shorten_all, signed
 from sointer.viz.plots.images import thumbnail
 from sointer.viz.plots.words import html_words, rgba
@@ -113,6 +114,8 @@ def html_verification(check: Verification) -> str:
     ]
     if check.value_source == "expected":
         lines.append(("compared with", "expected values: the model was not queried for the unmasked samples"))
+    if check.of_images:
+        lines.append(("but", html.escape(SHAPE_ALONE)))
     return _card("Does the model predict the same from the selected features alone?", lines)
 
 

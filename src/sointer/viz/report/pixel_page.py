@@ -15,6 +15,7 @@ from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.data.images import ImageShape
 from sointer.data.labels import Classes, column_labels
 from sointer.errors import InputError
+from sointer.explanation import SHAPE_ALONE
 from sointer.masking.rows import ExplainedRows
 from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
 from sointer.viz.report.page import pack, render_template
@@ -54,7 +55,7 @@ class PixelPageContent:
     known: npt.NDArray[np.bool_] | None = None
     """(n, targets) whether anything could be learned about each target; None where that is not known."""
     quality: str = ""
-    """How far the explanations can be trusted, in a sentence."""
+    """How far the explanations can be trusted, in words."""
     units: npt.NDArray[np.integer[Any]] | None = None
     """(n, height * width) the patch or superpixel of each pixel, if `selected` holds those instead of pixels."""
 
@@ -203,7 +204,7 @@ def image_page(
         confirmed=confirmed.reshape(n_images, -1) if verifies else None,
         unsure=unsure.reshape(n_images, -1) if verifies else None,
         known=known.reshape(n_images, -1),
-        quality=_quality(explainer),
+        quality=_quality(explainer) + (f" “Confirmed” is no proof: {SHAPE_ALONE}." if verifies else ""),
         stride=stride,
         units=None if shown.groups.spec is None else shown.groups.unit_of_features(n_images),
     )
