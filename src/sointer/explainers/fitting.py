@@ -64,7 +64,8 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
     """What the recipe works on, and how many queries were planned for it."""
     kind, data = kind_of_data(explainer, subject)
     plan, rng = n_planned(explainer, subject.rows.groups.n_units, kind), subject.rng
-    before = subject.rows.model.n_queries
+    model = subject.rows.model
+    before, answered_before = model.n_queries, model.n_answered
     if kind == "images" and explainer.preset == "default":
         warn_about_budget(explainer.query_budget, subject.rows.n_samples, stacklevel=4)
 
@@ -87,8 +88,13 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
         describe=describe,
         rng=rng,
         generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-        asker=QueryWorker(caller_thread=subject.rows.model.caller_thread),
-        history=History(explainer.verbose, n_queried=lambda: subject.rows.model.n_queries - before, n_planned=plan),
+        asker=QueryWorker(caller_thread=model.caller_thread),
+        history=History(
+            explainer.verbose,
+            n_queried=lambda: model.n_queries - before,
+            n_answered=lambda: model.n_answered - answered_before,
+            n_planned=plan,
+        ),
     )
     return context, plan
 

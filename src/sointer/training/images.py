@@ -123,7 +123,8 @@ def n_asked_whole(context: FitContext, n_images: int) -> int:
 def ask_whole(context: FitContext, n_rows: int) -> tuple[QueryBatch, NDArray[np.int64]]:
     """Images as they are, first the user's own, then mirrored ones, as far as a fifth of the queries goes."""
     n_whole = min(context.rows.n_samples, max(2, int(WHOLE * context.n_queries)))
-    context.history.stage("querying the model", n_whole, unit="rows")
+    # Mixtures belong to this stage too: how long they will take is known from the first images on.
+    context.history.stage("querying the model", max(n_whole, context.n_queries - n_checks(context)), unit="rows")
     own, mirrored = context.rng.permutation(n_rows), context.rng.permutation(context.rows.n_samples - n_rows)
     order = np.concatenate([own, n_rows + mirrored])[:n_whole]
     parts = [context.query(order[:N_FIRST])]
@@ -176,7 +177,6 @@ def learn(
         return context.as_tensor(context.rows.samples(whole[places]))
 
     steps = ImageSteps(energy, config, n_steps, rows, predictions, targets, context)
-    context.history.stage("learning", n_steps)
     held_out: list[Mixtures] = []
     known: list[Mixtures] = []
     interrupted = False
@@ -187,6 +187,8 @@ def learn(
                 continue
             known.append(mixtures)
             steps.step(mixtures)
+        if steps.n_done < n_steps:
+            context.history.stage("learning", n_steps - steps.n_done)
         while steps.n_done < n_steps and known:
             for place in context.rng.permutation(len(known))[: n_steps - steps.n_done]:
                 steps.step(known[place])
