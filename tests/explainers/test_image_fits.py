@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_a_useless_fit_of_many_queries_says_that_its_best_pixels_change_nothing(
     settings = {"energy": EnergyConfig(hidden=(4, 4), learning_rate=1e-6), "training": TrainingConfig(n_epochs=1)}
     explainer, said = fitted(from_afar, noise(200, 16), query_budget=4000, **settings)
     assert explainer.held_out_skill_ < 0.5
-    assert "bring their output into another image" in said[0]
+    assert "put into another image or replaced in their own, take the output along in only" in said[0]
 
 
 @pytest.mark.parametrize(("model", "side"), [(around, 8), (parity, 12)])
@@ -81,7 +82,7 @@ def test_a_good_fit_is_not_warned_of_however_well_simple_rules_do(model, side) -
     [
         (0.95, 0.75, 0.8, math.nan, None),
         (0.85, 0.8, 0.25, 0.9, None),
-        (0.85, 0.8, 0.25, 0.2, "in 20% of cases"),
+        (0.85, 0.8, 0.25, 0.2, "in only 20% of cases"),
         (0.85, 0.8, 0.25, math.nan, "could not be tried"),
         (math.nan, math.nan, 0.0, math.nan, "no mixtures of two images were held out"),
     ],
@@ -93,8 +94,9 @@ def test_a_fit_is_poor_if_neither_mixtures_nor_swaps_speak_for_it(agreement, by_
 
 
 def test_few_images_are_those_that_were_seen_whole() -> None:
-    with pytest.warns(FewImagesWarning, match="room for only 10 of the 60 images among its queries"):
+    with pytest.warns(FewImagesWarning, match="room for only 10 of the 60 images among its queries") as caught:
         fitted_quick(query_budget=50)
+    assert {Path(one.filename).name for one in caught} == {Path(__file__).name}, "where fit was called"
 
 
 def test_a_budget_below_the_number_of_images_is_warned_of() -> None:

@@ -106,8 +106,10 @@ def learned_of_images(quality: Quality) -> str | None:
         "too few images with another label)"
     )
     if not math.isnan(quality.swapped):
-        swapped = f"its best pixels bring their output into another image, or take it along, in {quality.swapped:.0%}"
-        swapped += f" of cases (expected at least {GOOD_SWAPS:.0%})"
+        swapped = (
+            "its best pixels, put into another image or replaced in their own, take the output along in only "
+            f"{quality.swapped:.0%} of cases (expected at least {GOOD_SWAPS:.0%})"
+        )
     return (
         f"the energy has learned little of this model: it predicts for {agreement:.0%} of held-out mixtures of two "
         "images which of the two they follow, where a simple rule (the one with more pixels, in all or around the "

@@ -82,7 +82,7 @@ def warn_of_few_images(n_given: int, n_whole: int) -> None:
         f"fit has {got}, expected at least {FEW_IMAGES}: what is said of other images is hardly more than a guess, and "
         f"held-out quality is about these alone. {instead}",
         FewImagesWarning,
-        stacklevel=5,
+        stacklevel=4,
     )
 
 
