@@ -64,3 +64,17 @@ def test_fidelity_of_images_alone_is_no_proof(here: Path) -> None:
     assert judged.exit_code == 0, judged.stderr
     assert "a mask can keep by its shape alone: see J above" in judged.stderr
     assert "shape alone" not in run(*ask, "--against", "none").stderr
+    ask = [
+        "explain",
+        "why",
+        "--model",
+        "segmenter:predict",
+        "--data",
+        "X.npy",
+        "--target",
+        "(3, 3)",
+        "--out",
+        "w.csv",
+    ]
+    explained = run(*ask, "--verify", "4")
+    assert "by its shape alone: sointer evaluate gives J" in explained.stdout + explained.stderr
