@@ -25,6 +25,7 @@ from sointer.paths import Paths, Trace
 
 LEVEL = 0.7
 """Share of draws in which a confirmed explanation holds, at the least."""
+SHAPE_ALONE = "a mask can keep the answer by its shape alone: see J, by `sointer evaluate` or metrics.swaps.swap_scores"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Verification:
     random_state: int = 0
     tolerance: float | None = None
     """Numbers agree if they differ by at most this many standard deviations; None unless all targets are numbers."""
+    of_images: bool = False
 
     @property
     def fidelity(self) -> float:
@@ -98,6 +100,7 @@ class Verification:
         return (
             f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
             f"{len(self.agreement)} rows{expected}, {unsure}{off}n_queries={self.n_queries})"
+            + (f"; {SHAPE_ALONE}" if self.of_images else "")
         )
 
 
@@ -134,7 +137,8 @@ class Explanation:
     effects: NDArray[np.float32] | None = field(default=None, repr=False)
     """(rows, features or groups) how far each pushes the output, and in which direction, in the unit of the output; for
     labels, in the probability of the label explained. For images: evidence for the prediction (positive) or against it,
-    in log-odds that a mixture of two images follows this one. None where effects are not available."""
+    in log-odds that a mixture of two images follows this one; the sign of what is against it is often wrong, see
+    docs/how-to/images.md. None where effects are not available."""
     base_value: NDArray[np.float32] | None = field(default=None, repr=False)
     """(rows,) the output with everything removed (averaged over draws, if removal is random); effects lead from here to
     the prediction."""
@@ -265,7 +269,7 @@ class Explanation:
         agreement, moved = source.compare(how, keep, target, rows=which, n_draws=n_drawn or 1, rng=rng)
         judged = n_drawn, float(level), self.value_source, how.name, int(random_state)
         may_differ, n_queries = tolerance_of(source.outputs, target), source.sent.n - before
-        return Verification(agreement, moved, n_queries, *judged, may_differ)
+        return Verification(agreement, moved, n_queries, *judged, may_differ, source.input_format.image is not None)
 
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
         """Split the effect of each selected feature into a direct part and parts through other outputs.

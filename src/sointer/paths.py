@@ -67,6 +67,11 @@ class NoPaths:
         raise InputError(f"paths: {self.why}, so it cannot say what goes through which output; {self.instead}.")
 
 
+NO_PATHS_OF_IMAGES = NoPaths(
+    "paths between the pixels of a mask are not distinguished", "paths are not available for images"
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Paths:
     """The effect of every selected feature on its row's target, and the ways it takes.

@@ -8,10 +8,11 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from quick import TAUGHT
-from sointer import SOInter
+from sointer import BlackBox, EnergyConfig, SOInter
 from sointer._support.progress import History
 
 pty = pytest.importorskip("pty")
@@ -124,6 +125,57 @@ def test_without_a_terminal_nothing_is_shown_unless_asked_for(capsys):
     assert re.fullmatch(
         r"learning: 2 steps in 0\.\d s, agrees 50\.0%, queried 7/8, loss 0\.125", told.err.splitlines()[1]
     )
+
+
+def test_without_a_terminal_a_line_now_and_then_says_how_far_a_slow_black_box_is(capsys, monkeypatch):
+    monkeypatch.setattr("sointer._support.progress.SECONDS_BETWEEN_LINES", 0.05)
+    answered = [0]
+    for verbose in (None, True):
+        history = History(verbose, n_queried=lambda: 64, n_answered=lambda: answered[0], n_planned=128)
+        history.stage("asking", 100, unit="rows")
+        time.sleep(0.4)
+        answered[0] = 50
+        time.sleep(0.4)
+        history.close()
+        answered[0] = 0
+        if verbose is None:
+            assert capsys.readouterr().err == ""
+    first, *_, last, summary = capsys.readouterr().err.splitlines()
+    assert first == "asking: 0 of 100 rows, ? left, queried 64/128"
+    assert re.fullmatch(r"asking: 50 of 100 rows, 00:0\d left, queried 64/128", last)
+    assert summary.startswith("asking: 50 rows in 0.")
+
+
+def test_rows_count_when_they_are_answered():
+    seen = []
+
+    def model(X):
+        seen.append((box.n_queries, box.n_answered))
+        return X > 0
+
+    box = BlackBox(model, batch_size=4)
+    box(np.ones((8, 2)))
+    assert seen[-2:] == [(4, 0), (8, 4)]
+    assert box.n_answered == 8
+
+
+def test_how_long_a_slow_segmenter_will_take_is_known_from_its_first_answers(terminal):
+    """Long before the first mixtures have come, which are sent many at a time."""
+    shown, before_mixtures = terminal(130), []
+
+    def slow(X):
+        time.sleep(0.002 * len(X))
+        if len(X) == 256 and not before_mixtures:
+            time.sleep(1.5)  # the bar is drawn twice a second
+            before_mixtures.append(shown.text)
+        return (np.asarray(X)[:, 0] > 0.5).astype(int)
+
+    images = np.random.default_rng(0).random((60, 1, 6, 6))
+    energy = EnergyConfig(hidden=(4,), batch_size=4)
+    SOInter(slow, query_budget=600, batch_size=256, random_state=0, energy=energy).fit(images)
+    first = last_lines(before_mixtures[0])[-1]
+    assert re.match(r"querying the model +\d+%\|.*\d\d:\d\d left", first), first
+    assert re.search(r"learning +\d+%\|", shown.close())
 
 
 def test_on_a_terminal_false_is_silent(terminal):

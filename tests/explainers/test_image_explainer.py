@@ -11,7 +11,7 @@ import torch
 from sklearn.base import clone
 
 import sointer
-from quick import QUICK
+from quick import QUICK, TABLE, labels, quick_fit
 from sointer import BlackBox, Patches, SOInter, Superpixels
 from sointer.config import EnergyConfig, TrainingConfig
 from sointer.errors import (
@@ -283,6 +283,45 @@ def test_probabilities_teach_more_than_labels_and_classes_are_their_most_probabl
     assert set(of_three.explain(images[:20], target=(3, 5)).value) <= {0, 1, 2}
     with pytest.raises(BlackBoxError, match="softmax"):
         tiny(lambda X: 3 * np.stack([soft(X)] * 3, axis=1), images)
+
+
+def levels(X, n: int, dtype=np.int64) -> np.ndarray:
+    """As many classes, by how bright the pixel two columns to the left is."""
+    return np.floor(np.roll(np.asarray(X)[:, 0], 2, axis=2) * n).astype(dtype)
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(40, np.int64), (150, np.uint8), (256, float)])
+def test_masks_of_many_classes(tmp_path, n, dtype) -> None:
+    images = random_images(60, shape=(1, 12, 12))
+    explainer = tiny(lambda X: levels(X, n, dtype), images)
+    assert explainer.outputs_.kind == "categorical"
+    assert len(explainer.outputs_.label_sets[0]) == len(np.unique(levels(images, n)))
+    assert explainer.interpreter_.n_seen.sum(0).unique().numel() == 1, "no label is taken for another"
+    explainer.save(tmp_path / "why")
+    loaded = sointer.load(tmp_path / "why", lambda X: levels(X, n, dtype))
+    assert np.array_equal(loaded.explain(images[:3], target=(5, 5)).value, levels(images[:3], n)[:, 5, 5])
+    assert loaded.report(images[:2], tmp_path / "pixels.html", k=1).exists()
+
+
+@pytest.mark.parametrize("kind", [None, "categorical"])
+@pytest.mark.parametrize("dtype", [np.int64, float])
+def test_masks_of_more_classes_than_a_byte_holds_are_refused(kind, dtype) -> None:
+    with pytest.raises(InputError, match=r"masks with \d+ different values, expected at most 256 classes"):
+        tiny(lambda X: levels(X, 299, dtype), random_images(60, shape=(1, 12, 12)), output_kind=kind)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, float])
+def test_one_hot_masks_are_their_classes(n, dtype) -> None:
+    images = random_images(12)
+
+    def one_hot(X) -> np.ndarray:
+        return (levels(X, n)[:, None] == np.arange(n)[None, :, None, None]).astype(dtype)
+
+    explanation = tiny(one_hot, images).explain(images[:4], target=(3, 3))
+    assert explanation.value.tolist() == levels(images[:4], n)[:, 3, 3].tolist()
+    with pytest.raises(BlackBoxError, match="do not add up to 1"):
+        tiny(lambda X: one_hot(X) + one_hot(X)[:, ::-1], images)
 
 
 def test_targets_without_any_opposite_are_marked() -> None:
@@ -623,6 +662,29 @@ def test_attention_by_displacement_points_at_what_decides(shift_explainer) -> No
     assert np.unravel_index(strength.argmax(), strength.shape) == (SIDE - 1, SIDE - 1 - AWAY)
     with pytest.raises(InputError, match="pixels of a mask"):
         shift_explainer.explain(random_images(1), target=(1, 1)).paths()
+
+
+def test_nothing_helps_to_paths_of_images(tiny_explainer) -> None:
+    images = random_images(4)
+    for explainer in (tiny_explainer, NearestPixels(bright, k=1, random_state=0).fit(images)):
+        with pytest.raises(InputError, match="not available for images") as caught:
+            explainer.explain(images, target=(1, 1)).paths()
+        assert "structured=True" not in str(caught.value)
+
+
+def test_fidelity_of_images_is_never_shown_without_what_it_does_not_prove(tiny_explainer, tmp_path) -> None:
+    """A mask can keep the answer by its shape, whatever the pixels."""
+    check = tiny_explainer.explain(random_images(4), target=(1, 1)).verify()
+    for shown in (repr(check), check._repr_html_()):
+        assert "by its shape alone: see J" in shown
+    pages = [
+        tiny_explainer.report(random_images(1), tmp_path / f"{verify}.html", k=1, verify=verify).read_text()
+        for verify in (True, False)
+    ]
+    assert ["by its shape alone: see J" in page for page in pages] == [True, False]
+    table = quick_fit(labels, TABLE)
+    of_table = table.explain(TABLE[:4], target=0).verify()
+    assert "shape" not in repr(of_table) + of_table._repr_html_()
 
 
 def test_settings_that_images_do_not_use_are_refused() -> None:

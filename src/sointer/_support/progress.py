@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -42,7 +43,7 @@ def make_progress(progress: bool | Callable[[int, int | None], None] | None, n_r
     return Progress(n_rows, bar=bar)
 
 
-SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LINES = 0.5, 30.0
 
 
 # The rate is always per second, and the bar takes what room is left.
@@ -55,12 +56,18 @@ WIDTH_WITHOUT_WORDS = 40
 class History:
     """Rows of training values, shown as a progress bar on a terminal (`verbose` None), always, or never.
 
-    Where there is no terminal, `verbose` True writes one line for every stage that is done. `n_queried` gives how
-    many rows the black box was queried for so far, of the `n_planned`.
+    Where there is no terminal, `verbose` True writes one line for every stage that is done, and one every half minute
+    until then. `n_queried` gives how many rows the black box was queried for so far, of the `n_planned`, and
+    `n_answered` how many of them it has answered.
     """
 
     def __init__(
-        self, verbose: bool | None = None, *, n_queried: Callable[[], int] | None = None, n_planned: int | None = None
+        self,
+        verbose: bool | None = None,
+        *,
+        n_queried: Callable[[], int] | None = None,
+        n_answered: Callable[[], int] | None = None,
+        n_planned: int | None = None,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self._started = time.perf_counter()
@@ -68,16 +75,17 @@ class History:
         self._shows_bars = on_terminal and verbose is not False
         self._writes_lines = verbose is True
         self._n_queried, self._n_planned = n_queried, n_planned
+        self._n_answered = n_queried if n_answered is None else n_answered
         self._stage: Stage | None = None
         self._agreement: float | None = None
         self._values: dict[str, float] = {}
 
     def stage(self, name: str, n_steps: int, unit: str = "steps") -> None:
-        """Begin a stage of known length; one that is counted in "rows" is over when so many were queried."""
+        """Begin a stage of known length; one that is counted in "rows" is over when so many were answered."""
         self.close()
         if self._shows_bars or self._writes_lines:
-            counter = self._n_queried if unit == "rows" else None
-            self._stage = Stage(name, n_steps, unit, counter, self._beside if self._shows_bars else None)
+            counter = self._n_answered if unit == "rows" else None
+            self._stage = Stage(name, n_steps, unit, counter, self._beside, shows_bar=self._shows_bars)
 
     def step(self, n: int = 1, **values: float) -> None:
         """Advance; values are shown beside the bar."""
@@ -108,10 +116,16 @@ class History:
         return parts + [f"{name} {value:.3g}" for name, value in self._values.items()]
 
 
-class Stage:
-    """One stage: what is done of it, and its bar, if `beside` (what to write there last) is given.
+def last_value(rows: list[dict[str, Any]], name: str) -> float | None:
+    """The number last recorded under a name, if there is one."""
+    found = [row[name] for row in rows if isinstance(row.get(name), float) and math.isfinite(row[name])]
+    return found[-1] if found else None
 
-    A stage with a `counter` advances by what that counts.
+
+class Stage:
+    """One stage: what is done of it, as a bar or, without one, as a line from time to time.
+
+    A stage with a `counter` advances by what that counts; `beside` gives what to write last.
     """
 
     def __init__(
@@ -120,19 +134,22 @@ class Stage:
         n_steps: int,
         unit: str,
         counter: Callable[[], int] | None,
-        beside: Callable[[], list[str]] | None,
+        beside: Callable[[], list[str]],
+        *,
+        shows_bar: bool,
     ) -> None:
-        self.name, self.unit = name, unit
+        self.name, self.n_steps, self.unit = name, n_steps, unit
         self._n_done, self._counter = 0, counter
         self._counted_before = 0 if counter is None else counter()
         self._beside, self._started = beside, time.perf_counter()
         self._bar: Any = None
         self._over = threading.Event()
-        if beside is not None:
+        if shows_bar:
             self._bar = tqdm(
                 total=n_steps, desc=name, unit=f" {unit}", leave=False, dynamic_ncols=True, bar_format=LINE
             )
-            threading.Thread(target=self._look, name="sointer-progress", daemon=True).start()
+        watch = self._look if shows_bar else self._tell
+        threading.Thread(target=watch, name="sointer-progress", daemon=True).start()
 
     def step(self, n: int) -> None:
         if self._counter is None:
@@ -150,6 +167,12 @@ class Stage:
         seconds = time.perf_counter() - self._started
         return f"{self.name}: {self._done():,} {self.unit} in {seconds:.1f} s"
 
+    def so_far(self) -> str:
+        """What is done until now, and how long the rest will take, in a line."""
+        done, seconds = self._done(), time.perf_counter() - self._started
+        left = "?" if done == 0 else tqdm.format_interval(max(0, self.n_steps - done) * seconds / done)
+        return f"{self.name}: {done:,} of {self.n_steps:,} {self.unit}, {left} left"
+
     def _done(self) -> int:
         return self._n_done if self._counter is None else self._counter() - self._counted_before
 
@@ -165,8 +188,13 @@ class Stage:
         while not self._over.wait(SECONDS_BETWEEN_LOOKS):
             self._show(at_once=True)
 
+    def _tell(self) -> None:
+        """Where nobody watches a bar, a line now and then says that a slow black box is still being asked."""
+        while not self._over.wait(SECONDS_BETWEEN_LINES):
+            print(", ".join([self.so_far(), *self._beside()]), file=sys.stderr, flush=True)
+
     def _show(self, at_once: bool = False) -> None:
-        if self._bar is None or self._beside is None:
+        if self._bar is None:
             return
         with self._bar.get_lock():
             if not self._over.is_set():

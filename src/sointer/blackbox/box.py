@@ -79,7 +79,8 @@ class BlackBox(CopiedAsItself):
     Notes
     -----
     Counted are `n_queries`, rows sent (once each, however often they had to be sent again; the budget counts the
-    same), `n_failures`, calls without valid outputs, `n_retries`, calls made again, and `n_retried_rows`, rows in them.
+    same), `n_answered`, rows whose outputs have come, `n_failures`, calls without valid outputs, `n_retries`, calls
+    made again, and `n_retried_rows`, rows in them.
 
     Examples
     --------
@@ -129,6 +130,7 @@ class BlackBox(CopiedAsItself):
         self.n_failures = 0
         self.n_retries = 0
         self.n_retried_rows = 0
+        self.n_answered = 0
         if output_names is not None:
             self.output_names = check_unique_names(output_names, len(output_names), "output_names")
             self.n_outputs = len(self.output_names)
@@ -298,6 +300,8 @@ class BlackBox(CopiedAsItself):
             def receive(number: int, result: CallResult) -> None:
                 try:
                     table = tables[number] = self._accept(result, proba)
+                    with self._lock:
+                        self.n_answered += len(table)
                     if on_answer is not None:
                         on_answer(index[number * size : (number + 1) * size], table)
                 except Exception as exc:

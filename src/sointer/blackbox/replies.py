@@ -329,8 +329,8 @@ def flat_masks(masks: Table, n_rows: int, size: Size, got: str) -> Table:
 
 
 def are_class_probabilities(masks: Table) -> bool:
-    """Whether numbers (n, classes, ...) are at least 0 and add up to 1 over the classes."""
-    if not np.issubdtype(masks.dtype, np.floating):
+    """Whether numbers or booleans (n, classes, ...) are at least 0 and add up to 1 over the classes."""
+    if masks.dtype.kind not in "biuf":
         return False
     return bool((masks >= -SLACK).all() and (np.abs(masks.sum(axis=1) - 1) <= SLACK).all())
 

@@ -20,7 +20,8 @@ Table = npt.NDArray[Any]
 
 NO_CLASSES = "no classes"
 """What a regressor declares: outputs of few whole numbers, such as counts, are numbers too."""
-MAX_CLASSES = 32
+MAX_CLASSES, MAX_MASK_CLASSES = 32, 256
+"""Of an output, and of masks, which are known to be labels: photographs are divided into 150 kinds of things."""
 DEFAULT_TOLERANCE = 0.1
 """Numbers within this share of a standard deviation count as the same."""
 
@@ -77,9 +78,10 @@ def decide_kinds(table: Table, values: list[list[Label]], wanted: list[str | Non
     is_text = [any(isinstance(value, str) for value in found) for found in values]
     fractions = [not text and not _are_whole(part) for text, part in zip(is_text, columns, strict=True)]
     inside = all(_is_inside(part) for part, own in zip(columns, fractions, strict=True) if own)
+    most = MAX_MASK_CLASSES if is_shared else MAX_CLASSES
     kinds: list[Kind] = []
     for j, (part, found) in enumerate(zip(columns, values, strict=True)):
-        likely = _likely_kind(part, found, is_text[j], fractions[j], inside, any(fractions))
+        likely = _likely_kind(part, found, is_text[j], fractions[j], inside, any(fractions), most)
         if wanted[j] == NO_CLASSES:
             kinds.append("continuous" if likely == "categorical" and not is_text[j] else likely)
             continue
@@ -88,9 +90,12 @@ def decide_kinds(table: Table, values: list[list[Label]], wanted: list[str | Non
 
 
 def _likely_kind(
-    part: Table, found: list[Label], is_text: bool, is_fraction: bool, inside: bool, any_fraction: bool
+    part: Table, found: list[Label], is_text: bool, is_fraction: bool, inside: bool, any_fraction: bool, most: int
 ) -> Kind:
-    """Fractions are probabilities if all fractions of the table lie in [0, 1]; so are zeros and ones beside them."""
+    """Fractions are probabilities if all fractions of the table lie in [0, 1]; so are zeros and ones beside them.
+
+    Whole numbers are classes if there are at most `most` of them, and they repeat.
+    """
     if is_text:
         return "binary" if len(found) <= 2 else "categorical"
     if is_fraction:
@@ -98,7 +103,7 @@ def _likely_kind(
     if len(found) <= 2:
         beside = any_fraction and inside and all(type(value) is float and value in (0, 1) for value in found)
         return "probability" if beside else "binary"
-    return "categorical" if len(found) <= MAX_CLASSES and len(found) < part.size / 2 else "continuous"
+    return "categorical" if len(found) <= most and len(found) < part.size / 2 else "continuous"
 
 
 def _check_kind(kind: Any, part: Table, found: list[Label], is_text: bool, likely: Kind, name: str) -> Kind:
@@ -127,6 +132,16 @@ def _check_kind(kind: Any, part: Table, found: list[Label], is_text: bool, likel
             "change what the model returns."
         )
     return known
+
+
+def refuse_too_many_mask_classes(n_classes: int) -> None:
+    """InputError if masks have more classes than can be learned."""
+    if n_classes > MAX_MASK_CLASSES:
+        raise InputError(
+            f"the black box returned masks with {n_classes:,} different values, expected at most {MAX_MASK_CLASSES} "
+            "classes. Join rare classes inside your function, or return the probability of the one that interests you; "
+            "masks of numbers, such as depths, are not supported."
+        )
 
 
 def make_classes(kinds: Sequence[Kind], values: list[list[Label]]) -> list[Classes | None]:

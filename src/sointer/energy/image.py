@@ -183,6 +183,11 @@ class ImageEnergy(nn.Module):
         own = features.gather(2, cell.unsqueeze(1).expand(-1, features.shape[1], -1)).transpose(1, 2)
         return (own.unsqueeze(2) @ weight[..., :-1, :] + weight[..., -1:, :]).squeeze(2)
 
+    def cell_of(self, targets: Tensor) -> Tensor:
+        """The cells in which pixels are."""
+        row, column = targets.div(self.image.width, rounding_mode="floor"), targets % self.image.width
+        return (row // self.cell) * self.grid[1] + column // self.cell
+
     def _by_place(self, targets: Tensor) -> Tensor:
         """Logits of attention that depend on places only: (..., targets, cells)."""
         height, width = self.grid

@@ -41,7 +41,7 @@ from sointer.masking.selection import (
     refine_ranking,
     smallest_confirmed,
 )
-from sointer.paths import NoPaths, Trace
+from sointer.paths import NO_PATHS_OF_IMAGES, NoPaths, Trace
 
 _counting = ForkSafeLock()
 TokenLists: TypeAlias = Sequence[list[str] | tuple[str, ...]]
@@ -264,6 +264,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
 
     def _trace(self, source: ExplainedRows, values: NDArray[Any]) -> Trace:
         """What computes an explanation's paths, from explainers that know how outputs depend on each other."""
+        if self.input_format_.image is not None:
+            return NO_PATHS_OF_IMAGES
         return NoPaths(f"{type(self).__name__} explains every output on its own")
 
     def _allowed(self, source: ExplainedRows) -> NDArray[np.bool_]:

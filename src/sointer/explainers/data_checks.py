@@ -15,7 +15,7 @@ from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import read_outputs
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
-from sointer.data.reading import MAX_CLASSES
+from sointer.data.reading import MAX_CLASSES, refuse_too_many_mask_classes
 from sointer.data.sequences import TokenOutputs
 from sointer.data.targets import target_values
 from sointer.data.text_tables import TextTableFormat
@@ -38,6 +38,9 @@ MIN_RANGE = 3e-36
 
 def refuse_too_many_classes(outputs: Outputs) -> None:
     """InputError if an output has more classes than can be learned."""
+    if outputs.shape is not None:
+        refuse_too_many_mask_classes(outputs.n_classes[0])
+        return
     for name, kind, n_classes in zip(outputs.names, outputs.kinds, outputs.n_classes, strict=True):
         if kind == "categorical" and n_classes > MAX_CLASSES:
             raise InputError(

@@ -1,8 +1,7 @@
-"""What fit of SOInter plans before it learns, and warns of afterwards."""
+"""What fit of SOInter plans before it learns."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,15 @@ from numpy.typing import NDArray
 from sointer._support.containers import distinct_rows, is_sparse
 from sointer._support.progress import History
 from sointer._support.torch_state import CPU, resolve_device
-from sointer._support.validation import check_positive_int, some
+from sointer._support.validation import check_positive_int
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.checkpoint import Checkpoint, fingerprint
 from sointer.blackbox.parallel import QueryWorker
-from sointer.config import POOR_SKILL, PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
+from sointer.config import PRESETS, Configs, DataKind, EnergyConfig, InterpreterConfig, TrainingConfig
 from sointer.data.outputs import Outputs
-from sointer.errors import BudgetWarning, InputError, InterruptedFitWarning, PoorFitWarning
+from sointer.errors import InputError
 from sointer.explainers.data_checks import warn_about_outputs
+from sointer.explainers.fit_warnings import warn_about_budget
 from sointer.explainers.reading import fitted_targets
 from sointer.masking.rows import Subject
 from sointer.training.context import FitContext, Trained, compact
@@ -64,7 +64,10 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
     """What the recipe works on, and how many queries were planned for it."""
     kind, data = kind_of_data(explainer, subject)
     plan, rng = n_planned(explainer, subject.rows.groups.n_units, kind), subject.rng
-    before = subject.rows.model.n_queries
+    model = subject.rows.model
+    before, answered_before = model.n_queries, model.n_answered
+    if kind == "images" and explainer.preset == "default":
+        warn_about_budget(explainer.query_budget, subject.rows.n_samples, stacklevel=4)
 
     def check(raw: NDArray[Any]) -> None:
         explainer._check_first(raw, black_box, targets)
@@ -85,8 +88,13 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
         describe=describe,
         rng=rng,
         generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-        asker=QueryWorker(caller_thread=subject.rows.model.caller_thread),
-        history=History(explainer.verbose, n_queried=lambda: subject.rows.model.n_queries - before, n_planned=plan),
+        asker=QueryWorker(caller_thread=model.caller_thread),
+        history=History(
+            explainer.verbose,
+            n_queried=lambda: model.n_queries - before,
+            n_answered=lambda: model.n_answered - answered_before,
+            n_planned=plan,
+        ),
     )
     return context, plan
 
@@ -157,47 +165,6 @@ def n_planned(explainer: SOInter, n_units: int, data: DataKind) -> int:
     if explainer.query_budget is None:
         return planned
     return check_positive_int(explainer.query_budget, "query_budget")
-
-
-def warn_about_fit(explainer: SOInter, context: FitContext, trained: Trained, plan: int) -> None:
-    """Warn of an interrupted fit, a budget that ended early, and an energy that has learned little."""
-    agreement = f"{explainer.held_out_agreement_:.0%}"
-    n_answers = explainer.n_queries_ + explainer.n_queries_replayed_
-    if trained.interrupted:
-        warnings.warn(
-            f"fit was interrupted after {n_answers} of {context.n_queries} planned queries; the explainer is usable "
-            f"and agrees with the model on {agreement} of the outputs it was checked on. Fit again, without "
-            "interrupting, for better explanations.",
-            InterruptedFitWarning,
-            stacklevel=3,
-        )
-    if context.budget_ran_out or context.n_queries < plan:
-        warnings.warn(
-            f"the model's query budget ended after {n_answers} rows, of {plan} planned; the explainer is "
-            f"usable and agrees with the model on {agreement} of the outputs it was checked on. "
-            "Raise the budget for better explanations.",
-            BudgetWarning,
-            stacklevel=3,
-        )
-    poor = [explainer.output_names_[t] for t in trained.quality.poor if t in set(trained.targets)]
-    skill = explainer.held_out_skill_
-    if explainer.preset == "default" and (skill < POOR_SKILL or poor):
-        learned = (
-            f"the energy has learned little of this model: on held-out queries it avoids only "
-            f"{max(skill, 0):.0%} of the errors of always predicting the most common value (below {POOR_SKILL:.0%})"
-        )
-        if skill >= POOR_SKILL:
-            learned = (
-                f"the energy has learned little of {len(poor)} of {len(trained.targets)} outputs: {some(poor)}; on "
-                f"held-out queries it avoids less than {POOR_SKILL:.0%} of the errors of always predicting their "
-                "most common value"
-            )
-        warnings.warn(
-            f"{learned}, so explanations may be wrong. Check them with explanation.verify(); raise "
-            "query_budget or give more data; explain with refine= where it matters.",
-            PoorFitWarning,
-            stacklevel=3,
-        )
 
 
 def recipe_for(explainer: SOInter, subject: Subject) -> Callable[[FitContext], Trained]:

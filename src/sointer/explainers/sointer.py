@@ -36,7 +36,7 @@ from sointer.interpreter.texts import SCORERS
 from sointer.interpreter.words import describe_localities
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import EnergyConfirms, Likely, Scored, smallest_confirmed
-from sointer.paths import Localities, NoPaths, Trace
+from sointer.paths import NO_PATHS_OF_IMAGES, Localities, NoPaths, Trace
 
 if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
@@ -175,7 +175,8 @@ class SOInter(ShowsCouplings, Explainer):
         SOInter
             The fitted explainer.
         """
-        from sointer.explainers import fitting  # saved explainers are loaded and used without what trains them
+        # Saved explainers are loaded and used without what trains them.
+        from sointer.explainers import fit_warnings, fitting
 
         if fit_sequences(self, X, targets, checkpoint):
             return self
@@ -210,7 +211,7 @@ class SOInter(ShowsCouplings, Explainer):
             if kept is not None and not trained.interrupted:
                 kept.keep(self.save)
                 snapshots.clear()
-            fitting.warn_about_fit(self, context, trained, plan)
+            fit_warnings.warn_about_fit(self, context, trained, plan)
             return self
 
     def _load_saved(self, path: Path) -> SOInter:
@@ -289,7 +290,7 @@ class SOInter(ShowsCouplings, Explainer):
 
     def _trace(self, source: ExplainedRows, values: NDArray[Any]) -> Trace:
         if self.input_format_.image is not None:
-            return NoPaths("paths between the pixels of a mask are not distinguished")
+            return NO_PATHS_OF_IMAGES
         if self.has_words:
             remedy = "give the counts of words as a scipy CSR matrix, with a model that takes them"
             remedy = remedy if self.reads_text else "give the counts of words as columns of their own"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.files import as_finite
 from sointer._support.torch_state import CPU, device_of, one_thread, resolve_device
 from sointer._support.validation import is_integer
 from sointer.blackbox.box import BlackBox
@@ -154,10 +156,10 @@ def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str,
         "removal": removal_metadata,
         "targets": explainer.targets_,
         "n_queries": explainer.n_queries_ + explainer.n_queries_replayed_,
-        "held_out_agreement": explainer.held_out_agreement_,
+        "held_out_agreement": as_finite(explainer.held_out_agreement_),
         "held_out_skill": explainer.held_out_skill_,
         "history": explainer.history_,
-        "output_agreement": explainer.output_agreement_.tolist(),
+        "output_agreement": as_finite(explainer.output_agreement_.tolist()),
         "output_skill": [None if np.isnan(one) else float(one) for one in explainer.output_skill_],
         "localities": [explainer.localities(target).to_json() for target in explainer.targets_]
         if "locality" in explainer.known_columns
@@ -267,7 +269,8 @@ def _restore(
     explainer.probe_ = _restore_probe(metadata.get("probe"), tensors, explainer.input_format_)
     explainer.targets_ = [int(t) for t in metadata["targets"]]
     explainer.n_queries_ = int(metadata["n_queries"])
-    explainer.held_out_agreement_ = metadata["held_out_agreement"]
+    agreement = metadata["held_out_agreement"]
+    explainer.held_out_agreement_ = math.nan if agreement is None else agreement
     explainer.held_out_skill_ = metadata["held_out_skill"]
     explainer.output_agreement_ = np.array(metadata["output_agreement"], dtype=np.float64)
     explainer.output_skill_ = np.array(

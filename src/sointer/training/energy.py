@@ -33,6 +33,10 @@ class Quality(NamedTuple):
     Of graded outputs this is the coefficient of determination, R squared."""
     poor: list[int]
     """Outputs of which little was learned."""
+    by_rules: float = math.nan
+    """Of images: the agreement of the best simple rule, from which skill counts."""
+    swapped: float = math.nan
+    """Of images: in how many swaps the label went with the best pixels; NaN if none could be tried."""
 
     def mean_skill(self) -> float:
         """Over outputs that vary; 1 if none does."""

@@ -17,11 +17,13 @@ from torch import Tensor
 from sointer.config import EnergyConfig
 from sointer.data.images import ImageShape
 from sointer.data.outputs import Outputs
+from sointer.data.reading import refuse_too_many_mask_classes
 from sointer.energy.image import ImageEnergy, follows
 from sointer.errors import BlackBoxError, FewImagesWarning, InputError
 from sointer.interpreter.image import build_networks
 from sointer.training.context import FitContext, QueryBatch, Trained, concatenate, n_asked_twice, repeatability, slices
 from sointer.training.energy import Quality
+from sointer.training.image_quality import Guessed, judged
 from sointer.training.image_swaps import Mixtures, Planned, Predictions, choose_by_queries, followed, plan_mixtures
 from sointer.training.optim import Adam, Group, state_of
 from sointer.training.queries import N_FIRST
@@ -42,17 +44,11 @@ def train_images(context: FitContext) -> Trained:
     image = context.rows.input_format.image
     assert image is not None
     n_rows = context.rows.n_samples
-    if n_rows < FEW_IMAGES:
-        warnings.warn(
-            f"fit has {n_rows} image{'s' if n_rows > 1 else ''} to learn from, expected at least {FEW_IMAGES}: what is "
-            "said of other images is hardly more than a guess, and held-out quality is about these alone. Give more.",
-            FewImagesWarning,
-            stacklevel=4,
-        )
+    warn_of_few_images(n_rows, n_asked_whole(context, n_rows))
     add_mirror_images(context, image)
     first, whole = ask_whole(context, n_rows)
     outputs, targets = context.describe(first.raw)
-    check_masks(outputs, image)
+    check_masks(outputs, image, first.raw)
     repeatability(context, outputs, whole, first)
     predictions = Predictions.of(outputs, first.raw)
     interpreter = build_networks(image, outputs.n_classes[0], context.configs.energy, generator=context.generator)
@@ -65,7 +61,8 @@ def train_images(context: FitContext) -> Trained:
     varying = varying[n_unusual[varying] > 0]
     quality, interrupted = learn(context, interpreter.energy, outputs, predictions, varying, whole)
     if not interrupted and len(varying):
-        choose_by_queries(context, interpreter, outputs, predictions, varying, whole, n_checks(context))
+        swapped = choose_by_queries(context, interpreter, outputs, predictions, varying, whole, n_checks(context))
+        quality = quality._replace(swapped=swapped)
     interpreter.requires_grad_(False).eval()
     context.history.close()
     original = whole < n_rows
@@ -73,8 +70,26 @@ def train_images(context: FitContext) -> Trained:
     return Trained(outputs, targets, interpreter.energy, interpreter, quality, (whole[original], codes), interrupted)
 
 
-def check_masks(outputs: Outputs, image: ImageShape) -> None:
-    """InputError if the model does not return masks of classes."""
+def warn_of_few_images(n_given: int, n_whole: int) -> None:
+    """FewImagesWarning if hardly any of the images given are shown to the model as they are."""
+    if n_whole >= FEW_IMAGES:
+        return
+    got, instead = f"{n_given} image{'s' if n_given > 1 else ''} to learn from", "Give more."
+    if n_whole < n_given:
+        got = f"room for only {n_whole} of the {n_given} images among its queries"
+        instead = f"Raise query_budget to at least {math.ceil(FEW_IMAGES / WHOLE)}, better to thousands."
+    warnings.warn(
+        f"fit has {got}, expected at least {FEW_IMAGES}: what is said of other images is hardly more than a guess, and "
+        f"held-out quality is about these alone. {instead}",
+        FewImagesWarning,
+        stacklevel=4,
+    )
+
+
+def check_masks(outputs: Outputs, image: ImageShape, raw: NDArray[Any]) -> None:
+    """InputError if the model does not return masks of classes, few enough to be kept as bytes."""
+    if outputs.shape is not None and raw.dtype.kind in "iuf" and (raw == np.rint(raw)).all():
+        refuse_too_many_mask_classes(len(np.unique(raw)))
     if outputs.shape is None or outputs.kind == "continuous":
         refuse_masks(f"{outputs.n_outputs} outputs" if outputs.shape is None else "numbers", image)
 
@@ -100,10 +115,16 @@ def n_checks(context: FitContext) -> int:
     return int(CHECKS * context.n_queries)
 
 
+def n_asked_whole(context: FitContext, n_images: int) -> int:
+    """How many of so many images are shown to the model as they are."""
+    return min(n_images, max(2, int(WHOLE * context.n_queries)), context.n_queries)
+
+
 def ask_whole(context: FitContext, n_rows: int) -> tuple[QueryBatch, NDArray[np.int64]]:
     """Images as they are, first the user's own, then mirrored ones, as far as a fifth of the queries goes."""
     n_whole = min(context.rows.n_samples, max(2, int(WHOLE * context.n_queries)))
-    context.history.stage("querying the model", n_whole, unit="rows")
+    # Mixtures belong to this stage too: how long they will take is known from the first images on.
+    context.history.stage("querying the model", max(n_whole, context.n_queries - n_checks(context)), unit="rows")
     own, mirrored = context.rng.permutation(n_rows), context.rng.permutation(context.rows.n_samples - n_rows)
     order = np.concatenate([own, n_rows + mirrored])[:n_whole]
     parts = [context.query(order[:N_FIRST])]
@@ -156,7 +177,6 @@ def learn(
         return context.as_tensor(context.rows.samples(whole[places]))
 
     steps = ImageSteps(energy, config, n_steps, rows, predictions, targets, context)
-    context.history.stage("learning", n_steps)
     held_out: list[Mixtures] = []
     known: list[Mixtures] = []
     interrupted = False
@@ -167,6 +187,8 @@ def learn(
                 continue
             known.append(mixtures)
             steps.step(mixtures)
+        if steps.n_done < n_steps:
+            context.history.stage("learning", n_steps - steps.n_done)
         while steps.n_done < n_steps and known:
             for place in context.rng.permutation(len(known))[: n_steps - steps.n_done]:
                 steps.step(known[place])
@@ -177,7 +199,12 @@ def learn(
         context.asker.stop()
     energy.requires_grad_(False).eval()
     quality = steps.quality(held_out)
-    context.history.record(stage="learning", step=steps.n_done, held_out_agreement=float(quality.agreement[0]))
+    context.history.record(
+        stage="learning",
+        step=steps.n_done,
+        held_out_agreement=float(quality.agreement[0]),
+        held_out_by_rules=quality.by_rules,
+    )
     return quality, interrupted
 
 
@@ -240,15 +267,15 @@ class ImageSteps:
             self.history.step()
             return
         self.energy.requires_grad_(True).train()
-        loss, _, _ = self._loss(mixtures, self.targets[chosen])
+        loss, _ = self._loss(mixtures, self.targets[chosen])
         found = self.optimiser.step(loss, lr_scale(self.n_done, self.n_steps))
         self.n_done += 1
         self.history.step(loss=found)
         self.energy.requires_grad_(False).eval()
         self.stage.keep(self.n_done)
 
-    def _loss(self, mixtures: Mixtures, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss; how much of which image is followed is predicted correctly; and how much there is to predict."""
+    def _loss(self, mixtures: Mixtures, targets: Tensor) -> tuple[Tensor, Guessed]:
+        """The loss, and what was guessed of the mixtures."""
         images = torch.as_tensor(mixtures.images)
         maps = self.energy.maps(self.rows(mixtures.images))
         share = self.energy.cell_shares(mixtures.kept_pixels(self.energy.image.n_pixels))
@@ -256,11 +283,10 @@ class ImageSteps:
         first, second = (self.whole.take(images[part], targets) for part in (mixtures.first, mixtures.second))
         every = torch.arange(len(mixtures))
         follow, weight = followed(first, second, mixtures.predictions.take(every, targets))
-        total = weight.sum()
         losses = F.binary_cross_entropy_with_logits(log_odds, follow, reduction="none")
-        right = ((log_odds > 0) == (follow > 0.5)).float()
-        loss = (losses * weight).sum() / total.clamp_min(1e-6)
-        return loss + WEIGHT_OF_LABELS * self._label_loss(maps.labels, images), (right * weight).sum(), total
+        loss = (losses * weight).sum() / weight.sum().clamp_min(1e-6)
+        loss = loss + WEIGHT_OF_LABELS * self._label_loss(maps.labels, images)
+        return loss, Guessed(log_odds, share, follow, weight)
 
     def _label_loss(self, logits: Tensor, images: Tensor) -> Tensor:
         labels, probability = (None if part is None else part[images] for part in self.whole)
@@ -272,17 +298,15 @@ class ImageSteps:
 
     def quality(self, held_out: Sequence[Mixtures]) -> Quality:
         """How often it is rightly predicted which image held-out mixtures follow, where the two differ."""
-        every = max(1, len(self.targets) // N_TARGETS_JUDGED)
-        losses, right, total = [], 0.0, 0.0
+        targets = self.targets[:: max(1, len(self.targets) // N_TARGETS_JUDGED)]
+        cells = self.energy.cell_of(targets)
+        losses, parts = [], []
         with torch.no_grad():
             for mixtures in held_out:
-                loss, n_right, n_all = self._loss(mixtures, self.targets[::every])
+                loss, guessed = self._loss(mixtures, targets)
                 losses.append(float(loss))
-                right, total = right + float(n_right), total + float(n_all)
-        agreement = right / total if total else math.nan
-        skill = 2 * agreement - 1  # guessing is right in half of the cases
-        mean = float(np.mean(losses)) if losses else math.nan
-        return Quality(mean, np.array([agreement]), np.array([skill]), [])
+                parts.append(guessed.counts(self.energy.grid, cells))
+        return judged(losses, parts, has_targets=len(targets) > 0)
 
 
 def lr_scale(n_done: int, n_steps: int) -> float:

@@ -132,6 +132,8 @@ def finish(console: Console, found: Any, at_least: float | None) -> None:
     console.say()
     console.result(found.table(), found.to_json())
     console.detail(f"the comparison queried the model with {found.n_queries:,} rows")
+    if at_least is not None and getattr(found.methods[0], "insert", None):
+        console.say("--at-least judges fidelity only, which a mask can keep by its shape alone: see J above")
     if at_least is not None and found.fidelity < at_least:
         console.say(f"fidelity {found.fidelity:.3f} is below {at_least:g}")
         raise typer.Exit(UNFAITHFUL)

@@ -218,6 +218,7 @@ def print_summary(
     if done.fidelity is not None:
         same = f"the model predicts the same from the selected {units} in {done.fidelity:.1%} of cases"
         text += f"\non the first {min(n_verified, done.n_rows):,} {samples}, {same}"
+        text += " (a mask can do that by its shape alone: sointer evaluate gives J)" if samples == "images" else ""
     metadata = {
         "out": str(out),
         "n_rows": done.n_rows,

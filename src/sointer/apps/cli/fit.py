@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sointer._support.files import check_readable
+from sointer._support.files import as_finite, check_readable
 from sointer.apps.cli.console import (
     Console,
     DataPath,
@@ -193,7 +193,7 @@ def print_summary(console: Console, explainer: Any, out: Path, seconds: float, t
         ),
         "k": explainer.k,
         "n_queries": explainer.n_queries_,
-        "held_out_agreement": explainer.held_out_agreement_,
+        "held_out_agreement": as_finite(explainer.held_out_agreement_),
         "held_out_skill": explainer.held_out_skill_,
         "seconds": round(seconds, 3),
         "warnings": [str(warning) for warning in console.warned],
@@ -206,7 +206,7 @@ def print_summary(console: Console, explainer: Any, out: Path, seconds: float, t
     )
     text = (
         f"wrote {out}: explains {explains}\nqueried the model with {explainer.n_queries_:,} {samples} in "
-        f"{seconds:.0f} s; {explainer.held_out_agreement_:.1%} of held-out outputs are predicted correctly"
+        f"{seconds:.0f} s; {_agreement(explainer)}"
     )
     console.result(text, metadata)
     if any(isinstance(warning, InterruptedFitWarning) for warning in console.warned):
@@ -214,6 +214,22 @@ def print_summary(console: Console, explainer: Any, out: Path, seconds: float, t
     example = "all" if of_sequences else repr(explainer.output_names_[explainer.targets_[0]])
     where = "FILE" if text_column is None else f"FILE --text {text_column!r}"
     console.say(f"next: sointer explain {out} --data {where} --target {example} --out why.parquet")
+
+
+def _agreement(explainer: Any) -> str:
+    """How often what was held out is predicted correctly; of images, beside a rule that sees none."""
+    from sointer._support.progress import last_value
+
+    agreement = explainer.held_out_agreement_
+    if agreement != agreement:
+        return "no outputs were held out to check it on"
+    by_rules = None if explainer.sequences_ is not None else last_value(explainer.history_, "held_out_by_rules")
+    if by_rules is None:
+        return f"{agreement:.1%} of held-out outputs are predicted correctly"
+    return (
+        f"{agreement:.1%} of held-out mixtures of two images are predicted to follow the right one ({by_rules:.1%} by "
+        "which has more pixels, in all or around the target)"
+    )
 
 
 def _left_out(names: list[str]) -> str:

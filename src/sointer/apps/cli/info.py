@@ -121,10 +121,21 @@ def sequences_as_text(metadata: dict[str, Any], verbose: bool) -> str:
 
 
 def quality_line(metadata: dict[str, Any], noun: str) -> str:
-    """How well it was learned."""
+    """How well it was learned; of images, beside a rule that sees none."""
+    from sointer._support.progress import last_value
+
+    agreement, skill = metadata["held_out_agreement"], max(0.0, metadata["held_out_skill"])
+    if agreement is None or agreement != agreement:
+        return f"not known: no {noun} were held out"
+    by_rules = last_value(metadata["history"], "held_out_by_rules")
+    if by_rules is not None:
+        return (
+            f"{agreement:.1%} of held-out mixtures of two images predicted to follow the right one, {by_rules:.1%} by "
+            f"which has more pixels, in all or around the target; {skill:.0%} of the errors of this rule are avoided"
+        )
     return (
-        f"{metadata['held_out_agreement']:.1%} of held-out {noun} predicted correctly; "
-        f"{max(0.0, metadata['held_out_skill']):.0%} of the errors of predicting the most common value are avoided"
+        f"{agreement:.1%} of held-out {noun} predicted correctly; "
+        f"{skill:.0%} of the errors of predicting the most common value are avoided"
     )
 
 

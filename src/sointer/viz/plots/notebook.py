@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sointer._support.progress import last_value
+from sointer.explanation import SHAPE_ALONE
 from sointer.viz.plots.canvas import NEUTRAL, labels_with_values, short, shorten, shorten_all, signed
 from sointer.viz.plots.images import thumbnail
 from sointer.viz.plots.words import html_words, rgba
@@ -55,8 +57,11 @@ def html_explainer(explainer: Any) -> str:
         ("what is removed becomes", REMOVED.get(explainer.removal_.name, html.escape(explainer.removal_.name))),
         ("queries in fit", f"{explainer.n_queries_:,} rows"),
     ]
-    quality = f"{meter(explainer.held_out_agreement_)} of held-out outputs predicted correctly"
-    skill = f"{meter(explainer.held_out_skill_)} of the errors of predicting the most common value are avoided"
+    said, guess = "outputs predicted correctly", "predicting the most common value"
+    if is_image and last_value(explainer.history_, "held_out_by_rules") is not None:
+        said, guess = "mixtures of two images predicted to follow the right one", "a rule that sees no image"
+    quality = f"{meter(explainer.held_out_agreement_)} of held-out {said}"
+    skill = f"{meter(explainer.held_out_skill_)} of the errors of {guess} are avoided"
     lines += [("agreement", quality), ("skill", skill)]
     if not is_image and len(explained) > 1:
         lines.append(("weakest outputs", _weakest(explainer)))
@@ -109,6 +114,8 @@ def html_verification(check: Verification) -> str:
     ]
     if check.value_source == "expected":
         lines.append(("compared with", "expected values: the model was not queried for the unmasked samples"))
+    if check.of_images:
+        lines.append(("but", html.escape(SHAPE_ALONE)))
     return _card("Does the model predict the same from the selected features alone?", lines)
 
 
@@ -139,6 +146,8 @@ def html_paths(paths: Paths) -> str:
 
 def meter(share: float, text: str | None = None) -> str:
     """A share as a bar and in per cent."""
+    if np.isnan(share):
+        return "not known"
     filled = min(max(share, 0.0), 1.0)
     bar = f'<span style="{_METER}"><span style="{_METER};width:{100 * filled:.0f}%;background:{NEUTRAL}"></span></span>'
     return f"{bar} {f'{share:.1%}' if text is None else text}"

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
+from sointer._support.progress import last_value
 from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.data.images import ImageShape
 from sointer.data.labels import Classes, column_labels
 from sointer.errors import InputError
+from sointer.explanation import SHAPE_ALONE
 from sointer.masking.rows import ExplainedRows
 from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
 from sointer.viz.report.page import pack, render_template
@@ -53,7 +55,7 @@ class PixelPageContent:
     known: npt.NDArray[np.bool_] | None = None
     """(n, targets) whether anything could be learned about each target; None where that is not known."""
     quality: str = ""
-    """How far the explanations can be trusted, in a sentence."""
+    """How far the explanations can be trusted, in words."""
     units: npt.NDArray[np.integer[Any]] | None = None
     """(n, height * width) the patch or superpixel of each pixel, if `selected` holds those instead of pixels."""
 
@@ -202,7 +204,7 @@ def image_page(
         confirmed=confirmed.reshape(n_images, -1) if verifies else None,
         unsure=unsure.reshape(n_images, -1) if verifies else None,
         known=known.reshape(n_images, -1),
-        quality=_quality(explainer),
+        quality=_quality(explainer) + (f" “Confirmed” is no proof: {SHAPE_ALONE}." if verifies else ""),
         stride=stride,
         units=None if shown.groups.spec is None else shown.groups.unit_of_features(n_images),
     )
@@ -251,4 +253,8 @@ def _quality(explainer: Explainer) -> str:
     share = getattr(explainer, "held_out_agreement_", None)
     if share is None or not hasattr(getattr(explainer, "interpreter_", None), "evidence_share"):
         return ""
-    return f"For {share:.0%} of held-out mixtures of two images it was predicted which of the two they follow."
+    if not np.isfinite(share):
+        return "No mixtures of two images were held out, so how much was learned is not known."
+    by_rules = last_value(getattr(explainer, "history_", []), "held_out_by_rules")
+    beside = "" if by_rules is None else f" (by which has more pixels, in all or around the target: {by_rules:.0%})"
+    return f"For {share:.0%} of held-out mixtures of two images it was predicted which of the two they follow{beside}."
