@@ -388,10 +388,7 @@ class InputFormat:
             remedy += f" {other if self.kind == 'csr' else 'NaN is explained in features where fit saw some.'}"
         what, expected = "NaN or infinite values", "finite numbers"
         if not np.isnan(numbers).any():
-            what, remedy = (
-                "infinite values",
-                remedy.replace("Impute them (for example", "Make them NaN and impute (for example"),
-            )
+            what, remedy = "infinite values", remedy.replace("Impute them (", "Make them NaN and impute (")
         if is_large:
             what, expected = f"values beyond {MAX_NUMBER:g}", "numbers that single precision holds"
             remedy = f"If they stand for missing values: {remedy} Else divide the column by a large number."
