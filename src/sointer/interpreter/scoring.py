@@ -123,7 +123,7 @@ class TableScorer(RowScorer):
         n_rows, n_units = len(targets), source.groups.n_units
         parts = {name: np.empty((n_rows, n_units), dtype=np.float32) for name in ("key", "relevance", "effects")}
         needed, locality = np.empty((n_rows, n_units), dtype=bool), np.empty(n_rows, dtype=np.int64)
-        base = np.empty(n_rows, dtype=np.float32)
+        base, unit = np.empty(n_rows, dtype=np.float32), np.empty(n_rows)
         values, known = self._known_values(source, targets)
         looks_at_outputs = bool((self.interpreter.localities.looks_at(targets) >= source.data.shape[1]).any())
         with one_thread(device_of(self.energy)), torch.no_grad():
@@ -149,12 +149,15 @@ class TableScorer(RowScorer):
                         for name, array in parts.items():
                             array[at] = getattr(found, name).numpy()
                         needed[at], base[at] = found.needed.numpy(), of_chunk.base.numpy()
+                        unit[at] = of_chunk.unit.numpy()
+        effects = completed(parts["effects"], base, in_units(source.outputs, targets, values) / unit)
+        by_evidence = ~self.interpreter.localities.is_sparse.numpy()[targets]
         return Scored(
-            parts["relevance"],
+            times(parts["relevance"], np.where(by_evidence, unit, 1.0)),
             values,
             key=parts["key"],
-            effects=completed(parts["effects"], base, in_units(source.outputs, targets, values)),
-            base=base,
+            effects=times(effects, unit),
+            base=times(base, unit),
             needed=needed,
             locality=locality,
         )
@@ -209,6 +212,13 @@ def completed(
     missing = np.nan_to_num(goal - base - effects.sum(axis=1))
     share = np.clip(missing / np.maximum(size, 1e-12), -MAX_CORRECTION, MAX_CORRECTION)
     return np.asarray(effects + share[:, None] * np.abs(effects), dtype=np.float32)
+
+
+def times(numbers: NDArray[np.float32], unit: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Numbers (rows, ...) that were multiples of the unit of each row."""
+    if (unit == 1).all():
+        return numbers
+    return np.asarray(numbers * unit.reshape(-1, *[1] * (numbers.ndim - 1)), dtype=np.float32)
 
 
 def in_units(outputs: Outputs, targets: Targets, values: NDArray[Any]) -> NDArray[np.float64]:
