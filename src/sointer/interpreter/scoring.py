@@ -274,9 +274,12 @@ class SparseRowScorer(RowScorer):
     """Scores by an interpreter that eliminates."""
 
     def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
-        n_rows, n_units = len(targets), source.groups.n_units
-        key, effects = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=np.float32)
-        base, end = np.empty(n_rows, dtype=np.float32), np.empty(n_rows, dtype=np.float32)
+        n_rows, n_units, has_effects = len(targets), source.groups.n_units, "continuous" not in source.outputs.kinds
+        key = np.empty((n_rows, n_units), dtype=np.float32)
+        effects, base = (
+            np.empty_like(key, shape=(n_rows if has_effects else 0, n_units)),
+            np.empty_like(key, shape=n_rows),
+        )
         values, known = self._known_values(source, targets)
         at_once = int(np.clip(CHUNK_NUMBERS // n_units, MIN_ROWS, MAX_ROWS))
         with one_thread(device_of(self.energy)), torch.no_grad():
@@ -289,12 +292,14 @@ class SparseRowScorer(RowScorer):
                 t = torch.as_tensor(targets[rows])
                 whole = whole_rows(self.interpreter, x, t, labels)
                 key[rows] = eliminate(self.interpreter, x, t, labels, whole.evidence).numpy()
-                effects[rows], base[rows], end[rows] = whole.effects.numpy(), whole.base.numpy(), whole.end.numpy()
+                if has_effects:
+                    effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
+                    own, ends = effects[rows], (base[rows], whole.end.numpy())
+                    effects[rows], base[rows] = effects_on_probability(source, targets[rows], values[rows], own, ends)
         # Evidence of what was eliminated is moved down, so below zero it ranks units but says nothing of their sign.
         scores = np.maximum(key, np.float32(0.0))
-        if "continuous" in source.outputs.kinds:
+        if not has_effects:
             return Scored(scores, values, key=key)
-        effects, base = effects_on_probability(source, targets, values, effects, (base, end))
         return Scored(scores, values, key=key, effects=effects, base=base)
 
     def _expected_of(self, source: ExplainedRows, x: SparseRows, rows: torch.Tensor, targets: Targets) -> NDArray[Any]:
