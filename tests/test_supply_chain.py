@@ -187,6 +187,12 @@ def test_secrets_turn_up_nowhere(fault):
     assert set(found["places"].values()) == {0}, found["places"]
 
 
+def test_the_token_of_a_server_turns_up_nowhere():
+    found = leaks.run(leaks.SERVES, 0)
+    assert found["n_requests_with_it"] > 6  # good ones are answered, so the token was right
+    assert set(found["places"].values()) == {0}, found["places"]
+
+
 def test_lower_bounds_are_found():
     project = {
         "dependencies": ["numpy>=1.26", "torch>=2.4"],
