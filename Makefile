@@ -68,27 +68,30 @@ bench: $(INSTALLED) ## measure speed, queries and memory against other packages 
 faults: $(INSTALLED) ## kill fits, damage files and the like on purpose, and count what became of it (half an hour)
 	$(PY) -m studies run faults
 
-# Tests of the core that need neither a browser nor what only developers install.
+# Tests of the core, the server and HTTP adapters that need neither a browser nor, but for CORE_NEEDS, what only developers
+# install. Adapters for ONNX are not among them: to make such models takes onnx and skl2onnx.
 CORE_TESTS := $(addprefix tests/,contract/test_sointer.py contract/test_bad_input.py data/test_inputs.py data/test_outputs.py \
-	masking/test_removal.py io/test_explainers.py io/test_stream.py explainers/test_honesty.py viz/test_plots.py apps/test_cli.py)
+	masking/test_removal.py io/test_explainers.py io/test_stream.py explainers/test_honesty.py viz/test_plots.py apps/test_cli.py \
+	apps/test_serve.py apps/test_serve_memory.py apps/test_serve_token.py blackbox/test_hostile_servers.py)
+CORE_NEEDS := pytest hypothesis httpx
 
 test-wheel: $(INSTALLED) ## build wheel and sdist, install the wheel into a fresh environment, and test it there
 	rm -rf build/wheel
 	$(PY) -m build --no-isolation --outdir build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python -m pip install --quiet -c constraints.txt torch
-	build/wheel/venv/bin/python -m pip install --quiet -c constraints.txt "$$(ls build/wheel/*.whl)[all]" pytest hypothesis
+	build/wheel/venv/bin/python -m pip install --quiet -c constraints.txt "$$(ls build/wheel/*.whl)[all]" $(CORE_NEEDS)
 	build/wheel/venv/bin/python -c "import sointer; assert 'site-packages' in sointer.__file__, sointer.__file__"
 	OMP_NUM_THREADS=1 build/wheel/venv/bin/python -m pytest -q -p no:cacheprovider $(CORE_TESTS)
 
-LOWEST_EXTRAS := pandas plot cli report datasets images parquet http serve
+LOWEST_EXTRAS := pandas plot cli report datasets images parquet http onnx serve
 
 test-lowest: $(INSTALLED) ## test with the lowest versions that pyproject.toml allows (torch: the one of constraints.txt)
 	rm -rf build/lowest
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet -c constraints.txt torch
 	$(PY) tools/lowest_versions.py $(LOWEST_EXTRAS) > build/lowest/versions.txt
-	build/lowest/bin/python -m pip install --quiet -c constraints.txt -r build/lowest/versions.txt pytest hypothesis
+	build/lowest/bin/python -m pip install --quiet -c constraints.txt -r build/lowest/versions.txt $(CORE_NEEDS)
 	build/lowest/bin/python -m pip install --quiet --no-deps .
 	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -q -p no:cacheprovider $(CORE_TESTS)
 

@@ -187,6 +187,12 @@ def test_secrets_turn_up_nowhere(fault):
     assert set(found["places"].values()) == {0}, found["places"]
 
 
+def test_the_token_of_a_server_turns_up_nowhere():
+    found = leaks.run(leaks.SERVES, 0)
+    assert found["n_requests_with_it"] > 6  # good ones are answered, so the token was right
+    assert set(found["places"].values()) == {0}, found["places"]
+
+
 def test_lower_bounds_are_found():
     project = {
         "dependencies": ["numpy>=1.26", "torch>=2.4"],
@@ -194,6 +200,43 @@ def test_lower_bounds_are_found():
     }
     found = lowest_versions.lowest_versions(project, ["a", "b"])
     assert found == {"numpy": "1.26", "pandas": "2.10"}
+
+
+def test_lower_bounds_of_another_python_are_left_out():
+    project = {
+        "dependencies": [],
+        "optional-dependencies": {"a": ["b>=1.24.1; python_version >= '3.11'", "b>=1.18; python_version < '3.11'"]},
+    }
+    for python, version in (("3.10", "1.18"), ("3.11", "1.24.1"), ("3.13", "1.24.1")):
+        assert lowest_versions.lowest_versions(project, ["a"], {"python_version": python}) == {"b": version}
+
+
+FLOORS = {"pyarrow": "14.0.1", "h11": "0.16", "httpcore": "1.0.9", "onnxruntime": "1.24.1"}
+"""Versions before these have known holes; of onnxruntime there is none without for Python 3.10."""
+
+
+@pytest.mark.parametrize(
+    ("extra", "name"),
+    [("parquet", "pyarrow"), ("http", "httpcore"), ("http", "h11"), ("serve", "h11"), ("onnx", "onnxruntime")],
+)
+def test_no_lower_bound_allows_a_version_with_a_known_hole(extra, name):
+    project = lowest_versions.tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    bounds = lowest_versions.lowest_versions(project, [extra], {"python_version": "3.11"})
+    assert lowest_versions.parts(bounds[name]) >= lowest_versions.parts(FLOORS[name])
+    everywhere = project["dependencies"] + [
+        text for texts in project["optional-dependencies"].values() for text in texts
+    ]
+    loose = [text for text in everywhere if re.match(rf"{name}\b", text) and ">=" not in text]
+    assert not loose
+
+
+def test_what_the_lowest_versions_are_tested_with():
+    makefile = (ROOT / "Makefile").read_text()
+    extras = set(re.search(r"LOWEST_EXTRAS := (.+)", makefile)[1].split())
+    assert {"parquet", "http", "onnx", "serve"} <= extras
+    core = re.search(r"CORE_TESTS := \$\(addprefix tests/,((.|\\\n)+?)\)\n", makefile)[1].replace("\\\n", " ").split()
+    assert all((ROOT / "tests" / name).is_file() for name in core)
+    assert {"apps/test_serve.py", "blackbox/test_hostile_servers.py"} <= set(core)
 
 
 def test_one_version_everywhere():

@@ -2,33 +2,37 @@
 
     python tools/lowest_versions.py pandas plot cli    # of the package itself and of some extras
 
-torch is left out: constraints.txt says which build is used.
+torch is left out: constraints.txt says which build is used. So is what another version of Python needs.
 """
 
 from __future__ import annotations
 
-import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 try:
     import tomllib
 except ImportError:  # Python 3.10
     import tomli as tomllib  # type: ignore[no-redef]
 
-BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^]]*\])?\s*>=\s*(?P<version>[0-9.]+)")
 
+def lowest_versions(project: dict, extras: list[str], python: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The lower bound of every requirement by name; where several extras name one, the highest.
 
-def lowest_versions(project: dict, extras: list[str]) -> dict[str, str]:
-    """The lower bound of every requirement by name; where several extras name one, the highest."""
+    `python` are markers such as {"python_version": "3.10"}; default: those of this interpreter.
+    """
     found: dict[str, str] = {}
-    for requirement in [*project["dependencies"], *(r for e in extras for r in project["optional-dependencies"][e])]:
-        bound = BOUND.fullmatch(requirement.strip())
-        if bound is None or bound["name"] == "torch":
+    for text in [*project["dependencies"], *(r for e in extras for r in project["optional-dependencies"][e])]:
+        requirement = Requirement(text)
+        name, marker = requirement.name, requirement.marker
+        if name == "torch" or not (marker is None or marker.evaluate(None if python is None else dict(python))):
             continue
-        name, version = bound["name"], bound["version"]
-        if name not in found or parts(version) > parts(found[name]):
-            found[name] = version
+        for version in [one.version for one in requirement.specifier if one.operator == ">="]:
+            if name not in found or parts(version) > parts(found[name]):
+                found[name] = version
     return found
 
 

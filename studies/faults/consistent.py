@@ -7,7 +7,7 @@ zeros, until it finds nothing more.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +38,23 @@ def make_consistent(saved: Path, rng: np.random.Generator, growths: Mapping[str,
     """Let some sizes of a saved explainer grow, in its place; what was done."""
     storage = storage_of(saved)
     metadata, tensors = storage.read(saved)
-    n = min(int(rng.integers(1, 4)), len(growths))
+    n, own = min(int(rng.integers(1, 4)), len(growths)), set(tensors)
     names = [str(name) for name in rng.choice(list(growths), size=n, replace=False)]
     for name in names:
         growths[name](metadata, tensors, rng)
     try:
-        complete(metadata, tensors, is_sequences=storage is SEQUENCES)
+        complete(metadata, tensors, own, is_sequences=storage is SEQUENCES)
     except TooLarge:
         names.append("too large to complete")
     reseal_weights(saved, json.loads(json.dumps(metadata)), serialise(tensors))
     return " + ".join(names)
 
 
-def complete(metadata: Metadata, tensors: Tensors, *, is_sequences: bool = False) -> None:
-    """Make tensors of the sizes that the library wants, one network after the other."""
+def complete(metadata: Metadata, tensors: Tensors, own: Collection[str], *, is_sequences: bool = False) -> None:
+    """Make tensors of the sizes that the library wants, one network after the other.
+
+    Of the explainer's `own` tensors, those that are wanted no more are left out, such as of layers that it had.
+    """
     module: Any = saved_sequences if is_sequences else networks
     restore: Any = saved_sequences._restore if is_sequences else saved_explainers._restore
     prefixes = ("energy", "additive" if is_sequences else "interpreter")
@@ -62,7 +65,12 @@ def complete(metadata: Metadata, tensors: Tensors, *, is_sequences: bool = False
         is_both = n_networks == 0 and any(map(networks.of_energy, state))  # of images, in one network
         prefix = prefixes[1 if is_both else min(n_networks, 1)]
         n_networks += 1
-        for name, tensor in network.state_dict().items():
+        wanted = network.state_dict()
+        for name in [name for name in state if name not in wanted]:
+            whole = name if networks.of_energy(name) else f"{prefix}.{name}"
+            if whole in own:
+                del state[name], tensors[whole]
+        for name, tensor in wanted.items():
             if networks.of_energy(name) and not is_both:
                 continue
             whole = name if networks.of_energy(name) else f"{prefix}.{name}"
@@ -73,6 +81,8 @@ def complete(metadata: Metadata, tensors: Tensors, *, is_sequences: bool = False
                 tensors[whole] = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
                 if name == "localities.root":
                     tensors[whole].fill_(0)
+                if name == "effects.output_units.unit":
+                    tensors[whole].fill_(1)
                 if name in ("localities.condition", "localities.left", "localities.right"):
                     tensors[whole].fill_(-1)
                 state[name] = tensors[whole]
@@ -201,6 +211,15 @@ def more_nodes(metadata: Metadata, tensors: Tensors, rng: np.random.Generator) -
         tensors["interpreter.localities.condition"] = torch.full((size(rng, 10**6),), -1, dtype=torch.long)
 
 
+def more_sums(metadata: Metadata, tensors: Tensors, rng: np.random.Generator) -> None:
+    """Of columns, some of which may not be there; in some cases as many as there may be."""
+    if "interpreter.localities.sum_column" in tensors:
+        n_nodes = len(tensors["interpreter.localities.condition"])
+        n = n_nodes if rng.random() < 0.5 else size(rng, 10**6)
+        sums = torch.zeros((n, tensors["interpreter.localities.sum_column"].shape[1]), dtype=torch.long)
+        tensors["interpreter.localities.sum_column"] = sums + int(rng.choice([0, 0, 0, -1, size(rng, 10**6)]))
+
+
 def more_references(metadata: Metadata, tensors: Tensors, rng: np.random.Generator) -> None:
     if "interpreter.effects.projections" in tensors:
         width = tensors["interpreter.effects.projections"].shape[1]
@@ -230,6 +249,7 @@ GROWTHS: dict[str, Growth] = {
     "more columns": more_columns,
     "more rows": more_rows,
     "more localities": more_nodes,
+    "more sums": more_sums,
     "more references": more_references,
     "more text": more_text,
     "more tensors": more_names,

@@ -1,8 +1,10 @@
-"""What does damage in the middle of a journal cost, and is it always noticed?"""
+"""What does damage in the middle of a journal cost, and is it always noticed? What harm do journals do that mean it?"""
 
 from __future__ import annotations
 
+import json
 import tempfile
+import tracemalloc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sointer.blackbox.checkpoint import Checkpoint
-from sointer.blackbox.records import RecordFile
+from sointer.blackbox.records import FRAME, HEAD, RecordFile, _frame
 from sointer.errors import CheckpointError, CheckpointWarning
 from studies.faults.counting import total
 from studies.faults.killing import make_explainer, make_problem
@@ -21,6 +23,9 @@ from studies.frame.study import Case, Row, Study
 
 PER_PART, N_PARTS = 500, 4
 COUNTED = ("damaged", "cost_more", "unnoticed", "wrong", "changed", "refused", "lost")
+HOSTILE = ("hostile", "hostile refused", "hostile over memory", "hostile other errors")
+ALLOWED = 60, 2**24
+"""Bytes of memory for each byte of a journal that means harm, and for any."""
 Damage = Callable[[bytearray, np.random.Generator], tuple[int, int]]
 
 
@@ -67,7 +72,61 @@ def run(part: int, n: int) -> dict[str, Any]:
             path.write_bytes(content)
             touched = {key for first, last, keys in places if first < end and start < last for key in keys}
             found += judged(path, truth, touched, is_changed=content != whole)
-    return {"n_outputs": len(truth), **{name: found[name] for name in COUNTED}}
+        for _ in range(n):
+            path.write_bytes(hostile(whole, rng))
+            found += withstood(path)
+    return {"n_outputs": len(truth), **{name: found[name] for name in (*COUNTED, *HOSTILE)}}
+
+
+def parts(rng: np.random.Generator) -> Any:
+    """What does not belong into the metadata of a record, as JSON knows it."""
+    large = int(10 ** rng.uniform(0, 30)) * int(rng.choice([-1, 1]))
+    many = int(10 ** rng.uniform(0, 5))
+    kinds = [large, float(large), "x" * many, [[]] * many, [{}] * many, None, True, {"a": large}, [large, large]]
+    kinds += [[large], ["1", "2"], "O", "V8", "M8[ns]", "U999999999", "(9,9)f8", "f8,f8", "<f2", "\ud800", "fit"]
+    return kinds[int(rng.integers(len(kinds)))]
+
+
+def hostile(whole: bytes, rng: np.random.Generator) -> bytes:
+    """A journal one of whose records says something else, with checksums that agree."""
+    starts, position = [], 0
+    while position < len(whole):
+        starts.append(position)
+        position += FRAME.size + FRAME.unpack_from(whole, position)[2]
+    number = int(rng.integers(len(starts)))
+    start, end = starts[number], [*starts, len(whole)][number + 1]
+    content = whole[start + FRAME.size : end]
+    (n_head,) = HEAD.unpack_from(content)
+    metadata, body = json.loads(content[HEAD.size : HEAD.size + n_head]), content[HEAD.size + n_head :]
+    for name in rng.choice([*metadata, "new"], size=int(rng.integers(1, 3))):
+        metadata[str(name)] = parts(rng)
+    if rng.random() < 0.3:
+        metadata, body = metadata | {"dtype": "O"}, body + json.dumps([[parts(rng)] * 2] * 9).encode()
+    head = json.dumps(metadata).encode()
+    head = rng.choice([b"[" * 10**5, b'{"a":' * 10**5, head[:-1]]) if rng.random() < 0.05 else head
+    made = HEAD.pack(len(head)) + bytes(head) + body
+    return whole[:start] + _frame(number, made) + made + whole[end:]
+
+
+def withstood(path: Path) -> Counter[str]:
+    """Open such a journal as fit does, and read all outputs that it holds."""
+    found, (each, any_size) = Counter(hostile=1), ALLOWED
+    tracemalloc.start()
+    try:
+        journal = Checkpoint(path.parent, 0).journal
+        try:
+            for batch in journal._batches:
+                journal._table(batch)
+        finally:
+            journal.close()
+    except CheckpointError:
+        found["hostile refused"] += 1
+    except Exception:
+        found["hostile other errors"] += 1
+    finally:
+        found["hostile over memory"] += tracemalloc.get_traced_memory()[1] > each * path.stat().st_size + any_size
+        tracemalloc.stop()
+    return found
 
 
 def judged(path: Path, truth: dict[bytes, bytes], touched: set[bytes], *, is_changed: bool) -> Counter[str]:
@@ -111,15 +170,17 @@ def outputs_by_record(path: Path) -> tuple[list[tuple[int, int, list[bytes]]], d
 
 
 def verdict(rows: list[Row]) -> tuple[str, str]:
-    found = total(rows, COUNTED)
+    found = total(rows, (*COUNTED, *HOSTILE))
     return f"{found['damaged']:,} journals with flipped bits, lost sectors or noise in them", (
         f"{found['cost_more']} times an output lost that was not touched, {found['unnoticed']} times unnoticed, "
-        f"{found['wrong']} wrong outputs, {found['changed']} files changed by looking"
+        f"{found['wrong']} wrong outputs, {found['changed']} files changed by looking; of "
+        f"{found['hostile']:,} that mean harm, {found['hostile over memory']} took too much memory, "
+        f"{found['hostile other errors']} unclear errors"
     )
 
 
 def page(rows: list[Row], images: Path) -> str:
-    found, n_outputs = total(rows, COUNTED), rows[0]["n_outputs"]
+    found, n_outputs = total(rows, (*COUNTED, *HOSTILE)), rows[0]["n_outputs"]
     lines = [
         ["", "count"],
         [f"journals damaged ({', '.join(DAMAGES)})", f"{found['damaged']:,}"],
@@ -129,6 +190,10 @@ def page(rows: list[Row], images: Path) -> str:
         ["wrong outputs", f"{found['wrong']:,}"],
         ["refused", f"{found['refused']:,}"],
         ["files that opening them changed", f"{found['changed']:,}"],
+        ["journals that mean harm, with checksums that agree", f"{found['hostile']:,}"],
+        ["of these: refused", f"{found['hostile refused']:,}"],
+        ["took more memory than in proportion to their size", f"{found['hostile over memory']:,}"],
+        ["unclear errors", f"{found['hostile other errors']:,}"],
     ]
     return sections(
         "## Damaged journals", "The journal of a finished fit, damaged once in each trial.", table(lines[0], lines[1:])

@@ -26,16 +26,20 @@ import sointer
 from sointer import HTTPBlackBox, SOInter, TrainingConfig
 from sointer.config import Rows
 from sointer.errors import SointerError
+from studies.faults.served_token import PLACES as SERVED_PLACES
+from studies.faults.served_token import run_served
 from studies.frame.markdown import sections, table
 from studies.frame.study import Case, Row, Study
 
 FAULTS = ("none", "refuses", "echoes", "breaks", "nonsense", "redirects", "hangs up")
 PLACES = ("logs", "printed", "messages and tracebacks", "saved files", "checkpoints", "report", "pickle and repr")
+SERVES = "serves"
+"""The other way round: an explainer is served, to those who bring a token."""
 
 
 def cases(smoke: bool) -> Iterator[Case]:
     for seed in range(1 if smoke else 20):
-        for fault in FAULTS[:2] if smoke else FAULTS:
+        for fault in (*FAULTS[:2], SERVES) if smoke else (*FAULTS, SERVES):
             yield {"fault": fault, "seed": seed}
 
 
@@ -87,6 +91,8 @@ SENT = ""
 def run(fault: str, seed: int) -> dict[str, Any]:
     """Use a model behind HTTP for everything there is, and look for its secrets in all that comes of it."""
     global SENT
+    if fault == SERVES:
+        return run_served(seed)
     rng = np.random.default_rng(seed)
     token, password, key = (bytes(rng.integers(97, 123, size=24, dtype=np.uint8)).decode() for _ in range(3))
     SENT = token
@@ -163,8 +169,8 @@ def use(box: HTTPBlackBox, folder: Path) -> None:
 
 def verdict(rows: list[Row]) -> tuple[str, str]:
     n = sum(sum(row["places"].values()) for row in rows)
-    return f"secrets given as headers and in addresses, in {len(rows)} runs", (
-        f"{n} occurrences in logs, saved files, reports, tracebacks"
+    return f"secrets given as headers and in addresses, and tokens of servers, in {len(rows)} runs", (
+        f"{n} occurrences in logs, saved files, reports, tracebacks, replies"
     )
 
 
@@ -180,7 +186,9 @@ def _training_rows(rows: list[Row]) -> list[str]:
 
 def page(rows: list[Row], images: Path) -> str:
     lines = [["place", "occurrences"]]
-    lines += [[place, f"{sum(row['places'][place] for row in rows):,}"] for place in PLACES]
+    for place in (*PLACES, *SERVED_PLACES):
+        lines.append([place, f"{sum(row['places'].get(place, 0) for row in rows):,}"])
+    used, served = ([row for row in rows if (row["fault"] == SERVES) == wanted] for wanted in (False, True))
     return sections(
         *_training_rows(rows),
         "## Secrets",
@@ -188,7 +196,10 @@ def page(rows: list[Row], images: Path) -> str:
         "explainer is fitted with a checkpoint, saved, loaded, verified and reported, with all logging on. The "
         "server works, or "
         f"{', '.join(FAULTS[1:])} (some repeat in their replies all that was sent). The server saw the token in "
-        f"{sum(row['n_requests_with_it'] for row in rows):,} requests.",
+        f"{sum(row['n_requests_with_it'] for row in used):,} requests.",
+        "`sointer serve` with a token, a model that fails and records gets good requests and ones with broken heads, "
+        f"all with the token: {len(served)} servers answered "
+        f"{sum(row['n_requests_with_it'] for row in served):,} of them.",
         table(lines[0], lines[1:]),
     )
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import forking
 import sointer
-from quick import LAYOUT, few_hide_and_seek_epochs, short_training
+from quick import LAYOUT, TABLE, few_hide_and_seek_epochs, quick_fit, short_training
 
 pytest.importorskip("typer")
 pytest.importorskip("pyarrow")
@@ -72,7 +72,10 @@ def command(*arguments: str, before: str | None = None) -> subprocess.CompletedP
     head = [sys.executable, "-m", "sointer"]
     if before is not None:
         head = [sys.executable, "-c", f"import sys; {before}; from sointer.apps.cli import main; main()"]
-    return subprocess.run([*head, *arguments], capture_output=True, text=True, timeout=600, check=False)
+    encoding = os.environ.get("PYTHONIOENCODING")
+    return subprocess.run(
+        [*head, *arguments], capture_output=True, text=True, encoding=encoding, timeout=600, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -479,6 +482,20 @@ def test_a_missing_package_names_the_extra(here: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     line = one_line(run("explain", "why", "--data", "X.csv", "-t", "odd", "--out", "m.parquet"))
     assert 'pip install "sointer[parquet]"' in line
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_names_that_the_terminal_cannot_write_are_written_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    names = ["Größe", "年齢", "\N{SLIGHTLY SMILING FACE}"]
+    quick_fit(lambda X: np.asarray(X)[:, :1] > 0, TABLE[:, :3], feature_names=names).save(tmp_path / "why")
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    for more in ([], ["--json"]):
+        done = command("info", str(tmp_path / "why"), *more)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "\\u5e74" in done.stdout
+        assert done.stdout.isascii() or encoding != "ascii"
 
 
 def test_whoever_stops_reading_gets_no_traceback(here: Path) -> None:

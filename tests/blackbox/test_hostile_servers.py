@@ -7,9 +7,11 @@ import gzip
 import json
 import resource
 import socket
+import sys
 import threading
 import time
 import traceback
+import tracemalloc
 import warnings
 import zlib
 from functools import cache
@@ -17,7 +19,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from sointer import BlackBox, HTTPBlackBox
+from sointer import BlackBox, CommandBlackBox, HTTPBlackBox
+from sointer.blackbox.adapters.connection import reply_json
 from sointer.blackbox.replies import MAX_LABEL, holds_text, to_array
 from sointer.errors import BlackBoxError
 
@@ -265,6 +268,90 @@ def test_a_long_text_among_numbers_takes_no_room_for_each(content):
         with pytest.raises(BlackBoxError, match="a label of more than 10,000 characters"):
             box_for(url, timeout=20, batch_size=10_000)(np.zeros((5001, 2)))
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+LARGE = 5 * 10**6
+ALLOWED = 20 * LARGE + 2**24
+SMALL_PARTS = {
+    "empty lists": b"[],",
+    "empty objects": b"{},",
+    "lists of one": b"[0],",
+    "lists of lists": b"[[],[]],",
+    "names": None,
+}
+
+
+@cache
+def small_parts(kind):
+    """Five megabytes that say next to nothing, as an array or an object."""
+    if SMALL_PARTS[kind] is None:
+        return b"{" + b",".join(b'"%x":0' % i for i in range(LARGE // 10)) + b"}"
+    return b"[" + SMALL_PARTS[kind] * (LARGE // len(SMALL_PARTS[kind])) + b"0]"
+
+
+@contextlib.contextmanager
+def refused_within_limits(seconds):
+    """Refused in time, without more memory than a long list of numbers would take."""
+    tracemalloc.start()
+    started = time.monotonic()
+    try:
+        with pytest.raises(BlackBoxError, match="lists and objects, or different names, most of them almost empty"):
+            yield
+        assert tracemalloc.get_traced_memory()[1] < ALLOWED
+    finally:
+        tracemalloc.stop()
+    assert time.monotonic() - started < seconds
+
+
+@pytest.mark.parametrize("kind", SMALL_PARTS)
+@pytest.mark.parametrize("protocol", ["mlflow", "v2", "bare"])
+def test_replies_of_many_small_parts_are_refused_unread(kind, protocol):
+    output = b'{"name": "y", "shape": [2, 1], "datatype": "INT64", "data": %s}'
+    form = {"mlflow": b'{"predictions": %s}', "v2": b'{"outputs": [' + output + b"]}", "bare": b"%s"}[protocol]
+    body = form % small_parts(kind)
+    of_model = protocol == "v2"
+
+    def handle(connection):
+        while True:
+            head, _ = read_request(connection)
+            connection.sendall(reply(b'{"name": "m", "inputs": []}' if of_model and head.startswith(b"GET") else body))
+
+    with server(handle) as url, refused_within_limits(3):
+        box_for(url.replace("/invocations", "/v2/models/m") if of_model else url)(X)
+
+
+@pytest.mark.parametrize("kind", SMALL_PARTS)
+def test_lines_of_many_small_parts_are_refused_unread(kind, tmp_path):
+    (tmp_path / "reply").write_bytes(b'{"outputs": [%s]}' % small_parts(kind))
+    code = "import sys; text = open(sys.argv[1]).read(); [print(text, flush=True) for line in sys.stdin]"
+    command = [sys.executable, "-c", code, str(tmp_path / "reply")]
+    with CommandBlackBox(command, timeout=10, retries=0) as box, refused_within_limits(6):
+        box(X)
+
+
+def test_a_long_refusal_is_quoted_within_limits():
+    body = b"\xff " * (LARGE // 2)  # words of one character that Python holds once for each
+
+    def handle(connection):
+        read_request(connection)
+        connection.sendall(reply(body, status=b"400 Bad Request"))
+
+    with server(handle) as url:
+        tracemalloc.start()
+        try:
+            with pytest.raises(BlackBoxError, match=r"status 400: (\ufffd )+ ?\.\.\."):
+                box_for(url)(X)
+            assert tracemalloc.get_traced_memory()[1] < ALLOWED
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "row", [[0], [[[0.5], [1.0]]], [[0] * 8] * 8, [{"label": f"LABEL_{i}", "score": 0.5} for i in range(28)]]
+)
+def test_what_models_return_has_few_enough_parts(row):
+    content = json.dumps({"predictions": [row] * 5000}, separators=(",", ":")).encode()
+    assert len(reply_json(content, 5000)["predictions"]) == 5000
 
 
 @pytest.mark.parametrize("long", [9_000, 200_000])

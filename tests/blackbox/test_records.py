@@ -171,6 +171,9 @@ def test_journals_that_lie_about_their_size_are_refused(shape, dtype, tmp_path):
 def test_damaged_journals():
     """A small version of `make faults`."""
     found = run_apart("faults", "decay", part=0, n=60)
+    assert found["hostile"] == 60
+    assert found["hostile refused"] > 20
+    assert (found["hostile over memory"], found["hostile other errors"]) == (0, 0)
     assert found["damaged"] == 60
     assert found["lost"] > 0
     assert [found[name] for name in ("cost_more", "unnoticed", "wrong", "changed", "refused")] == [0] * 5

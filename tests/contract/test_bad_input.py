@@ -432,12 +432,12 @@ def test_probabilities_that_are_missing():
         assert tiny(Lost()).fit(X).method_ == "predict"
 
 
-@pytest.mark.parametrize("huge", [1e300, -1e101])
+@pytest.mark.parametrize("huge", [1e300, -1e101, 1e37])
 def test_numbers_whose_variance_would_be_infinite(huge):
     """Any two of them would count as equal: the tolerance is a share of their standard deviation."""
     model = lambda batch: np.column_stack([np.asarray(batch)[:, 0] * huge, np.asarray(batch)[:, 1]])  # noqa: E731
     with pytest.raises(
-        BlackBoxError, match=r"numbers beyond 1e\+100 \(first at row 0, output 0\).*smaller ones.*logarithms"
+        BlackBoxError, match=r"numbers beyond 1e\+30 \(first at row 0, output 0\).*smaller ones.*logarithms"
     ):
         tiny(model).fit(X)
 

@@ -1,16 +1,18 @@
-"""Numbers beyond single precision are refused before the first query; all others are explained with finite scores."""
+"""Numbers beyond single precision are refused, of X before the first query; others are explained with finite scores."""
 
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import sointer
 from quick import TAUGHT
 from sointer import SOInter
-from sointer.errors import InputError, SointerWarning
+from sointer.errors import BlackBoxError, InputError, SointerWarning
 
 X = np.random.default_rng(0).normal(size=(300, 5))
 
@@ -89,3 +91,67 @@ def test_explain_refuses_what_fit_does_and_explains_the_rest():
         assert np.isfinite(found.scores).all()
         assert found.far.all()
         assert explainer.explain(np.array([[0.1, 0.2, 0.3, value, 0.5]]), 0, query=False).value[0] == (value > 0)
+
+
+class Numbers:
+    """Two numbers in units of any size: columns 3 and 2 make up the first, all columns the second."""
+
+    def __init__(self, unit):
+        self.unit, self.n_queried = unit, 0
+
+    def __call__(self, batch):
+        self.n_queried += len(batch)
+        batch = np.asarray(batch)
+        return self.unit * np.column_stack(
+            [2 * batch[:, 3] + batch[:, 2], batch.sum(axis=1) + batch[:, 0] * batch[:, 1]]
+        )
+
+
+@cache
+def ordinary_numbers():
+    return numbers_explained(Numbers(1.0))
+
+
+def numbers_explained(model):
+    """Of both outputs, with a RuntimeWarning as an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        explainer = SOInter(model, **TAUGHT | {"query_budget": 600}).fit(X)
+        return explainer, [explainer.explain(X[:50], target) for target in (0, 1)]
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-40, 1e-12, 1e17, 1e19, -1e25, 1e28])
+def test_outputs_of_any_size_are_explained_like_others(unit, tmp_path):
+    explainer, found = numbers_explained(Numbers(unit))
+    cosine, ordinary_cosine = (
+        next(entry["cosine"] for entry in one.history_ if entry.get("stage") == "one pass")
+        for one in (explainer, ordinary_numbers()[0])
+    )
+    assert cosine == pytest.approx(ordinary_cosine, abs=0.1)
+    np.testing.assert_allclose(explainer.outputs_.scale / abs(unit), ordinary_numbers()[0].outputs_.scale, rtol=1e-6)
+    for own, ordinary in zip(found, ordinary_numbers()[1], strict=True):
+        assert np.isfinite(own.scores).all()
+        for name in ("effects", "base_value"):
+            shown = getattr(own, name)
+            assert shown.dtype == np.float32
+            assert np.isfinite(shown).all()
+            if abs(unit) >= 1e-30:  # what is smaller is zero in single precision
+                # Trained on codes that differ in their last digits, networks differ a little.
+                np.testing.assert_allclose(shown / unit, getattr(ordinary, name), atol=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        explainer.report(X[:20], tmp_path / "report.html")
+    explainer.save(tmp_path / "saved")
+    again = sointer.load(tmp_path / "saved", Numbers(unit)).explain(X[:50], 1)
+    np.testing.assert_array_equal(again.effects, found[1].effects)
+
+
+@pytest.mark.parametrize("unit", [1e31, 1e37, -1e50, 1e100])
+def test_larger_outputs_are_refused_at_the_first_batch(unit):
+    model = Numbers(unit)
+    with pytest.raises(
+        BlackBoxError, match=r"numbers beyond 1e\+30 \(first at row \d, output 0\), expected smaller ones"
+    ):
+        fit(model, X)
+    assert model.n_queried <= len(X)

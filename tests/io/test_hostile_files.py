@@ -205,12 +205,27 @@ def with_tensors(saved, change):
         ("table", "interpreter.localities.condition", 10**6, "no trees|not there"),
         ("table", "interpreter.localities.left", 0, "no trees"),
         ("table", "interpreter.localities.right", 10**6, "no trees"),
+        ("table", "interpreter.localities.sum_column", 10**6, "add up what is not there"),
+        ("table", "interpreter.localities.sum_column", -1, "add up what is not there"),
+        ("numbers", "interpreter.effects.output_units.unit", 0.0, "no positive numbers"),
+        ("numbers", "interpreter.effects.output_units.unit", 1e300, "no positive numbers"),
+        ("numbers", "interpreter.effects.output_units.unit", float("nan"), "no positive numbers"),
     ],
 )
 def test_places_outside_of_their_tables(kind, name, value, words, explainers, tmp_path):
     explainers[kind].save(tmp_path / "why")
+    with_tensors(tmp_path / "why", with_a_sum)
+    sointer.load(tmp_path / "why")
     with_tensors(tmp_path / "why", lambda tensors: tensors[name].fill_(value))
     refused(tmp_path / "why", words)
+
+
+def with_a_sum(tensors):
+    """Where localities are saved: one weighted sum at least, of the first column."""
+    if "interpreter.localities.sum_column" in tensors and not len(tensors["interpreter.localities.sum_column"]):
+        for part in ("sum_column", "sum_weight"):
+            none = tensors[f"interpreter.localities.{part}"]
+            tensors[f"interpreter.localities.{part}"] = none.new_zeros(1, none.shape[1])
 
 
 def test_tensors_of_other_sizes_or_types(explainers, tmp_path, little_memory):

@@ -19,7 +19,7 @@ from safetensors.torch import save as serialise
 import sointer
 from repo_scripts import run_apart, study_modules
 from sealing import seal
-from sointer import SOInter, TrainingConfig
+from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import InputError, LoadError, SointerWarning
 from sointer.io.explainers import STORAGE
 from sointer.masking.conditional import row_hashes
@@ -205,3 +205,21 @@ def test_explainers_with_other_sizes_are_of_every_kind(kinds, tmp_path):
                     fits = True
                     break
             assert fits, f"{kind}: {name}: none of nine fits together"
+
+
+def test_explainers_with_fewer_layers_fit_together(tmp_path):
+    """What the study of sizes makes has no tensors left of layers that it has no more."""
+    faults = study_modules("faults", "consistent")
+    deep = {"energy": EnergyConfig(hidden=(8, 8, 8)), "training": TrainingConfig(n_epochs=1)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SointerWarning)
+        made = SOInter(lambda X: X[:, :2] > 0, query_budget=100, random_state=0, **deep).fit(TABLE)
+    made.save(tmp_path / "deep")
+    n_before = len(STORAGE.read(tmp_path / "deep")[1])
+
+    def fewer_layers(metadata, tensors, rng):
+        metadata["config"][0]["hidden"] = [8]
+
+    faults.consistent.make_consistent(tmp_path / "deep", np.random.default_rng(0), {"fewer layers": fewer_layers})
+    assert sointer.load(tmp_path / "deep").config_.energy.hidden == (8,)
+    assert len(STORAGE.read(tmp_path / "deep")[1]) < n_before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 import warnings
 from contextlib import nullcontext
 
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
+import quick
 import sointer
 from quick import few_steps
 from sointer import BlackBox, EnergyConfig, SOInter
@@ -656,3 +658,19 @@ def test_codes_are_kept_small_where_they_fit():
     assert torch.equal(as_small(many), many)
     assert torch.equal(torch.cat([as_small(few), as_small(many)]), torch.cat([few, many]))
     assert as_small(torch.tensor([[0.5]])).dtype == torch.float32
+
+
+def test_explaining_takes_little_more_memory_than_what_it_returns():
+    X = sp.random(1500, 4000, 0.01, format="csr", random_state=0)
+    model = lambda batch: np.asarray(batch[:, :2000].sum(axis=1)) > 10  # noqa: E731
+    explainer = SOInter(model, **quick.QUICK | {"k": 10, "query_budget": 50}).fit(X[:50])
+    explainer.explain(X[:20], 0)
+    tracemalloc.start()
+    try:
+        explanation = explainer.explain(X, 0, query=False)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert explanation.effects is not None
+    assert kept < 10 * explanation.scores.size
+    assert peak < 25 * explanation.scores.size  # of which the chunk at hand is much here

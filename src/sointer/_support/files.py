@@ -11,6 +11,7 @@ import stat
 import tempfile
 import time
 from contextlib import suppress
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,39 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         raise ValueError("a key is there twice")
     return result
+
+
+MAX_PARTS, BYTES_PER_PART = 20_000, 40
+"""How many lists, objects and different names a JSON text may hold: so many, some for each row that it is about, and
+one for so many bytes. Python takes up to 280 bytes for one, and two bytes are enough to ask for it."""
+
+
+class TooManyParts(ValueError):
+    """A JSON text of more lists, objects and different names than are allowed."""
+
+    def __init__(self, allowed: int) -> None:
+        super().__init__(allowed)
+        self.what = f"more than {allowed:,} lists and objects, or different names, most of them almost empty"
+
+
+def check_parts(text: str, n_for_rows: int) -> None:
+    """TooManyParts if Python would take many times the bytes of a JSON text for what it says.
+
+    Brackets in strings count too, as counting is fast; ValueError if a string has no end.
+    """
+    allowed = MAX_PARTS + n_for_rows + len(text) // BYTES_PER_PART
+    if text.count("[") + text.count("{") > allowed:
+        raise TooManyParts(allowed)
+    if text.count(":") <= allowed:
+        return
+    names, at = set(), text.find('"')
+    while at >= 0:
+        string, end = scanstring(text, at + 1)
+        if text[end : end + BYTES_PER_PART].lstrip().startswith(":"):
+            names.add(string)
+        if len(names) > allowed:
+            raise TooManyParts(allowed)
+        at = text.find('"', end)
 
 
 def content_digest(value: Any) -> str:

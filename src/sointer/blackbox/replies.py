@@ -17,7 +17,8 @@ Table = npt.NDArray[Any]
 WRONG = "Your function returned the wrong thing: "
 Size: TypeAlias = tuple[int, int]
 """Height and width."""
-MAX_OUTPUT, MAX_DEPTH = 1e100, 32
+MAX_OUTPUT, MAX_DEPTH = 1e30, 32
+"""Effects are in single precision, which ends at 3.4e38: sums of them over samples and units need room."""
 MAX_TEXT = 2**22
 """Characters of all labels, if all were as long as the longest."""
 MAX_LABEL = 10_000  # characters

@@ -113,6 +113,8 @@ def _known(label: Label | None) -> Label:
     return label
 
 
+SMALL = 1e-100
+"""Squares of numbers below may be too small for double precision."""
 N_KNOTS = 65
 LOWEST = 0.01
 """The code of the least number; the largest has one minus this."""
@@ -151,8 +153,8 @@ class Quantiles:
         # Numbers that occur often make knots equal: these become one, at the middle of their levels.
         values, place = np.unique(knots, return_inverse=True)
         levels = np.bincount(place, weights=levels) / np.bincount(place)
-        deviation = float(np.clip(column, values[0], values[-1]).std())
-        return cls(values, levels, deviation if deviation > 0 else float(column.std()) or 1.0, levels)
+        deviation = _deviation(np.clip(column, values[0], values[-1])) or _deviation(column) or 1.0
+        return cls(values, levels, deviation, levels)
 
     def nearly_linear(self, numbers: npt.NDArray[Any]) -> Quantiles:
         """Codes that rise nearly in proportion to these numbers, so that a change of the code is one of the number.
@@ -206,6 +208,12 @@ class Quantiles:
         if not rising or not alike or not 0 < float(data["deviation"]) < np.inf:
             raise ValueError("quantiles are no rising curve")
         return cls(values, levels, float(data["deviation"]), shares)
+
+
+def _deviation(column: FloatArray) -> float:
+    """The standard deviation, also of numbers whose squares would be too small to be told from 0."""
+    size = float(np.abs(column).max(initial=0.0))
+    return float((column / size).std()) * size if 0 < size < SMALL else float(column.std())
 
 
 def _without_outliers(column: FloatArray, *, wide: bool = False) -> FloatArray:

@@ -58,7 +58,7 @@ class Probe:
 
     @classmethod
     def of_sequences(cls, sequences: Sequence[Tokens], outputs: Sequence[Sequence[Any]]) -> Probe:
-        """Of sequences hashes alone are kept, for saved explainers hold no sequence."""
+        """Of sequences hashes alone are kept: saved with rows="none", they add no token."""
         n = min(len(sequences), MAX_PROBE_SEQUENCES)
         inputs = content_digest([list(tokens) for tokens in sequences[:n]])
         return cls(None, None, n, inputs, content_digest(as_finite([list(one) for one in outputs[:n]])))

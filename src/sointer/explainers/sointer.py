@@ -337,7 +337,8 @@ class SOInter(ShowsCouplings, Explainer):
         """Write the fitted explainer to a new directory; the model itself is not stored.
 
         **By default the files contain up to 2,000 rows of the training data**, readable only by you (mode 0600). See
-        docs/how-to/save-and-resume.md. For sequences, they contain all tokens, but no sequence.
+        docs/how-to/save-and-resume.md. For sequences, they contain all tokens,
+        in an order from which the sequences can be put together again.
 
         Parameters
         ----------

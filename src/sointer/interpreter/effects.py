@@ -6,6 +6,7 @@ by the difference of its own contributions, and only what lies behind that layer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,18 +29,28 @@ MAX_NUMBERS = 2**22
 """Held at a time while units are redrawn."""
 
 
+ORDINARY = 1e-9, 1e15
+"""Numbers as large as these are computed as they are."""
+
+
 class OutputUnits(nn.Module):
-    """From means of encoded output columns to what users see: probabilities as they are, numbers by their quantiles."""
+    """From means of encoded output columns to what users see: probabilities as they are, numbers by their quantiles.
+
+    Numbers of unusual size are seen as multiples of a power of ten: squares of others leave single precision.
+    """
 
     levels: Tensor
     values: Tensor
     is_number: Tensor
+    unit: Tensor
+    """(columns,) what numbers are multiples of, in double precision; 1 but for those of unusual size."""
 
     def __init__(self, n_columns: int, n_knots: int) -> None:
         super().__init__()
         self.register_buffer("levels", torch.zeros(n_columns, n_knots))
         self.register_buffer("values", torch.zeros(n_columns, n_knots))
         self.register_buffer("is_number", torch.zeros(n_columns, dtype=torch.bool))
+        self.register_buffer("unit", torch.ones(n_columns, dtype=torch.float64))
 
     @classmethod
     def of(cls, outputs: Outputs, column_output: Tensor) -> OutputUnits:
@@ -48,14 +59,16 @@ class OutputUnits(nn.Module):
         for column, curve in enumerate(curves):
             made.is_number[column] = curve is not None
             if curve is not None:
-                missing = made.levels.shape[1] - len(curve.values)
+                missing, unit = made.levels.shape[1] - len(curve.values), unit_of(curve)
+                values = torch.as_tensor(curve.values / unit)
                 # Knots that are not needed lie beyond all levels, and change nothing.
                 made.levels[column] = F.pad(torch.as_tensor(curve.levels), (0, missing), value=2.0)
-                made.values[column] = F.pad(torch.as_tensor(curve.values), (0, missing), value=float(curve.values[-1]))
+                made.values[column] = F.pad(values, (0, missing), value=float(values[-1]))
+                made.unit[column] = unit
         return made
 
     def forward(self, means: Tensor, columns: Tensor) -> Tensor:
-        """The mean of each row's own column, in the output's unit: (rows,)."""
+        """The mean of each row's own column, as a multiple of its unit: (rows,)."""
         chosen = means.gather(1, columns.unsqueeze(1))
         if not bool(self.is_number.any()):
             return chosen.squeeze(1)
@@ -67,13 +80,19 @@ class OutputUnits(nn.Module):
         return torch.where(self.is_number[columns], number.squeeze(1), chosen.squeeze(1))
 
 
+def unit_of(curve: Quantiles) -> float:
+    """The power of ten that numbers are seen as multiples of: 1 unless they are of unusual size."""
+    largest, (least, most) = float(np.abs(curve.values).max()), ORDINARY
+    return 1.0 if largest == 0 or least <= largest <= most else 10.0 ** math.floor(math.log10(largest))
+
+
 def mean_outputs(outputs: Outputs, column_output: Tensor, codes: NDArray[Any], encoded: NDArray[np.float64]) -> Tensor:
-    """The mean of every output column over samples, in the unit of its output."""
+    """The mean of every output column over samples, as a multiple of the unit of its output."""
     means = torch.as_tensor(encoded).mean(dim=0)
     for column, output in enumerate(column_output.tolist()):
         curve = outputs.quantiles[output]
         if curve is not None:
-            means[column] = float(curve.decode(codes[:, output]).mean())
+            means[column] = float(curve.decode(codes[:, output]).mean()) / unit_of(curve)
     return means
 
 
@@ -170,7 +189,7 @@ class FirstLayer(NamedTuple):
 
 
 class Effects(nn.Module):
-    """Signed effects of units on the outputs of an energy, in the unit of each output."""
+    """Signed effects of units on the outputs of an energy, as multiples of the unit of each output."""
 
     projections: Tensor
     encodings: Tensor
@@ -266,7 +285,7 @@ class Effects(nn.Module):
         return torch.zeros(len(of_encoded), self.n_units).index_add_(1, self.unit_of_encoded, of_encoded)
 
     def expected(self, x: Tensor, columns: Tensor) -> Tensor:
-        """What the energy expects of each row's own output column, in the output's unit: (rows,)."""
+        """What the energy expects of each row's own output column, as a multiple of its unit: (rows,)."""
         return self._output(self.energy.project(x), columns)
 
     def _output(self, projected: Tensor, columns: Tensor) -> Tensor:

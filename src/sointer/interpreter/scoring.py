@@ -123,7 +123,7 @@ class TableScorer(RowScorer):
         n_rows, n_units = len(targets), source.groups.n_units
         parts = {name: np.empty((n_rows, n_units), dtype=np.float32) for name in ("key", "relevance", "effects")}
         needed, locality = np.empty((n_rows, n_units), dtype=bool), np.empty(n_rows, dtype=np.int64)
-        base = np.empty(n_rows, dtype=np.float32)
+        base, unit = np.empty(n_rows, dtype=np.float32), np.empty(n_rows)
         values, known = self._known_values(source, targets)
         looks_at_outputs = bool((self.interpreter.localities.looks_at(targets) >= source.data.shape[1]).any())
         with one_thread(device_of(self.energy)), torch.no_grad():
@@ -149,16 +149,19 @@ class TableScorer(RowScorer):
                         for name, array in parts.items():
                             array[at] = getattr(found, name).numpy()
                         needed[at], base[at] = found.needed.numpy(), of_chunk.base.numpy()
-        effects = completed(parts["effects"], base, goals(source.outputs, targets, values, parts["effects"], base))
+                        unit[at] = of_chunk.unit.numpy()
+        goal = goals(source.outputs, targets, values, parts["effects"], base) / unit
+        effects = completed(parts["effects"], base, goal)
         on_probability = np.array([curve is None for curve in source.outputs.quantiles])[targets]
         too_large = np.flatnonzero(on_probability & (np.abs(effects).max(axis=1) > 1))
         effects[too_large] = none_above_one(effects[too_large])
+        by_evidence = ~self.interpreter.localities.is_sparse.numpy()[targets]
         return Scored(
-            parts["relevance"],
+            times(parts["relevance"], np.where(by_evidence, unit, 1.0)),
             values,
             key=parts["key"],
-            effects=effects,
-            base=base,
+            effects=times(effects, unit),
+            base=times(base, unit),
             needed=needed,
             locality=locality,
         )
@@ -227,6 +230,13 @@ def goals(
     return np.where(outputs.graded[targets], in_units(outputs, targets, values), label)
 
 
+def times(numbers: NDArray[np.float32], unit: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Numbers (rows, ...) that were multiples of the unit of each row."""
+    if (unit == 1).all():
+        return numbers
+    return np.asarray(numbers * unit.reshape(-1, *[1] * (numbers.ndim - 1)), dtype=np.float32)
+
+
 def in_units(outputs: Outputs, targets: Targets, values: NDArray[Any]) -> NDArray[np.float64]:
     """Encoded values of graded targets, each in the unit of its output; NaN for labels."""
     found = np.where(outputs.graded[targets], values, np.nan).astype(np.float64)
@@ -290,9 +300,12 @@ class SparseRowScorer(RowScorer):
     """Scores by an interpreter that eliminates."""
 
     def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
-        n_rows, n_units = len(targets), source.groups.n_units
-        key, effects = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=np.float32)
-        base, end = np.empty(n_rows, dtype=np.float32), np.empty(n_rows, dtype=np.float32)
+        n_rows, n_units, has_effects = len(targets), source.groups.n_units, "continuous" not in source.outputs.kinds
+        key = np.empty((n_rows, n_units), dtype=np.float32)
+        effects, base = (
+            np.empty_like(key, shape=(n_rows if has_effects else 0, n_units)),
+            np.empty_like(key, shape=n_rows),
+        )
         values, known = self._known_values(source, targets)
         at_once = int(np.clip(CHUNK_NUMBERS // n_units, MIN_ROWS, MAX_ROWS))
         with one_thread(device_of(self.energy)), torch.no_grad():
@@ -305,12 +318,14 @@ class SparseRowScorer(RowScorer):
                 t = torch.as_tensor(targets[rows])
                 whole = whole_rows(self.interpreter, x, t, labels)
                 key[rows] = eliminate(self.interpreter, x, t, labels, whole.evidence).numpy()
-                effects[rows], base[rows], end[rows] = whole.effects.numpy(), whole.base.numpy(), whole.end.numpy()
+                if has_effects:
+                    effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
+                    own, ends = effects[rows], (base[rows], whole.end.numpy())
+                    effects[rows], base[rows] = effects_on_probability(source, targets[rows], values[rows], own, ends)
         # Evidence of what was eliminated is moved down, so below zero it ranks units but says nothing of their sign.
         scores = np.maximum(key, np.float32(0.0))
-        if "continuous" in source.outputs.kinds:
+        if not has_effects:
             return Scored(scores, values, key=key)
-        effects, base = effects_on_probability(source, targets, values, effects, (base, end))
         return Scored(scores, values, key=key, effects=effects, base=base)
 
     def _expected_of(self, source: ExplainedRows, x: SparseRows, rows: torch.Tensor, targets: Targets) -> NDArray[Any]:

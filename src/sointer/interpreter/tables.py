@@ -189,7 +189,9 @@ class Shown(NamedTuple):
     towards: Tensor
     """1 where a rise of the column speaks for the value, -1 where a fall does."""
     base: Tensor
-    """What the output is on average."""
+    """What the output is on average, as a multiple of its unit."""
+    unit: Tensor
+    """What the output and the effects on it are multiples of."""
 
 
 class TableInterpreter(nn.Module):
@@ -245,15 +247,16 @@ class TableInterpreter(nn.Module):
         # Of two labels only the second has a column; the first has what that one has not.
         columns = np.searchsorted(space.column_output.numpy(), targets) + np.where(two, 0, labels)
         is_first = two & ~graded & (labels == 0)
-        base = self.effects.base.numpy()[columns]
+        base, unit = self.effects.base.numpy()[columns], self.effects.output_units.unit.numpy()[columns]
         base = np.where(is_first, 1 - base, base)
         towards = np.where(graded & (values <= 0.5), -1.0, 1.0)
         for target in np.unique(targets):
             curve = outputs.quantiles[target]
             if curve is not None:
                 rows = targets == target
-                towards[rows] = np.where(curve.decode(values[rows]) >= base[rows], 1.0, -1.0)
-        parts = (columns, is_first, towards.astype(np.float32), base.astype(np.float32))
+                own = curve.decode(values[rows]) / unit[rows]
+                towards[rows] = np.where(own >= base[rows], 1.0, -1.0)
+        parts = (columns, is_first, towards.astype(np.float32), base.astype(np.float32), unit)
         return Shown(*(torch.as_tensor(np.ascontiguousarray(part)) for part in parts))
 
     @torch.no_grad()

@@ -162,10 +162,12 @@ class TextScorer(SparseRowScorer):
     interpreter: TextInterpreter
 
     def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
-        n_rows, n_units = len(targets), source.groups.n_units
-        key, effects = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=np.float32)
-        needed = np.empty((n_rows, n_units), dtype=bool)
-        base, end = np.empty(n_rows, dtype=np.float32), np.empty(n_rows, dtype=np.float32)
+        n_rows, n_units, has_effects = len(targets), source.groups.n_units, "continuous" not in source.outputs.kinds
+        key, needed = np.empty((n_rows, n_units), dtype=np.float32), np.empty((n_rows, n_units), dtype=bool)
+        effects, base = (
+            np.empty_like(key, shape=(n_rows if has_effects else 0, n_units)),
+            np.empty_like(key, shape=n_rows),
+        )
         values, known = self._known_values(source, targets)
         likely = self.likely(source, targets, values)
         suffices = IN_MOST_DRAWS if source.removal.is_random else SUFFICES
@@ -182,14 +184,16 @@ class TextScorer(SparseRowScorer):
                 t = torch.as_tensor(targets[rows])
                 whole = self.interpreter.whole(documents, t, labels)
                 key[rows] = self.interpreter.eliminate(documents, t, labels, whole.evidence).numpy()
-                effects[rows], base[rows], end[rows] = whole.effects.numpy(), whole.base.numpy(), whole.end.numpy()
+                if has_effects:
+                    effects[rows], base[rows] = whole.effects.numpy(), whole.base.numpy()
+                    own, ends = effects[rows], (base[rows], whole.end.numpy())
+                    effects[rows], base[rows] = effects_on_probability(source, targets[rows], values[rows], own, ends)
                 there = units_there(documents, self.interpreter.unit_of_column, n_units).numpy()
                 ranking = rank_units(key[rows], there)
                 needed[rows] = smallest_sufficient(likely, rows, ranking, n_units, suffices)
         scores = np.maximum(key, np.float32(0.0))
-        if "continuous" in source.outputs.kinds:
+        if not has_effects:
             return Scored(scores, values, key=key, needed=needed)
-        effects, base = effects_on_probability(source, targets, values, effects, (base, end))
         return Scored(scores, values, key=key, effects=effects, base=base, needed=needed)
 
     def likely(self, source: ExplainedRows, targets: Targets, values: NDArray[Any]) -> Likely:

@@ -33,7 +33,7 @@ from sointer.interpreter.tables import LocalityTable, TableInterpreter
 from sointer.interpreter.texts import TextInterpreter
 from sointer.io.storage import check_shapes, need
 
-MAX_REFERENCES, MAX_HIDDEN, MAX_NODES = 1024, 4096, 64
+MAX_REFERENCES, MAX_HIDDEN, MAX_NODES, MAX_UNIT = 1024, 4096, 64, 1e37
 NO_MEMORY = torch.device("meta")
 """Where networks have a size but no weights."""
 
@@ -178,6 +178,8 @@ def _table_interpreter(explainer: SOInter, energy: TrainableEnergy, state: dict[
     sums = state["localities.sum_column"]
     need(sums.ndim == 2 and len(sums) <= len(nodes), "far too many sums")
     state.setdefault("effects.center", state["effects.encodings"].mean(dim=0))
+    unit = state.setdefault("effects.output_units.unit", torch.ones(space.n_columns, dtype=torch.float64))
+    need(bool(((unit > 0) & (unit <= MAX_UNIT)).all()), "units are no positive numbers")
     need(n_encodings in (1, len(references)), "other references are encoded")
     need(hidden is None or hidden <= MAX_HIDDEN, "the network for gradients is too wide")
 

@@ -16,6 +16,8 @@ from sointer.masking.removal import Removal
 
 MAX_ONE_BY_ONE, SHARE_ONE_BY_ONE = 24, 0.25
 """So many units, and so large a share of all, are quicker found one after the other than by sorting."""
+RANKED_NUMBERS = 2**21
+"""Ranked at a time."""
 DOUBT = 0.05
 """How often a bound of a share of draws may be wrong."""
 
@@ -51,7 +53,10 @@ class Scored:
         # The others move down: keys may be in any unit, tiny or huge, and those of units that are needed stay exact.
         size = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
         down = 1.001 * (high.astype(np.float64) - low) + 1e-6 * size + 1e-30
-        return np.where(self.needed, key, (key - down).astype(np.float32))
+        moved = np.empty_like(key)
+        np.subtract(key, down, out=moved, casting="same_kind")  # in double precision, but not all of it at a time
+        np.copyto(moved, key, where=self.needed)
+        return moved
 
 
 class Confirms(Protocol):
@@ -77,9 +82,13 @@ def rank_units(scores: NDArray[np.float32], allowed: NDArray[np.bool_], n: int |
     Of equal scores the first comes first, however many are ranked.
     """
     n = scores.shape[1] if n is None else min(n, scores.shape[1])
-    key = np.where(allowed, scores, np.float32(-np.inf))
     few = n <= min(MAX_ONE_BY_ONE, SHARE_ONE_BY_ONE * scores.shape[1])
-    return _one_by_one(key, n) if few else _sorted(key, n)
+    order, at_once = np.empty((len(scores), n), dtype=np.int64), max(1, RANKED_NUMBERS // max(1, scores.shape[1]))
+    for start in range(0, len(scores), at_once):  # ranking takes six times the memory of the scores
+        rows = slice(start, start + at_once)
+        key = np.where(allowed[rows], scores[rows], np.float32(-np.inf))
+        order[rows] = _one_by_one(key, n) if few else _sorted(key, n)
+    return order
 
 
 def _one_by_one(scores: NDArray[np.float32], n: int) -> NDArray[np.int64]:

@@ -169,8 +169,8 @@ def cosines(effects: Effects, network: GradientNetwork, x: Tensor, columns: Tens
     encoded = effects.energy.encoding(x)
     projected = effects.energy.project_encoded(encoded)
 
-    def of(means: PathMeans) -> NDArray[np.float32]:
-        return effects.of_means(means, encoded, columns).numpy()
+    def of(means: PathMeans) -> NDArray[np.float64]:
+        return effects.of_means(means, encoded, columns).double().numpy()
 
     precise = of(effects.along_paths(projected, columns, N_PRECISE))
     found = [of(network(projected, columns)), of(effects.along_paths(projected, columns, N_POINTS))]

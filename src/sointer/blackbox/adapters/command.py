@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sointer._support.files import TooManyParts
 from sointer._support.validation import check_positive_int
-from sointer.blackbox.adapters.connection import ClosableBlackBox, PerProcess, rows_and_columns, to_json
+from sointer.blackbox.adapters.connection import ClosableBlackBox, PerProcess, reply_json, rows_and_columns, to_json
 from sointer.blackbox.call import CallTimeout, TransientError, check_seconds, within
 from sointer.blackbox.replies import NamedTable
 from sointer.errors import InputError
@@ -99,7 +99,7 @@ class CommandPredict:
         rows, columns = rows_and_columns(X)
         request = to_json({"rows": rows} if columns is None else {"rows": rows, "columns": columns})
         with self._lock.get():
-            reply = self._reply(request)
+            reply = self._reply(request, len(rows))
         if "error" in reply:
             raise TransientError(f"The program {self.command[0]} says: {reply['error']!s:.300}.")
         return NamedTable(reply["outputs"], reply["names"]) if "names" in reply else reply["outputs"]
@@ -147,13 +147,15 @@ class CommandPredict:
             process.wait(SECONDS_TO_END)  # it has closed its output: its exit code comes soon
         return b""
 
-    def _reply(self, request: bytes) -> dict[str, Any]:
-        (process, _), line = self._program.get(), None
+    def _reply(self, request: bytes, n_rows: int) -> dict[str, Any]:
+        (process, _), line, found = self._program.get(), None, ""
         try:
             line = within(self.timeout, lambda: self._exchange(process, request))
-            reply = json.loads(line)
+            reply = reply_json(line, n_rows)
             if isinstance(reply, dict) and ("error" in reply or isinstance(reply.get("outputs"), list)):
                 return reply
+        except TooManyParts as error:
+            found = f", {error.what}"
         except (CallTimeout, ValueError, RecursionError):
             pass
         except BaseException:
@@ -166,6 +168,6 @@ class CommandPredict:
         elif len(line) > self.max_reply_bytes:
             problem = f"wrote a line of more than max_reply_bytes={self.max_reply_bytes:,}"
         else:
-            problem = f'wrote {line[:200]!r}, expected {{"outputs": [[...], ...]}} in one line of JSON'
+            problem = f'wrote {line[:200]!r}{found}, expected {{"outputs": [[...], ...]}} in one line of JSON'
         self.n_restarts += 1
         raise TransientError(f"The program {self.command[0]} {problem}.{self.close()}")

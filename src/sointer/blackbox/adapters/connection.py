@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 import numpy as np
 
 from sointer._support import containers
+from sointer._support.files import TooManyParts, check_parts
 from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.secrets import Secret, hidden_in_logs, hide
 from sointer.blackbox.box import BlackBox
@@ -111,6 +112,17 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__}")
 
 
+PARTS_PER_ROW = 32
+"""How many lists, objects and different names a reply may hold for each row that it is about, such as rows of masks."""
+
+
+def reply_json(content: bytes, n_rows: int) -> Any:
+    """What a reply about so many rows says; ValueError if it is no JSON, or if Python would need much memory for it."""
+    text = content.decode(json.detect_encoding(content), "surrogatepass")
+    check_parts(text, PARTS_PER_ROW * n_rows)
+    return json.loads(text)
+
+
 TRANSIENT = (408, 425, 429)
 """Statuses that may be gone at the next try, as are all from 500 on."""
 MAX_QUOTE = 300
@@ -189,17 +201,22 @@ class Connection:
             raise KeyboardInterrupt
         raise (TransientError if is_transient else BlackBoxError)(f"The server {self.root} gave no reply: {problem}.")
 
-    def json(self, method: str, path: str, content: Any = None) -> dict[str, Any]:
-        """The JSON object that the server replied; anything else is an error."""
+    def json(self, method: str, path: str, content: Any = None, *, n_rows: int = 0) -> dict[str, Any]:
+        """The JSON object that the server replied about so many rows; anything else is an error."""
         response = self.send(method, path, content)
         if response.status != 200:
             raise self.refusal(response, path)
-        return self.parsed(response)  # type: ignore[no-any-return]
+        return self.parsed(response, n_rows=n_rows)  # type: ignore[no-any-return]
 
-    def parsed(self, response: Response, *, anything: bool = False) -> Any:
-        """The JSON in a reply, which must be an object unless anything will do."""
+    def parsed(self, response: Response, *, anything: bool = False, n_rows: int = 0) -> Any:
+        """The JSON in a reply about so many rows, which must be an object unless anything will do."""
         try:
-            reply = json.loads(response.body)
+            reply = reply_json(response.body, n_rows)
+        except TooManyParts as error:
+            raise BlackBoxError(
+                f"The server {self.root} replied with {len(response.body):,} bytes of {error.what}; expected a row of "
+                f"outputs for each of {n_rows:,} rows. Look whether the address is right and what the model returns."
+            ) from None
         except (ValueError, RecursionError):
             reply = None
         if not anything and not isinstance(reply, dict):
@@ -272,7 +289,7 @@ class Connection:
         return [*self._headers.values(), *self._userinfo, *([] if self._query is None else [self._query])]
 
     def _quote(self, body: bytes) -> str:
-        text = " ".join(hide(body.decode("utf-8", "replace"), self._secrets()).split())
+        text = " ".join(hide(body.decode("utf-8", "replace"), self._secrets())[: MAX_QUOTE**2].split())
         return "nothing" if not text else text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + " ..."
 
     def __repr__(self) -> str:

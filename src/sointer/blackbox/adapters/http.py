@@ -32,7 +32,7 @@ class Invocations:
         """The model's outputs for the rows of X."""
         rows, columns = rows_and_columns(X)
         request = {"inputs": rows} if columns is None else {"dataframe_split": {"columns": columns, "data": rows}}
-        reply = self.connection.json("POST", self.path, request)
+        reply = self.connection.json("POST", self.path, request, n_rows=len(rows))
         if "predictions" not in reply:
             raise TransientError(f"The reply of {self.who} has no predictions, but the keys {sorted(reply)[:10]}.")
         return self._table(reply["predictions"], containers.n_rows(X))
@@ -86,7 +86,7 @@ class OpenInference:
         if self.output_name is not None:
             request["outputs"] = [{"name": self.output_name}]
         request["id"] = secrets.token_hex(8)
-        reply = self.connection.json("POST", self.path + "/infer", request)
+        reply = self.connection.json("POST", self.path + "/infer", request, n_rows=containers.n_rows(X))
         if reply.get("id") not in (None, "", request["id"]):
             raise TransientError(f"The reply of {self.who} is for another request, by its id.")
         outputs = reply.get("outputs")

@@ -95,7 +95,7 @@ def _partial(values: NDArray[Any], effects: NDArray[np.float64], n_points: int) 
     if is_time:
         ends = time_text(values.min()), time_text(values.max())
         values = (values - values.min()) / np.timedelta64(1, "s")
-    if len(np.unique(values)) >= 2 and effects.std() > 0:
+    if len(np.unique(values)) >= 2 and effects.max() > effects.min():
         trend = float(np.corrcoef(rankdata(values), rankdata(effects))[0, 1])
     shown = _some(len(values), n_points)
     if is_time:  # the ends are named
