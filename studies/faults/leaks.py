@@ -21,6 +21,8 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import torch
+from safetensors.numpy import load_file
 
 import sointer
 from sointer import HTTPBlackBox, SOInter, TrainingConfig
@@ -144,12 +146,22 @@ def run(fault: str, seed: int) -> dict[str, Any]:
 
 ROWS: tuple[Rows, ...] = ("keep", "synthetic", "none")
 X = np.random.default_rng(0).normal(size=(80, 3))
+SAME = 1e-4
+"""How close what is stored comes to a row that it determines."""
 
 
 def rows_in(saved: Path) -> int:
-    """How many rows of the training data a saved explainer holds, in double or single precision."""
-    content = b"".join(path.read_bytes() for path in saved.iterdir())
-    return sum(row.tobytes() in content or row.astype(np.float32).tobytes() in content for row in X)
+    """How many rows of the training data a saved explainer holds, as they are or in a form that determines them."""
+    (weights,) = saved.glob("weights-*")
+    energy, shift = sointer.load(saved).energy_, load_file(weights)["shift"]
+    x = torch.as_tensor((X - shift).astype(np.float32))
+    forms = [np.asarray(form) for form in (X, x, energy.encoding(x), energy.project(x).detach())]
+    held = np.zeros(len(X), dtype=bool)
+    for tensor in load_file(weights).values():
+        for form in forms:
+            if tensor.ndim == 2 and tensor.shape[1] == form.shape[1] and len(tensor):
+                held |= np.abs(form[:, None] - tensor[None]).max(axis=2).min(axis=1) < SAME
+    return int(held.sum())
 
 
 def use(box: HTTPBlackBox, folder: Path) -> None:
