@@ -24,17 +24,13 @@ from sointer import SOInter
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
 from sointer.viz.report.content import (
-    CLEAR_COUPLING,
-    FULL_COLOUR,
     EffectSummary,
     LocalitySummary,
     ReportContent,
     TargetLocalities,
     confirmed_share,
-    coupling_map,
-    partners,
 )
-from sointer.viz.report.page import render_report
+from sointer.viz.report.page import CLEAR_COUPLING, FULL_COLOUR, coupling_map, partners, render_report
 from sointer.viz.report.samples import PartialEffect, points_per_effect, samples_that_fit, samples_to_verify
 from sointer.viz.report.text import _percent
 
@@ -624,6 +620,25 @@ def test_of_many_rows_some_are_drawn_in_their_order(explainer: SOInter, X: np.nd
     assert rows == sorted(rows)
     assert max(rows) > 100, "not just the first"
     assert "20 samples of 300" in path.read_text(encoding="utf-8")
+
+
+def test_three_labels_have_pictures_of_their_own(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(500, 4))
+
+    def sizes(X: np.ndarray) -> np.ndarray:
+        return np.array(["low", "middle", "high"])[np.digitize(X[:, :1], [-0.5, 0.5])]
+
+    explainer = quick_fit(sizes, X, **TAUGHT | {"query_budget": 1500})
+    data = unpacked(explainer.report(X[:200], tmp_path / "r.html", verify=False, paths=False))
+    assert data["partial"] == [{}], "there is no larger label"
+    (found,) = data["byLabel"]
+    explained = sizes(X[:200])[:, 0].tolist()
+    assert {one["label"]: one["n"] for one in found} == {label: explained.count(label) for label in set(explained)}
+    for one in found:
+        own = one["partial"][str(data["features"].index("x0"))]
+        inside = {"low": (-9, -0.5), "middle": (-0.5, 0.5), "high": (0.5, 9)}[one["label"]]
+        assert inside[0] <= min(own["values"]) <= max(own["values"]) <= inside[1], "samples of this label alone"
+        assert np.mean(own["effects"]) > 0.1, "what decides a label speaks for it"
 
 
 def test_the_map_puts_coupled_outputs_side_by_side_and_lists_the_strongest_pairs() -> None:

@@ -31,10 +31,12 @@ from sointer.viz.report.content import (
 from sointer.viz.report.page import render_report
 from sointer.viz.report.samples import (
     N_DRAWS,
+    LabelEffects,
     PartialEffect,
     agreement_of,
     can_query,
     cut_texts,
+    effects_by_label,
     holds_counts,
     lacks_rows,
     n_selectable,
@@ -105,6 +107,7 @@ class Findings:
     agreement: NDArray[np.float64]
     difference: NDArray[np.float64]
     partial: list[dict[int, PartialEffect]]
+    by_label: list[list[LabelEffects]]
     paths: dict[int, TargetPaths]
     needed: NDArray[np.bool_] | None
     effects: EffectSummary | None
@@ -189,6 +192,7 @@ def table_page(
         n_draws=N_DRAWS if explainer.removal_.is_random else None,
         tolerance=explainer.outputs_.tolerance,
         partial=found.partial,
+        by_label=found.by_label,
         size=size,
         n_given=n_given,
         too_many=len(index) < min(n_samples, n_given),
@@ -258,6 +262,7 @@ def _explain_all(
     known: set[str] = set()
     agreement, difference = (np.full((n_targets, n_samples), np.nan) for _ in range(2))
     partial: list[dict[int, PartialEffect]] = [{} for _ in targets]
+    by_label: list[list[LabelEffects]] = [[] for _ in targets]
     progress = History(getattr(explainer, "verbose", None))
     progress.stage("report: explaining every target", n_targets + len(followed))
     try:
@@ -291,6 +296,10 @@ def _explain_all(
                 if explanation.effects is not None:
                     on_output = effects_on_output(explanation.effects[rows], value[i], explainer.outputs_, targets[i])
                     partial[i] = partial_effects(on_output, needs[rows], values, n_targets)
+                    if on_output is None:
+                        by_label[i] = effects_by_label(
+                            explanation.effects[rows], value[i], needs[rows], values, n_targets
+                        )
                 progress.step()
                 if targets[i] in followed:
                     found = follow(explainer, source, targets[i], groups, size)
@@ -305,6 +314,7 @@ def _explain_all(
         agreement,
         difference,
         partial,
+        by_label,
         followed_paths,
         needed if "needed" in known else None,
         EffectSummary(effects, base, total, effects_from(explainer.removal_.name, is_text=explainer.has_words))

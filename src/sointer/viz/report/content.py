@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
 
 from sointer.explanation import Verification
 
 if TYPE_CHECKING:
-    from sointer.viz.report.samples import PartialEffect
+    from sointer.viz.report.samples import LabelEffects, PartialEffect
 
 UnitNoun = Literal["feature", "word", "group"]
 
@@ -150,6 +148,8 @@ class ReportContent:
     """Numbers that differ by at most as many standard deviations count as equal."""
     partial: Sequence[Mapping[int, PartialEffect]] = ()
     """For each target, how the effects of its most important units depend on their values."""
+    by_label: Sequence[Sequence[LabelEffects]] = ()
+    """For each target of three labels or more, the same for its most frequent labels."""
     size: int | Literal["auto"] = "auto"
     """How many units were to be selected."""
     n_given: int = 0
@@ -350,51 +350,3 @@ def _most_typical(
     """Samples whose selection others share most; confirmed ones first, those that failed last."""
     shared = np.where(selected >= 0, counts[np.maximum(selected, 0)], 0).sum(axis=1)
     return np.lexsort((-shared, standing))[:MAX_EXAMPLES]
-
-
-MAX_ON_MAP, MAX_PAIRS, MAX_PARTNERS = 40, 30, 5
-CLEAR_COUPLING, FULL_COLOUR = 0.5, 2.0
-"""In log-odds: the least that is shown (fits find up to 0.43 between independent outputs), and the darkest colour."""
-
-
-def coupling_map(interactions: npt.NDArray[Any]) -> dict[str, Any] | None:
-    """The outputs to draw, in order, how strongly each pair is coupled, and the strongest pairs; None if none is."""
-    strength = _clear(interactions)
-    if len(strength) < 2 or not strength.any():
-        return None
-    strongest = np.argsort(-strength.max(axis=1), kind="stable")[:MAX_ON_MAP]
-    shown = np.sort(strongest)
-    order = shown[_alike_together(strength[np.ix_(shown, shown)])]
-    first, second = np.triu_indices(len(strength), 1)
-    best = np.argsort(-strength[first, second], kind="stable")[:MAX_PAIRS]
-    pairs = [[int(first[i]), int(second[i]), _short(strength[first[i], second[i]])] for i in best]
-    return {
-        "outputs": order.tolist(),
-        "strength": [[_short(value) for value in row] for row in strength[np.ix_(order, order)]],
-        "pairs": [pair for pair in pairs if pair[2] > 0],
-        "darkest": max(FULL_COLOUR, _short(strength.max())),
-    }
-
-
-def partners(interactions: npt.NDArray[Any], output: int) -> list[list[float]]:
-    """The outputs that one is coupled with most, and how strongly."""
-    strength = _clear(interactions)[output]
-    best = np.argsort(-strength, kind="stable")[:MAX_PARTNERS]
-    return [[int(other), _short(strength[other])] for other in best if strength[other] > 0 and other != output]
-
-
-def _clear(interactions: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    strength = np.asarray(interactions, dtype=np.float64)
-    return np.where(strength >= CLEAR_COUPLING, strength, 0.0)
-
-
-def _alike_together(strength: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    if len(strength) < 3:
-        return np.arange(len(strength))
-    apart = strength.max() - (strength + strength.T) / 2
-    np.fill_diagonal(apart, 0.0)
-    return np.asarray(leaves_list(linkage(squareform(apart, checks=False), "average", optimal_ordering=True)))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")

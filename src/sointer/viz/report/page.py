@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
 
 from sointer.errors import require_extra
 from sointer.viz.report.content import (
@@ -17,12 +20,10 @@ from sointer.viz.report.content import (
     TargetLocalities,
     TargetPaths,
     TargetSummary,
-    coupling_map,
-    partners,
     summarize_target,
     verdicts,
 )
-from sointer.viz.report.samples import PartialEffect
+from sointer.viz.report.samples import LabelEffects, PartialEffect
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -192,6 +193,7 @@ def report_data(content: ReportContent) -> dict[str, Any]:
             {number[unit]: _partial(one) for unit, one in target.items() if unit in number}
             for target in content.partial
         ],
+        "byLabel": [[_by_label(one, number) for one in target] for target in content.by_label],
         "refutedBelow": _refuted_below(content.n_draws),
         "tolerance": content.tolerance,
         "quality": None if content.quality is None else [[_rounded(one) for one in pair] for pair in content.quality],
@@ -253,6 +255,11 @@ def _localities(target: TargetLocalities, number: dict[int, int]) -> dict[str, A
     }
 
 
+def _by_label(found: LabelEffects, number: Mapping[int, int]) -> dict[str, Any]:
+    partial = {number[unit]: _partial(one) for unit, one in found.partial.items() if unit in number}
+    return {"label": found.label, "n": found.n, "partial": partial}
+
+
 def _partial(effect: PartialEffect) -> dict[str, Any]:
     """Values and effects with three digits, which is finer than a screen; more where values differ by little."""
     span, largest = float(np.ptp(effect.values)), float(np.abs(effect.values).max())
@@ -288,3 +295,51 @@ def _rounded(value: float) -> float | None:
 
 def _share(share: Share | None) -> list[float] | None:
     return None if share is None else [round(value, 4) for value in share]
+
+
+MAX_ON_MAP, MAX_PAIRS, MAX_PARTNERS = 40, 30, 5
+CLEAR_COUPLING, FULL_COLOUR = 0.5, 2.0
+"""In log-odds: the least that is shown (fits find up to 0.43 between independent outputs), and the darkest colour."""
+
+
+def coupling_map(interactions: npt.NDArray[Any]) -> dict[str, Any] | None:
+    """The outputs to draw, in order, how strongly each pair is coupled, and the strongest pairs; None if none is."""
+    strength = _clear(interactions)
+    if len(strength) < 2 or not strength.any():
+        return None
+    strongest = np.argsort(-strength.max(axis=1), kind="stable")[:MAX_ON_MAP]
+    shown = np.sort(strongest)
+    order = shown[_alike_together(strength[np.ix_(shown, shown)])]
+    first, second = np.triu_indices(len(strength), 1)
+    best = np.argsort(-strength[first, second], kind="stable")[:MAX_PAIRS]
+    pairs = [[int(first[i]), int(second[i]), _short(strength[first[i], second[i]])] for i in best]
+    return {
+        "outputs": order.tolist(),
+        "strength": [[_short(value) for value in row] for row in strength[np.ix_(order, order)]],
+        "pairs": [pair for pair in pairs if pair[2] > 0],
+        "darkest": max(FULL_COLOUR, _short(strength.max())),
+    }
+
+
+def partners(interactions: npt.NDArray[Any], output: int) -> list[list[float]]:
+    """The outputs that one is coupled with most, and how strongly."""
+    strength = _clear(interactions)[output]
+    best = np.argsort(-strength, kind="stable")[:MAX_PARTNERS]
+    return [[int(other), _short(strength[other])] for other in best if strength[other] > 0 and other != output]
+
+
+def _clear(interactions: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    strength = np.asarray(interactions, dtype=np.float64)
+    return np.where(strength >= CLEAR_COUPLING, strength, 0.0)
+
+
+def _alike_together(strength: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    if len(strength) < 3:
+        return np.arange(len(strength))
+    apart = strength.max() - (strength + strength.T) / 2
+    np.fill_diagonal(apart, 0.0)
+    return np.asarray(leaves_list(linkage(squareform(apart, checks=False), "average", optimal_ordering=True)))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")

@@ -25,6 +25,8 @@ MAX_UNITS, MAX_POINTS, MAX_CATEGORIES = 8, 60, 12
 MAX_NUMBERS = 80_000
 """Values and effects of one page, about."""
 MIN_TREND = 0.6
+MAX_LABELS, MIN_OF_LABEL = 4, 10
+"""Of outputs with three labels or more: how many have pictures, and how many samples that takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +57,32 @@ class PartialEffect:
         return int(np.sign(self.trend)) if abs(self.trend) >= MIN_TREND else 0
 
 
+@dataclass(frozen=True, eq=False)
+class LabelEffects:
+    """Of one label of a target with three or more: how effects on its probability depend on values."""
+
+    label: str
+    n: int
+    """Samples that it is explained for."""
+    partial: dict[int, PartialEffect]
+
+
 def points_per_effect(n_targets: int) -> int:
     """How many samples are drawn of each unit and target: fewer where there are many targets."""
     return max(10, min(MAX_POINTS, MAX_NUMBERS // (2 * MAX_UNITS * max(n_targets, 1))))
 
 
 def partial_effects(
-    effects: NDArray[np.float64] | None, needed: NDArray[np.bool_], values: UnitValues, n_targets: int
+    effects: NDArray[np.float64] | None,
+    needed: NDArray[np.bool_],
+    values: UnitValues,
+    n_targets: int,
+    rows: NDArray[np.int64] | None = None,
 ) -> dict[int, PartialEffect]:
-    """The units needed in most samples, and how their effects (samples, units) depend on their values."""
+    """The units needed in most samples, and how their effects (samples, units) depend on their values.
+
+    `rows` are the samples that effects are about, where they are not all.
+    """
     if effects is None:
         return {}
     counts = needed.sum(axis=0)
@@ -71,7 +90,21 @@ def partial_effects(
     for unit in np.argsort(-counts, kind="stable")[:MAX_UNITS].tolist():
         column = values.column(unit) if counts[unit] else None
         if column is not None:
-            found[unit] = _partial(column, effects[:, unit], n_points)
+            found[unit] = _partial(column if rows is None else column[rows], effects[:, unit], n_points)
+    return found
+
+
+def effects_by_label(
+    effects: NDArray[Any], value: NDArray[Any], needed: NDArray[np.bool_], values: UnitValues, n_targets: int
+) -> list[LabelEffects]:
+    """Of the most frequent labels that are explained, how the effects (samples, units) on each depend on values."""
+    names, counts = np.unique(value.astype(str), return_counts=True)
+    found = []
+    for i in np.argsort(-counts, kind="stable")[:MAX_LABELS].tolist():
+        rows = np.flatnonzero(value.astype(str) == names[i])
+        if len(rows) >= MIN_OF_LABEL:
+            partial = partial_effects(effects[rows], needed[rows], values, n_targets * MAX_LABELS, rows)
+            found.append(LabelEffects(str(names[i]), len(rows), partial))
     return found
 
 

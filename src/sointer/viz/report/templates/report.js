@@ -156,7 +156,7 @@
     const list = make("ol", { kind: "needs" }, ...strongest.map(([feature, count]) => needLine(target, feature, count)));
     card.append(summary.features.length ? list : make("p", { kind: "soft", text: `No ${data.unitNoun} is needed: it is the same for all samples shown.` }));
     if (summary.features.length > PER_CARD) card.append(make("p", { kind: "soft", text: `and ${summary.features.length === 10 ? "at least " : ""}${summary.features.length - PER_CARD} more` }));
-    if (data.start && summary.features.length && !Object.keys(data.partial[target] ?? {}).length) card.append(make("p", { kind: "soft", text: `In percent: samples that need the ${data.unitNoun}. Which way it pushes differs from label to label.` }));
+    if (data.start && summary.features.length && !Object.keys(data.partial[target] ?? {}).length) card.append(make("p", { kind: "soft", text: `In percent: samples that need the ${data.unitNoun}. Which way it pushes differs from label to label: choose a ${data.unitNoun}.` }));
     if (regions && !regions.decided) card.append(make("p", { kind: "soft", text: `Many ${data.unitNoun}s contribute a little; these are the strongest.` }));
     else if (regions && regions.localities.length > 1) card.append(make("ul", { kind: "regions", "aria-label": `Where which ${data.unitNoun}s matter` }, make("li", { kind: "head" }, ...["samples", "where", "decided by"].map((text) => make("span", { text }))), ...regions.localities.slice(0, REGIONS).map(regionLine)));
     const trust = [confirmed ? (data.kinds[target] === "continuous" ? `from these alone, off by ${sd(summary.error)}` : `${percent(confirmed[0])} confirmed`) : "not checked"];
@@ -366,12 +366,19 @@
 
   // --- one feature --------------------------------------------------------------------------------------------
 
-  // What the pictures of a feature show; of three labels and more, there are none.
+  // Of outputs with three labels or more: the pictures of a feature, one for each of the most frequent labels.
+  const ofLabels = (target) => (data.byLabel[target] ?? []).filter(({ partial }) => partial[state.feature]);
+  const largestOfLabels = (target) => Math.max(...data.byLabel[target].flatMap(({ partial }) => Object.values(partial).flatMap(({ effects, missing }) => [...effects, ...(missing ?? [])].map(Math.abs))));
+  const labelPictures = (target) => ofLabels(target).flatMap(({ label, n, partial }) => [
+    make("p", { text: `${data.targets[target]} = ${label} (${many(n, "sample")})` }),
+    sointerCharts.partial(partial[state.feature], largestOfLabels(target), { name: data.features[state.feature], on: `the probability of ${label}`, large: true })]);
+  // What the pictures of a feature show.
   const pictures = (targets) => {
-    const found = targets.map((target) => data.partial[target]?.[state.feature]).filter(Boolean);
-    if (!found.length) return data.start && targets.some((target) => data.kinds[target] === "categorical") ? " Which way it pushes differs from label to label: see the samples of each output." : "";
-    return found.every(({ categories }) => categories.length) ? " Each bar is a value, and how far it pushes the output up or down, on average."
-      : ` Each dot is a sample: ${data.texts ? "how often it has the word" : "its value"}, and how far that pushes the output up or down.`;
+    const found = targets.flatMap((target) => data.partial[target]?.[state.feature] ?? ofLabels(target).map(({ partial }) => partial[state.feature]));
+    const some = targets.some((target) => ofLabels(target).length) ? " Where there are three labels or more, samples are those for which the label is explained, and effects are on its probability." : "";
+    if (!found.length) return "";
+    return (found.every(({ categories }) => categories.length) ? " Each bar is a value, and how far it pushes the output up or down, on average."
+      : ` Each dot is a sample${nSamples > 60 ? " (of many samples, some are drawn)" : ""}: ${data.texts ? "how often it has the word" : "its value"}, and how far that pushes the output up or down.`) + some;
   };
   const showFeature = () => {
     const counts = packed.uses(state.feature), order = data.targets.map((_, i) => i).filter((i) => counts[i]).sort((a, b) => counts[b] - counts[a]);
@@ -383,7 +390,7 @@
       bar.style.setProperty("--share", (counts[target] / nSamples).toFixed(4));
       return make("section", { kind: "card use" }, make("h3", {}, make("a", { kind: "name", href: targetLink(target), text: data.targets[target] })),
         make("p", { kind: "soft" }, make("span", { kind: "track" }, bar), make("span", { kind: "value", text: String(counts[target]) }), ` of ${nSamples} samples need it${directionWords(found, target)}.`),
-        ...(found ? [sointerCharts.partial(found, largestEffect(target), { name: data.features[state.feature], on: onOutput(target), large: true })] : []));
+        ...(found ? [sointerCharts.partial(found, largestEffect(target), { name: data.features[state.feature], on: onOutput(target), large: true })] : labelPictures(target)));
     }));
   };
 
