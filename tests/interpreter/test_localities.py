@@ -472,6 +472,9 @@ def test_one_redraw_that_happened_to_change_much_makes_no_unit_of_a_graded_targe
 def test_units_that_were_never_seen_to_change_a_target_are_inert() -> None:
     node = planted(switch).grow()
     assert np.flatnonzero(node.inert).tolist() == [4, 5]
+    for is_sparse in (True, False):  # where many contribute a little, single redraws that change no label say nothing
+        table = LocalityTable.of({0: node}, 1, {0: 0.98}, {0: is_sparse}, {}, N_UNITS)
+        assert table.inert[0].nonzero().flatten().tolist() == ([4, 5] if is_sparse else [])
     few = planted(switch, n_redraws=60)
     assert not few.grow().inert.any(), "too few redraws to say so"
 

@@ -53,7 +53,7 @@ class LocalityTable(nn.Module):
     needed: Tensor
     """(nodes, units) units that matter there."""
     inert: Tensor
-    """(outputs, units) units that redraws have never seen to change the target: they have no effect on it."""
+    """(outputs, units) where few decide, units that were never seen to change the target: they have no effect on it."""
     is_sparse: Tensor
     """(outputs,) targets that few units decide, which the black box has confirmed."""
     evidence_share: Tensor
@@ -109,7 +109,9 @@ class LocalityTable(nn.Module):
             made.score[i], made.span[i] = torch.as_tensor(order.score), torch.as_tensor(order.span)
             made.share[i] = len(node.pool) / max(n_pool[target], 1)
             if node.parent is None:
-                made.root[target], made.inert[target] = i, torch.as_tensor(node.inert)
+                made.root[target] = i
+                # Where many contribute a little, that no redraw of one alone changed a label says nothing.
+                made.inert[target] = torch.as_tensor(node.inert & is_sparse[target])
             if node.children is not None:
                 own = node.condition - n_single
                 made.condition[i] = node.condition if own < 0 else -2 - used.index((target, own))
@@ -221,7 +223,7 @@ class TableInterpreter(nn.Module):
         by_locality = self.localities.is_sparse[targets]
         key, score = self._of_sample(nodes, evidence)
         inert = self.localities.inert.index_select(0, targets)
-        effects, evidence = effects.masked_fill(inert, 0.0), evidence.masked_fill(inert, 0.0)
+        effects = effects.masked_fill(inert, 0.0)
         looked_up = Scores(key, score, effects, self.localities.needed.index_select(0, nodes))
         if bool(by_locality.all()):  # then nothing has to be sorted
             return looked_up
@@ -263,7 +265,7 @@ class TableInterpreter(nn.Module):
     def evidence(self, x: Tensor, target: int, values: NDArray[Any], outputs: Outputs) -> Tensor:
         """Evidence of units for the values of one target: (rows, units)."""
         shown = self.shown(np.full(len(x), target), values, outputs)
-        effects = self.effects(x, shown.columns).masked_fill(self.localities.inert[target], 0.0)
+        effects = self.effects(x, shown.columns)
         return torch.where(shown.is_first.unsqueeze(1), -effects, effects) * shown.towards.unsqueeze(1)
 
 
