@@ -622,6 +622,14 @@ def test_of_many_rows_some_are_drawn_in_their_order(explainer: SOInter, X: np.nd
     assert "20 samples of 300" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("threshold", "is_said"), [(1.3, True), (0.1, False)])
+def test_of_rare_labels_it_is_said_how_many_are_confirmed(threshold: float, is_said: bool, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(500, 4))
+    explainer = quick_fit(lambda X: (X[:, :2] > threshold).astype(int), X, **TAUGHT | {"query_budget": 1500})
+    page = explainer.report(X[:200], tmp_path / "r.html", paths=False).read_text("utf-8")
+    assert ("where the value is not the most common one" in page) == is_said
+
+
 def test_three_labels_have_pictures_of_their_own(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(500, 4))
 

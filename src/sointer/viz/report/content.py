@@ -192,6 +192,11 @@ class ReportContent:
         return np.asarray(~np.isnan(self.agreement))
 
     @property
+    def is_rarer(self) -> npt.NDArray[np.bool_]:
+        """Where a target does not have its most common value: (targets, samples)."""
+        return np.stack([_is_rarer(codes) for codes in self.codes])
+
+    @property
     def confirmed(self) -> npt.NDArray[np.bool_]:
         """(targets, samples) where the model confirms the selection, by the rule of `Verification`."""
         return self._verdict("confirmed")
@@ -313,11 +318,15 @@ def summarize_target(content: ReportContent, target: int) -> TargetSummary:
     )
 
 
+def _is_rarer(codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(codes != np.bincount(codes).argmax())
+
+
 def rare_share(
     queried: npt.NDArray[np.bool_], confirmed: npt.NDArray[np.bool_], codes: npt.NDArray[Any]
 ) -> Share | None:
     """The share confirmed where a target does not have its most common value, which often needs no explanation."""
-    other = codes != np.bincount(codes).argmax()
+    other = _is_rarer(codes)
     return confirmed_share(queried[None, other], confirmed[None, other], codes[None, other])
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
 
 
-MIN_CONFIRMED, MAX_NAMED = 0.8, 8
+MIN_CONFIRMED, MAX_NAMED, MANY_RARE = 0.8, 8, 0.35
 REMOVED = {
     "zero": "is set to 0",
     "mean": "is set to its mean in the training data",
@@ -76,6 +76,11 @@ def cards_of(explainer: Explainer, content: ReportContent) -> list[Card]:
         n_refuted, n_confirmed = int((content.refuted & labels).sum()), overall.n_confirmed
         n_unsure = overall.n_queried - n_confirmed - n_refuted
         note = f"{n_refuted:,} of {overall.n_queried:,} refuted, {n_unsure:,} unsure; {_interval(overall)}"
+        rare = content.is_rarer & ~is_number
+        share = confirmed_share(labels & rare, content.confirmed, np.where(rare, stratum, -1))
+        if share is not None and rare.sum() < MANY_RARE * (~is_number).sum() * content.codes.shape[1]:
+            # The most common value, such as that a tag is absent, is often confirmed with nothing.
+            note += f"; {_percent(share.share)} where the value is not the most common one"
         cards.append(Card("explanations confirmed", _percent(overall.share), note, meaning))
     if numbers.any():
         why = (
