@@ -211,7 +211,7 @@ class Quantiles:
 
 
 def _deviation(column: FloatArray) -> float:
-    """The standard deviation, also of numbers whose squares would be too small to be told from 0."""
+    """The standard deviation, also of numbers whose squares would be too small to be distinguished from 0."""
     size = float(np.abs(column).max(initial=0.0))
     return float((column / size).std()) * size if 0 < size < SMALL else float(column.std())
 

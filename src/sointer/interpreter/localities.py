@@ -210,10 +210,8 @@ class TargetData:
             row = self.redraws.row
             size = self.redraws.change**2 / float((self.redraws.change[own] ** 2).mean())
             if condition >= n_single:
-                told_by_energy, is_on_right = self.sums[condition - n_single], split.off_left[unit[own]]
-                better, threshold = refitted(
-                    told_by_energy, threshold, self.conditions[row[own]], is_on_right, size[own]
-                )
+                by_energy, is_on_right = self.sums[condition - n_single], split.off_left[unit[own]]
+                better, threshold = refitted(by_energy, threshold, self.conditions[row[own]], is_on_right, size[own])
                 condition = n_single + len(self.sums)
                 self.sums.append(better)
             at, is_on_right = self.at(self.conditions, condition)[row], split.off_left[unit]
