@@ -127,6 +127,7 @@ class TableScorer(RowScorer):
         values, known = self._known_values(source, targets)
         looks_at_outputs = bool((self.interpreter.localities.looks_at(targets) >= source.data.shape[1]).any())
         with one_thread(device_of(self.energy)), torch.no_grad():
+            by_evidence = ~self.interpreter.localities.is_sparse.numpy()[targets]
             for samples, rows, place in by_sample(source, block_rows(source.data.shape[1])):
                 columns = source.samples(samples)
                 # Networks see as many rows at a time, always, so that none of them depends on the others.
@@ -155,7 +156,6 @@ class TableScorer(RowScorer):
         on_probability = np.array([curve is None for curve in source.outputs.quantiles])[targets]
         too_large = np.flatnonzero(on_probability & (np.abs(effects).max(axis=1) > 1))
         effects[too_large] = none_above_one(effects[too_large])
-        by_evidence = ~self.interpreter.localities.is_sparse.numpy()[targets]
         return Scored(
             times(parts["relevance"], np.where(by_evidence, unit, 1.0)),
             values,
