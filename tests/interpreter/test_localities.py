@@ -21,7 +21,6 @@ from sointer.interpreter.splits import (
     Redraws,
     WeightedSum,
     best_threshold,
-    cost_of_no_change,
     mean_by_unit,
     refitted,
     two_cuts,
@@ -398,20 +397,7 @@ def test_two_cuts_need_something_that_varies_and_not_too_much() -> None:
         assert two_cuts(conditions, shares)[0] == 0
 
 
-def test_where_nothing_is_on_at_one_side_no_change_says_where_it_begins() -> None:
-    """With changes alone, which are all on the right, every cut below them would do."""
-    rng = np.random.default_rng(0)
-    at = rng.normal(size=400)
-    changes = (at > 0.4) & (rng.random(400) < 0.5)
-    cost = np.where(changes, 1.0, cost_of_no_change(np.array([0.5])))
-    assert best_threshold(at[changes], np.ones(changes.sum(), dtype=bool), np.ones(changes.sum()), -1.0) == -1.0
-    assert abs(best_threshold(at, changes, cost, -1.0) - 0.4) < 0.1
-    rates = cost_of_no_change(np.array([0.0, 0.1, 0.5, 0.9, 1.0]))
-    assert (np.diff(rates) > 0).all()
-    assert np.isfinite(rates).all()
-
-
-def test_what_a_locality_is_told_by_is_never_left_out() -> None:
+def test_what_tells_localities_apart_is_never_left_out() -> None:
     """It decides that the sample is here, even where that seldom changes the label."""
     data = planted(oblique, n=1000, n_redraws=3000)
     root = data.grow()

@@ -28,7 +28,6 @@ from sointer.interpreter.splits import (
     Split,
     WeightedSum,
     best_threshold,
-    cost_of_no_change,
     mean_by_unit,
     refitted,
     split_gains,
@@ -204,8 +203,7 @@ class TargetData:
         """The split moved to where the units that it switches off stop to matter, judging by redraws."""
         split = self._split(node, inside, condition, threshold, WIDE_BAND)
         unit, n_single, changes = self.redraws.unit, self.conditions.shape[1], self.redraws.change > self.tolerance
-        asked = inside & (split.off_left | split.off_right)[unit]
-        own = asked & changes
+        own = inside & (split.off_left | split.off_right)[unit] & changes
         if own.sum() >= MIN_REDRAWS:
             row = self.redraws.row
             size = self.redraws.change**2 / float((self.redraws.change[own] ** 2).mean())
@@ -215,13 +213,7 @@ class TargetData:
                 condition = n_single + len(self.sums)
                 self.sums.append(better)
             at, is_on_right = self.at(self.conditions, condition)[row], split.off_left[unit]
-            if split.off_left.any() and split.off_right.any():
-                threshold = best_threshold(at[own], is_on_right[own], size[own], threshold)
-            else:  # nothing changes on the other side: what did not change must say where it begins
-                on = asked & ((at > threshold) == is_on_right)
-                _, rate = mean_by_unit(unit[on], changes[on], len(split.off_left))
-                cost = np.where(changes, size, cost_of_no_change(rate)[unit])
-                threshold = best_threshold(at[asked], (is_on_right == changes)[asked], cost[asked], threshold)
+            threshold = best_threshold(at[own], is_on_right[own], size[own], threshold)
         return self._split(node, inside, condition, threshold, BAND if condition < n_single else SUM_BAND)
 
     def _split(self, node: Node, inside: BoolArray, condition: int, threshold: float, width: float) -> Split:

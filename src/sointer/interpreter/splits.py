@@ -33,8 +33,6 @@ MIN_REFITTED, MARGIN = 50, 1_000.0
 """Of weighted sums, too: how many redraws it takes to refit them, and the inverse of the penalty on weights."""
 N_PLACES, N_TRIED, MAX_CONDITIONS = 20, 24, 300
 """Of two cuts together: how many places to try, in how many conditions two of one, and in how many one each of two."""
-STRAY = 0.02
-"""How often redraws change the target although their unit is off."""
 LEAK_PRICE = 10.0
 """Of splits, that is best which switches most off; units that are off but still change the target cost so much."""
 
@@ -280,15 +278,6 @@ def two_cuts(conditions: FloatArray, shares: FloatArray) -> tuple[float, Cut, Cu
 def _explained(sums: FloatArray) -> FloatArray:
     """The squared mean shares of parts, times how many there are: sums are (..., 1 + units), the number first."""
     return np.asarray((sums[..., 1:] ** 2).sum(axis=-1) / np.maximum(sums[..., 0], 1))
-
-
-def cost_of_no_change(rate: FloatArray) -> FloatArray:
-    """How much a redraw without a change speaks for its unit being off, relative to how much a change speaks against.
-
-    By the likelihood, where redraws change the target at that rate if the unit is on, and hardly ever if it is off.
-    """
-    rate = np.clip(rate, 2 * STRAY, 1 - STRAY)
-    return np.asarray(-np.log(1 - rate) / np.log(rate / STRAY))
 
 
 def best_threshold(at: FloatArray, belongs_right: BoolArray, size: FloatArray, threshold: float) -> float:
