@@ -279,10 +279,26 @@ def test_probabilities_teach_more_than_labels_and_classes_are_their_most_probabl
     assert (explanation.pixels[:, 0] == [3, 3]).all(1).mean() > 0.9
     of_two = tiny(lambda X: np.stack([1 - soft(X), soft(X)], axis=1), images)
     assert of_two.outputs_.kind == "probability"
-    of_three = tiny(lambda X: np.stack([soft(X) / 4, 3 * soft(X) / 4, 1 - soft(X)], axis=1), images)
-    assert set(of_three.explain(images[:20], target=(3, 5)).value) <= {0, 1, 2}
     with pytest.raises(BlackBoxError, match="softmax"):
         tiny(lambda X: 3 * np.stack([soft(X)] * 3, axis=1), images)
+
+
+@pytest.mark.parametrize("shares", [(0.7, 0.3), (0.3, 0.7)])
+def test_probabilities_of_several_classes_teach_where_labels_tell_nothing(shares) -> None:
+    """The first class is always the most probable one: by how much, one pixel decides."""
+
+    def soft(X):
+        first = 0.5 + 0.45 * np.roll(np.asarray(X)[:, 0], 2, axis=2) ** 2
+        return np.stack([first, *(share * (1 - first) for share in shares)], axis=1)
+
+    images = random_images(150)
+    explainer = SOInter(soft, k=1, **settings(8, 16)).fit(images)
+    explanation = explainer.explain(images[:20], target=(3, 5))
+    assert explanation.value.tolist() == [0] * 20
+    assert (explanation.pixels[:, 0] == [3, 3]).all(1).mean() > 0.9
+    assert (explanation.n_opposite > 0).all()
+    with pytest.warns(ConstantOutputWarning):
+        assert (tiny(lambda X: soft(X).argmax(axis=1), images).explain(images[:1], target=(3, 5)).n_opposite == 0).all()
 
 
 def levels(X, n: int, dtype=np.int64) -> np.ndarray:

@@ -15,7 +15,7 @@ from sointer.data.inputs import InputFormat
 from sointer.energy.image import Evidence, ImageEnergy, cell_side, follows
 from sointer.interpreter.image import ImageInterpreter, PixelUnits, sufficient
 from sointer.masking.groups import Groups
-from sointer.training.image_swaps import Predictions, followed, several_scales
+from sointer.training.image_swaps import several_scales
 from sointer.training.images import lr_scale
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
@@ -294,31 +294,6 @@ def test_random_masks_are_of_several_scales() -> None:
     alike = (subset[:, :, 1:] == subset[:, :, :-1]).mean((1, 2))
     assert (alike < 0.6).sum() >= 3
     assert (alike > 0.9).sum() >= 3
-
-
-# --- which image a mixture follows ---------------------------------------------------------------------------
-
-
-def labels(*rows: list[int]) -> Predictions:
-    return Predictions(torch.tensor(rows, dtype=torch.uint8), None)
-
-
-def test_labels_tell_only_where_the_images_differ_and_the_mixture_has_one_of_theirs() -> None:
-    follow, weight = followed(labels([0, 1, 0, 2]), labels([0, 0, 1, 1]), labels([1, 1, 1, 0]))
-    assert weight.tolist() == [[0, 1, 1, 0]]
-    assert follow[0, 1:3].tolist() == [1, 0]
-
-
-def test_probabilities_tell_how_far_a_mixture_follows() -> None:
-    def probabilities(*row: float) -> Predictions:
-        p = torch.tensor([row])
-        return Predictions((p > 0.5).to(torch.uint8), p.half())
-
-    follow, weight = followed(
-        probabilities(0.9, 0.2, 0.5, 1.0), probabilities(0.1, 0.6, 0.51, 0.0), probabilities(0.3, 0.0, 0.9, 1.2)
-    )
-    torch.testing.assert_close(follow[0, [0, 1, 3]], torch.tensor([0.25, 1.0, 1.0]), atol=5e-3, rtol=0)
-    torch.testing.assert_close(weight[0], torch.tensor([0.8, 0.4, 0.0, 1.0]), atol=5e-3, rtol=0)
 
 
 def test_the_learning_rate_rises_and_falls() -> None:

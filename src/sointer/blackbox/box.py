@@ -15,16 +15,9 @@ from sointer._support.torch_state import ForkSafeLock
 from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.blackbox.budget import Budget, OutputCache
 from sointer.blackbox.call import CallResult, CallTimeout, CopiedAsItself, OutputSchema, RetryPolicy, within
+from sointer.blackbox.mask_replies import Size, has_top_two, labels_of
 from sointer.blackbox.parallel import CallSpec, DaskBackend, SerialBackend, make_backend, rows_per_batch
-from sointer.blackbox.replies import (
-    ClassProbabilities,
-    Size,
-    Soft,
-    check_same_shape,
-    in_known_order,
-    read_outputs,
-    stack,
-)
+from sointer.blackbox.replies import ClassProbabilities, Soft, check_same_shape, in_known_order, read_outputs, stack
 from sointer.errors import InputError, MethodWarning
 
 Table = npt.NDArray[Any]
@@ -172,18 +165,25 @@ class BlackBox(CopiedAsItself):
                 raise InputError("X has 0 rows, expected at least one, as outputs are not known yet. Give a row first.")
             empty: Table = self._empty.copy()
             return empty
+        if on_answer is None:
+            return labels_of(self.as_returned(X))
+        return labels_of(self.as_returned(X, on_answer=lambda rows, part: on_answer(rows, labels_of(part))))
+
+    def as_returned(self, X: Any, *, on_answer: OnAnswer | None = None) -> Table:
+        """The outputs for every row, masks of more than two classes with their probabilities: see `TOP_TWO`."""
         if self.cache:
             return self._cache.outputs(X, lambda index: self._query(X, index, on_answer))
-        return self._query(X, np.arange(n), on_answer)
+        return self._query(X, np.arange(containers.n_rows(X)), on_answer)
 
     def query(self, X: Any, *, on_answer: OnAnswer | None = None) -> tuple[Table, Soft | None]:
-        """The outputs for every row and, where `class_probabilities` are known, how probable each of their classes is.
+        """The outputs for every row and, where it is known, how probable their classes are.
 
         The outputs are then the most probable classes, and `on_answer` is given probabilities.
         """
         known = self.class_probabilities
         if known is None:
-            return self(X, on_answer=on_answer), None
+            returned = self.as_returned(X, on_answer=on_answer)
+            return labels_of(returned), Soft((), returned) if has_top_two(returned) else None
         table = self.probabilities(X, on_answer=on_answer)
         labels = known.most_probable(table)
         if self.cache:
@@ -355,7 +355,7 @@ class BlackBox(CopiedAsItself):
             self._columns = names
             self.output_shape = shape
             self.n_outputs = n_outputs
-            self._empty = outputs[:0].copy()
+            self._empty = labels_of(outputs[:0]).copy()
         return table
 
     def __getstate__(self) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from sointer._support import containers
 from sointer._support.validation import check_positive_int
-from sointer.blackbox.replies import ModelOutputs, Size, check_same_shape, read_outputs, refuse_other_order
+from sointer.blackbox.mask_replies import Size
+from sointer.blackbox.replies import ModelOutputs, check_same_shape, read_outputs, refuse_other_order
 from sointer.errors import BlackBoxError, InputError, SointerError
 
 if TYPE_CHECKING:

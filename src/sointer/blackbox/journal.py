@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from sointer._support import containers
 from sointer.blackbox.box import BlackBox
+from sointer.blackbox.mask_replies import TOP_TWO, Size
 from sointer.blackbox.records import Record, RecordFile
-from sointer.blackbox.replies import Size, stack
+from sointer.blackbox.replies import stack
 from sointer.errors import CheckpointError
 
 Table = npt.NDArray[Any]
@@ -70,7 +71,7 @@ class Journal:
         It allows `n_allowed` rows in all, those from the journal among them.
         """
 
-        def predict(X: Any, query: Query = black_box) -> Table:
+        def predict(X: Any, query: Query = black_box.as_returned) -> Table:
             table = self._outputs(X, black_box, query)
             replay.output_names = replay.output_names or self.names
             return table if self.size is None else table.reshape(len(table), *self.size)
@@ -142,7 +143,7 @@ class Journal:
             step = max(1, MAX_TABLE_BYTES // max(1, table.nbytes // len(table)))
             for start in range(0, len(rows), step):
                 part = np.ascontiguousarray(table[start : start + step])
-                is_plain = part.dtype.kind in "biufU"
+                is_plain = _is_plain(part.dtype)
                 content = part.tobytes() if is_plain else json.dumps(part.tolist()).encode()
                 metadata = {"kind": "outputs", "dtype": part.dtype.str if is_plain else "O", "shape": part.shape}
                 metadata |= {"names": self.names, "size": self.size, "fit": self.metadata}
@@ -178,7 +179,9 @@ class Journal:
             except (ValueError, RecursionError) as error:
                 raise self._foreign() from error
             return table
-        return np.frombuffer(content, dtype=record.metadata["dtype"]).reshape(n_rows, n_outputs)
+        dtype = np.dtype(record.metadata["dtype"])
+        dtype = TOP_TWO if dtype.str == TOP_TWO.str else dtype
+        return np.frombuffer(content, dtype=dtype).reshape(n_rows, n_outputs)
 
     def _shape(self, record: Record) -> tuple[int, int]:
         """Rows and outputs of a record, if that is what its bytes hold."""
@@ -188,7 +191,7 @@ class Journal:
             dtype = np.dtype(record.metadata["dtype"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._foreign() from error
-        is_plain = dtype.kind in "biufU"
+        is_plain = _is_plain(dtype)
         # As JSON, an output and what separates it from the next take two bytes or more.
         n_bytes = n_rows * n_outputs * (dtype.itemsize if is_plain else 2)
         fits = rest == n_bytes if is_plain else dtype.kind == "O" and rest >= n_bytes
@@ -201,3 +204,8 @@ class Journal:
             f"{self._file.path} holds something else than this version of sointer writes. Choose another checkpoint, "
             "or delete that one."
         )
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether the bytes of an array hold all of it."""
+    return dtype.kind in "biufU" or dtype.str == TOP_TWO.str

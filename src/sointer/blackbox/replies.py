@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sointer._support import containers
 from sointer._support.validation import some
+from sointer.blackbox.mask_replies import WRONG, Size, flat_masks, has_top_two, labels_of
 from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]
-WRONG = "Your function returned the wrong thing: "
-Size: TypeAlias = tuple[int, int]
-"""Height and width."""
 MAX_OUTPUT, MAX_DEPTH = 1e30, 32
 """Effects are in single precision, which ends at 3.4e38: sums of them over samples and units need room."""
 MAX_TEXT = 2**22
 """Characters of all labels, if all were as long as the longest."""
 MAX_LABEL = 10_000  # characters
-SLACK = 1e-3
-"""Of class probabilities in half precision, whose sum is not quite 1."""
 
 
 class NamedTable(NamedTuple):
@@ -84,7 +80,8 @@ def read_outputs(outputs: Any, n_rows: int, n_outputs: int | None, size: Size | 
             f"{WRONG}{table.shape[1]} outputs ({got}), expected shape {wanted}. "
             "Return the same outputs, at least one, in the same order on every call."
         )
-    _check_values(table, got, max_label)
+    if not has_top_two(table):
+        _check_values(table, got, max_label)
     return ModelOutputs(table, shape, names)
 
 
@@ -131,6 +128,8 @@ def _refuse_parts(outputs: Any, n_rows: int) -> None:
 
 def stack(tables: list[Table]) -> Table:
     """Tables of the same width, one under the other; numbers never turn into strings."""
+    if len({has_top_two(table) for table in tables}) == 2:
+        tables = [labels_of(table) for table in tables]
     textual = {table.dtype.kind == "U" for table in tables if table.dtype.kind != "O"}
     if len(textual) == 2:
         tables = [table.astype(object) for table in tables]
@@ -305,37 +304,6 @@ def _shape_hint(table: Table, n_rows: int) -> str:
     return "Return one row of outputs for each row of input."
 
 
-def flat_masks(masks: Table, n_rows: int, size: Size, got: str) -> Table:
-    """Masks (n, height, width) or (n, 1, height, width) as a table (n, height x width).
-
-    Class probabilities (n, classes, height, width) become the probability of the second of two classes, and of more
-    than two the number of the most probable one.
-    """
-    height, width = size
-    if masks.ndim == 4 and masks.shape[1] > 1 and masks.shape[2:] == size and are_class_probabilities(masks):
-        masks = masks[:, 1] if masks.shape[1] == 2 else masks.argmax(axis=1)
-    expected = f"expected masks of shape ({n_rows}, {height}, {width}), one for each image"
-    if masks.ndim == 4 and masks.shape[1] == 1:
-        masks = masks[:, 0]
-    if masks.ndim != 3:
-        raise BlackBoxError(f"{WRONG}{got}, {expected}. {_axes_hint(masks, size)}")
-    if masks.shape[0] != n_rows:
-        raise BlackBoxError(f"{WRONG}{masks.shape[0]} masks ({got}) for {n_rows} images, {expected}.")
-    if masks.shape[1:] != size:
-        raise BlackBoxError(
-            f"{WRONG}masks of {masks.shape[1]} x {masks.shape[2]} pixels ({got}) for images of {height} x {width}, "
-            f"{expected}. Resize the masks to the images before you return them."
-        )
-    return masks.reshape(n_rows, -1)
-
-
-def are_class_probabilities(masks: Table) -> bool:
-    """Whether numbers or booleans (n, classes, ...) are at least 0 and add up to 1 over the classes."""
-    if masks.dtype.kind not in "biuf":
-        return False
-    return bool((masks >= -SLACK).all() and (np.abs(masks.sum(axis=1) - 1) <= SLACK).all())
-
-
 def check_same_shape(shape: Size | None, known: Size | None) -> None:
     """Refuse outputs that are laid out differently from those of earlier calls."""
     if shape != known:
@@ -347,19 +315,6 @@ def check_same_shape(shape: Size | None, known: Size | None) -> None:
 
 def _in_words(shape: Size | None) -> str:
     return "a flat table of outputs" if shape is None else f"masks of {shape[0]} x {shape[1]} pixels"
-
-
-def _axes_hint(masks: Table, size: Size) -> str:
-    if masks.ndim == 4 and masks.shape[3] == 1 and masks.shape[1:3] == size:
-        return "Drop the last axis with outputs[..., 0]."
-    if masks.ndim == 4 and masks.shape[1:3] == size:
-        return "For one label per pixel take outputs.argmax(axis=3)."
-    if masks.ndim == 4:
-        return (
-            "Class scores that do not add up to 1 are not probabilities: return their softmax over axis 1 or, for one "
-            "label per pixel, the largest of them with outputs.argmax(axis=1)."
-        )
-    return "Return one label or number for each pixel."
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,7 +343,8 @@ class Soft:
     """Outputs as probabilities: (rows, classes of all outputs)."""
 
     classes: tuple[npt.NDArray[Any], ...]
-    table: npt.NDArray[np.float32]
+    """Of every output; none of masks, whose table is one of `TOP_TWO`: (rows, pixels)."""
+    table: npt.NDArray[Any]
 
     @staticmethod
     def join(parts: Sequence[Soft | None]) -> Soft | None:

@@ -14,7 +14,8 @@ from sointer._support.containers import as_pandas, describe, is_dask, is_frame, 
 from sointer._support.validation import check_k, check_random_state, resolve_targets, some
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import N_COMPARED, BlackBox
-from sointer.blackbox.replies import WRONG, read_outputs, refuse_other_order
+from sointer.blackbox.mask_replies import WRONG, labels_of
+from sointer.blackbox.replies import read_outputs, refuse_other_order
 from sointer.data.checks import refuse_one_dimension
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
@@ -240,7 +241,7 @@ class ReadsModelAndData:
             predicted = _of_second_class(predicted, self.n_outputs_)
         try:
             refuse_other_order(predicted, X)
-            table = read_outputs(predicted, n_rows, self.n_outputs_, shape).table
+            table = labels_of(read_outputs(predicted, n_rows, self.n_outputs_, shape).table)
             self.outputs_.encode(table)
         except BlackBoxError as error:
             got = str(error).removeprefix(WRONG).split(". ")[0]

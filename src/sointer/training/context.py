@@ -121,8 +121,14 @@ class QueryBatch:
 
     def soft_codes(self, outputs: Outputs, known: Any = slice(None)) -> Tensor | None:
         """Probabilities of the labels of all outputs: (rows, labels)."""
-        soft = None if self.soft is None else outputs.label_probabilities(self.soft.classes, self.soft.table[known])
+        if self.soft is None or not self.soft.classes:
+            return None
+        soft = outputs.label_probabilities(self.soft.classes, self.soft.table[known])
         return None if soft is None else torch.as_tensor(soft)
+
+    def some(self, index: NDArray[np.int64]) -> tuple[NDArray[Any], Soft | None]:
+        """Raw replies, and how probable the classes are, of some queries."""
+        return self.raw[index], None if self.soft is None else Soft(self.soft.classes, self.soft.table[index])
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 from sointer.data.outputs import Outputs
 from sointer.interpreter.image import ImageInterpreter, PixelUnits
 from sointer.training.context import FitContext, PendingQuery
+from sointer.training.mask_predictions import Predictions
 
 CELLS = (1, 2, 4, 8)
 """Sides of the blobs, in pixels of an image 32 pixels high; larger images have larger ones."""
@@ -63,41 +63,6 @@ def _surroundings(n: int, size: tuple[int, int], noise: float, rng: np.random.Ge
     return np.asarray(frayed - np.hypot(down, right) / size[0], dtype=np.float32)
 
 
-MIN_DIFFERENCE = 0.05
-"""Probabilities of two images that differ by less do not tell which of them a mixture follows."""
-
-
-class Predictions(NamedTuple):
-    """Masks that the black box returned, kept small: (n, pixels)."""
-
-    labels: Tensor
-    """uint8."""
-    probability: Tensor | None
-    """float16, where the black box returns probabilities."""
-
-    @classmethod
-    def of(cls, outputs: Outputs, raw: NDArray[Any]) -> Predictions:
-        labels = torch.as_tensor(outputs.labels(raw).astype(np.uint8))
-        if outputs.kind != "probability":
-            return cls(labels, None)
-        return cls(labels, torch.as_tensor(np.asarray(raw, dtype=np.float16)))
-
-    @property
-    def n_unusual(self) -> Tensor:
-        """(pixels,) how many masks differ from the usual one: in the label, or enough in its probability."""
-        if self.probability is None:
-            return (self.labels != self.labels.mode(0).values).sum(0)
-        p = self.probability.float()
-        return ((p - p.median(0).values).abs() >= MIN_DIFFERENCE).sum(0)
-
-    def take(self, rows: Tensor, pixels: Tensor) -> Predictions:
-        """Of some rows, at some pixels."""
-        chosen = (None if part is None else part[rows][:, pixels] for part in self)
-        labels, probability = chosen
-        assert labels is not None
-        return Predictions(labels, probability)
-
-
 @dataclass(frozen=True)
 class Mixtures:
     """Mixtures of some images, by their places among those: all (mixtures,) or (mixtures, pixels)."""
@@ -136,16 +101,18 @@ class Planned:
         n_answered = 0 if replies is None else len(replies)
         for group in range(n_groups):
             start = group * n_mixtures
-            raw = None if replies is None else replies.raw[start : min(start + n_mixtures, n_answered)]
-            known = np.zeros(0, dtype=np.int64) if raw is None else np.flatnonzero(outputs.knows(raw))
-            if raw is None or len(known) == 0:
+            end = min(start + n_mixtures, n_answered)
+            if replies is None or start >= end:
+                continue
+            known = np.flatnonzero(outputs.knows(replies.raw[start:end]))
+            if len(known) == 0:
                 continue
             yield Mixtures(
                 self.images[group],
                 torch.as_tensor(self.first[group, known]),
                 torch.as_tensor(self.second[group, known]),
                 self.kept[group, known],
-                Predictions.of(outputs, raw[known]),
+                Predictions.of(outputs, *replies.some(start + known)),
             )
 
 
@@ -164,22 +131,6 @@ def plan_mixtures(
     kept = np.packbits(units.spread(torch.as_tensor(keep)).numpy(), axis=1)
     question = context.ask(index, keep, other)
     return Planned(images, first, second, kept.reshape(n_groups, n_mixtures, -1), question)
-
-
-def followed(first: Predictions, second: Predictions, mixture: Predictions) -> tuple[Tensor, Tensor]:
-    """How far mixtures follow their first image, from 0 to 1, and how much that tells: both (mixtures, targets).
-
-    Labels that are alike in both images tell nothing, nor does a mixture that has another label than both.
-    """
-    if first.probability is None or second.probability is None or mixture.probability is None:
-        differs = first.labels != second.labels
-        is_first = mixture.labels == first.labels
-        return is_first.float(), (differs & (is_first | (mixture.labels == second.labels))).float()
-    a, b, m = (part.float() for part in (first.probability, second.probability, mixture.probability))
-    difference = a - b
-    counts = difference.abs() >= MIN_DIFFERENCE
-    share = ((m - b) / torch.where(counts, difference, 1.0)).clamp(0, 1)
-    return share, torch.where(counts, difference.abs(), 0.0)
 
 
 SIZES = (0.01, 0.03, 0.1, 0.3)

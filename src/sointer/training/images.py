@@ -24,7 +24,8 @@ from sointer.interpreter.image import build_networks
 from sointer.training.context import FitContext, QueryBatch, Trained, concatenate, n_asked_twice, repeatability, slices
 from sointer.training.energy import Quality
 from sointer.training.image_quality import Guessed, judged
-from sointer.training.image_swaps import Mixtures, Planned, Predictions, choose_by_queries, followed, plan_mixtures
+from sointer.training.image_swaps import Mixtures, Planned, choose_by_queries, plan_mixtures
+from sointer.training.mask_predictions import Predictions, followed
 from sointer.training.optim import Adam, Group, state_of
 from sointer.training.queries import N_FIRST
 
@@ -50,7 +51,7 @@ def train_images(context: FitContext) -> Trained:
     outputs, targets = context.describe(first.raw)
     check_masks(outputs, image, first.raw)
     repeatability(context, outputs, whole, first)
-    predictions = Predictions.of(outputs, first.raw)
+    predictions = Predictions.of(outputs, first.raw, first.soft)
     interpreter = build_networks(image, outputs.n_classes[0], context.configs.energy, generator=context.generator)
     interpreter.energy.scale_to(context.rows.data[:n_rows])
     interpreter.n_seen.copy_(torch.stack([(predictions.labels == c).sum(0) for c in range(outputs.n_classes[0])]))
@@ -285,16 +286,8 @@ class ImageSteps:
         follow, weight = followed(first, second, mixtures.predictions.take(every, targets))
         losses = F.binary_cross_entropy_with_logits(log_odds, follow, reduction="none")
         loss = (losses * weight).sum() / weight.sum().clamp_min(1e-6)
-        loss = loss + WEIGHT_OF_LABELS * self._label_loss(maps.labels, images)
+        loss = loss + WEIGHT_OF_LABELS * self.whole.take(images).label_loss(maps.labels)
         return loss, Guessed(log_odds, share, follow, weight)
-
-    def _label_loss(self, logits: Tensor, images: Tensor) -> Tensor:
-        labels, probability = (None if part is None else part[images] for part in self.whole)
-        assert labels is not None
-        if self.energy.n_maps == 1:
-            wanted = labels.float() if probability is None else probability.float()
-            return F.binary_cross_entropy_with_logits(logits[:, 0], wanted)
-        return F.cross_entropy(logits, labels.long())
 
     def quality(self, held_out: Sequence[Mixtures]) -> Quality:
         """How often it is rightly predicted which image held-out mixtures follow, where the two differ."""

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import TransientError
-from sointer.blackbox.replies import WRONG, TokenTexts
+from sointer.blackbox.mask_replies import WRONG
+from sointer.blackbox.replies import TokenTexts
 from sointer.data.sequences import Tokens
 from sointer.errors import BlackBoxError, InputError
 
