@@ -87,6 +87,7 @@ FAMILIES = {
             "fuzz_readers",
             "fuzz_cli",
             "leaks",
+            "rows",
         ),
         None,
         page="faults",
