@@ -46,7 +46,7 @@ FAMILIES = {
     ),
     "horses": Family(
         "Single pixels of segmented horses. An hour and a half; the horses from SOINTER_DATA.",
-        ("planted", "unseen", "segmenters", "large", "speed"),
+        ("planted", "coupled", "unseen", "segmenters", "large", "speed"),
         "images",
         page="horses",
     ),
