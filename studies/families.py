@@ -88,6 +88,7 @@ FAMILIES = {
             "fuzz_cli",
             "leaks",
             "rows",
+            "threads",
         ),
         None,
         page="faults",
