@@ -29,7 +29,7 @@ from studies.horses.black_boxes import load_segmenter
 from studies.horses.methods import QUICK
 from studies.horses.pairs import draw_pairs
 
-SEEDS = (311, 312, 313)
+SEEDS = (311, 312)
 SEGMENTERS = ("flood", "majority")
 SIZES, N_ITERATIONS, N_STEPS, BATCH = (3, 7, 15), 6, 250, 64
 """Pixels along the sides of the kernels; rounds of mean field; steps of learning, and mixtures in each."""

@@ -18,6 +18,7 @@ from sointer._support.torch_state import ForkSafeLock
 from sointer._support.validation import check_k
 from sointer.errors import InputError
 from sointer.explainers.data_checks import (
+    refuse_beyond_memory,
     warn_about_far_rows,
     warn_about_number,
     warn_about_unseen_labels,
@@ -193,6 +194,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
     ) -> Explanation:
         """Explain rows that were read before, each about one target of one sample."""
         size = check_k(self.k if k is None else k, source.groups.n_units)
+        refuse_beyond_memory(len(targets), source.groups.n_units)
         sent_before = source.sent.n
         try:
             explanation = self._explain_source(self._with_predictions(source, query), targets, size, refine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any
 
@@ -34,6 +35,23 @@ from sointer.masking.rows import ExplainedRows
 
 MIN_RANGE = 3e-36
 """Of a column, as single precision ends at 1.2e-38."""
+BYTES_PER_CELL = 14
+"""What explaining takes at least, for every target and unit: scores, effects and their order."""
+
+
+def refuse_beyond_memory(n_rows: int, n_units: int) -> None:
+    """InputError, before the model is queried, for explanations that this machine has no room for."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return  # it does not say how much memory it has
+    wanted = BYTES_PER_CELL * n_rows * n_units
+    if wanted > memory > 0:
+        raise InputError(
+            f"explain: {n_rows:,} targets x {n_units:,} features, or groups of them, need at least "
+            f"{wanted / 2**30:,.0f} GB for scores and effects, and this machine has {memory / 2**30:,.0f} GB. Explain "
+            "fewer samples at a time, or use sointer.io.stream.stream_explain, which does so and writes them to a file."
+        )
 
 
 def refuse_too_many_classes(outputs: Outputs) -> None:
