@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+import sys
+import warnings
+from types import FrameType, ModuleType
 
 
 class SointerError(Exception):
@@ -99,3 +101,15 @@ def require_extra(module: str, extra: str) -> ModuleType:
             f'Install it with: pip install "sointer[{extra}]"',
             name=module,
         ) from exc
+
+
+def warn_caller(message: str, category: type[SointerWarning]) -> None:
+    """Warn about the line outside of this package that called it, however deep inside it the reason is."""
+    frame: FrameType | None = sys._getframe()
+    depth, level = 0, 1
+    while frame is not None:
+        depth += 1
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+            level = depth + 1
+        frame = frame.f_back
+    warnings.warn(message, category, stacklevel=level)

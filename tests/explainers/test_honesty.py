@@ -210,10 +210,10 @@ def test_what_chance_explains_is_not_worth_a_warning():
     one_in_a_hundred = np.r_[1.2, np.zeros(99)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        FarRows().add(one_in_a_hundred).warn(stacklevel=1)
+        FarRows().add(one_in_a_hundred).warn()
     for distance in (np.r_[1.2 * np.ones(6), np.zeros(94)], np.r_[11.0, np.zeros(999)], np.array([1.1])):
         with pytest.warns(FarInputWarning):
-            FarRows().add(distance).warn(stacklevel=1)
+            FarRows().add(distance).warn()
 
 
 def test_distances_do_not_change_with_saving(explainer, tmp_path):

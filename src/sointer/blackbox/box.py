@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +17,7 @@ from sointer.blackbox.call import CallResult, CallTimeout, CopiedAsItself, Outpu
 from sointer.blackbox.mask_replies import Size, has_top_two, labels_of
 from sointer.blackbox.parallel import CallSpec, DaskBackend, SerialBackend, make_backend, rows_per_batch
 from sointer.blackbox.replies import ClassProbabilities, Soft, check_same_shape, in_known_order, read_outputs, stack
-from sointer.errors import InputError, MethodWarning
+from sointer.errors import InputError, MethodWarning, warn_caller
 
 Table = npt.NDArray[Any]
 N_COMPARED = 64
@@ -218,7 +217,7 @@ class BlackBox(CopiedAsItself):
         if self.method is None and hasattr(predict, "choose_method"):
             predict.method = method
 
-    def prepare(self, X: Any, *, stacklevel: int = 1) -> None:
+    def prepare(self, X: Any) -> None:
         """Let an estimator choose between predict and predict_proba, by rows of X; other models need no such thing.
 
         It must be done before workers get copies of it, which would each choose for themselves. The rows are not
@@ -234,7 +233,7 @@ class BlackBox(CopiedAsItself):
             except CallTimeout:
                 return  # the call itself will hang too, and raise
         if note is not None:
-            warnings.warn(note, MethodWarning, stacklevel=stacklevel + 1)
+            warn_caller(note, MethodWarning)
 
     @property
     def n_queries(self) -> int:
@@ -287,7 +286,7 @@ class BlackBox(CopiedAsItself):
         tables: dict[int, Table] = {}
         errors: list[Exception] = []
         with self._budget.reserve(len(index)) as reservation:
-            self.prepare(containers.rows(X, index[: min(self.batch_size, N_COMPARED)]), stacklevel=3)
+            self.prepare(containers.rows(X, index[: min(self.batch_size, N_COMPARED)]))
 
             def batches() -> Iterator[Any]:
                 for start in range(0, len(index), size):

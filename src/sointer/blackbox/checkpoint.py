@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import secrets
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +20,7 @@ from sointer._support.validation import is_integer
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.journal import Journal
 from sointer.data.texts import Documents
-from sointer.errors import CheckpointError, CheckpointWarning
+from sointer.errors import CheckpointError, CheckpointWarning, warn_caller
 
 JOURNAL, TRAINING, FINISHED = "journal.bin", "training", "explainer"
 SAVED = ("explainer.json", "sequences.json")
@@ -60,12 +59,11 @@ class Checkpoint:
         if damage := self.journal.damage:
             n_lost = sum(part.n_records for part in damage)
             where = ", ".join(f"{part.start} to {part.start + part.n_bytes}" for part in damage[:5])
-            warnings.warn(
+            warn_caller(
                 f"{self.directory / JOURNAL} is damaged: {n_lost} of its records are lost, at bytes {where}"
                 f"{' ...' if len(damage) > 5 else ''}. The {self.journal.n_known} outputs in the others are used, and "
                 "those lost are queried again.",
                 CheckpointWarning,
-                stacklevel=3,
             )
         known = self.journal.metadata or {}
         self.seed: int | None = None

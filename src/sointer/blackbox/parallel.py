@@ -20,7 +20,7 @@ from sointer._support import containers
 from sointer._support.torch_state import as_outside, outside
 from sointer._support.validation import is_integer
 from sointer.blackbox.call import THREAD, CallResult, OutputSchema, RetryPolicy, query_batch, with_callers_settings
-from sointer.errors import BlackBoxError, InputError, InterruptedFitWarning, SointerError, require_extra
+from sointer.errors import BlackBoxError, InputError, InterruptedFitWarning, SointerError, require_extra, warn_caller
 
 MIN_ROWS = 4
 """Rows that are always sent together: for fewer, a call costs more than the wait."""
@@ -271,10 +271,9 @@ class QueryWorker:
         self._queue.put(None)
         thread.join(SECONDS_TO_STOP)
         if thread.is_alive():
-            warnings.warn(
+            warn_caller(
                 "fit is to stop and waits for the black box to end its call; interrupt again to leave at once.",
                 InterruptedFitWarning,
-                stacklevel=2,
             )
             thread.join()
 

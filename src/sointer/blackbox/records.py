@@ -14,14 +14,13 @@ import json
 import os
 import stat
 import struct
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sointer._support.files import make_directory, sync_directory
-from sointer.errors import CheckpointError, CheckpointWarning
+from sointer.errors import CheckpointError, CheckpointWarning, warn_caller
 
 try:
     import fcntl
@@ -101,11 +100,10 @@ class RecordFile:
                 "choose another checkpoint."
             ) from error
         except OSError as error:
-            warnings.warn(
+            warn_caller(
                 f"{self.path} cannot be locked ({error.strerror or error}), as on some network drives. Make sure that "
                 "no other fit uses this checkpoint at the same time.",
                 CheckpointWarning,
-                stacklevel=2,
             )
 
     def records(self) -> Iterator[Record]:

@@ -130,8 +130,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
             options = {"k": k, "predicted": predicted, "query": query}
             return explain_sequences(self, self.sequences_, X, target, refine, **options)
         explanation = self._explain(X, target, k, predicted, query=query, refine=self._check_refine(refine, k))
-        warn_about_number(target, self.output_names_, stacklevel=2)
-        self._warn_about(explanation, stacklevel=2)
+        warn_about_number(target, self.output_names_)
+        self._warn_about(explanation)
         return explanation
 
     def _check_refine(self, refine: Any, k: int | Literal["auto"] | None) -> int:
@@ -140,9 +140,9 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
             raise InputError(f"refine={refine!r} is for SOInter; {type(self).__name__} cannot refine, leave it out.")
         return 0
 
-    def _warn_about(self, explanation: Explanation, *, stacklevel: int) -> None:
+    def _warn_about(self, explanation: Explanation) -> None:
         """Say what makes an explanation doubtful."""
-        warn_about_far_rows(explanation, stacklevel=stacklevel + 1)
+        warn_about_far_rows(explanation)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
         else:
             codes, known = source.encoded_values(targets)
             values = np.where(known, codes, values)
-            warn_about_unseen_labels(source, targets, known, stacklevel=5)
+            warn_about_unseen_labels(source, targets, known)
         allowed = self._allowed(source)
         needed = scored.needed
         if needed is not None:  # nothing decides an output that never changed in fit

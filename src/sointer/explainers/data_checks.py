@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from sointer.errors import (
     InputError,
     NoOppositeWarning,
     SointerWarning,
+    warn_caller,
 )
 from sointer.explainers.novelty import BY_CHANCE, UNWARNED, FarRows
 from sointer.explanation import Explanation
@@ -121,45 +121,42 @@ def _problem(black_box: BlackBox, X: Any) -> str | None:
     return None
 
 
-def warn_about_outputs(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
-    """Say which outputs never changed; stacklevel as for a direct warning."""
+def warn_about_outputs(outputs: Outputs, raw: NDArray[Any]) -> None:
+    """Say which outputs never changed."""
     if outputs.shape is not None:
-        _warn_about_masks(outputs, raw, stacklevel=stacklevel + 1)
+        _warn_about_masks(outputs, raw)
         return
     if outputs.constant.any():
         constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
-        warnings.warn(
+        warn_caller(
             f"{len(constant)} of {outputs.n_outputs} outputs never changed in {len(raw)} predictions: "
             f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
             "no feature decided them. Give data on which they vary.",
             ConstantOutputWarning,
-            stacklevel=stacklevel + 1,
         )
 
 
-def _warn_about_masks(outputs: Outputs, raw: NDArray[Any], *, stacklevel: int) -> None:
+def _warn_about_masks(outputs: Outputs, raw: NDArray[Any]) -> None:
     """That some pixels never change is usual, such as the corners of pictures; that none does is not."""
     if outputs.constant.all():
-        warnings.warn(
+        warn_caller(
             f"no pixel of the masks ever changed in {len(raw)} predictions. Explanations mean little: nothing decided "
             "them. Give images on which the masks vary.",
             ConstantOutputWarning,
-            stacklevel=stacklevel + 1,
         )
 
 
-def warn_about_no_opposite(explanation: Explanation, *, stacklevel: int) -> None:
-    """Say for how many targets of images nothing could be learned; stacklevel as for a direct warning."""
+def warn_about_no_opposite(explanation: Explanation) -> None:
+    """Say for how many targets of images nothing could be learned."""
     if explanation.n_opposite is None:
         return
     n = int((explanation.n_opposite == 0).sum())
     if n:
-        warnings.warn(
+        warn_caller(
             f"{n} of {len(explanation)} targets: no image in fit has another label there, so nothing could be learned "
             "about what decides them; what is said is a guess from other targets. explanation.n_opposite == 0 marks "
             "them. Give fit images on which the mask differs there.",
             NoOppositeWarning,
-            stacklevel=stacklevel + 1,
         )
 
 
@@ -190,48 +187,43 @@ def check_columns(data: Any, input_format: InputFormat | None) -> None:
         return  # the corners of pictures are often all alike
     if not varies.all():
         names = [input_format.feature_names[i] for i in np.flatnonzero(~varies)]
-        warnings.warn(
+        warn_caller(
             f"{len(names)} of {input_format.n_features} features are constant in X and can never be selected: "
             f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}. Drop them, or give data on which they vary.",
             ConstantFeatureWarning,
-            stacklevel=4,
         )
 
 
-def warn_about_unseen_labels(
-    source: ExplainedRows, targets: NDArray[np.int64], known: NDArray[np.bool_], *, stacklevel: int
-) -> None:
+def warn_about_unseen_labels(source: ExplainedRows, targets: NDArray[np.int64], known: NDArray[np.bool_]) -> None:
     """Say which labels the model predicts that it never did during fit: nothing was learned about them."""
     if known.all() or source.predicted is None:
         return
     new = np.flatnonzero(~known)
     sample = source.sample_of_row[new]
     labels = target_values(source.outputs, source.predicted, targets[new], source.regions, sample)
-    warnings.warn(
+    warn_caller(
         f"for {len(new)} of {len(known)} samples the model predicts labels that it never did during fit: "
         f"{some(sorted(set(labels.tolist()), key=str))}. `value` is what it predicts, but the features shown are those "
         "for the label that the explainer expects. Fit on data where every label occurs.",
         SointerWarning,
-        stacklevel=stacklevel + 1,
     )
 
 
-def warn_about_number(target: Any, names: list[str], *, stacklevel: int) -> None:
+def warn_about_number(target: Any, names: list[str]) -> None:
     """Say which output an integer means that is the index of one and the name of another, as of classes 1, 2, 3."""
     if is_integer(target) and 0 <= target < len(names) and str(target) in names and names[target] != str(target):
-        warnings.warn(
+        warn_caller(
             f"target={target} is the index of output {names[target]!r}, which is explained; the output named "
             f"{str(target)!r} is another. Write target={names[target]!r} or target={str(target)!r} to say which is "
             "meant.",
             SointerWarning,
-            stacklevel=stacklevel + 1,
         )
 
 
-def warn_about_far_rows(explanation: Explanation, *, stacklevel: int) -> None:
+def warn_about_far_rows(explanation: Explanation) -> None:
     """Say how many rows are unlike the training data."""
     if explanation.distance is not None:
-        FarRows().add(explanation.distance).warn(stacklevel=stacklevel + 1)
+        FarRows().add(explanation.distance).warn()
 
 
 class OtherLabels:
@@ -264,21 +256,19 @@ class OtherLabels:
             instead = self.outputs.classes[expected[row, j]]
             self.other.append(f"{tokens[row][j]!r:.40} ({labels[row][j]!r:.40}, expected {instead!r:.40})")
 
-    def warn(self, *, stacklevel: int) -> None:
-        """If labels are new, or more of them differ than chance explains; stacklevel as for a direct warning."""
+    def warn(self) -> None:
+        """If labels are new, or more of them differ than chance explains."""
         if self.unseen:
-            warnings.warn(
+            warn_caller(
                 f"the model gave {len(self.unseen)} tokens labels that it never gave during fit: "
                 f"{some(sorted(set(self.unseen), key=str))}. `value` is what it predicts, but the tokens shown are "
                 "those for the label that the explainer expects. Fit on data where every label occurs.",
                 SointerWarning,
-                stacklevel=stacklevel + 1,
             )
         if self.other and bdtrc(len(self.other) - 1, self.n, self.share) <= BY_CHANCE and not UNWARNED.get():
-            warnings.warn(
+            warn_caller(
                 f"the model gave {len(self.other)} of {self.n} targets another label than the explainer expects (of "
                 f"held-out labels, {self.share:.1%}), such as {self.other[0]}, so the tokens shown for these may be "
                 "wrong. Check them with explanation.verify(), or fit on data that hold such tokens.",
                 FarInputWarning,
-                stacklevel=stacklevel + 1,
             )

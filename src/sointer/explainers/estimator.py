@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.validation import check_positive_int, is_integer, some
-from sointer.errors import CheckpointWarning, InputError, LoadError
+from sointer.errors import CheckpointWarning, InputError, LoadError, warn_caller
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,7 +69,7 @@ class Identified(BaseEstimator):
         try:
             saved = self._load_saved(path)
         except LoadError as error:
-            warnings.warn(f"{error} It is fitted again, from the outputs kept.", CheckpointWarning, stacklevel=3)
+            warn_caller(f"{error} It is fitted again, from the outputs kept.", CheckpointWarning)
             return False
         adopt(self, fitted_attributes(saved))
         self.black_box_ = black_box

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING
 
 from sointer._support.validation import some
 from sointer.config import POOR_SKILL
-from sointer.errors import BudgetWarning, InterruptedFitWarning, PoorFitWarning
+from sointer.errors import BudgetWarning, InterruptedFitWarning, PoorFitWarning, warn_caller
 
 if TYPE_CHECKING:
     from sointer.explainers.sointer import SOInter
@@ -21,16 +20,15 @@ MIN_QUERIES_FOR_SWAPS = 4_000
 """Queries of a fit that leave enough of them to try swaps."""
 
 
-def warn_about_budget(query_budget: int | None, n_images: int, *, stacklevel: int) -> None:
+def warn_about_budget(query_budget: int | None, n_images: int) -> None:
     """BudgetWarning if there are fewer queries than images, most of which fit then does not use."""
     if query_budget is None or query_budget >= n_images:
         return
-    warnings.warn(
+    warn_caller(
         f"query_budget={query_budget} is less than the {n_images} images given, expected several queries for each: a "
         "fifth of the queries are images as they are, so fit learns from few of yours. Raise query_budget, best to "
         "thousands.",
         BudgetWarning,
-        stacklevel=stacklevel,
     )
 
 
@@ -39,29 +37,26 @@ def warn_about_fit(explainer: SOInter, context: FitContext, trained: Trained, pl
     usable = f"the explainer is usable{agreement_in_words(explainer.held_out_agreement_)}"
     n_answers = explainer.n_queries_ + explainer.n_queries_replayed_
     if trained.interrupted:
-        warnings.warn(
+        warn_caller(
             f"fit was interrupted after {n_answers} of {context.n_queries} planned queries; {usable}. Fit again, "
             "without interrupting, for better explanations.",
             InterruptedFitWarning,
-            stacklevel=3,
         )
     if context.budget_ran_out or context.n_queries < plan:
-        warnings.warn(
+        warn_caller(
             f"the model's query budget ended after {n_answers} rows, of {plan} planned; {usable}. "
             "Raise the budget for better explanations.",
             BudgetWarning,
-            stacklevel=3,
         )
     if explainer.preset != "default":
         return
     of_images = explainer.input_format_.image is not None
     learned = learned_of_images(trained.quality) if of_images else learned_of_outputs(explainer, trained)
     if learned is not None:
-        warnings.warn(
+        warn_caller(
             f"{learned}, so explanations may be wrong. Check them with explanation.verify(); raise "
             "query_budget or give more data; explain with refine= where it matters.",
             PoorFitWarning,
-            stacklevel=3,
         )
 
 

@@ -67,14 +67,14 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
     model = subject.rows.model
     before, answered_before = model.n_queries, model.n_answered
     if kind == "images" and explainer.preset == "default":
-        warn_about_budget(explainer.query_budget, subject.rows.n_samples, stacklevel=4)
+        warn_about_budget(explainer.query_budget, subject.rows.n_samples)
 
     def check(raw: NDArray[Any]) -> None:
         explainer._check_first(raw, black_box, targets)
 
     def describe(raw: NDArray[Any]) -> tuple[Outputs, list[int]]:
         outputs = explainer._outputs(raw, black_box)
-        warn_about_outputs(outputs, raw, stacklevel=4)
+        warn_about_outputs(outputs, raw)
         return outputs, fitted_targets(targets, outputs)
 
     context = FitContext(

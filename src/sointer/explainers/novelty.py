@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,7 +16,7 @@ from sointer._support import cached_property
 from sointer._support.containers import is_sparse
 from sointer.data.images import ImageShape
 from sointer.data.text_tables import Records
-from sointer.errors import FarInputWarning
+from sointer.errors import FarInputWarning, warn_caller
 from sointer.masking.removal import Background
 
 FLAGGED = 0.01
@@ -226,8 +225,8 @@ class FarRows:
         self.n_very_far += int((distance > SURELY).sum())
         return self
 
-    def warn(self, *, stacklevel: int) -> None:
-        """If more rows are far than chance explains, or if any is very far; stacklevel as for a direct warning."""
+    def warn(self) -> None:
+        """If more rows are far than chance explains, or if any is very far."""
         by_chance = self.n_far == 0 or bdtrc(self.n_far - 1, self.n, FLAGGED) > BY_CHANCE
         if UNWARNED.get() or (by_chance and not self.n_very_far):
             return
@@ -237,11 +236,10 @@ class FarRows:
                 f"{self.n_far} of {self.n} rows lie far from the data that the explainer was fitted on (of rows like "
                 f"it, at most {FLAGGED:.0%} would)"
             )
-        warnings.warn(
+        warn_caller(
             f"{found}, so their explanations may be wrong. explainer.distance(X) > 1 tells which; check them with "
             "explanation.verify(), or fit on data that hold such rows.",
             FarInputWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from sointer.data.outputs import Outputs
 from sointer.data.targets import NO_REGIONS, Targets, outputs_of, pixels_of_targets, resolve_mask_targets
 from sointer.data.text_tables import TextTableFormat, chosen_text_columns
 from sointer.data.texts import TextFormat, is_text
-from sointer.errors import BlackBoxError, InputError, TextColumnWarning
+from sointer.errors import BlackBoxError, InputError, TextColumnWarning, warn_caller
 from sointer.explainers.data_checks import (
     check_columns,
     refuse_model_without_missing,
@@ -110,7 +109,7 @@ class ReadsModelAndData:
         trained_k = min(AUTO_K, groups.n_units) if k == "auto" else k
         black_box = self._black_box(self.method or self._method_for_kind())
         compared = np.unique(np.linspace(0, data.shape[0] - 1, N_COMPARED if input_format.image is None else N_IMAGES))
-        black_box.prepare(input_format.decode(data[compared.astype(np.int64)]), stacklevel=3)
+        black_box.prepare(input_format.decode(data[compared.astype(np.int64)]))
         refuse_model_without_missing(black_box, input_format, data, made)
         return Subject(MaskableRows(data, black_box, input_format, groups, made), trained_k, rng)
 
@@ -126,11 +125,10 @@ class ReadsModelAndData:
             return []
         found = chosen_text_columns(table, wanted)
         if found and wanted is None:
-            warnings.warn(
+            warn_caller(
                 f"{'column' if len(found) == 1 else 'columns'} {some(found)} read as text, so that words are features; "
                 f"pass text_columns={found!r} to confirm, or text_columns=[] to read no column so.",
                 TextColumnWarning,
-                stacklevel=4,
             )
         return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +27,7 @@ from sointer.data.sequences import (
     read_sequences,
     resolve_positions,
 )
-from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded
+from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded, warn_caller
 from sointer.explainers.data_checks import OtherLabels
 from sointer.explainers.recording import Provenance
 from sointer.explainers.records import Probe
@@ -186,13 +185,12 @@ class SequenceExplainer(SequenceFrame):
         self.n_explain_queries_ = 0
         self.probe_ = Probe.of_sequences(first, first_outputs)
         if quality.skill < POOR_SKILL:
-            warnings.warn(
+            warn_caller(
                 f"the energy has learned little of this model: on held-out sequences it avoids only "
                 f"{max(quality.skill, 0):.0%} of the errors of always predicting the most common label (below "
                 f"{POOR_SKILL:.0%}), so explanations may be wrong. Check them with explanation.verify(); raise "
                 "query_budget or give more data.",
                 PoorFitWarning,
-                stacklevel=3,
             )
 
     def _check_memory(self, sent: list[Tokens], outputs: TokenOutputs) -> None:
@@ -388,7 +386,7 @@ class SequenceExplainer(SequenceFrame):
                             float(found.probability[flat, found.sizes[flat]]),
                             found.scores[flat],
                         )
-        others.warn(stacklevel=4)
+        others.warn()
 
     def _verifier(self) -> Any:
         black_box, replacement = self.black_box_, self.replacement_

@@ -251,9 +251,9 @@ class SOInter(ShowsCouplings, Explainer):
             raise InputError('refine= looks for a better selection of k features, but k="auto" is no number; give k=.')
         return int(refine)
 
-    def _warn_about(self, explanation: Explanation, *, stacklevel: int) -> None:
-        super()._warn_about(explanation, stacklevel=stacklevel + 1)
-        warn_about_no_opposite(explanation, stacklevel=stacklevel + 1)
+    def _warn_about(self, explanation: Explanation) -> None:
+        super()._warn_about(explanation)
+        warn_about_no_opposite(explanation)
 
     def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
         return self._scorer.scores(source, targets)

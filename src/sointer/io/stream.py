@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -19,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from sointer._support import __version__, containers
 from sointer._support.progress import Progress, make_progress
 from sointer._support.validation import check_positive_int
-from sointer.errors import InputError, SointerError, SointerWarning
+from sointer.errors import InputError, SointerError, SointerWarning, warn_caller
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import FarRows
 from sointer.explainers.recording import make_records
@@ -191,7 +190,7 @@ def stream_explain(
         if output.n_rows == 0:
             raise InputError(f"{opened.name} has no rows; nothing was written.")
         result = output.finish()
-    far.warn(stacklevel=2)
+    far.warn()
     return result
 
 
@@ -304,4 +303,4 @@ def _stop_early(error: BaseException, writer: Writer, n_rows: int) -> None:
         raise KeyboardInterrupt(f"Stopped at row {n_rows} of the source; {kept}.") from error
     if isinstance(error, SointerError):
         raise type(error)(f"{error} {where}") from error
-    warnings.warn(where, SointerWarning, stacklevel=4)
+    warn_caller(where, SointerWarning)

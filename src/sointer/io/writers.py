@@ -208,7 +208,7 @@ class ExplainOptions:
             rows, targets = source.take(samples).for_each(found.index)
             explanation = explainer._explain_rows(rows, targets, self.k, query=self.query, refine=self.refine)
             with unwarned():
-                explainer._warn_about(explanation, stacklevel=2)
+                explainer._warn_about(explanation)
             yield explanation, start + explanation.sample
 
 

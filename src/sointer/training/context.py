@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from sointer.data.reading import ranks
 from sointer.data.texts import Documents, distinct_texts, stacked
 from sointer.energy.networks import AnyEnergy
 from sointer.energy.sparse import Inputs, SparseRows
-from sointer.errors import InputError, UnstableBlackBoxWarning
+from sointer.errors import InputError, UnstableBlackBoxWarning, warn_caller
 from sointer.masking.removal import Removal
 from sointer.masking.rows import MaskableRows
 from sointer.training.snapshots import Snapshots
@@ -382,12 +381,11 @@ def repeatability(
     same = outputs.agree(before, after)
     context.history.record(stage="asked twice", n_rows=len(again), same_answers=float(same.mean()))
     if not same.all():
-        warnings.warn(
+        warn_caller(
             f"the model predicted something else for the same samples: {1 - same.mean():.1%} of outputs changed "
             f"when {len(again)} samples were queried twice. Explanations cannot be more faithful than that; "
             "if it is random (dropout, sampling), fix its seed or put it in evaluation mode.",
             UnstableBlackBoxWarning,
-            stacklevel=4,
         )
     known = outputs.knows(before) & outputs.knows(after)
     if not known.any():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -19,7 +18,7 @@ from sointer.data.images import ImageShape
 from sointer.data.outputs import Outputs
 from sointer.data.reading import refuse_too_many_mask_classes
 from sointer.energy.image import ImageEnergy, follows
-from sointer.errors import BlackBoxError, FewImagesWarning, InputError
+from sointer.errors import BlackBoxError, FewImagesWarning, InputError, warn_caller
 from sointer.interpreter.image import build_networks
 from sointer.training.context import FitContext, QueryBatch, Trained, concatenate, n_asked_twice, repeatability, slices
 from sointer.training.energy import Quality
@@ -79,11 +78,10 @@ def warn_of_few_images(n_given: int, n_whole: int) -> None:
     if n_whole < n_given:
         got = f"room for only {n_whole} of the {n_given} images among its queries"
         instead = f"Raise query_budget to at least {math.ceil(FEW_IMAGES / WHOLE)}, better to thousands."
-    warnings.warn(
+    warn_caller(
         f"fit has {got}, expected at least {FEW_IMAGES}: what is said of other images is hardly more than a guess, and "
         f"held-out quality is about these alone. {instead}",
         FewImagesWarning,
-        stacklevel=4,
     )
 
 

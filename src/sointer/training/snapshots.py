@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from sointer._support.files import checked_size, put
 from sointer._support.progress import History
-from sointer.errors import CheckpointWarning, InputError
+from sointer.errors import CheckpointWarning, InputError, warn_caller
 
 SECONDS_BETWEEN, MAX_SHARE = 1.0, 0.02
 """Within a stage a state is kept so often, but no larger share of the time is spent on that."""
@@ -50,7 +49,7 @@ class Snapshots:
     def warn(self, what: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            warnings.warn(what, CheckpointWarning, stacklevel=2)
+            warn_caller(what, CheckpointWarning)
 
     def clear(self) -> None:
         """Delete all states: the explainer is finished."""

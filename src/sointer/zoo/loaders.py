@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from scipy.io.matlab import MatReadError
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from sointer.errors import InputError, LoadError, SointerWarning
+from sointer.errors import InputError, LoadError, SointerWarning, warn_caller
 from sointer.zoo.files import (
     ArffSource,
     ByteArray,
@@ -167,10 +166,10 @@ def _compare_with_published(source: MultiLabelSource, rows: LabelledRows, origin
         )
         if must_match:
             raise LoadError(f"{message} The public file has changed, or is incomplete.")
-        warnings.warn(f"{message} Do not report results on it as {source.name}.", SointerWarning, stacklevel=7)
+        warn_caller(f"{message} Do not report results on it as {source.name}.", SointerWarning)
     elif source.content_sha256 is not None and content_hash(rows) != source.content_sha256:
         message = f"{origin} has the size of {source.name} as published, but other values or names than we tested with."
-        warnings.warn(message, SointerWarning, stacklevel=7)
+        warn_caller(message, SointerWarning)
 
 
 def _read(arff: ArffSource, paths: Sequence[Path]) -> LabelledRows:
@@ -274,7 +273,7 @@ def _from_mat(paths: list[Path], is_new: bool) -> SegmentationData:
     file_names = tuple(f"horse{number:03d}.jpg" for number in range(1, N_HORSES + 1))
     data = _checked(path, images.transpose(0, 3, 1, 2), np.ascontiguousarray(masks), split, file_names, 32)
     if pixel_hash(data) != PIXELS_SHA256_32:
-        warnings.warn(f"{path} has other pixels than we tested with; look at a few.", SointerWarning, stacklevel=5)
+        warn_caller(f"{path} has other pixels than we tested with; look at a few.", SointerWarning)
     return data
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 from sointer._support import containers
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import CopiedAsItself
-from sointer.errors import InputError, SointerWarning
+from sointer.errors import InputError, SointerWarning, warn_caller
 
 __all__ = ["as_black_box"]
 
@@ -217,10 +216,9 @@ class TextClassification:
         n_long = sum(len(tokenizer(text)["input_ids"]) > limit for text in texts if len(text) > limit)
         if n_long:
             self._has_warned = True
-            warnings.warn(
+            warn_caller(
                 f"{n_long} of {len(texts)} texts are longer than the {limit} tokens that the model reads: it is given "
                 "their beginnings, and what stands behind can only be selected once words before it are deleted. "
                 "Explain shorter parts of them to see what decides there.",
                 SointerWarning,
-                stacklevel=2,
             )

@@ -10,7 +10,6 @@ import re
 import ssl
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -24,7 +23,7 @@ from sointer._support.validation import check_positive_int
 from sointer.blackbox.adapters.secrets import Secret, hidden_in_logs, hide
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import TransientError, check_seconds
-from sointer.errors import BlackBoxError, InputError, SointerError, SointerWarning, require_extra
+from sointer.errors import BlackBoxError, InputError, SointerError, SointerWarning, require_extra, warn_caller
 
 T = TypeVar("T")
 AnyBox = TypeVar("AnyBox", bound="ClosableBlackBox")
@@ -326,11 +325,10 @@ def _secret_headers(headers: Mapping[str, str | Secret] | None, parts: SplitResu
         secrets["Authorization"] = Secret("Basic " + base64.b64encode(pair.encode()).decode())
     host = parts.hostname or ""
     if secrets and parts.scheme == "http" and not (host in ("localhost", "::1") or host.startswith("127.")):
-        warnings.warn(
+        warn_caller(
             f"{', '.join(secrets)} will be sent to {host} unencrypted, where others on the way can read it, as "
             "the address begins with http://. Use https:// if the server has it.",
             SointerWarning,
-            stacklevel=4,
         )
     return secrets
 

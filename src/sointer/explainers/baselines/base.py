@@ -77,7 +77,7 @@ class Baseline(Explainer):
         subject = self._read(X, self._wanted_removal())
         queries_before = subject.rows.model.n_queries
         queried = self._query_rows(subject, targets)
-        warn_about_outputs(queried.outputs, queried.raw, stacklevel=2)
+        warn_about_outputs(queried.outputs, queried.raw)
         seed = int(subject.rng.integers(2**63))
         self._learn(subject, queried)
         self._adopt_subject(subject, queried.outputs, queried.targets)
