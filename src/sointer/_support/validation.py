@@ -111,15 +111,12 @@ def resolve_targets(target: object, output_names: Sequence[str], n_rows: int) ->
             f"target must hold one output per row ({n_rows}), got {len(each)}. "
             "Give one index or name for all rows, or exactly one per row."
         )
-    known: dict[Any, int] = {}
-    resolved = np.empty(n_rows, dtype=np.int64)
-    for row, one in enumerate(each):
-        # The type is part of the key because True == 1 and only one of the two is an index.
-        key = (type(one), one) if isinstance(one, (str, int, np.integer, np.bool_)) else None
-        if key is None or key not in known:
-            known[key] = _target_index(one, output_names)
-        resolved[row] = known[key]
-    return resolved
+    try:
+        keys = list(zip(map(type, each), each, strict=True))  # True == 1, and only one of the two is an index
+        known = {key: _target_index(key[1], output_names) for key in dict.fromkeys(keys)}
+        return np.fromiter(map(known.__getitem__, keys), dtype=np.int64, count=n_rows)
+    except TypeError:  # arrays of no dimension, or what is no target at all
+        return np.array([_target_index(one, output_names) for one in each], dtype=np.int64)
 
 
 def _target_index(target: object, output_names: Sequence[str]) -> int:

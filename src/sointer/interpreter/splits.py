@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -94,6 +93,8 @@ def refitted(
     middle, spread = values.mean(axis=0), values.std(axis=0)
     if len(values) < MIN_REFITTED or not spread.all() or belongs_right.all() or not belongs_right.any():
         return found, threshold
+    from sklearn.linear_model import LogisticRegression  # not above: it takes a third of a second, and few need it
+
     scaled = (values - middle) / spread
     line = LogisticRegression(C=MARGIN, max_iter=1000).fit(scaled, belongs_right, size / size.mean())
     weights = line.coef_[0] / spread
