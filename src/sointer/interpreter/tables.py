@@ -189,7 +189,7 @@ class Shown(NamedTuple):
     is_first: Tensor
     """Whether the value is the first of two labels, which has no column of its own."""
     towards: Tensor
-    """1 where a rise of the column speaks for the value, -1 where a fall does."""
+    """1 where a rise of the column speaks for the value, -1 where a fall does, 0 of numbers, which have no opposite."""
     base: Tensor
     """What the output is on average, as a multiple of its unit."""
     unit: Tensor
@@ -219,7 +219,7 @@ class TableInterpreter(nn.Module):
         effects = self.effects.behind(first, sample, columns)[:n]
         if bool(shown.is_first.any()):
             effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
-        evidence = effects * shown.towards.unsqueeze(1)
+        evidence = evidence_of(effects, shown.towards)
         by_locality = self.localities.is_sparse[targets]
         key, score = self._of_sample(nodes, evidence)
         inert = self.localities.inert.index_select(0, targets)
@@ -251,13 +251,8 @@ class TableInterpreter(nn.Module):
         is_first = two & ~graded & (labels == 0)
         base, unit = self.effects.base.numpy()[columns], self.effects.output_units.unit.numpy()[columns]
         base = np.where(is_first, 1 - base, base)
-        towards = np.where(graded & (values <= 0.5), -1.0, 1.0)
-        for target in np.unique(targets):
-            curve = outputs.quantiles[target]
-            if curve is not None:
-                rows = targets == target
-                own = curve.decode(values[rows]) / unit[rows]
-                towards[rows] = np.where(own >= base[rows], 1.0, -1.0)
+        is_number = self.effects.output_units.is_number.numpy()[columns]
+        towards = np.where(is_number, 0.0, np.where(graded & (values <= 0.5), -1.0, 1.0))
         parts = (columns, is_first, towards.astype(np.float32), base.astype(np.float32), unit)
         return Shown(*(torch.as_tensor(np.ascontiguousarray(part)) for part in parts))
 
@@ -266,7 +261,13 @@ class TableInterpreter(nn.Module):
         """Evidence of units for the values of one target: (rows, units)."""
         shown = self.shown(np.full(len(x), target), values, outputs)
         effects = self.effects(x, shown.columns)
-        return torch.where(shown.is_first.unsqueeze(1), -effects, effects) * shown.towards.unsqueeze(1)
+        return evidence_of(torch.where(shown.is_first.unsqueeze(1), -effects, effects), shown.towards)
+
+
+def evidence_of(effects: Tensor, towards: Tensor) -> Tensor:
+    """What speaks for the value shown; for a number, whatever moves it, up or down."""
+    towards = towards.unsqueeze(1)
+    return torch.where(towards == 0, effects.abs(), effects * towards)
 
 
 def suffices(evidence: Tensor, share: Tensor | float) -> Tensor:
