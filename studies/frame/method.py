@@ -24,11 +24,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path(__file__).with_name("method.json")
 FOLDERS = ("energy", "interpreter", "training")
-KINDS = ("tables", "numbers", "texts", "images", "sequences", "paper")
-"""What has a method of its own: kinds of data, "numbers", which are outputs of tables, and preset="paper", for all."""
-NUMBERS = ("continuous", "diabetes")
-"""How the kinds, problems and tables end whose rows are about numbers."""
-NAMES = {"paper": 'preset="paper"', "numbers": "the method for tables with numbers as outputs"}
+KINDS = ("tables", "graded", "texts", "images", "sequences", "paper")
+"""What has a method of its own: kinds of data, "graded" outputs of tables, and preset="paper", for all."""
+GRADED = ("continuous", "probability", "probabilities")
+"""How the kinds and problems end whose rows are about numbers or probabilities; those of tables/tables all are."""
+NAMES = {"paper": 'preset="paper"', "graded": "the method for probabilities and numbers of tables"}
 OWN = {
     "images": ("energy/image", "interpreter/image", "training/image"),
     "texts": ("energy/texts", "energy/sparse", "interpreter/text", "training/texts", "training/sparse_rows"),
@@ -52,7 +52,7 @@ where a study is not named."""
 def kinds_of(module: str) -> tuple[str, ...]:
     """The kinds of data whose results a module can change."""
     own = tuple(kind for kind, names in OWN.items() if module.startswith(names))
-    return own or ("tables", "numbers", "texts")
+    return own or ("tables", "graded", "texts")
 
 
 def source_digest(source: str) -> str:
@@ -111,8 +111,8 @@ def is_ours(row: dict[str, Any]) -> bool:
 def kind_of_row(row: dict[str, Any], kind: str) -> str:
     if "paper preset" in str(row.get("method")):
         return "paper"
-    of_numbers = any(str(row.get(field)).endswith(NUMBERS) for field in ("kind", "problem", "table"))
-    return "numbers" if kind == "tables" and of_numbers else kind
+    is_graded = "table" in row or any(str(row.get(field)).endswith(GRADED) for field in ("kind", "problem"))
+    return "graded" if kind == "tables" and is_graded else kind
 
 
 def mark(row: dict[str, Any], kind: str | None) -> dict[str, Any]:
