@@ -152,7 +152,8 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
     def distance(self, X: Any) -> NDArray[np.float64]:
         """Return each sample's distance from the training data; above 1 it is far.
 
-        At most 1 % of samples like the training data are far. The model is not queried. See `explanation.far` and docs/concepts/trust.md.
+        At most 1 % of samples like the training data are far. The model is not queried. See `explanation.far` and
+        docs/concepts/trust.md.
         """
         check_is_fitted(self, "outputs_")
         refuse_for_sequences(self, "distance")
