@@ -210,7 +210,7 @@ def test_a_map_of_localities_has_a_row_for_each_and_is_empty_where_nothing_matte
 
 def test_history_draws_loss_and_agreement_over_steps() -> None:
     rows = [
-        {"stage": "asked twice", "seconds": 0.1},
+        {"stage": "queried twice", "seconds": 0.1},
         {"stage": "pre-training", "step": 100, "held_out_loss": 0.5, "held_out_agreement": 0.8},
         {"stage": "round 1", "step": 200, "held_out_loss": 0.25, "held_out_agreement": 0.9},
     ]

@@ -134,14 +134,14 @@ def run_desk(folder: Path, size: DeskSize, seed: int, say: Callable[[str], None]
         verbose=progress,
     ).fit(X)
     fit_seconds = time.perf_counter() - started
-    rival = "KernelShap" if importlib.util.find_spec("shap") else "ShapleySampling"
-    say(f"Comparing it with {rival} and one ranking for all, on {size.n_evaluated} unseen applicants ...")
+    baseline = "KernelShap" if importlib.util.find_spec("shap") else "ShapleySampling"
+    say(f"Comparing it with {baseline} and one ranking for all, on {size.n_evaluated} unseen applicants ...")
     with unwarned():
         found = evaluate(
             explainer,
             unseen,
             n_rows=size.n_evaluated,
-            against=[rival, "GlobalList"],
+            against=[baseline, "GlobalList"],
             ks=KS,
             n_samples=size.n_samples,
             random_state=seed,

@@ -243,7 +243,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
                 scored.scores if scored.key is None else scored.key,
                 targets,
                 size,
-                n_questions=refine,
+                n_queries=refine,
                 n_draws=N_DRAWS if self.removal_.is_random else 1,
                 seed=0,
             )

@@ -88,7 +88,7 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
         describe=describe,
         rng=rng,
         generator=torch.Generator().manual_seed(int(rng.integers(2**62))),
-        asker=QueryWorker(caller_thread=model.caller_thread),
+        query_worker=QueryWorker(caller_thread=model.caller_thread),
         history=History(
             explainer.verbose,
             n_queried=lambda: model.n_queries - before,

@@ -158,9 +158,9 @@ class SequenceExplainer(SequenceFrame):
                 index, vocabulary = TokenIndex(sequences), Vocabulary.of(sequences)
                 with computing_on(device):
                     queries = sequence_queries.Queries.of(index, sent, keep, outputs, returned)
-                    imagined = None
-                    if len(queries) >= training.MIN_IMAGINED_FROM:
-                        imagined = sequence_queries.Imagined(sequences, replacement, index, vocabulary, outputs, rng)
+                    pseudo = None
+                    if len(queries) >= training.MIN_PSEUDO_FROM:
+                        pseudo = sequence_queries.PseudoQueries(sequences, replacement, index, vocabulary, outputs, rng)
                     known, held_out = sequence_queries.split(queries, chosen, VALIDATION_SHARE, rng)
                     rows = torch.as_tensor(vocabulary.rows(index.tokens))
                     steps: dict[str, Any] = {
@@ -171,7 +171,7 @@ class SequenceExplainer(SequenceFrame):
                     }
                     windows = WINDOWS if self.window == "auto" else (int(self.window),)
                     energy, simpler, quality = training.learn_chain(
-                        vocabulary, rows, known, held_out, imagined, windows=windows, **steps
+                        vocabulary, rows, known, held_out, pseudo, windows=windows, **steps
                     )
         finally:
             history.close()

@@ -201,7 +201,7 @@ class SOInter(ShowsCouplings, Explainer):
                     trained = recipe(context)
             finally:
                 context.history.close()
-                context.asker.stop()
+                context.query_worker.stop()
             self._adopt_subject(subject, trained.outputs, trained.targets)
             self._adopt(trained, context)
             queried, codes = trained.whole

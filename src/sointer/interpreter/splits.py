@@ -308,16 +308,18 @@ def noise_floor(unit: NDArray[np.int64], changes: NDArray[np.float64], effects: 
     what redraws of irrelevant units change is noise. (If these units are not irrelevant but weak, redrawing all of them
     together changes more than that, and the others will not be found to suffice.)
     """
-    asked, rate = mean_by_unit(unit, changes, len(effects))
-    order = [i for i in np.argsort(rate, kind="stable").tolist() if asked[i] >= MIN_REDRAWS]
+    n_redraws, rate = mean_by_unit(unit, changes, len(effects))
+    order = [i for i in np.argsort(rate, kind="stable").tolist() if n_redraws[i] >= MIN_REDRAWS]
     n_least = max(MIN_NOISY_UNITS, (len(order) + 1) // 2)
     alike = np.array(order[:n_least], dtype=np.int64)
     for _ in range(N_NOISE_ROUNDS if len(order) > n_least else 0):
-        share = float((rate * asked)[alike].sum() / asked[alike].sum())
-        high = share + 2.5 * np.sqrt(share * (1 - share) / np.maximum(asked, 1))
+        share = float((rate * n_redraws)[alike].sum() / n_redraws[alike].sum())
+        high = share + 2.5 * np.sqrt(share * (1 - share) / np.maximum(n_redraws, 1))
         alike = np.array([i for i in order if rate[i] <= high[i]], dtype=np.int64)
-        quiet = (rate[alike] == 0) & (share * asked[alike] >= MAX_QUIET)  # noise would have changed something there too
+        quiet = (rate[alike] == 0) & (
+            share * n_redraws[alike] >= MAX_QUIET
+        )  # noise would have changed something there too
         if share == 0 or len(alike) < n_least or quiet.any():
             return 0.0
     rest = alike[effects[alike] < CLEARLY_ON * effects.max()]
-    return float((rate * asked)[rest].sum() / asked[rest].sum()) if len(rest) >= n_least else 0.0
+    return float((rate * n_redraws)[rest].sum() / n_redraws[rest].sum()) if len(rest) >= n_least else 0.0

@@ -278,7 +278,7 @@ class TextTableRemoval(TextRemoval):
         return own | meta, arrays | {"owners": self.owners}
 
 
-# The function is its owner's: fit calls it while training and while asking, which are two threads.
+# The function is its owner's: fit calls it while training and while querying, which are two threads.
 _one_at_a_time = threading.RLock()
 
 

@@ -213,7 +213,7 @@ def ask_questions(
     untouched |= ~allowed
     reduced = source.removal.reduce(source.data, source.groups.to_columns(untouched), rng)
     as_seen = source.input_format.encode(source.input_format.decode(reduced))
-    changed = replace(source, data=as_seen, predicted=source.ask(reduced))
+    changed = replace(source, data=as_seen, predicted=source.query_points(reduced))
     return Questions(source, row, target, changed, untouched)
 
 

@@ -296,7 +296,7 @@ def keep_and_delete(
         for draw in range(n_times):
             for side, kept in enumerate((best, ~best)):
                 # The same generator anew: draws are paired between both measures, all sizes and all explanations.
-                masked = source.ask_reduced(how, kept, rows, np.random.default_rng([seed, draw]))
+                masked = source.query_reduced(how, kept, rows, np.random.default_rng([seed, draw]))
                 same = source.outputs.agree(predicted, masked)
                 stays[side, :, place] += source.at_targets(same, explanation.target)
     keep, kept_without = stays / n_times

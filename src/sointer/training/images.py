@@ -20,7 +20,7 @@ from sointer.data.reading import refuse_too_many_mask_classes
 from sointer.energy.image import ImageEnergy, follows
 from sointer.errors import BlackBoxError, FewImagesWarning, InputError, warn_caller
 from sointer.interpreter.image import build_networks
-from sointer.training.context import FitContext, QueryBatch, Trained, concatenate, n_asked_twice, repeatability, slices
+from sointer.training.context import FitContext, QueryBatch, Trained, concatenate, n_repeated, repeatability, slices
 from sointer.training.energy import Quality
 from sointer.training.image_quality import Guessed, judged
 from sointer.training.image_swaps import Mixtures, Planned, choose_by_queries, plan_mixtures
@@ -44,9 +44,9 @@ def train_images(context: FitContext) -> Trained:
     image = context.rows.input_format.image
     assert image is not None
     n_rows = context.rows.n_samples
-    warn_of_few_images(n_rows, n_asked_whole(context, n_rows))
+    warn_of_few_images(n_rows, n_queried_whole(context, n_rows))
     add_mirror_images(context, image)
-    first, whole = ask_whole(context, n_rows)
+    first, whole = query_whole(context, n_rows)
     outputs, targets = context.describe(first.raw)
     check_masks(outputs, image, first.raw)
     repeatability(context, outputs, whole, first)
@@ -114,12 +114,12 @@ def n_checks(context: FitContext) -> int:
     return int(CHECKS * context.n_queries)
 
 
-def n_asked_whole(context: FitContext, n_images: int) -> int:
+def n_queried_whole(context: FitContext, n_images: int) -> int:
     """How many of so many images are shown to the model as they are."""
     return min(n_images, max(2, int(WHOLE * context.n_queries)), context.n_queries)
 
 
-def ask_whole(context: FitContext, n_rows: int) -> tuple[QueryBatch, NDArray[np.int64]]:
+def query_whole(context: FitContext, n_rows: int) -> tuple[QueryBatch, NDArray[np.int64]]:
     """Images as they are, first the user's own, then mirrored ones, as far as a fifth of the queries goes."""
     n_whole = min(context.rows.n_samples, max(2, int(WHOLE * context.n_queries)))
     # Mixtures belong to this stage too: how long they will take is known from the first images on.
@@ -160,14 +160,14 @@ def learn(
     targets: Tensor,
     whole: NDArray[np.int64],
 ) -> tuple[Quality, bool]:
-    """Learn from groups of mixtures: first in the order in which the black box answers, then at random.
+    """Learn from groups of mixtures: first in the order in which outputs arrive, then at random.
 
     Returns how good the energy is in the end, and whether that came early, by an interrupt.
     """
     config, _, training = context.configs
     n_images = max(2, min(config.batch_size, len(whole)))
     n_mixtures = MIXTURES_PER_IMAGE * n_images
-    n_left = context.n_queries - len(whole) - N_PROBED - n_asked_twice(context) - n_checks(context)
+    n_left = context.n_queries - len(whole) - N_PROBED - n_repeated(context) - n_checks(context)
     n_groups = max(2, n_left // n_mixtures) if len(targets) and len(whole) > 1 else 0
     n_held_out = max(1, round(training.validation_share * n_groups)) if n_groups else 0
     n_steps = training.n_epochs * (n_groups - n_held_out)
@@ -195,7 +195,7 @@ def learn(
         if steps.n_done < USABLE_SHARE * n_steps:
             raise
         interrupted = True
-        context.asker.stop()
+        context.query_worker.stop()
     energy.requires_grad_(False).eval()
     quality = steps.quality(held_out)
     context.history.record(
@@ -217,10 +217,10 @@ def queried(
     for part in slices(n_groups, max(1, n_rows // n_mixtures)):
         planned = plan_mixtures(context, whole, part.stop - part.start, n_images, n_mixtures)
         if ahead is not None:
-            yield from ahead.answers(outputs)
+            yield from ahead.mixtures(outputs)
         ahead = planned
     if ahead is not None:
-        yield from ahead.answers(outputs)
+        yield from ahead.mixtures(outputs)
 
 
 WARM_UP = 0.1

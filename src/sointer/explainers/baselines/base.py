@@ -104,10 +104,10 @@ class Baseline(Explainer):
         """What the model returns for encoded points, the first of which are the rows of this index."""
         rows = subject.rows
         # Wrong names or targets must come to light before the model is queried much.
-        raw = rows.ask(points[:N_FIRST])
+        raw = rows.query_points(points[:N_FIRST])
         self._check_first(raw, rows.model, targets)
         if points.shape[0] > N_FIRST:
-            raw = stack([raw, rows.ask(points[N_FIRST:])])
+            raw = stack([raw, rows.query_points(points[N_FIRST:])])
         outputs = self._outputs(raw, rows.model)
         return QueriedRows(index, raw, outputs, fitted_targets(targets, outputs))
 

@@ -85,7 +85,7 @@ class Networks(nn.Module):
         return scores.masked_fill(torch.arange(scores.shape[1]) >= self.n_classes[targets].unsqueeze(1), NEVER)
 
 
-def answer_loss(scores: Tensor, truth: Tensor) -> Tensor:
+def output_loss(scores: Tensor, truth: Tensor) -> Tensor:
     """Cross-entropy of labels, or of the codes of graded outputs, which are the probability of their second label."""
     if not truth.dtype.is_floating_point:
         return nn.functional.cross_entropy(scores, truth)
@@ -177,7 +177,7 @@ class L2X(Baseline):
             allowed = torch.from_numpy(allowed_units(subject.rows.removal, subject.rows.groups, raw))
             scores = networks.select(x, targets).masked_fill(~allowed, NEVER)
             mask = gumbel_k_hot(scores, subject.k, self.temperature, generator)
-            loss = answer_loss(networks.predict(x, mask, targets), torch.from_numpy(pool.truth[rows, chosen]))
+            loss = output_loss(networks.predict(x, mask, targets), torch.from_numpy(pool.truth[rows, chosen]))
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
