@@ -238,7 +238,9 @@ def test_the_same_seed_gives_the_same_explainer(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(one.scores, two.scores)
 
 
-def test_an_energy_that_also_learns_from_pseudo_labelled_queries_finds_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_energy_that_also_learns_from_pseudo_labelled_queries_finds_the_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from sointer.training import sequences as training
 
     for name, value in {"MIN_PSEUDO_FROM": 1000, "MIN_STEPS": 120}.items():

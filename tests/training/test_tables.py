@@ -10,7 +10,7 @@ import pytest
 from quick import TAUGHT, quick_fit
 from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.errors import InterruptedFitWarning, UnstableBlackBoxWarning
-from sointer.interpreter.nodes import leaves
+from sointer.interpreter.trees import leaves
 from sointer.training import table_interpreter
 from sointer.training.energy import EnergyTrainer
 from sointer.training.table_interpreter import Interpretation

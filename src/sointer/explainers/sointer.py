@@ -33,7 +33,7 @@ from sointer.interpreter.image import ImageInterpreter, ImageScorer
 from sointer.interpreter.scoring import RowScorer, Scorer
 from sointer.interpreter.tables import TableInterpreter
 from sointer.interpreter.texts import SCORERS
-from sointer.interpreter.words import describe_localities
+from sointer.interpreter.trees import describe_localities
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import EnergyConfirms, Likely, Scored, smallest_confirmed
 from sointer.paths import NO_PATHS_OF_IMAGES, Localities, NoPaths, Trace
@@ -176,7 +176,7 @@ class SOInter(ShowsCouplings, Explainer):
             The fitted explainer.
         """
         # Saved explainers are loaded and used without what trains them.
-        from sointer.explainers import fit_warnings, fitting
+        from sointer.explainers import fitting
 
         if fit_sequences(self, X, targets, checkpoint):
             return self
@@ -211,7 +211,7 @@ class SOInter(ShowsCouplings, Explainer):
             if kept is not None and not trained.interrupted:
                 kept.keep(self.save)
                 snapshots.clear()
-            fit_warnings.warn_about_fit(self, context, trained, plan)
+            fitting.warn_about_fit(self, context, trained, plan)
             return self
 
     def _load_saved(self, path: Path) -> SOInter:

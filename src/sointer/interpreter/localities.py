@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import cached_property
-from sointer.interpreter.nodes import Node, prune
 from sointer.interpreter.splits import (
     CLEARLY_ON,
     MIN_REDRAWS,
@@ -34,6 +33,7 @@ from sointer.interpreter.splits import (
     two_cuts,
     weighted_sums,
 )
+from sointer.interpreter.trees import Node, prune
 
 MAX_DEPTH = 3
 MIN_LEAF = 0.05

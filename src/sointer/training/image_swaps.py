@@ -15,7 +15,7 @@ from torch import Tensor
 from sointer.data.outputs import Outputs
 from sointer.interpreter.image import ImageInterpreter, PixelUnits
 from sointer.training.context import FitContext, PendingQuery
-from sointer.training.mask_predictions import Predictions
+from sointer.training.image_mixtures import Predictions
 
 CELLS = (1, 2, 4, 8)
 """Sides of the blobs, in pixels of an image 32 pixels high; larger images have larger ones."""

@@ -22,9 +22,8 @@ from sointer.errors import BlackBoxError, FewImagesWarning, InputError, warn_cal
 from sointer.interpreter.image import build_networks
 from sointer.training.context import FitContext, QueryBatch, Trained, concatenate, n_repeated, repeatability, slices
 from sointer.training.energy import Quality
-from sointer.training.image_quality import Guessed, judged
+from sointer.training.image_mixtures import Guessed, Predictions, followed, judged
 from sointer.training.image_swaps import Mixtures, Planned, choose_by_queries, plan_mixtures
-from sointer.training.mask_predictions import Predictions, followed
 from sointer.training.optim import Adam, Group, state_of
 from sointer.training.queries import N_FIRST
 

@@ -16,9 +16,9 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import redraw_effects
 from sointer.interpreter.localities import TargetData
-from sointer.interpreter.nodes import Node, complete_node, leakiness, leaves, mean_active, prune_unconfirmed
 from sointer.interpreter.splits import MIN_BOTH_OFF, MIN_SWITCHED_OFF, Mixtures, Redraws, WeightedSum, noise_floor
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
+from sointer.interpreter.trees import Node, complete_node, leakiness, leaves, mean_active, prune_unconfirmed
 from sointer.training.context import FitContext, as_codes
 from sointer.training.gradient_network import make_effects, references, teach_gradients, unit_of_column
 from sointer.training.queries import QueriedSamples
