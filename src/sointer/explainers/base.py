@@ -330,18 +330,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
         -------
         Path
         """
-        from sointer.viz.report import write_report
+        from sointer.viz.report import ReportOptions, write_report
 
-        return write_report(
-            self,
-            X,
-            path,
-            targets=targets,
-            n_samples=n_samples,
-            k=k,
-            predicted=predicted,
-            verify=verify,
-            title=title,
-            sample_names=sample_names,
-            paths=paths,
-        )
+        options = ReportOptions(n_samples, k, predicted, verify, title, sample_names, paths)
+        return write_report(self, X, path, targets, options)

@@ -34,7 +34,6 @@ from sointer.training.texts import train_texts
 
 if TYPE_CHECKING:
     from sointer.explainers.sointer import SOInter
-    from sointer.training.context import FitContext, Trained
     from sointer.training.energy import Quality
 
 

@@ -34,7 +34,7 @@ CHUNK, MAX_TOKENS_SENT = 4096, 2**20
 Query = Callable[[Sequence[Tokens]], list[list[Any]]]
 
 
-class Tracer(Protocol):
+class TracesPaths(Protocol):
     """Computes the paths of an explanation; handed to it by the explainer."""
 
     def __call__(self, explanation: SequenceExplanation, *, n_draws: int, seed: int) -> SequencePaths:
@@ -80,7 +80,7 @@ class SequenceExplanation:
     level: float | None = None
     """The share that `selected` should keep, where their number was chosen by it."""
     verifier: tuple[Query, Replacement] | None = field(default=None, repr=False)
-    tracer: Tracer | None = field(default=None, repr=False)
+    tracer: TracesPaths | None = field(default=None, repr=False)
     provenance: Provenance | None = field(default=None, repr=False)
     """Who made it, and how; needed for `record`."""
 
@@ -95,7 +95,7 @@ class SequenceExplanation:
         level: float | None,
         *,
         verifier: tuple[Query, Replacement] | None,
-        tracer: Tracer,
+        tracer: TracesPaths,
         provenance: Provenance,
     ) -> SequenceExplanation:
         """The explanation of what was found for each sequence."""

@@ -34,7 +34,7 @@ from sointer.explainers.records import Probe
 from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths
-from sointer.interpreter.sequence import ChainReader, Size
+from sointer.interpreter.sequence import ChainReader, SelectionSize
 from sointer.masking.conditional import Replacement, ReplacementFunction
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ class SequenceExplainer(SequenceFrame):
                         wanted[row, positions[i]] = True
                     others.add([sequences[i] for i in chunk], [labels[i] for i in chunk], given, codes, wanted)
                     codes = np.where(given >= 0, given, codes)
-                    found = reader.select(ids, codes, Size(self.level, None if size == "auto" else size))
+                    found = reader.select(ids, codes, SelectionSize(self.level, None if size == "auto" else size))
                     for flat in np.flatnonzero(wanted.ravel()).tolist():
                         row, position = divmod(flat, n)
                         yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer._support import cached_property
-from sointer._support.containers import csr_array, is_sparse
+from sointer._support.containers import csr_array, is_sparse, slices
 from sointer._support.progress import History
 from sointer.blackbox.parallel import QueryWorker
 from sointer.blackbox.replies import Soft, stack
@@ -346,12 +346,6 @@ def as_small(codes: Tensor) -> Tensor:
     if codes.dtype.is_floating_point or (len(codes) and int(codes.max()) >= 2**15):
         return codes
     return codes.to(torch.int16)
-
-
-def slices(n: int, size: int) -> Iterator[slice]:
-    """The numbers from 0 to n, `size` at a time."""
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
 
 
 def concatenate(parts: list[QueryBatch]) -> QueryBatch:

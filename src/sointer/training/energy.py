@@ -16,7 +16,7 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TargetGivenOthers, TrainableEnergy
 from sointer.energy.space import InputScaling
 from sointer.training.context import FitContext, InputBuffer, QueryPool
-from sointer.training.optim import Adam, Group, state_of
+from sointer.training.optim import Adam, Group, cosine, state_of
 
 MIN_UNUSUAL = 5
 
@@ -167,7 +167,7 @@ class EnergyTrainer:
 
     def _step(self, batch: Tensor) -> float:
         progress = self.n_done / self.n_steps
-        lr_scale = 0.5 * (1.0 + math.cos(math.pi * progress))
+        lr_scale = cosine(progress)
         pairs = self.pairs
         x, codes, soft = pairs.points.take(batch), pairs.codes_of(batch), pairs.soft_of(batch)
         loss = self.likelihood.loss(self.energy, x, codes, soft).mean()

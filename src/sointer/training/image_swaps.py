@@ -64,7 +64,7 @@ def _surroundings(n: int, size: tuple[int, int], noise: float, rng: np.random.Ge
 
 
 @dataclass(frozen=True)
-class Mixtures:
+class ImageMixtures:
     """Mixtures of some images, by their places among those: all (mixtures,) or (mixtures, pixels)."""
 
     images: NDArray[np.int64]
@@ -94,7 +94,7 @@ class Planned:
     kept: NDArray[np.uint8]
     pending: PendingQuery
 
-    def mixtures(self, outputs: Outputs) -> Iterator[Mixtures]:
+    def mixtures(self, outputs: Outputs) -> Iterator[ImageMixtures]:
         """Wait for the predictions; mixtures with a label never seen before cannot be learned from."""
         replies = self.pending.wait()
         n_groups, n_mixtures = self.first.shape
@@ -107,7 +107,7 @@ class Planned:
             known = np.flatnonzero(outputs.knows(replies.raw[start:end]))
             if len(known) == 0:
                 continue
-            yield Mixtures(
+            yield ImageMixtures(
                 self.images[group],
                 torch.as_tensor(self.first[group, known]),
                 torch.as_tensor(self.second[group, known]),

@@ -98,7 +98,7 @@ class QueriedSamples:
 
 
 @dataclass
-class Rows:
+class DenseRows:
     """Some rows with their outputs, dense."""
 
     index: Tensor  # which rows of the training data they are
@@ -115,10 +115,10 @@ class UnmaskedRows:
     index: Tensor
     codes: Tensor
 
-    def pick(self, which: Tensor) -> Rows:
+    def pick(self, which: Tensor) -> DenseRows:
         index = self.index[which]
         raw = self.context.rows.samples(index.numpy())
-        return Rows(index, self.context.as_tensor(raw), self.codes[which], can_be_chosen(self.context, raw))
+        return DenseRows(index, self.context.as_tensor(raw), self.codes[which], can_be_chosen(self.context, raw))
 
     def learned(self, held_out: Tensor) -> UnmaskedRows:
         """Those that are not held out, of queries that begin with these rows; all, if none would be left."""
@@ -174,6 +174,13 @@ def are_few(context: FitContext) -> bool:
 def draw_keeps(context: FitContext, index: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
     """Random units to keep, for each of these rows."""
     return context.random_keeps(len(index), rng)
+
+
+def one_removed(unit: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
+    """What to keep so that one unit of each row is removed."""
+    keep = np.ones((len(unit), n_units), dtype=bool)
+    keep[np.arange(len(unit)), unit] = False
+    return keep
 
 
 def can_be_chosen(context: FitContext, raw: NDArray[np.float64]) -> Tensor:

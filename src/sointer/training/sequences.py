@@ -15,7 +15,7 @@ from sointer._support.progress import History
 from sointer._support.torch_state import seeded
 from sointer.data.sequences import ABSENT, N_FEATURES, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals, sample_labels
-from sointer.training.optim import torch_state_of
+from sointer.training.optim import cosine, torch_state_of
 from sointer.training.sequence_queries import MIN_BUCKET, Buckets, PseudoQueries, Queries
 from sointer.training.snapshots import Snapshots
 
@@ -152,7 +152,7 @@ class Learner:
     def step(self) -> float:
         """One batch; returns its loss."""
         done, g = self.n_done / self.n_steps, self.generator
-        lr = self.lr * 0.5 * (1 + math.cos(math.pi * done)) * min(1.0, (self.n_done + 1) / WARM_UP)
+        lr = self.lr * cosine(done) * min(1.0, (self.n_done + 1) / WARM_UP)
         for group, scale in zip(self._optimiser.param_groups, self._lr_scales, strict=True):
             group["lr"] = lr * scale
         if self._pseudo is not None and float(torch.rand(1, generator=g)) < SHARE_PSEUDO:

@@ -21,7 +21,7 @@ from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditio
 from sointer.interpreter.trees import Node, complete_node, leakiness, leaves, mean_active, prune_unconfirmed
 from sointer.training.context import FitContext, as_codes
 from sointer.training.gradient_network import make_effects, references, teach_gradients, unit_of_column
-from sointer.training.queries import QueriedSamples
+from sointer.training.queries import QueriedSamples, one_removed
 
 N_POOL, N_DRAWS, MAX_UNITS_REDRAWN = 1_000, 8, 256
 N_CHECKED = 40
@@ -177,8 +177,7 @@ class Interpretation:
         chosen = [np.flatnonzero(data[target].rows_in(leaf)) for target, leaf, _ in doubts]
         row = np.concatenate([self.context.rng.choice(inside, n_each) for inside in chosen if len(inside)])
         unit = np.repeat([unit for (_, _, unit), inside in zip(doubts, chosen, strict=True) if len(inside)], n_each)
-        keep = np.ones((len(row), self.context.rows.groups.n_units), dtype=bool)
-        keep[np.arange(len(row)), unit] = False
+        keep = one_removed(unit, self.context.rows.groups.n_units)
         replies = self.context.query(self.queried.rows[row], keep)
         if replies is None:
             return

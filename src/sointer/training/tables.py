@@ -29,7 +29,7 @@ from sointer.training.context import (
 )
 from sointer.training.energy import EnergyTrainer
 from sointer.training.gradient_network import references, unit_of_column
-from sointer.training.queries import HeldOut, QueriedSamples
+from sointer.training.queries import N_FIRST, SHARE_LATER, HeldOut, QueriedSamples, one_removed
 from sointer.training.table_interpreter import (
     MAX_UNITS_REDRAWN,
     N_DRAWS,
@@ -37,7 +37,6 @@ from sointer.training.table_interpreter import (
     strongest_weights,
 )
 
-N_FIRST = 16
 REDRAWS, MIN_REDRAWS_KEPT = (0.4, 0.2), 2_000
 """Share of the queries that redraw one unit: the first, until that is so many, then the second."""
 CHECKS = 0.08
@@ -46,7 +45,6 @@ FIRST_LOOK, SECOND_LOOK = 0.25, 0.4
 """Shares of the training after which units to redraw are chosen, and redraws are first learned from.
 
 Whoever interrupts a fit after the first gets a usable explainer."""
-SHARE_LATER = 0.2
 MIN_CANDIDATES, REDRAWS_PER_CANDIDATE, MIN_REDRAWS = 24, 100, 40
 SHARE_OF_ANY = 0.1
 RARE = 0.15
@@ -59,7 +57,7 @@ STEPS_PER_EPOCH = 25, 100
 def train_tables(context: FitContext) -> Trained:
     """See docs/concepts/how-it-works.md."""
     plan = Plan.of(context)
-    whole, mixtures, kept, later = query_first(context, plan)
+    whole, mixtures, kept, later = query_planned(context, plan)
     answered = concatenate([r for r in (whole, mixtures) if r is not None])
     outputs, targets = context.describe(answered.raw)
     outputs = replace(outputs, quantiles=nearly_linear(outputs.quantiles, answered.raw))
@@ -181,7 +179,7 @@ class Plan:
         return found if len(found) else np.arange(n_whole)
 
 
-def query_first(
+def query_planned(
     context: FitContext, plan: Plan
 ) -> tuple[QueryBatch, QueryBatch | None, NDArray[np.bool_], PendingQuery]:
     """Whole samples, then mixtures of them with others; a fifth of these is queried while training has begun."""
@@ -282,13 +280,6 @@ def strengths(
     found = np.zeros(context.rows.groups.n_units)
     found[units.numpy()] = share.amax(dim=1).numpy()
     return found
-
-
-def one_removed(unit: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
-    """What to keep so that one unit of each row is removed."""
-    keep = np.ones((len(unit), n_units), dtype=bool)
-    keep[np.arange(len(unit)), unit] = False
-    return keep
 
 
 def gather(

@@ -51,7 +51,7 @@ def train_texts(context: FitContext) -> Trained:
     pairs.points = as_seen(context, pairs)
     whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
     learned = whole.learned(held_out)
-    interpreter = fresh_interpreter(context, outputs, reads_order)
+    interpreter = fresh_text_interpreter(context, outputs, reads_order)
     pairs.points.features = lambda documents: interpreter.features(documents).rows
 
     def learn(trainer: EnergyTrainer) -> None:
@@ -119,7 +119,7 @@ def shuffle(document: Document, rng: np.random.Generator) -> str:
     return "".join(part for both in zip(between, [*pieces, ""], strict=True) for part in both)
 
 
-def fresh_interpreter(context: FitContext, outputs: Outputs, reads_order: bool) -> TextInterpreter:
+def fresh_text_interpreter(context: FitContext, outputs: Outputs, reads_order: bool) -> TextInterpreter:
     """An untrained energy and the interpreter that reads it."""
     form, config = context.rows.input_format, context.configs.energy
     assert isinstance(form, TextFormat)

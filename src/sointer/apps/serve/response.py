@@ -172,7 +172,7 @@ def _concatenate(parts: Sequence[ExplainResponse]) -> ExplainResponse:
     return replace(parts[0], **fields)
 
 
-class Writer:
+class ResponseWriter:
     """Puts responses into JSON."""
 
     def __init__(self, explainer: Explainer) -> None:

@@ -122,7 +122,7 @@ class L2X(Baseline):
     predictor predicts the model's output from the masked row; both are trained to make it right. The
     original trains one pair of networks per target; here one pair serves all, with an embedding of the
     target, and rare outputs are drawn as often as usual ones. Only features that differ from their reference
-    can be drawn. Asks about every row of X once, in fit, and never again.
+    can be drawn. Queries every row of X once, in fit, and never again.
 
     Parameters
     ----------
@@ -166,18 +166,18 @@ class L2X(Baseline):
 
     def _train(self, networks: Networks, subject: Subject, queried: QueriedRows, history: History) -> None:
         generator = torch.Generator().manual_seed(int(subject.rng.integers(2**62)))
-        pool = QueryPool(queried)
+        draws = TargetDraws(queried)
         optimiser = torch.optim.Adam(networks.parameters(), lr=self.learning_rate)
         history.stage("training L2X", self.n_steps)
         losses = []
         for step in range(self.n_steps):
-            rows, chosen = pool.draw(PAIRS_PER_STEP, subject.rng)
+            rows, chosen = draws.draw(PAIRS_PER_STEP, subject.rng)
             raw = subject.rows.samples(queried.index[rows])
             x, targets = networks.scale(raw), torch.from_numpy(chosen)
             allowed = torch.from_numpy(allowed_units(subject.rows.removal, subject.rows.groups, raw))
             scores = networks.select(x, targets).masked_fill(~allowed, NEVER)
             mask = gumbel_k_hot(scores, subject.k, self.temperature, generator)
-            loss = output_loss(networks.predict(x, mask, targets), torch.from_numpy(pool.truth[rows, chosen]))
+            loss = output_loss(networks.predict(x, mask, targets), torch.from_numpy(draws.truth[rows, chosen]))
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -213,7 +213,7 @@ class L2X(Baseline):
         return Scored(scores, values)
 
 
-class QueryPool:
+class TargetDraws:
     """What the networks learn from: rows, targets, and what the model returned."""
 
     def __init__(self, queried: QueriedRows) -> None:
