@@ -26,7 +26,7 @@ from sointer.explainers.data_checks import (
 from sointer.explainers.estimator import ExplainerMixin, Identified
 from sointer.explainers.novelty import BesideTexts, Distance
 from sointer.explainers.reading import ReadsModelAndData
-from sointer.explainers.recording import Provenance
+from sointer.explainers.records import Provenance
 from sointer.explainers.sequence_base import explain_sequences, refuse_for_sequences
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequences import SequenceExplainer

@@ -1,4 +1,4 @@
-"""SequenceExplanation: the tokens behind the outputs of tokens, and whether the model says the same of them alone."""
+"""SequenceExplanation: the tokens behind the outputs of tokens, and whether the model predicts the same from these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sointer._support.validation import check_positive_int
 from sointer.data.sequences import TokenOutputs, Tokens
 from sointer.data.targets import ValueSource
 from sointer.errors import InputError, require_extra
-from sointer.explainers.recording import Provenance, make_sequence_records
+from sointer.explainers.records import Provenance, make_sequence_records
 from sointer.explainers.sequence_paths import SequencePaths
 from sointer.explanation import LEVEL, Verification
 from sointer.masking.conditional import Replacement

@@ -29,8 +29,8 @@ from sointer.data.sequences import (
 )
 from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded, warn_caller
 from sointer.explainers.data_checks import OtherLabels
-from sointer.explainers.recording import Provenance
-from sointer.explainers.records import Probe
+from sointer.explainers.record_check import Probe
+from sointer.explainers.records import Provenance
 from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths

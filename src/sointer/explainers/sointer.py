@@ -24,7 +24,7 @@ from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.estimator import ShowsCouplings
-from sointer.explainers.records import Probe
+from sointer.explainers.record_check import Probe
 from sointer.explainers.sequence_base import fit_sequences, refuse_for_sequences, save_sequences
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation

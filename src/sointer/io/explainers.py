@@ -33,7 +33,7 @@ from sointer.data.outputs import Outputs
 from sointer.data.text_tables import Records, TextTableFormat
 from sointer.data.texts import TextFormat
 from sointer.errors import LoadError
-from sointer.explainers.records import Probe, are_long, as_lists, texts_of
+from sointer.explainers.record_check import Probe, are_long, as_lists, texts_of
 from sointer.explainers.sequence_base import as_sointer
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.tables import TableInterpreter

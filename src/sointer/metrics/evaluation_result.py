@@ -67,9 +67,9 @@ class MethodScore:
 
     name: str
     fidelity: MeanInterval
-    """Mean share of draws in which the model says the same on the selected features alone, over rows."""
+    """Mean share of draws in which the model predicts the same from the selected features alone, over rows."""
     sufficient: float
-    """Share of questions on which it says the same in every draw."""
+    """Share of questions for which it predicts the same in every draw."""
     fidelity_otherwise: float
     """Fidelity when "absent" means something else than in training."""
     stability: float
@@ -144,11 +144,11 @@ class Evaluation:
             "",
             *aligned([header, *rows]),
             "",
-            "fidelity    the model says the same on the selected features alone (share of draws, 95 % interval)",
+            "fidelity    the model predicts the same from the selected features alone (share of draws, 95 % interval)",
             "sufficient  explanations for which it does so in every draw",
             f"if {self.other_removal:<9}fidelity when the others are removed in that way instead",
             "stability   overlap of the selections when other features of the row change and the output does not",
-            "size        how few of the best features are enough for the model to say the same",
+            "size        how few of the best features are enough for the model to predict the same",
             "queries, ms rows sent to the model and time, to explain one row",
         ]
         if self.methods[0].insert:

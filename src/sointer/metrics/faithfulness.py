@@ -1,4 +1,4 @@
-"""Does the model say the same on the selected features alone? Measures on predictions already computed."""
+"""Does the model predict the same from the selected features alone? Measures on predictions already computed."""
 
 from __future__ import annotations
 

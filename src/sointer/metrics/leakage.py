@@ -168,7 +168,7 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
     return _compare(log_p, truth[explained], tolerance, n_queries)
 
 
-# --- the rows, and what the black box says about them ----------------------------------------------------
+# --- the rows, and the model's outputs for them ----------------------------------------------------------
 
 
 def _check_target(explanation: Explanation, tolerance: float) -> None:

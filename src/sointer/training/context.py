@@ -113,7 +113,7 @@ class QueryBatch:
     points: InputBuffer
     raw: NDArray[Any]
     soft: Soft | None = None
-    """How probable the classes are, where the model says it."""
+    """How probable the classes are, where the model returns it."""
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -141,7 +141,7 @@ class FitContext:
     structured: bool
     shift_inputs: bool
     check: Callable[[NDArray[Any]], None]
-    """Raises if what the user said of the outputs cannot be, given some outputs."""
+    """Raises if what the user stated of the outputs cannot be, given some outputs."""
     describe: Callable[[NDArray[Any]], tuple[Outputs, list[int]]]
     """From the first outputs returned to what they are, and to those that are to be explained."""
     rng: np.random.Generator

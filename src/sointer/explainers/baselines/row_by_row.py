@@ -35,7 +35,7 @@ class Row:
     source: ExplainedRows
     columns: NDArray[np.float64]
     prediction: NDArray[Any]
-    """What the black box says about the whole row: (1, outputs)."""
+    """The model's outputs for the whole row: (1, outputs)."""
     groups: Groups
     """The units of this row."""
     targets: NDArray[np.int64]
