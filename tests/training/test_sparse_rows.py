@@ -580,10 +580,10 @@ def test_the_order_of_many_rows_changes_nothing(fitted):
     X = sp.vstack([documents(700, seed=7), documents(40)]).tocsr()
     targets = np.arange(740) % N_TAGS
     together = fitted.explain(X, target=targets)
-    lot = np.random.default_rng(0).permutation(740)
-    shuffled = fitted.explain(X[lot], target=targets[lot])
+    shuffle = np.random.default_rng(0).permutation(740)
+    shuffled = fitted.explain(X[shuffle], target=targets[shuffle])
     for name in ("scores", "selected", "value"):
-        assert np.array_equal(getattr(together, name)[lot], getattr(shuffled, name))
+        assert np.array_equal(getattr(together, name)[shuffle], getattr(shuffled, name))
     for row in (0, 5, 699, 720):
         alone = fitted.explain(X[[row]], target=targets[row])
         assert np.array_equal(alone.scores[0], together.scores[row])
