@@ -14,7 +14,7 @@ from sointer.data.images import ImageShape
 from sointer.data.inputs import InputFormat
 from sointer.energy.image import Evidence, ImageEnergy, cell_side, follows
 from sointer.interpreter.image import ImageInterpreter, PixelUnits, sufficient
-from sointer.masking.groups import Groups
+from sointer.masking.build import make_groups
 from sointer.training.image_swaps import several_scales
 from sointer.training.optim import warm_cosine
 
@@ -230,7 +230,7 @@ def units_of(kind: str, n_rows: int, size=(6, 5)) -> PixelUnits:
     images = np.random.default_rng(3).random((n_rows, 1, *size))
     form = InputFormat.infer(images)
     spec = {"pixels": None, "patches": Patches(2), "superpixels": Superpixels(7)}[kind]
-    groups = Groups.build(spec, form.feature_names, form.column_feature, form)
+    groups = make_groups(spec, form.feature_names, form.column_feature, form)
     return PixelUnits.of(groups.bind(form.encode(images, caller="fit")), n_rows)
 
 

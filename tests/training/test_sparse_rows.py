@@ -28,8 +28,7 @@ from sointer.energy.sparse import SparseRows, linear
 from sointer.errors import InputError
 from sointer.interpreter import scoring as sparse_scoring
 from sointer.interpreter.elimination import EliminationInterpreter
-from sointer.masking.build import make_removal
-from sointer.masking.groups import Groups
+from sointer.masking.build import make_groups, make_removal
 from sointer.masking.rows import MaskableRows
 from sointer.training import context as task_module
 from sointer.training.context import FitContext, InputBuffer, as_small, compact, concatenate
@@ -414,7 +413,7 @@ def make_context(rows, *, removal="zero", budget=None, groups=None):
             compact(data, made),
             BlackBox(Sums(), batch_size=10_000, query_budget=budget),
             input_format,
-            Groups.build(groups, input_format.feature_names, input_format.column_feature),
+            make_groups(groups, input_format.feature_names, input_format.column_feature),
             made,
         ),
         k=3,

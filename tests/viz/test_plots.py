@@ -19,8 +19,7 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.masking.build import make_removal
-from sointer.masking.groups import Groups
+from sointer.masking.build import make_groups, make_removal
 from sointer.masking.removal import Background
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored
@@ -60,7 +59,7 @@ def explanation(targets: tuple[int, ...] = (1, 1, 1, 1), **known: Any) -> Explan
         input_format=input_format,
         removal=make_removal("mean", X, input_format),
         outputs=Outputs.infer(raw, names=["cat", "dog"]),
-        groups=Groups.build(None, names, input_format.column_feature),
+        groups=make_groups(None, names, input_format.column_feature),
         background=Background.of(X, np.random.default_rng(0)),
         data=X,
     )

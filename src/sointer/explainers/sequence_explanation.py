@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.files import put
 from sointer._support.validation import check_positive_int
 from sointer.data.sequences import TokenOutputs, Tokens
 from sointer.data.targets import ValueSource
@@ -297,10 +295,7 @@ class SequenceExplanation:
         """A self-contained table of targets and the tokens selected for them, as HTML; written to `path` if given."""
         from sointer.viz.plots.notebook import html_sequences, page_of
 
-        page = page_of(html_sequences(self, max_rows))
-        if path is not None:
-            put(Path(path), page.encode())
-        return page
+        return page_of(html_sequences(self, max_rows), path)
 
     def _repr_html_(self) -> str:
         from sointer.viz.plots.notebook import html_sequences
