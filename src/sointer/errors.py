@@ -45,19 +45,19 @@ class ConstantOutputWarning(SointerWarning):
 
 
 class ConstantFeatureWarning(SointerWarning):
-    """A feature never changes on the data, so it cannot be chosen."""
+    """A feature never changes on the data, so it cannot be selected."""
 
 
 class MethodWarning(SointerWarning):
-    """An estimator's predict_proba cannot stand for its predict, so labels are explained."""
+    """An estimator's predict_proba does not agree with its predict, so labels are explained."""
 
 
 class UnstableBlackBoxWarning(SointerWarning):
-    """The model predicts something else for the same sample from call to call."""
+    """The model returns different outputs for the same sample."""
 
 
 class BudgetWarning(SointerWarning):
-    """The query budget is small enough to hurt the explanations."""
+    """The query budget is too small for good explanations."""
 
 
 class InterruptedFitWarning(SointerWarning):
@@ -69,7 +69,7 @@ class PoorFitWarning(SointerWarning):
 
 
 class FewImagesWarning(SointerWarning):
-    """Fit has too few images to learn what decides others."""
+    """There are too few images to learn from."""
 
 
 class NoOppositeWarning(SointerWarning):
@@ -77,15 +77,15 @@ class NoOppositeWarning(SointerWarning):
 
 
 class FarInputWarning(SointerWarning):
-    """Rows to explain lie far from the data that the explainer was fitted on."""
+    """Samples to explain are far from the training data."""
 
 
 class TextColumnWarning(SointerWarning):
-    """A column of strings is read as text, though nobody said so."""
+    """A column of strings is read as text by default."""
 
 
 class CheckpointWarning(SointerWarning):
-    """A part of a checkpoint was lost, or cannot be trusted."""
+    """Part of a checkpoint was lost or is damaged, or its directory cannot be locked."""
 
 
 def require_extra(module: str, extra: str) -> ModuleType:

@@ -31,7 +31,8 @@ class Verification:
     """Whether the model predicts the values explained when only the selected features are kept.
 
     If removal is random, only a few draws were queried, so there are three verdicts: a row is confirmed if, with 95 %
-    confidence, the target keeps its value in at least `level` of all draws, refuted if it does not, and else unsure.
+    confidence, the target keeps its value in at least `level` of all draws, refuted if it does not, and otherwise
+    unsure.
     """
 
     agreement: NDArray[np.float64]
@@ -135,7 +136,7 @@ class Explanation:
     effects: NDArray[np.float32] | None = field(default=None, repr=False)
     """(rows, features or groups) how far each pushes the output, and in which direction, in the unit of the output; for
     labels, in the probability of the label explained. For images: evidence for the prediction (positive) or against it,
-    in log-odds that a mixture of two images follows this one; the sign of what is against it is often wrong, see
+    in log-odds that a mixture of two images follows this one; negative signs are often wrong, see
     docs/how-to/images.md. None where effects are not available."""
     base_value: NDArray[np.float32] | None = field(default=None, repr=False)
     """(rows,) the output with everything removed (averaged over draws, if removal is random); effects lead from here to
@@ -366,7 +367,7 @@ class Explanation:
     def plot(self, row: int | None = None, *, kind: str | None = None, n: int | None = None, ax: Any = None) -> Any:
         """Draw one row, or all; returns the matplotlib Axes. See docs/how-to/plots-and-reports.md.
 
-        `kind` is "bar", "effects", "summary", "heatmap", "words" or "image"; by default what suits the data. `n`
+        `kind` is "bar", "effects", "summary", "heatmap", "words" or "image"; the default depends on the data. `n`
         limits the number of features (of images, rows) shown.
         """
         from sointer.viz.plots import draw

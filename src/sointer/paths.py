@@ -74,30 +74,29 @@ NO_PATHS_OF_IMAGES = NoPaths(
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """The effect of every selected feature on its row's target, and the ways it takes.
+    """The effect of every selected feature on its row's target, and the paths it takes.
 
-    Effects say how much less likely the explained label gets when the feature is removed as well; how far a probability
-    moves towards the other side of 0.5; and how far a number moves towards the other side of the median, as a share of
-    the range of all (see `unit`). Where a row selected fewer features they are NaN.
+    An effect is how much less likely the explained label becomes when the feature is removed as well; how far a
+    probability moves towards the other side of 0.5; or how far a number moves towards the other side of the median, as
+    a share of the range of all numbers (see `unit`). It is NaN where a row selected fewer features.
 
     Attributes
     ----------
     selected
         (rows, k) feature (or group) numbers, as in the explanation.
     total
-        (rows, k) the effect, all other outputs free to follow.
+        (rows, k) the effect while all other outputs are free to change.
     direct
-        (rows, k) the effect while all other outputs are held at what the model predicts, or is expected to.
+        (rows, k) the effect while all other outputs are held at the model's predictions, or at expected values.
     outputs
-        (rows, m) the other outputs looked at, those that matter most to the row's target; -1 for none.
+        (rows, m) the other outputs considered, those that matter most to the row's target; -1 for none.
     through
-        (rows, k, m) the part of the total that is lost while that output alone is held. Outputs one behind the other
-        carry the same effect each, so the parts need not add up to the total.
+        (rows, k, m) the part of the total that is lost while only that output is held. Consecutive outputs on one path
+        each carry the whole effect, so the parts need not add up to the total.
     indistinguishable
         groups of outputs that were one-to-one (never differed, or were always opposite) in all predictions for unmasked
-        rows that fit got. These cannot say which of them an effect goes through; predictions for masked rows are not
-        looked at. They are held together and carry the same number each; those that equal the target are left out of
-        `outputs`.
+        rows in fit, so that it is unknown which of them an effect goes through. They are held together and carry the
+        same number each; those that equal the target are left out of `outputs`.
     """
 
     selected: NDArray[np.int64]
@@ -113,7 +112,7 @@ class Paths:
     n_answers: int
     """How many predictions for unmasked rows `indistinguishable` was judged by."""
     unit: str
-    """What effects are measured in: "probability", of numbers "shares of the range", or "quantiles" of sparse rows."""
+    """Unit of the effects: "probability"; for numbers "shares of the range", or "quantiles" for sparse rows."""
     value_source: ValueSource = "model"
     """Where `value` comes from, as in the explanation."""
 
@@ -155,7 +154,7 @@ class Paths:
         return result
 
     def ranked(self, target: int) -> list[int]:
-        """The units selected for a target, those first whose total effects add up to most over its rows."""
+        """The units selected for a target, those with the largest sum of total effects over its rows first."""
         units = [unit for unit in np.unique(self.selected[self.target == target]).tolist() if unit >= 0]
         return sorted(units, key=lambda unit: -abs(self.average(target, unit)[0]) * self._n_rows(target, unit))
 
@@ -173,7 +172,7 @@ class Paths:
     def plot(self, row: int | None = None, *, n: int = 6, ax: Any = None) -> Any:
         """Features at the left, the target at the right, other outputs between them; lines as wide as the effects.
 
-        Of one row, or averaged over all rows (of one target).
+        For one row, or averaged over all rows (of one target).
         """
         from sointer.viz.plots.maps import flow
 
@@ -225,13 +224,13 @@ class Locality:
     conditions: tuple[str, ...]
     """What holds for its samples; empty if it is the whole input space."""
     share: float
-    """Of the samples that the explainer was fitted on."""
+    """Share of the samples that the explainer was fitted on."""
     features: tuple[str, ...]
     """Those that matter, most relevant first."""
     relevance: tuple[float, ...]
-    """Of each of them, root mean square change of the output when the feature alone is redrawn.
+    """For each of them, the root mean square change of the output when the feature alone is redrawn.
 
-    Of labels and probabilities in probability, of numbers in quantiles."""
+    In probability for labels and probabilities, in quantiles for numbers."""
 
     @property
     def where(self) -> str:
@@ -243,8 +242,8 @@ class Locality:
 class Localities:
     """All localities of one output; together they cover the input space.
 
-    `decided` tells whether the model has confirmed that these features decide the output: with all others redrawn it
-    hardly changes. Where it is False, many features contribute a little; the features listed are the strongest, and
+    `decided` says whether the model has confirmed that these features decide the output: when all others are redrawn,
+    it hardly changes. Where it is False, many features contribute a little; the features listed are the strongest, and
     `explanation.effects` says more.
     """
 

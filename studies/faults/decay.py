@@ -172,10 +172,10 @@ def outputs_by_record(path: Path) -> tuple[list[tuple[int, int, list[bytes]]], d
 def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows, (*COUNTED, *HOSTILE))
     return f"{found['damaged']:,} journals with flipped bits, lost sectors or noise in them", (
-        f"{found['cost_more']} times an output lost that was not touched, {found['unnoticed']} times unnoticed, "
-        f"{found['wrong']} wrong outputs, {found['changed']} files changed by looking; of "
-        f"{found['hostile']:,} that mean harm, {found['hostile over memory']} took too much memory, "
-        f"{found['hostile other errors']} unclear errors"
+        f"{found['cost_more']} undamaged outputs lost, {found['unnoticed']} times damage without a warning, "
+        f"{found['wrong']} wrong outputs, {found['changed']} files changed by opening them; of "
+        f"{found['hostile']:,} hostile journals, {found['hostile over memory']} took too much memory, "
+        f"{found['hostile other errors']} gave unclear errors"
     )
 
 
@@ -185,12 +185,12 @@ def page(rows: list[Row], images: Path) -> str:
         ["", "count"],
         [f"journals damaged ({', '.join(DAMAGES)})", f"{found['damaged']:,}"],
         ["outputs lost on average, of " + str(n_outputs), f"{found['lost'] / max(1, found['damaged']):.1f}"],
-        ["outputs lost that the damage did not touch", f"{found['cost_more']:,}"],
+        ["undamaged outputs lost", f"{found['cost_more']:,}"],
         ["damage without a warning", f"{found['unnoticed']:,}"],
         ["wrong outputs", f"{found['wrong']:,}"],
         ["refused", f"{found['refused']:,}"],
-        ["files that opening them changed", f"{found['changed']:,}"],
-        ["journals that mean harm, with checksums that agree", f"{found['hostile']:,}"],
+        ["files changed by opening them", f"{found['changed']:,}"],
+        ["hostile journals, with matching checksums", f"{found['hostile']:,}"],
         ["of these: refused", f"{found['hostile refused']:,}"],
         ["took more memory than in proportion to their size", f"{found['hostile over memory']:,}"],
         ["unclear errors", f"{found['hostile other errors']:,}"],

@@ -126,14 +126,14 @@ def run(part: int, n: int) -> dict[str, Any]:
 
 
 def verdict(rows: list[Row]) -> tuple[str, str]:
-    return f"{n_tried(rows):,} commands with arguments that make no sense", what_held(rows)
+    return f"{n_tried(rows):,} commands with invalid arguments", what_held(rows)
 
 
 def page(rows: list[Row], images: Path) -> str:
     lead = (
         f"`sointer {' | '.join(COMMANDS)}` with arguments changed, dropped, duplicated and added. A crash is a "
         "traceback, an "
-        "exit code that is not documented, or one without a reason."
+        "undocumented exit code, or an error without a message."
     )
     return section("The command line", lead, rows)
 

@@ -340,8 +340,8 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows, OUTCOMES)
     return f"{n_tried(found):,} fuzzed requests to a server", (
         f"{found['crashes']} crashes, {found['hangs']} hangs over {MAX_SECONDS:g} s, {found['executions']} code "
-        f"executions, {found['memory']} times more than {TIMES} bytes of memory for a byte (and "
-        f"{SPARE // 2**20} MB), at most {max(row['ratio'] for row in rows):.1f}"
+        f"executions, {found['memory']} times more memory than {TIMES} times the body plus "
+        f"{SPARE // 2**20} MB, at most {max(row['ratio'] for row in rows):.1f} times"
     )
 
 
@@ -355,22 +355,22 @@ def page(rows: list[Row], images: Path) -> str:
         ["", "count"],
         ["requests sent, sixteen at a time, the large ones one by one", f"{n_tried(found):,}"],
         ["answered", f"{found['answered']:,}"],
-        ["refused with one line that says why, or closed where it was no HTTP", f"{found['refused']:,}"],
-        ["crashes: any status of 500 and above, or no reply to a whole request", f"{found['crashes']:,}"],
-        [f"hangs: over {MAX_SECONDS:g} s of processor time", f"{found['hangs']:,}"],
+        ["refused with one line of explanation, or closed if it was not HTTP", f"{found['refused']:,}"],
+        ["crashes: any status of 500 and above, or no reply to a complete request", f"{found['crashes']:,}"],
+        [f"hangs: over {MAX_SECONDS:g} s of CPU time", f"{found['hangs']:,}"],
         [f"code executions: any of {', '.join(FORBIDDEN)}", f"{found['executions']:,}"],
-        ["slowest reply, s of processor time", f"{max(row['slowest'] for row in rows):.1f}"],
-        [f"memory: more than {TIMES} times the body and {SPARE // 2**20} MB", f"{found['memory']:,}"],
-        [f"most memory for a body of {LARGE // 2**20} MiB and more, times its bytes", _most(rows, "ratio")],
+        ["slowest reply, s of CPU time", f"{max(row['slowest'] for row in rows):.1f}"],
+        [f"memory: more than {TIMES} times the body plus {SPARE // 2**20} MB", f"{found['memory']:,}"],
+        [f"most memory for a body of {LARGE // 2**20} MiB or more, as a multiple of its size", _most(rows, "ratio")],
         ["most memory for one request, MB", _most(rows, "most_megabytes")],
-        ["most memory that a server kept from a part, MB", _most(rows, "megabytes")],
+        ["most memory that a server kept after a part, MB", _most(rows, "megabytes")],
     ]
     return sections(
-        "## Requests that nobody should send",
+        "## Malformed and hostile requests",
         f"Servers for explainers of {len(KINDS)} kinds ({', '.join(KINDS)}) receive JSON with wrong values, "
         "arbitrary JSON, damaged bytes, deep nesting, too many rows, and damaged HTTP; and bodies of up to 4 MiB "
         "designed to take much memory: long strings beside numbers, nearly empty lists and objects, and distinct "
-        "names, in every place of a request; and texts and sequences of nothing but words.",
+        "names, in every place of a request; and very long texts and sequences.",
         table(lines[0], lines[1:]),
     )
 

@@ -145,11 +145,11 @@ def section(title: str, lead: str, rows: list[Row]) -> str:
         ["", "count"],
         ["tried", f"{n_tried(rows):,}"],
         ["refused with one clear message", f"{found['refused']:,}"],
-        ["accepted (nothing was wrong with it)", f"{found['accepted']:,}"],
+        ["accepted (still valid)", f"{found['accepted']:,}"],
         ["crashes: anything else", f"{found['crashes']:,}"],
-        [f"hangs: over {MAX_SECONDS} s of processor time", f"{found['hangs']:,}"],
+        [f"hangs: over {MAX_SECONDS} s of CPU time", f"{found['hangs']:,}"],
         [f"memory: over {MAX_MEMORY // 2**20} MB", f"{found['memory']:,}"],
         [f"code executions: any of {', '.join(FORBIDDEN)}", f"{found['executions']:,}"],
-        ["slowest, s of processor time", f"{max(row['slowest'] for row in rows):.1f}"],
+        ["slowest, s of CPU time", f"{max(row['slowest'] for row in rows):.1f}"],
     ]
     return sections(f"## {title}", lead, table(lines[0], lines[1:]))

@@ -119,18 +119,19 @@ def verdicts_table(rows: list[Row]) -> str:
         found = total(rows, label)
         true = (percent(found["confirmed_true"], found["confirmed"]), percent(found["refuted_true"], found["refuted"]))
         counts = [f"{found[name]:,}" for name in ("confirmed", "refuted", "unsure")]
-        lines.append([label or "all", counts[0], true[0], counts[1], true[1], counts[2]])
+        shown = {None: "all", "usual": "default"}.get(label, label)
+        lines.append([shown, counts[0], true[0], counts[1], true[1], counts[2]])
     return table(lines[0], lines[1:])
 
 
 def page(rows: list[Row], images: Path) -> str:
-    far = [["problem", "held-out rows called far", "three times as large, or shuffled words, called far"]]
+    far = [["problem", "held-out rows marked as far", "three times as large, or shuffled words, marked as far"]]
     far += [[row["problem"], f"{row['far']:.1%}", f"{row['far_tripled']:.0%}"] for row in rows]
     return sections(
         "## Verdicts and distances",
         f"Explanations of {len(rows)} problems by three explainers: a default fit, one with far too few queries, "
-        f"and one that selects random features. `verify()` judges each by ten draws; {N_FRESH} fresh draws then "
-        f"decide whether it was right, that is, whether the target keeps its value in at least {LEVEL:.0%} of them. "
+        f"and one that selects random features. `verify()` gives each a verdict from ten draws; {N_FRESH} fresh draws "
+        f"then show whether it is right, that is, whether the target keeps its value in at least {LEVEL:.0%} of them. "
         "(On Bibtex, removed words are replaced by words of other documents; otherwise removal would not be "
         "random.) The number of draws and the required share were chosen on other samples of these problems.",
         verdicts_table(rows),

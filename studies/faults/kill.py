@@ -93,15 +93,15 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows, COUNTED)
     return f"{found['kills']} SIGKILLs at random moments of fit, then resume", (
         f"{found['identical']} of {found['kills']} identical to the uninterrupted explainer; {found['paid_twice']} "
-        f"journaled queries paid twice; {found['answered_in_vain']} of {found['rows_asked']:,} queries were answered, "
-        f"but not yet journaled, when the kill came{_training(found)}"
+        f"journaled queries sent twice; {found['answered_in_vain']} of {found['rows_asked']:,} queries had been "
+        f"answered, but not yet journaled, at the time of the kill{_training(found)}"
     )
 
 
 def _training(found: Counter[str]) -> str:
     if not found["steps_taken_by_killed"]:  # results of earlier versions
         return ""
-    return f"; {found['steps_repeated']:,} of {found['steps_taken_by_killed']:,} steps of training repeated"
+    return f"; {found['steps_repeated']:,} of {found['steps_taken_by_killed']:,} training steps repeated"
 
 
 def page(rows: list[Row], images: Path) -> str:
@@ -109,20 +109,20 @@ def page(rows: list[Row], images: Path) -> str:
     n_questions, seconds = rows[0]["n_questions"], np.mean([row["cpu_seconds"] for row in rows])
     lines = [
         ["", "count"],
-        ["fits killed by SIGKILL at a random moment of their processor time", f"{found['kills']:,}"],
-        ["of these, called again and saved files identical to those of a fit left in peace", f"{found['identical']:,}"],
-        ["rows the black box was asked about, in all", f"{found['rows_asked']:,}"],
-        ["answers in the journal that were asked for again", f"{found['paid_twice']:,}"],
-        ["rows that were sent when the kill came and never reached the journal", f"{found['asked_in_vain']:,}"],
-        ["of these, the black box had already answered", f"{found['answered_in_vain']:,}"],
+        ["fits killed by SIGKILL at a random moment of their CPU time", f"{found['kills']:,}"],
+        ["of these, resumed, with saved files identical to those without a kill", f"{found['identical']:,}"],
+        ["rows sent to the black box, in total", f"{found['rows_asked']:,}"],
+        ["journaled rows that were sent again", f"{found['paid_twice']:,}"],
+        ["rows that had been sent but not journaled at the time of the kill", f"{found['asked_in_vain']:,}"],
+        ["of these, rows with outputs already returned", f"{found['answered_in_vain']:,}"],
     ]
     if found["steps_taken_by_killed"]:
         lines += [
-            ["steps of training that killed fits had taken", f"{found['steps_taken_by_killed']:,}"],
-            ["of these, taken again", f"{found['steps_repeated']:,}"],
+            ["training steps taken before the kill", f"{found['steps_taken_by_killed']:,}"],
+            ["of these, repeated", f"{found['steps_repeated']:,}"],
         ]
     return sections(
-        "## Killed and called again",
+        "## Fits killed and resumed",
         f"A fit of {n_questions} queries, 16 at a time ({seconds:.1f} s of CPU time), in its own process, is killed "
         "and called again with the same checkpoint; every third time it is killed twice. Saved files are compared "
         "byte by byte, except for times in the training history. The black box logs its queries. Calls in progress "

@@ -192,7 +192,7 @@ def _training_rows(rows: list[Row]) -> list[str]:
     if not counted:
         return []
     lines = [[f"`{how}`", f"{sum(row[how] for row in counted):,}"] for how in ROWS]
-    text = f"{len(counted)} explainers of {len(X)} rows are saved in three ways, and the rows looked for in the files."
+    text = f"{len(counted)} explainers of {len(X)} rows are saved in three ways; the files are searched for the rows."
     return ["## Training rows in saved explainers", text, table(["rows=", "rows found"], lines)]
 
 
@@ -207,9 +207,9 @@ def page(rows: list[Row], images: Path) -> str:
         "A token in a header, and a password and a key in the address, are used with a model behind HTTP; an "
         "explainer is fitted with a checkpoint, saved, loaded, verified and reported, with all logging on. The "
         "server works, or "
-        f"{', '.join(FAULTS[1:])} (some repeat in their replies all that was sent). The server saw the token in "
+        f"{', '.join(FAULTS[1:])} (some replies repeat everything that was sent). The server saw the token in "
         f"{sum(row['n_requests_with_it'] for row in used):,} requests.",
-        "`sointer serve` with a token, a model that fails and records gets good requests and ones with broken heads, "
+        "`sointer serve` with a token, a failing model and records gets valid requests and requests with broken heads, "
         f"all with the token: {len(served)} servers answered "
         f"{sum(row['n_requests_with_it'] for row in served):,} of them.",
         table(lines[0], lines[1:]),

@@ -29,12 +29,12 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 HALF_BODY = request(b"{" + b" " * 1000)[:-999]
 # How many connections, what each sends, and what is done there.
 ATTACKS: dict[str, tuple[int, bytes, str]] = {
-    "silent": (2000, b"", "say nothing"),
+    "silent": (2000, b"", "send nothing"),
     "half a head": (2000, GET[:20], "send half of a head"),
     "half a second head": (2000, GET + b"G", "send a request and one byte of another"),
     "half a body": (200, HALF_BODY, "send one byte of a body of 1,000"),
-    "deaf": (200, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 10, "send 10 requests and take no reply"),
-    "hanging model": (100, request(json.dumps({"rows": [[0.0] * 4], "target": 0}).encode()), "want a model that hangs"),
+    "deaf": (200, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 10, "send 10 requests and read no reply"),
+    "hanging model": (100, request(json.dumps({"rows": [[0.0] * 4], "target": 0}).encode()), "need a model that hangs"),
     "fork": (0, b"", "none: the server was forked after its app was made"),
 }
 HANGING = "import time\ndef predict(X):\n    time.sleep(3600)\n"
@@ -131,8 +131,8 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     answered = sum(row["statuses"].get("200", 0) for row in rows)
     asked = sum(sum(row["statuses"].values()) for row in rows)
     n = sum(row["connections"] for row in rows)
-    return f"{n:,} connections that are silent, slow or deaf, or want a model that hangs", (
-        f"{answered} of {asked} requests of others meanwhile answered, the slowest in "
+    return f"{n:,} connections that are silent, send slowly, never read, or need a model that hangs", (
+        f"{answered} of {asked} requests of other clients answered meanwhile, the slowest in "
         f"{max(row['slowest'] for row in rows):.1f} s"
     )
 
@@ -144,7 +144,7 @@ def page(rows: list[Row], images: Path) -> str:
         figures = [f"{row['connections']:,}", f"{answered} of {asked}", f"{row['slowest']:.2f}", f"{row['before']:.2f}"]
         lines.append([ATTACKS[row["attack"]][2], *figures])
     return sections(
-        "## Locking others out",
+        "## Clients that block others",
         f"Connections are opened and held; meanwhile, {N_PROBES} requests that need no model are sent, each on a "
         "new connection. The forked server inherited its app and threads.",
         table(lines[0], lines[1:]),

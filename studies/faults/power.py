@@ -84,7 +84,7 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows, COUNTED)
     return f"{found['failures']:,} power failures at random moments of a fit", (
         f"{found['lost']} kept outputs lost, {found['refused']} checkpoints or explainers unreadable, {found['wrong']} "
-        f"explainers changed; {found['identical']} of {found['resumed']} that were called again are identical"
+        f"explainers changed; {found['identical']} of {found['resumed']} resumed fits identical to an uninterrupted one"
     )
 
 
@@ -93,17 +93,17 @@ def page(rows: list[Row], images: Path) -> str:
     lines = [
         ["", "count"],
         ["power failures", f"{found['failures']:,}"],
-        ["outputs that fit had gone on from, and that were lost", f"{found['lost']:,}"],
+        ["outputs lost that fit had already used", f"{found['lost']:,}"],
         ["checkpoints or saved explainers that could not be read", f"{found['refused']:,}"],
-        ["saved explainers that were others", f"{found['wrong']:,}"],
-        ["fits called again", f"{found['resumed']:,}"],
-        ["of these, identical to a fit left in peace", f"{found['identical']:,}"],
+        ["saved explainers that differed", f"{found['wrong']:,}"],
+        ["fits resumed", f"{found['resumed']:,}"],
+        ["of these, identical to an uninterrupted fit", f"{found['identical']:,}"],
     ]
     return sections(
         "## Power failures",
         "Everything that a fit with a checkpoint in new directories writes, syncs, renames and deletes is logged. "
-        "For a random moment, a disk is constructed as a power failure may leave it: what was synced is there; of the "
-        "rest, each 512-byte sector and each directory entry is there or not, at random.",
+        "For a random moment, a disk is constructed as a power failure may leave it: what was synced is there; each "
+        "other 512-byte sector and directory entry is there or not, at random.",
         table(lines[0], lines[1:]),
     )
 

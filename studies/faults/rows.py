@@ -121,7 +121,7 @@ def page(rows: list[Row], images: Path) -> str:
         "largest difference of effects",
         "verdicts changed",
         "agreement differs by",
-        "called far otherwise",
+        "marked as far or not, differently",
         "size of files",
     ]
     lines = []
@@ -143,7 +143,7 @@ def page(rows: list[Row], images: Path) -> str:
         )
     return sections(
         "## Saved without training rows",
-        "An explainer is saved without the rows of the training data that it holds, and loaded; what do explanations "
+        "An explainer is saved without its training rows and loaded; what do explanations "
         f"lose? {N_EXPLAINED} samples each, all outputs: labels of twelve independent features, and a forest on the "
         "breast cancer data, whose features are strongly correlated.",
         table(head, lines),

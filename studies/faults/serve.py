@@ -175,14 +175,14 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     memory = row["megabytes"]
     bad = row["unexpected"] + row["broken"]
     return f"{_time(row['saturated'])} of serving at saturation, then overload x {OVERLOAD}, then SIGTERM under load", (
-        f"{row['wrong']} wrong answers, {row['lost']} lost accepted requests, {bad} errors other than 429 and 503, "
+        f"{row['wrong']} wrong replies, {row['lost']} accepted requests lost, {bad} errors other than 429 and 503, "
         f"memory {memory['warm-up']:.0f} MB before and {memory['recovery']:.0f} MB after"
     )
 
 
 def page(rows: list[Row], images: Path) -> str:
     row = longest(rows)
-    lines = [["", "clients", "answers per second", "p50, ms", "p99, ms", "200", "429", "503", "memory at its end, MB"]]
+    lines = [["", "clients", "replies per second", "p50, ms", "p99, ms", "200", "429", "503", "memory at the end, MB"]]
     for name, phase in row["phases"].items():
         replies = phase["replies"]
         n_clients = N_PLACES * (OVERLOAD if name == "overload" else 1)
@@ -195,11 +195,11 @@ def page(rows: list[Row], images: Path) -> str:
         f"`sointer serve --concurrency {CONCURRENCY} --queue {QUEUE}` on loopback, clients on the same machine. Each "
         f"client sends requests of one to eight rows, the next as soon as it has a reply, or {WAIT:g} s after a "
         f"rejection. Saturation: one client per place in the queue, for {_time(row['saturated'])}; overload: ten per "
-        "place. Finally, the server gets SIGTERM under load. Every reply is compared byte by byte with the right "
-        "one, which was compared with `explain` in another process.",
+        "place. Finally, the server gets SIGTERM under load. Every reply is compared byte by byte with the correct "
+        "one, which was checked against `explain` in another process.",
         table(lines[0], lines[1:]),
-        f"{row['wrong']} replies were wrong. The server says that it replied to {row['answered']:,} requests; the "
-        f"clients received {row['received']:,} whole replies. {row['broken']} connections broke before the SIGTERM.",
+        f"{row['wrong']} replies were wrong. By its own count, the server replied to {row['answered']:,} requests; the "
+        f"clients received {row['received']:,} complete replies. {row['broken']} connections broke before the SIGTERM.",
     )
 
 

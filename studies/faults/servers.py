@@ -127,8 +127,8 @@ def run(part: int, n: int) -> dict[str, Any]:
 
 def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows, COUNTED)
-    return f"{found['servers']} slow, broken and hostile model servers, asked twice each", (
-        f"{found['wrong']} replies taken for those of another request, {found['over time']} calls more than "
+    return f"{found['servers']} slow, broken and hostile model servers, queried twice each", (
+        f"{found['wrong']} replies assigned to the wrong request, {found['over time']} calls more than "
         f"{ALLOWED_SECONDS:g} s longer than their timeout, {found['over memory']} times over {ALLOWED_MB} MB, "
         f"{found['other errors']} unclear errors"
     )

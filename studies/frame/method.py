@@ -24,8 +24,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path(__file__).with_name("method.json")
 FOLDERS = ("energy", "interpreter", "training")
-KINDS = ("tables", "texts", "images", "sequences", "paper")
-"""Kinds of data that have a method of their own; "paper": preset="paper", for all data."""
+KINDS = ("tables", "graded", "texts", "images", "sequences", "paper")
+"""What has a method of its own: kinds of data, "graded" outputs of tables, and preset="paper", for all."""
+GRADED = ("continuous", "probability", "probabilities")
+"""How the kinds and problems end whose rows are about numbers or probabilities; those of tables/tables all are."""
+NAMES = {"paper": 'preset="paper"', "graded": "the method for probabilities and numbers of tables"}
 OWN = {
     "images": ("energy/image", "interpreter/image", "training/image"),
     "texts": ("energy/texts", "energy/sparse", "interpreter/text", "training/texts", "training/sparse_rows"),
@@ -49,7 +52,7 @@ where a study is not named."""
 def kinds_of(module: str) -> tuple[str, ...]:
     """The kinds of data whose results a module can change."""
     own = tuple(kind for kind, names in OWN.items() if module.startswith(names))
-    return own or ("tables", "texts")
+    return own or ("tables", "graded", "texts")
 
 
 def source_digest(source: str) -> str:
@@ -106,7 +109,10 @@ def is_ours(row: dict[str, Any]) -> bool:
 
 
 def kind_of_row(row: dict[str, Any], kind: str) -> str:
-    return "paper" if "paper preset" in str(row.get("method")) else kind
+    if "paper preset" in str(row.get("method")):
+        return "paper"
+    is_graded = "table" in row or any(str(row.get(field)).endswith(GRADED) for field in ("kind", "problem"))
+    return "graded" if kind == "tables" and is_graded else kind
 
 
 def mark(row: dict[str, Any], kind: str | None) -> dict[str, Any]:
@@ -155,7 +161,7 @@ def freshness(study: str, rows: Iterable[dict[str, Any]], kind: str | None) -> s
     parts = []
     for own in sorted({own for own, _ in made}, key=KINDS.index):
         counts = {version: n for (kind, version), n in sorted(made.items()) if kind == own}
-        name = 'preset="paper"' if own == "paper" else f"the method for {own}"
+        name = NAMES.get(own, f"the method for {own}")
         which = " and ".join(f"version {version}" if version else "an early version" for version in counts)
         old = sum(n for version, n in counts.items() if version < versions[own])
         share = f" ({old} of {sum(counts.values())} rows are older)" if len(counts) > 1 else ""

@@ -71,9 +71,9 @@ def page(rows: list[Row], images: Path) -> str:
         lines.append([name_of(row), number(timed["explain"], 1), *bare, number(row["ratio"], 2)])
     return sections(
         "## Next to the bare forward pass",
-        f"`explain` on {BATCH:,} rows, against the interpreter's forward pass alone on the same rows, converted to "
-        "tensors before: once in the pieces that `explain` makes, and once all at once. The median of "
-        f"{N_REPEATS} turns, in which they take turns.",
+        f"`explain` on {BATCH:,} rows, against the interpreter's forward pass alone on the same rows, already "
+        "converted to tensors: once in the chunks that `explain` uses, and once in a single batch. The median of "
+        f"{N_REPEATS} alternating runs.",
         table(lines[0], lines[1:]),
     )
 

@@ -55,8 +55,8 @@ def page(rows: list[Row], images: Path) -> str:
     lines = [[f"`{name}`", f"{seconds:.2f}", f"{ratios[name]:.2f}"] for name, seconds in found.items()]
     return sections(
         "## Importing",
-        f"Fresh interpreters, in turn; the median of {rows[-1]['n_repeats']}. `import sointer` loads nothing until "
-        "it is used; the explainer itself needs the libraries that it is built on.",
+        f"Fresh interpreters, alternating; the median of {rows[-1]['n_repeats']} runs. `import sointer` loads its "
+        "modules when they are first used; the explainer itself needs the libraries that it is built on.",
         table(["", "seconds", f"times `{TORCH}`"], lines),
     )
 

@@ -86,7 +86,7 @@ def account(rows: Rows) -> list[str]:
         if guilty:
             where = dict.fromkeys(f"{row['problem']} with {SIZES[row['k']]}" for row in guilty)
             text += f" ({', '.join(where)}; by {max(row['leaked'] for row in guilty):.2f} at most"
-            text += f"; in {sum(row['informative'] for row in guilty)} of these the values carry something too)"
+            text += f"; in {sum(row['informative'] for row in guilty)} of these the values carry information too)"
         for name, wanted in (("enough", True), ("too few", False)):
             subset = [row for row in same if (row["k"] == "true size") == wanted]
             if subset:

@@ -55,7 +55,7 @@ Made by `python -m studies run synthetic/mediated` from `studies/results/synthet
 
 A model with several outputs computes one of them, the target, from other outputs. A method that sees the target alone
 has to learn a parity of hidden variables; a method that sees all outputs sees the intermediate steps. SOInter-1 learns
-these parities all the same; problems that it does not learn are under [structure](structure.md). In the figure,
+these parities too; for problems that it does not learn, see [structure](structure.md). In the figure,
 y0 = [x0 + x1 > 0], y1 = [x2 · x3 > 0], and the target is y0 xor y1; two more outputs and 16 more features are
 unrelated.
 
@@ -126,7 +126,7 @@ def behind_section(rows: list[Row]) -> str:
     found = (
         "In these cases:\n\n" + "\n".join(lines)
         if lines
-        else "Nowhere: no other method in the figures has a higher mean than SOInter for the same budget."
+        else "No other method in the figures has a higher mean than SOInter for the same budget."
     )
     return f"## Where SOInter is not best\n\n{compared} combinations of problem and budget were compared. {found}"
 

@@ -74,8 +74,8 @@ which the second is removed. Advice based on this page: [which removal to choose
 Measured on exact black boxes with 20 shuffled features whose relevant features are known: SOInter with defaults, k =
 the size of the relevant set, 2,000 training rows, up to 300 held-out rows, {len(seeds)}
 {"seed" if len(seeds) == 1 else "seeds"} ({", ".join(map(str, seeds))}). *E1* is the paper's energy (both outputs);
-*mediated xor* acts only through other outputs; *presence* has 0/1 features of which 30 % are 1, and asks which pair
-made a tag true. Made by `python -m studies run synthetic/removal`."""
+*mediated xor* acts only through other outputs; *presence* has 0/1 features of which 30 % are 1; a pair of them
+makes a tag true. Made by `python -m studies run synthetic/removal`."""
 
 
 def found(fits: list[Row], made: list[Row]) -> list[str]:
@@ -109,7 +109,7 @@ def cross_checks(fits: list[Row]) -> list[str]:
                 f"fitted with {removal}, {own[cell]:.2f} under {removal} but {own[cell] - loss:.2f} under {other} "
                 f"({label(cell)})"
             )
-    return [f"- **Fidelity under one removal alone can deceive**: {'; '.join(parts)}."] if parts else []
+    return [f"- **Fidelity under one removal alone can mislead**: {'; '.join(parts)}."] if parts else []
 
 
 def credit(fits: list[Row], made: list[Row]) -> list[str]:

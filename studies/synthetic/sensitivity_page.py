@@ -170,8 +170,8 @@ def k_text(rows: list[Row]) -> str:
     kept = [row["fidelity"] for row in chosen if row["value"] > row["n_relevant"]]
     return (
         f"With k below the number of relevant features, {mean(few)} of the selected features are relevant; with k "
-        f"above that number, {mean(enough)} of the relevant features are selected and fidelity is {mean(kept)}. So k "
-        'may be guessed too large without harm; `k="auto"` chooses it row by row.'
+        f"above that number, {mean(enough)} of the relevant features are selected and fidelity is {mean(kept)}. When "
+        'in doubt, choose k too large; `k="auto"` chooses it for each row.'
     )
 
 

@@ -127,9 +127,9 @@ def real_section(rows: list[Row]) -> str:
         return ""
     return f"""## Chains and random fields on real labels
 
-The model says labels: a chain of logistic regressions in which each sees the labels before it, or a random field with a
-link between every two labels. {own[0]["budget"]:,} queries; of every output, the share of predictions that stay on the
-best eight features alone, and the share that flip without them:
+The model predicts labels: it is a chain of logistic regressions in which each sees the labels before it, or a random
+field with a link between every two labels. {own[0]["budget"]:,} queries; for every output, the share of predictions
+that stay on the best eight features alone, and the share that flip without them:
 
 {table(own, lambda row: (row["problem"],), ("model",), ("keep", "delete", "agreement"))}"""
 

@@ -22,7 +22,7 @@ def opening(found: Mapping[str, list[Row]]) -> str:
             "tokens from similar positions in the training data. A set suffices if the label stays in at least 95 % "
             "of these. *Exact*: a smallest such set was selected. *Within tolerance*: it keeps the label in at "
             "least 93 %, and no smaller set does in 97 %. Brute force with different draws does not fully agree "
-            "with itself: what one half of the draws reaches, judged by the other half, is the upper limit. The "
+            "with itself: the agreement of one half of the draws with the other half is the upper limit. The "
             "nearest tokens use only the position of the label. Settings were chosen on 50 other addresses, with "
             "other seeds. Made by "
             "`make reproduce-usaddress`; all numbers from `studies/results/usaddress`."

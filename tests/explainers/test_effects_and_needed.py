@@ -249,3 +249,18 @@ def test_effects_on_labels_lead_to_the_label_also_of_missing_values():
         assert (toward[rows] < -0.05).mean() > 0.95
         assert (found.base_value + found.effects.sum(axis=1))[rows].mean() > 0.85
     assert (toward[((X["amount"] > 450) & (X["land"] != "DE")).to_numpy()] > 0.2).all()
+
+
+def test_what_lowers_a_number_is_as_relevant_as_what_raises_it():
+    weights = np.tile([2.0, -1.5, 1.0], 3)
+    rows = np.random.default_rng(2).normal(size=(700, 9))
+    X, new = rows[:600], rows[600:]
+    explainer = SOInter(lambda X: X @ weights, random_state=0, query_budget=3000, verbose=False).fit(X)
+    pushes = np.abs(weights * (new - X.mean(axis=0)))
+    strong = pushes > 2
+    explanation = explainer.explain(new, target=0)
+    assert (explanation.scores[strong] > 0).all()
+    assert explanation.needed[strong].mean() > 0.95
+    best = np.argsort(-pushes, axis=1)[:, :3].tolist()
+    chosen = explainer.explain(new, target=0, k=3).selected.tolist()
+    assert np.mean([len(set(a) & set(b)) / 3 for a, b in zip(best, chosen, strict=True)]) > 0.85

@@ -590,6 +590,19 @@ def test_what_was_left_out_comes_before_what_never_changed_anything() -> None:
     assert np.argsort(-leaf_order(leaf, 0.98).key).tolist() == [0, 2, 1, 3]
 
 
+@pytest.mark.parametrize("size", [0.01, 1.0])
+def test_what_surely_but_hardly_changes_a_graded_target_comes_before_what_never_does(size: float) -> None:
+    def model(rows: np.ndarray) -> np.ndarray:
+        return np.abs(rows[:, 1]) + size * rows[:, 4]
+
+    leaf = replace(planted(model), min_relative=0.03).grow()
+    assert leaf.active.tolist() == [False, True, False, False, size == 1.0, False]
+    assert leaf.slight.tolist() == [False, False, False, False, size < 1.0, False]
+    order = leaf_order(leaf, 0.98)
+    assert order.key[4] > order.key[[0, 2, 3, 5]].max() + 2 * OPEN, "whatever the evidence of a sample"
+    assert np.array_equal(order.needed, leaf.active)
+
+
 def test_only_what_clearly_matters_is_ordered_by_each_sample() -> None:
     of_three = node([9, 4, 3, 5], [True, True, True, False], 1.0)
     order = leaf_order(of_three, 0.98)

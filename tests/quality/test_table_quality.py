@@ -163,9 +163,16 @@ def test_strongly_correlated_features(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [44, 45])
 def test_weak_features_count_where_few_decide_in_each_locality(seed):
-    """Nine of ten features matter somewhere, but five in each locality, some of these a little only."""
+    """Nine of ten features matter somewhere, but five in each locality, some of these a little only.
+
+    The absolute value of a feature beside a sine a hundred times as large changes the probability by about 2 % of what
+    the sine does, so it may be not needed; but it comes before features that never change it.
+    """
     problem = shuffled(PUBLISHED_PROBLEMS["l2x_switch"](), seed)
-    check(problem, fitted(problem, seed, 5000), [0], seed, "probability")
+    exact, found, wrong = judge(problem, fitted(problem, seed, 5000), 0, seed)
+    assert exact >= 0.99
+    assert found >= 0.89
+    assert wrong <= 0.01
 
 
 @pytest.mark.slow

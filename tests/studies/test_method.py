@@ -44,7 +44,7 @@ def test_what_changed_is_named_with_what_to_do():
     assert method.changed_modules(before, before) == []
     changed = method.changed_modules({"energy/chain": "x", "training/images": "b", "training/new": "y"}, before)
     assert changed == ["energy/chain", "training/new", "training/optim"]
-    assert "--changed sequences tables texts" in method.complaint(changed)
+    assert "--changed graded sequences tables texts" in method.complaint(changed)
     assert "--unchanged" in method.complaint(changed)
     assert method.kinds_of("interpreter/image_scoring") == ("images",)
 
@@ -70,6 +70,18 @@ def test_pages_say_when_rows_are_of_an_earlier_version(monkeypatch):
     assert "with version 2" in method.freshness("tables/tables", [{"method": "SOInter", "seed": 103}], "tables")
     assert "an early version" in method.freshness("a/b", [{"method": "SOInter"}], "tables")
     assert method.freshness("a/b", [baseline], "tables") == method.freshness("a/b", [old], None) == ""
+
+
+def test_rows_about_probabilities_and_numbers_have_a_version_of_their_own(monkeypatch):
+    monkeypatch.setattr(method, "recorded", lambda: {"versions": {"tables": 3, "graded": 4, "images": 1}})
+    graded = [{"kind": "continuous"}, {"table": "diabetes"}, {"problem": "switch oblique probabilities"}]
+    others = [{"kind": "binary"}, {"problem": "switch oblique labels"}, {"problem": "mediated_xor"}]
+    assert [method.mark(row, "tables")["made_by"] for row in graded + others] == ["graded 4"] * 3 + ["tables 3"] * 3
+    assert all(method.is_older("a/b", row | {"made_by": "tables 3"}, "tables") for row in graded)
+    assert not any(method.is_older("a/b", row | {"made_by": "tables 3"}, "tables") for row in others)
+    assert method.kind_of_row(graded[0], "images") == "images"
+    rows = [others[0] | {"made_by": "tables 3"}, graded[0] | {"made_by": "graded 4"}]
+    assert "version 3 of the method for tables, the current one; version 4" in method.freshness("a/b", rows, "tables")
 
 
 def test_a_change_is_recorded(tmp_path, monkeypatch):

@@ -48,14 +48,14 @@ class BlackBox(CopiedAsItself):
         Name of the model in messages; by default that of the function.
     retries : int, default 5
         How often a batch is sent again when `predict` raises, hangs or, having returned valid outputs before, returns
-        something wrong; the waits between grow. Then the error is raised. A function that never returned valid outputs
-        is called again at most twice.
+        something wrong, after growing waits. Then the error is raised. Before the first valid outputs, a batch is sent
+        again at most twice.
     timeout : float or None, default None
-        Seconds after which a call counts as hung; None to wait for ever. Python cannot stop such a call: it is left
-        behind, and the next one may run beside it.
+        Seconds after which a call counts as hung; None waits for ever. Python cannot stop such a call: it keeps
+        running, possibly beside the next one.
     n_jobs : int or None, default None
-        Calls at a time, through joblib: processes, or as set by `joblib.parallel_config` (-1: all processors). None
-        sends one batch after the other.
+        Number of parallel calls, through joblib: in processes, or as set by `joblib.parallel_config` (-1: all
+        processors). None sends one batch after the other.
     client : dask.distributed.Client or None, default None
         A cluster whose workers make the calls.
     caller_thread : bool, default False
@@ -70,9 +70,8 @@ class BlackBox(CopiedAsItself):
 
     Notes
     -----
-    Counted are `n_queries`, rows sent (once each, however often they had to be sent again; the budget counts the
-    same), `n_answered`, rows whose outputs have come, `n_failures`, calls without valid outputs, `n_retries`, calls
-    made again, and `n_retried_rows`, rows in them.
+    Counters: `n_queries`, rows sent, each counted once, as in the budget; `n_answered`, rows whose outputs have
+    arrived; `n_failures`, calls without valid outputs; `n_retries`, repeated calls; `n_retried_rows`, rows in them.
 
     Examples
     --------

@@ -150,9 +150,10 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
         return ()
 
     def distance(self, X: Any) -> NDArray[np.float64]:
-        """Return how far each sample is from the training data; above 1 it is far, as at most 1 % of those are.
+        """Return each sample's distance from the training data; above 1 it is far.
 
-        The model is not queried. See `explanation.far` and docs/concepts/trust.md.
+        At most 1 % of samples like the training data are far. The model is not queried. See `explanation.far` and
+        docs/concepts/trust.md.
         """
         check_is_fitted(self, "outputs_")
         refuse_for_sequences(self, "distance")

@@ -31,7 +31,7 @@ class Identified(BaseEstimator):
     n_queries_replayed_: int = 0
     """Outputs that fit took from its checkpoint; `n_queries_` counts those that it queried itself."""
     probe_: Probe | None = None
-    """By which the model can be recognised later; None where an older version saved the explainer."""
+    """What the model can be recognised by later; None if an older version saved the explainer."""
     _known_digest: tuple[Any, str] | None = None
 
     def identity(self) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def as_lists(outputs: NDArray[Any]) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class RecordCheck:
-    """Whether a record is what this explainer says about this sample; None where it could not be checked.
+    """Whether a record matches what this explainer says about its sample; None for what could not be checked.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class RecordCheck:
     same_explainer
         The explainer is the one that made it, number for number.
     same_model
-        The model predicts for the samples kept since fit what it predicted then.
+        For the samples kept since fit, the model predicts the same as then.
     same_value
         What is explained is the same.
     same_selection
@@ -147,9 +147,9 @@ def verify_record(
     explainer : SOInter or SequenceExplainer
         Fitted or loaded. If it has its model, the model is queried: up to 16 samples kept since fit, and the sample.
     X : samples
-        Among which the record's is found by its hash, as `explain` takes them.
+        As `explain` takes them; the record's sample is found among them by its hash.
     target : optional
-        Needed where the record is about a region of a mask, which its name does not say exactly; not for sequences.
+        Needed if the record is about a region of a mask, whose name is not exact; not for sequences.
     predicted : optional
         What the model predicted for X, if the record's value was given (`value_source` "given") rather than queried.
 

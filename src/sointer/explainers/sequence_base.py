@@ -48,7 +48,7 @@ class SequenceFrame(ShowsItself, Identified):
     n_explain_queries_: int = 0
     """Sequences sent to the model by all calls of explain since fit."""
     additive_: ChainEnergy | None = None
-    """A simpler energy, which paths are read from where it predicts as well; None else."""
+    """A simpler energy, from which paths are read if it predicts held-out labels better; otherwise None."""
 
     def fit(self, X: Any, y: Any = None, *, checkpoint: str | PathLike[str] | None = None) -> Self:
         """Learn to explain the model on sequences X, at every position and for every length; y is not used.
@@ -185,10 +185,10 @@ class SequenceFrame(ShowsItself, Identified):
     def save(self, path: str | PathLike[str], *, rows: Rows = "keep") -> None:
         """Write the fitted explainer to a new directory; the model itself is never stored.
 
-        **By default the files contain the tokens of the training data, in an order from which its sequences can be put
-        together again.** With rows="synthetic" they contain how often which token stood where, and not with which
-        others: `verify` and `paths` draw others of the same distribution. With "none" there are no tokens: `explain`
-        works, `verify` and `paths` are refused unless you have a replacement of your own.
+        **By default the files contain the tokens of the training data, in an order from which the sequences can be
+        reconstructed.** With rows="synthetic" they contain how often each token stood at each kind of place, but not
+        with which others; `verify` and `paths` draw other tokens of the same distribution. With "none" there are no
+        tokens: `explain` works, but `verify` and `paths` need a replacement of your own.
         """
         from sointer.io.sequences import save
 

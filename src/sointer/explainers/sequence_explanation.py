@@ -73,14 +73,14 @@ class SequenceExplanation:
     labels: list[list[Any]]
     value_source: ValueSource
     codes: NDArray[np.int64] = field(repr=False)
-    """(targets,) the value as the energy knows it."""
+    """(targets,) the encoded value."""
     outputs: TokenOutputs = field(repr=False)
     level: float | None = None
-    """The share that `selected` should keep, where their number was chosen by it."""
+    """The share of replacements in which the value should stay, if this determined the number of tokens."""
     verifier: tuple[Query, Replacement] | None = field(default=None, repr=False)
     tracer: TracesPaths | None = field(default=None, repr=False)
     provenance: Provenance | None = field(default=None, repr=False)
-    """Who made it, and how; needed for `record`."""
+    """The explainer and its settings; makes records."""
 
     @classmethod
     def of(

@@ -33,14 +33,14 @@ PART = PIECE + 2 * MARGIN
 class SequencePaths:
     """The effect of every selected token on its target, and how much of it goes through other tokens' labels.
 
-    Effects say how much less likely the value gets, on average, when the token is replaced and all others stay. NaN
-    where fewer tokens are selected. Parts need not add up to the total.
+    An effect is how much less likely the value becomes, on average, when the token is replaced and all others stay. It
+    is NaN where fewer tokens are selected. Parts need not add up to the total.
 
     selected : (targets, k) positions, as in the explanation.
     total : (targets, k) the effect.
-    direct : (targets, k) where only what the target's own position knows of the token changes.
-    mediated : (targets, k) where only what all other positions know of it changes: it acts through their labels.
-    left, right : (targets, k) the same, for positions before or after the target alone.
+    direct : (targets, k) the effect if the replacement is seen only at the target's own position.
+    mediated : (targets, k) the effect if it is seen only at all other positions: it acts through their labels.
+    left, right : (targets, k) the same, only for positions before or after the target.
     """
 
     sequences: list[Tokens]

@@ -245,7 +245,7 @@ class SequenceExplainer(SequenceFrame):
         X : list of token lists
             Or of strings, with a splitter.
         target : int, tuple, list or "all", default "all"
-            A position (negative: from the end), several, or a list with one of these per sequence.
+            A position (negative: counted from the end), several positions, or a list with one of these per sequence.
         k : int or "auto", optional
             Number of tokens; default: the constructor's.
         predicted : list, optional
@@ -256,7 +256,7 @@ class SequenceExplainer(SequenceFrame):
         Raises
         ------
         InputError
-            If X, the targets or the predictions do not fit together.
+            If X, the targets and the predictions do not fit together.
         """
         check_is_fitted(self, "energy_")
         sequences = read_sequences(X, self.splitter, "explain")

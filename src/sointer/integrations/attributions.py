@@ -55,7 +55,7 @@ def as_rows(inputs: Any, explainer: Any) -> Any:
 
 
 class SOInterAttribution:
-    """A fitted explainer in the form of a captum attribution method; captum itself is not needed.
+    """A fitted explainer with the interface of a captum attribution method; captum itself is not needed.
 
     attribute = SOInterAttribution(explainer).attribute
     captum.metrics.sensitivity_max(attribute, inputs, target=2)
@@ -77,14 +77,14 @@ class SOInterAttribution:
     ) -> Any:
         """The effect of every entry of the inputs, as a tensor of their shape (in a tuple if they came in one).
 
-        Effects are signed, in the unit of the output. Where they are not known (images, preset="paper"), the scores are
-        returned, which have no sign.
+        Effects are signed, in the unit of the output (for images, log-odds). Where they are not available
+        (preset="paper", baselines), scores are returned, which have no sign.
 
         Parameters
         ----------
         target
-            an output's number or name for all rows; a tuple (row, column) for a pixel of masks; or one of these per
-            row, as a list or a tensor.
+            the index or name of an output for all rows; for masks a pixel (row, column); or one of these per row, as a
+            list or a tensor.
         k, predicted, query
             as in `explain`.
         selected_only
@@ -125,10 +125,10 @@ def explain_func(
 ) -> Callable[..., NDArray[np.float32]]:
     """A function `(model, inputs, targets, **kwargs) -> attributions` in the shape of the inputs, as Quantus calls it.
 
-    Attributions are the signed effects, or the scores where effects are not known. What is explained is the explainer's
-    own black box: the model that Quantus gives is not looked at, nor are its settings for other methods, so metrics
-    that change the model's weights say nothing about it. `targets` are outputs, one for each input. With query=False
-    the black box is not queried, and what is expected of it is explained.
+    Attributions are the signed effects, or the scores where effects are not available. The explainer's own model is
+    explained; the model that Quantus passes, and its settings for other methods, are ignored, so metrics that change
+    the model's weights are not meaningful. `targets` are outputs, one for each input. With query=False, expected values
+    are explained and the model is not queried.
     """
     refuse_for_sequences(explainer, "Quantus")
 

@@ -30,16 +30,16 @@ OF_ROWS = {
 
 
 def save_pretrained(explainer: SOInter, folder: str | os.PathLike[str], *, rows: Rows = "none") -> Path:
-    """Write a fitted explainer and its card to a folder, as they would be pushed.
+    """Write a fitted explainer and its model card to a folder, as `push_to_hub` would upload them.
 
     Parameters
     ----------
     explainer : SOInter
         Fitted. The model that it explains is never stored.
     folder : path
-        New, empty, or with an explainer that is replaced.
+        New, empty, or containing an explainer, which is replaced.
     rows : "none", "synthetic" or "keep"
-        What the files hold of the training data, as in `SOInter.save`; unlike there, nothing by default.
+        What the files contain of the training data, as in `SOInter.save`; here, nothing by default.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def push_to_hub(
     revision: str | None = None,
     commit_message: str = "Explainer",
 ) -> str:
-    """Upload a fitted explainer and its card; the repository is made if it is not there.
+    """Upload a fitted explainer and its model card; the repository is created if it does not exist.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def push_to_hub(
     repo_id : str
         Such as "me/why-loans".
     rows : "none", "synthetic" or "keep"
-        What is uploaded of the training data, as in `SOInter.save`; unlike there, nothing by default.
+        What is uploaded of the training data, as in `SOInter.save`; here, nothing by default.
     private, token, revision, commit_message : optional
         As in `huggingface_hub.HfApi`.
 
@@ -108,12 +108,12 @@ def from_pretrained(
     removal: Any = None,
     splitter: Any = None,
 ) -> SOInter:
-    """The explainer of a repository, or of a folder that `save_pretrained` wrote; nothing in it is executed.
+    """Load an explainer from a repository, or from a folder written by `save_pretrained`; nothing in it is executed.
 
     Parameters
     ----------
     name : str or path
-        A folder, if there is one of that name; else a repository such as "me/why-loans".
+        A folder, if one of that name exists; otherwise a repository such as "me/why-loans".
     black_box, removal, splitter : optional
         As in `sointer.load`.
     revision, token, cache_dir : optional
@@ -127,7 +127,7 @@ def from_pretrained(
     Raises
     ------
     LoadError
-        If the repository holds no whole explainer.
+        If the repository contains no complete explainer.
     """
     if Path(name).is_dir():
         return load(name, black_box, removal=removal, splitter=splitter)

@@ -41,9 +41,9 @@ def save_model(
 ) -> None:
     """Write a fitted explainer as an MLflow model into a new directory; the black box is never stored.
 
-    It loads with `mlflow.pyfunc.load_model` and predicts the table of `explanation.to_frame()`. **By default it holds
-    up to 2,000 rows of the training data, number for number**, and so does the store that it is logged to; predicting
-    needs none of them: `rows="none"` leaves them out (see `SOInter.save`).
+    It loads with `mlflow.pyfunc.load_model`, and its `predict` returns the table of `explanation.to_frame()`. **By
+    default it contains up to 2,000 rows of the training data**, and so does the store that it is logged to. `predict`
+    does not need them: `rows="none"` leaves them out (see `SOInter.save`).
     """
     require_extra("mlflow", "mlflow")
     from mlflow import pyfunc

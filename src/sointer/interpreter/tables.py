@@ -189,7 +189,7 @@ class Shown(NamedTuple):
     is_first: Tensor
     """Whether the value is the first of two labels, which has no column of its own."""
     towards: Tensor
-    """1 where a rise of the column speaks for the value, -1 where a fall does."""
+    """1 where a rise of the column speaks for the value, -1 where a fall does, 0 of numbers, which have no opposite."""
     base: Tensor
     """What the output is on average, as a multiple of its unit."""
     unit: Tensor
@@ -219,7 +219,7 @@ class TableInterpreter(nn.Module):
         effects = self.effects.behind(first, sample, columns)[:n]
         if bool(shown.is_first.any()):
             effects = torch.where(shown.is_first.unsqueeze(1), -effects, effects)
-        evidence = effects * shown.towards.unsqueeze(1)
+        evidence = evidence_of(effects, shown.towards)
         by_locality = self.localities.is_sparse[targets]
         key, score = self._of_sample(nodes, evidence)
         inert = self.localities.inert.index_select(0, targets)
@@ -251,13 +251,8 @@ class TableInterpreter(nn.Module):
         is_first = two & ~graded & (labels == 0)
         base, unit = self.effects.base.numpy()[columns], self.effects.output_units.unit.numpy()[columns]
         base = np.where(is_first, 1 - base, base)
-        towards = np.where(graded & (values <= 0.5), -1.0, 1.0)
-        for target in np.unique(targets):
-            curve = outputs.quantiles[target]
-            if curve is not None:
-                rows = targets == target
-                own = curve.decode(values[rows]) / unit[rows]
-                towards[rows] = np.where(own >= base[rows], 1.0, -1.0)
+        is_number = self.effects.output_units.is_number.numpy()[columns]
+        towards = np.where(is_number, 0.0, np.where(graded & (values <= 0.5), -1.0, 1.0))
         parts = (columns, is_first, towards.astype(np.float32), base.astype(np.float32), unit)
         return Shown(*(torch.as_tensor(np.ascontiguousarray(part)) for part in parts))
 
@@ -266,7 +261,13 @@ class TableInterpreter(nn.Module):
         """Evidence of units for the values of one target: (rows, units)."""
         shown = self.shown(np.full(len(x), target), values, outputs)
         effects = self.effects(x, shown.columns)
-        return torch.where(shown.is_first.unsqueeze(1), -effects, effects) * shown.towards.unsqueeze(1)
+        return evidence_of(torch.where(shown.is_first.unsqueeze(1), -effects, effects), shown.towards)
+
+
+def evidence_of(effects: Tensor, towards: Tensor) -> Tensor:
+    """What speaks for the value shown; for a number, whatever moves it, up or down."""
+    towards = towards.unsqueeze(1)
+    return torch.where(towards == 0, effects.abs(), effects * towards)
 
 
 def suffices(evidence: Tensor, share: Tensor | float) -> Tensor:
@@ -293,8 +294,8 @@ class Order:
 
     key: FloatArray
     open: BoolArray
-    """Needed units that clearly matter, and units that matter nowhere around: among each of these, the evidence of the
-    sample at hand decides the order."""
+    """Needed units that clearly matter, those that hardly do, and those that matter nowhere around: among each of
+    these, the evidence of the sample at hand decides the order."""
     needed: BoolArray
     score: FloatArray
     span: FloatArray
@@ -311,11 +312,14 @@ def leaf_order(node: Node, least: float) -> Order:
     mix = np.asarray(sum(here.score * PARENT_WEIGHT**distance for distance, here in enumerate(reversed(path))))
     relative = mix / max(float(np.max(mix)), 1e-12)
     complete = complete_node(node, least)
-    level = np.zeros(len(node.active))
+    level, slight = np.zeros(len(node.active)), np.zeros(len(node.active), dtype=bool)
     if complete is not None:
         for depth, here in enumerate(complete.path()):
             # What was left out comes next: it may matter, as where it changes a label in one of fifty redraws.
-            level = np.maximum(level, np.where(here.active, 2 * depth + 2, np.where(here.left_out, 2 * depth + 1, 0)))
+            beside = here.left_out | here.slight
+            level = np.maximum(level, np.where(here.active, 2 * depth + 2, np.where(beside, 2 * depth + 1, 0)))
+            slight |= here.slight
+        slight &= level % 2 == 1
     needed = (node.active if complete is None else complete.active).copy()
     clear = needed & (relative >= CLEARLY_NEEDED * relative[needed].max(initial=0.0))
     if complete is None or node.noise_rate > 0:
@@ -334,5 +338,5 @@ def leaf_order(node: Node, least: float) -> Order:
     high = float(score[rest].max(initial=0.0))
     score[rest], span[rest] = -high, high  # together 0 without evidence
     # Units that are not open lie below those of the same level that are.
-    key = level + np.where(clear, 0.75, np.where(rest, 0.25, 0.499 * relative))
-    return Order(key, clear | rest, needed, score, span)
+    key = level + np.where(clear, 0.75, np.where(rest | slight, 0.25, 0.499 * relative))
+    return Order(key, clear | rest | slight, needed, score, span)

@@ -44,6 +44,8 @@ class Node:
     """Units that count as active because too few redraws say otherwise."""
     left_out: BoolArray = field(init=False)
     """Units that change the target, but so seldom that the active ones suffice without them."""
+    slight: BoolArray = field(init=False)
+    """Units that surely change a graded target, but hardly."""
     rate: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Share of the redraws of each unit that changed the target."""
     sufficiency: float = 0.0
@@ -54,7 +56,7 @@ class Node:
     """Units of which no redraw, of many, changed the target; nor do they on the energy, as compared with others."""
 
     def __post_init__(self) -> None:
-        self.left_out, self.inert = (np.zeros(len(self.effect), dtype=bool) for _ in range(2))
+        self.left_out, self.slight, self.inert = np.zeros((3, len(self.effect)), dtype=bool)
 
     def walk(self) -> Iterator[Node]:
         yield self

@@ -77,18 +77,18 @@ def load(
 ) -> SOInter:
     """Read a saved explainer.
 
-    Nothing in the files is executed, and loading takes at most four times their size and 256 MB of memory, so also
-    those of others can be loaded.
+    Nothing in the files is executed, and loading takes at most four times their size plus 256 MB of memory, so
+    explainers from others can be loaded too.
 
     Parameters
     ----------
     path : str or path
         The directory that `save` wrote.
     black_box : model or function, optional
-        What is explained: with it, explain() explains what the model predicts, and verify() and refine= work; without
-        it, what it is expected to predict.
+        With it, explain() explains what the model predicts, and verify() and refine= work; without it, expected values
+        are explained.
     removal : function, optional
-        Needed only if a function of yours was used in fit.
+        Needed only if fit used a function of yours.
     splitter : function, optional
         Needed only if texts, or strings of tokens, were split by a function of yours in fit.
     device : str, default "cpu"

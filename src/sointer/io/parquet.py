@@ -56,10 +56,10 @@ def write_sparse_parquet(
 ) -> Path:
     """Write sparse rows to a Parquet file that `stream_explain` and `read_chunks` read; returns its path.
 
-    `matrix` is a scipy matrix, or an iterable of them, one below the other, for data larger than memory. Each row
-    becomes two lists: `indices` (numbers of the features that are not zero) and `values`. Any program that writes such
-    columns writes files that can be read here; the names of the features, or at least their number, are in the file's
-    metadata as `sointer.feature_names` (JSON) and `sointer.n_features`.
+    `matrix` is a scipy matrix or, for data larger than memory, an iterable of them, stacked vertically. Each row
+    becomes two lists: `indices` (of the non-zero features) and `values`. Other programs can write such files too. The
+    names of the features, or at least their number, are in the file's metadata as `sointer.feature_names` (JSON) and
+    `sointer.n_features`.
     """
     pyarrow, parquet = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
     parts: Iterable[Any] = [matrix] if containers.is_sparse(matrix) else matrix

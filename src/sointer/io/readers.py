@@ -238,13 +238,13 @@ def read_chunks(
     source : path, container, or iterable of containers
         Paths to Parquet, a folder of Parquet files, CSV, .npy or .npz.
     columns : str or sequence of str, optional
-        Columns of a table, in this order; one name gives Series. Default all.
+        Columns of a table, in this order; a single name yields Series. Default: all.
     chunk_rows : int, default 16384
-        Rows of a chunk, at most.
+        Maximum number of rows in a chunk.
     dtypes : mapping, optional
         Types of columns of a CSV file ("float64", "int64", "bool", "str", "timedelta64[us]" for durations written as
-        "1 days 12:00:00", or "datetime64[us, Europe/Oslo]" to have dates in a time zone); others are what the first
-        block shows.
+        "1 days 12:00:00", or "datetime64[us, Europe/Oslo]" for dates in a time zone); others are inferred from the
+        first block.
 
     Returns
     -------
@@ -256,7 +256,7 @@ def read_chunks(
     InputError
         If the source or its columns do not exist, or a CSV file cannot be read.
     LoadError
-        If another file is damaged.
+        If a file of another format is damaged.
 
     Examples
     --------
@@ -269,7 +269,7 @@ def read_chunks(
 
 
 def read_table(source: Any, columns: Columns = None, *, dtypes: Dtypes | None = None) -> Any:
-    """All rows of a file or an iterable in one container, to fit on.
+    """All rows of a file or an iterable in one container, for `fit`.
 
     Parameters
     ----------

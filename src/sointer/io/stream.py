@@ -60,10 +60,10 @@ class StreamResult:
     """Rows explained, each for every target."""
     n_records: int
     n_queries: int
-    """Rows sent to the black box meanwhile."""
+    """Rows sent to the model meanwhile."""
     seconds: float
     fidelity: float | None = None
-    """Of the rows that were verified, how often the model predicts the same from the selected features."""
+    """Fidelity: how often the model predicts the same from the selected features alone, over the rows verified."""
     n_without: int = 0
     """Explanations in which no feature is needed, which have no record: one for each row and target."""
 
@@ -99,8 +99,8 @@ def stream_explain(
     """Explain every row of a source of any size; memory does not grow with it. Writes one Parquet file.
 
     Its columns are those of `Explanation.to_frame()`: sample (counted over the whole source), target, value,
-    value_source, rank, feature, score. The file appears when it is whole; if the work is stopped, what was finished is
-    `<out>.partial`.
+    value_source, rank, feature, score. The file appears when it is complete; if the work is stopped, what was finished
+    is in `<out>.partial`.
 
     Parameters
     ----------
@@ -122,13 +122,13 @@ def stream_explain(
     text_column : str, optional
         The column that holds the texts, for explainers of texts.
     id_column : str, optional
-        A column of the source by which its owner knows the rows; records have it as `id`.
+        A column of the source that identifies the rows; records contain it as `id`.
     verify : int, default 0
-        Query the model to confirm the explanations of the first so many rows.
+        Query the model to confirm the explanations of this many first rows.
     records : path, optional
         Also write one record per explanation (`Explanation.record`) to this file, as JSON lines.
     progress : bool or function, optional
-        True shows a bar, None does on a terminal; or a function of (rows done, rows in all or None).
+        True shows a progress bar, None only on a terminal; or a function of (rows done, total rows or None).
 
     Returns
     -------

@@ -81,43 +81,42 @@ def evaluate(
     random_state: int = 0,
     tell: Callable[[str], None] | None = None,
 ) -> Evaluation:
-    """Compare an explainer that has a black box with baselines, on rows drawn from X.
+    """Compare an explainer that has its model with baselines, on rows drawn at random from X.
 
-    All methods explain the same questions (a question is a row and an output): up to 8 outputs of each row, of which
-    half, where outputs are many, are chosen because the model gives them another value than usual. All methods are
-    given the model's outputs, and the model judges what they select. Keep and delete are reported side by side, for
-    tables and texts: the share of predictions that stay on the best features alone, and the share that flip when these
-    are removed. For images it is insert and delete by swaps with images of X that have another label at the target,
-    and J: see `sointer.metrics.swap_scores`.
+    All methods explain the same cases (a case is a row and an output): up to 8 outputs of each row. If there are more
+    outputs, half of the 8 are outputs whose value in that row is unusual. All methods are given the model's outputs,
+    and the model is queried to measure what they select. For tables and texts, the measures are keep, the share of
+    predictions that stay on the best features alone, and delete, the share that change when these are removed. For
+    images they are insert and delete by swaps with images of X that have another label at the target, and J: see
+    `sointer.metrics.swap_scores`.
 
     Parameters
     ----------
     explainer : Explainer
         Fitted, with its model.
     X : table, texts or images
-        In the form given to fit; rows that were held out say most.
+        In the format of fit; preferably rows that were not used in fit.
     targets : sequence of int or str, optional
         Outputs to explain; default all that were fitted.
     n_rows : int, default 50
-        Rows drawn from X.
+        Number of rows drawn at random from X.
     k : int or "auto", optional
-        How many features are kept; default the explainer's own. "auto": every method keeps as many as the explainer
-        selects for the question.
+        Number of features selected; default: the explainer's own. "auto": every method selects as many as the
+        explainer does for the case.
     ks : sequence of int, optional
-        Sizes of keep and delete; default k and 1, 3, 8, 15, 30, as far as there are more features. For images, in
-        pixels; default 10, 30, 100 and 300.
+        Sizes of keep and delete; default: k and those of 1, 3, 8, 15, 30 that are less than the number of features.
+        For images, in pixels; default: 10, 30, 100 and 300.
     against : sequence of str, optional
         Names of `BASELINES`: Random, GlobalList (one ranking for all rows, by the mean size of the explainer's own
-        scores), NearestPixels, Rise and Occlusion (images only), Lime, KernelShap, ShapleySampling (which needs no
-        package and stands in where shap is not installed), TreeShap (which looks inside models of trees), HideAndSeek
-        and Invase (both trained with as many queries as the explainer's fit took, on its training rows). ["all"] are
-        those that are installed and can be used here; by default Invase is left out, which takes minutes, and
-        HideAndSeek where outputs are many.
+        scores), NearestPixels, Rise and Occlusion (images only), Lime, KernelShap, ShapleySampling (used by default if
+        shap is not installed), TreeShap (which looks inside models of trees), HideAndSeek and Invase (both trained on
+        the explainer's training rows, with as many queries as its fit). ["all"]: all that are installed and apply to
+        the data. By default Invase, which takes minutes, is left out, and so is HideAndSeek if there are many outputs.
     n_samples : int, default 1000
-        The most rows that Lime, KernelShap, Rise and Occlusion may query for each row.
+        Maximum number of queries of Lime, KernelShap, Rise and Occlusion per row.
     random_state : int, default 0
     tell : function, optional
-        Receives a line before every step.
+        Called with a line of text before every step.
 
     Returns
     -------
@@ -126,7 +125,7 @@ def evaluate(
     Raises
     ------
     InputError
-        If the explainer has no model, or a baseline is unknown or unfit for the data.
+        If the explainer has no model, or a baseline is unknown or does not apply to the data.
 
     Examples
     --------
@@ -330,18 +329,18 @@ def evaluate_sequences(
     k: int | Literal["auto"] | None = None,
     random_state: int = 0,
 ) -> SequenceEvaluation:
-    """Compare the selected tokens of an explainer with as many nearest and as many random ones.
+    """Compare the tokens that an explainer selects with the same number of nearest and of random tokens.
 
     Parameters
     ----------
     explainer : SequenceExplainer
         Fitted, with its model.
     X : list of token lists
-        Held-out ones say most.
+        Preferably sequences that were not used in fit.
     n_rows : int, default 50
-        Sequences drawn from X; all their labels are explained.
+        Number of sequences drawn at random from X; all their labels are explained.
     k : int or "auto", optional
-        How many tokens are selected; default the explainer's own.
+        Number of tokens selected; default: the explainer's own.
     random_state : int, default 0
 
     Returns

@@ -63,20 +63,20 @@ def mean_interval(values: npt.ArrayLike, confidence: float = 0.95) -> MeanInterv
 
 @dataclass(frozen=True)
 class MethodScore:
-    """How one method did on all questions (a question is a row and an output)."""
+    """How one method did on all cases (a case is a row and an output)."""
 
     name: str
     fidelity: MeanInterval
-    """Mean share of draws in which the model predicts the same from the selected features alone, over rows."""
+    """Mean share of draws in which the model predicts the same on the selected features alone, over rows."""
     sufficient: float
-    """Share of questions for which it predicts the same in every draw."""
+    """Share of cases in which it predicts the same in every draw."""
     fidelity_otherwise: float
-    """Fidelity when "absent" means something else than in training."""
+    """Fidelity under another removal than in fit."""
     stability: float
     """Overlap of the selections when a tenth of a row's features is removed and the model's output stays; NaN where
     features cannot be compared, such as superpixels."""
     size: float
-    """How few of its best features the model confirms, on average."""
+    """The smallest number of its best features that the model confirms, on average."""
     queries_per_row: float
     ms_per_row: float
     n_fit_queries: int = 0
@@ -114,7 +114,7 @@ class Evaluation:
     n_questions: int
     k: int | Literal["auto"]
     n_kept: float
-    """How many features of a question are kept, on average; k, or, for "auto", as many as the explainer selects."""
+    """How many features are kept in a case, on average; k, or, for "auto", as many as the explainer selects."""
     ks: list[int]
     """The sizes of keep and delete; of images, of insert, delete and J, in pixels."""
     removal: str
@@ -124,7 +124,7 @@ class Evaluation:
 
     @property
     def fidelity(self) -> float:
-        """That of the explainer."""
+        """Fidelity of the explainer."""
         return self.methods[0].fidelity.mean
 
     def to_json(self) -> dict[str, Any]:

@@ -194,8 +194,8 @@ KS = (1, 3, 8, 15, 30)
 class KeepAndDelete:
     """Both measures at several sizes k; neither means much without the other.
 
-    A ranking that keeps predictions may miss what would flip them, and the other way round. The shares of single
-    samples are means over draws; the same draws serve both measures, all sizes and, with the same random_state, all
+    A ranking that keeps predictions may miss what would flip them, and vice versa. The shares of single samples are
+    means over draws. The same draws are used for both measures, all sizes and, with the same random_state, all
     explanations of the same samples.
     """
 
@@ -247,15 +247,16 @@ def keep_and_delete(
     Parameters
     ----------
     explanation : Explanation
-        Its units are ranked as selected, the others behind them by score, equal ones at random.
+        Selected units come first, in their order, then the others by score, with ties broken at random.
     ks : sequence of int, optional
-        Sizes, each from 1 to the number of units; default 1, 3, 8, 15 and 30, as far as there are more units.
+        Sizes, each from 1 to the number of units; default: those of 1, 3, 8, 15 and 30 that are less than the number of
+        units.
     ranking : array (samples, n) of int, optional
-        Units, best first, to judge in place of the explanation's own; -1 where there is none.
+        Units, best first, to measure instead of the explanation's own; -1 where there is none.
     removal : optional
-        What becomes of removed units; default the explainer's own.
+        What replaces removed units; default: the explainer's own.
     n_draws : int, default 10
-        Draws per sample and size, where removal is random.
+        Draws per sample and size, if removal is random.
     random_state : int, default 0
         Seed of the draws and of the order of equal scores.
 

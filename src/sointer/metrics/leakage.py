@@ -31,9 +31,9 @@ class Reading(NamedTuple):
     """How well the target's value was predicted on the explained rows, each of its values counting the same."""
 
     accuracy: float
-    """Share of rows predicted correctly, averaged over the values of the target; a hesitant one counts as a guess."""
+    """Share of rows predicted correctly, averaged over the values of the target; unsure ones count as guesses."""
     log_loss: float
-    """In bits, averaged likewise; 0 is sure and right; guessing one of two values costs 1."""
+    """In bits, averaged likewise; 0 if always right with certainty, 1 for guessing one of two values."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Leakage:
     evaluator: Reading
     """From the selected values, by a network whose masks were drawn without regard to the row (EVAL-X)."""
     joint: Reading
-    """The same, by one that has learnt this explainer's habits; which mask it gives to which row."""
+    """The same, by a network that has learned this explainer's habits: which mask it gives to which row."""
     shape: Reading
-    """From the mask alone, by one that has learnt these habits and sees no value."""
+    """From the mask alone, by a network that has learned these habits and sees no values."""
     whole: Reading
     """From all values, by the evaluator; how good it can be at all."""
     chance: float
@@ -57,16 +57,16 @@ class Leakage:
     tolerance: float
     n_rows: int
     n_queries: int
-    """Rows that this check sent to the black box."""
+    """Rows that this check sent to the model."""
 
     @property
     def informative(self) -> bool:
-        """Whether the selected values tell the target better than chance, by more than the tolerance and noise."""
+        """Whether the selected values predict the target better than chance, by more than the tolerance and noise."""
         return self.carried.mean > self.tolerance and self.carried.low > 0
 
     @property
     def leaks(self) -> bool:
-        """Whether the masks tell more than the values they select, by more than the tolerance and noise."""
+        """Whether the masks predict more than the values they select, by more than the tolerance and noise."""
         return self.leaked.mean > self.tolerance and self.leaked.low > 0
 
     @property
@@ -98,30 +98,28 @@ class Leakage:
 def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, random_state: int = 0) -> Leakage:
     """Whether the target can be predicted from the selected values, or only from which features were selected.
 
-    An explainer that selects feature 0 for yes and feature 1 for no gives the output away though neither matters.
-    After EVAL-X (Jethani et al. 2021) an *evaluator* learns to predict the model's outputs for unmasked rows from
-    parts of them, under masks that were drawn without regard to the row: at random, or selected for another row.
-    To it the shape of a mask means nothing, so what it predicts correctly, the selected values carry. A twin with the
-    same training then learns from the same rows with their own masks (*joint*), another from the masks alone (*shape*).
-    What these tell beyond the evaluator, they know from the explainer's habits: it leaked. All three are
-    tested on rows that they have not learnt from.
+    An explainer that selects feature 0 for yes and feature 1 for no leaks the output, although neither feature matters.
+    As in EVAL-X (Jethani et al. 2021), an *evaluator* learns to predict the model's outputs for unmasked rows from
+    masked ones, under masks that do not depend on the row: drawn at random, or selected for another row. The shape of
+    a mask means nothing to it, so what it predicts correctly is carried by the selected values. A copy of it then
+    learns from the same rows with their own masks (*joint*), another network from the masks alone (*shape*). What
+    these predict beyond the evaluator comes from the explainer's habits: it was leaked. All three are tested on
+    held-out rows.
 
-    The shape of an honest mask may depend on the output too, where other features decide other rows: shape above
-    chance proves nothing as long as the evaluator keeps up. Picking for every row the features that speak for its
-    output gives a little away, since whoever knows the habit trusts slim evidence; hence the tolerance. And a
-    selection that is the same in all rows cannot leak: evaluator and joint then learn the same, also where they
-    learn poorly, and shape can only guess.
+    If different features decide different rows, the shape of an honest mask depends on the output too: shape above
+    chance proves nothing as long as the evaluator keeps up. Selecting in every row the features that support its
+    output leaks a little, hence the tolerance. A selection that is the same in all rows cannot leak.
 
     Parameters
     ----------
     explanation : Explanation
-        Of one target, at least 30 rows; hundreds make the result sharp. Numbers as outputs are read as low or high,
-        split at their median.
+        Of one target, with at least 30 rows; hundreds give precise results. Numeric outputs count as low or high, split
+        at their median.
     X : optional
-        More rows to learn from; each costs one query. Default up to 1,000 rows that the explainer was fitted on. Rows
-        that are explained are left out.
+        More rows to learn from; each costs one query. Default: up to 1,000 training rows of the explainer. Explained
+        rows are left out.
     tolerance : float, default 0.1
-        The least difference in accuracy that counts.
+        The smallest difference in accuracy that counts.
     random_state : int, default 0
         Seed of the networks and their masks.
 
@@ -132,7 +130,7 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
     Raises
     ------
     InputError
-        If there are several targets, too few rows, or one value of the target only.
+        If there are several targets, too few rows, or only one value of the target.
 
     Examples
     --------

@@ -33,9 +33,9 @@ MAX_SIDE = 64  # larger images are read in blocks of pixels
 class MaskedEvaluator:
     """A small U-Net that is trained to predict the model's outputs for whole images from randomly masked ones.
 
-    Its masks were drawn without regard to the image, so the shape of a mask says nothing to it (Jethani et al. 2021).
-    It still guesses the usual mask where little is kept: use it for J only (`swap_scores(evaluator=...)`), never for
-    fidelity.
+    Its masks are drawn independently of the image, so the shape of a mask tells it nothing (Jethani et al. 2021). If
+    little is kept, it still guesses a typical mask: use it only for J (`swap_scores(evaluator=...)`), never
+    for fidelity.
 
     Parameters
     ----------

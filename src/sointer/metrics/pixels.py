@@ -25,8 +25,7 @@ KS = (10, 30, 100, 300)
 def iou(truth: ArrayLike, prediction: ArrayLike) -> float:
     """Intersection over union of masks, averaged over images.
 
-    That of an image is the mean over the classes, but 0, the background, that are on either side; it is 1 where there
-    are none.
+    For each image it is the mean over the classes on either side, except 0, the background; it is 1 if there are none.
 
     Parameters
     ----------
@@ -260,7 +259,7 @@ def fill_masked(images: ArrayLike, keep: ArrayLike, fill: Fill, mean_image: Arra
         Zeros; the mean image; or a smooth continuation of the kept pixels (local means at falling scales, then
         diffusion), with the mean image where no kept pixel is near.
     mean_image : array (channels, height, width), optional
-        By default the mean of `images`. Give that of other images, so that the fill does not depend on what is
+        By default the mean of `images`. Pass the mean of other images, so that the fill does not depend on what is
         explained.
 
     Returns

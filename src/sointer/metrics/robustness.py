@@ -60,7 +60,7 @@ def noise_stability(
 ) -> NoiseStability:
     """Overlap of the k best pixels of images and of the same images with small noise.
 
-    A constant selection is perfectly stable, so stability is no merit by itself.
+    A constant selection is perfectly stable, so stability alone does not show quality.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def transfer_scores(
 ) -> dict[str, SwapScores]:
     """Insert, delete and J of the same selections on other models, trained for the same task.
 
-    What a selection owes to quirks of the explained model, such as pixels on which it errs, does not transfer.
+    Selections that depend on quirks of the explained model, such as pixels on which it errs, do not transfer.
 
     Parameters
     ----------
@@ -246,10 +246,10 @@ def persuasion_credit(
     batch_size: int = 256,
     random_state: int = 0,
 ) -> PersuasionCredit:
-    """Fidelity when the predicted label is explained, minus success when another one is.
+    """Fidelity when the predicted label is explained, minus the rate of success when another label is explained.
 
-    For explainers that are given the label to explain (`predicted=`). Those that are not select the same pixels both
-    times; with two labels their credit is twice their fidelity minus one.
+    For explainers to which the label to explain is passed (`predicted=`). Others select the same pixels both times;
+    with two labels their credit is twice their fidelity minus one.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def persuasion_credit(
     opposite_scores : of explanations of the same targets, with another label given as the prediction
     opposite_values : (n,) the labels that were given, optional
         By default any label but the predicted one counts as success.
-    fill : what becomes of pixels that are not selected; the one used in fitting is the severest
+    fill : what replaces pixels that are not selected; the one used in fitting is the strictest
     mean_image : see `fill_masked`
 
     Returns

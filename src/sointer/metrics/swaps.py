@@ -134,8 +134,8 @@ def swap_scores(
     """Insert and delete by swaps with images of another label, and J: own against foreign contents under one mask.
 
     With mix(a, b, S) = a on S and b elsewhere: insert = P(f(mix(x, z, S)) = y), delete = P(f(mix(z, x, S)) != y), and
-    J = P(f(fill(x, S)) = y) - P(f(fill(z, S)) = y). Fidelity under a fill is high also for masks that say the label by
-    their shape; J, insert and delete are not. Publish them beside those of `NearestPixels` and `Random`.
+    J = P(f(fill(x, S)) = y) - P(f(fill(z, S)) = y). Fidelity under a fill is also high for masks that leak the label by
+    their shape; J, insert and delete are not. Compare them with those of `NearestPixels` and `Random`.
 
     Parameters
     ----------
@@ -145,8 +145,8 @@ def swap_scores(
     X : images (n, channels, height, width) that were explained
     targets : pixel (row, column), or pixels (n, 2); of models that return tables, an output number or (n,)
     scores : (n, height, width) or (n, height * width), larger is more relevant; equal ones are ranked at random
-    pool : images to draw z from, held out from the explainer
-    ks : numbers of selected pixels; by default 10, 30, 100 and 300, as far as there are more pixels
+    pool : images to draw z from, not used in fit
+    ks : numbers of selected pixels; by default those of 10, 30, 100 and 300 that are less than the number of pixels
     fills : what J fills the other pixels with, of "black", "mean" (of the pool) and "inpaint"
     evaluator : fitted `MaskedEvaluator`, optional
         Adds J with the evaluator in place of the model, as the fill "evaluator".

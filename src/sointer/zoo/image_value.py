@@ -173,13 +173,13 @@ Draw = Callable[[int], tuple[Tensor, Tensor]]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ImageDeepValueNetwork(ImageModel):
-    """A segmenter: a network that predicts the IoU of a mask with the truth, and climbs it from an empty mask.
+    """A segmenter: a network that predicts the IoU of a mask with the truth; masks maximise it, from an empty mask on.
 
     It evaluates square crops of image and mask; the prediction is the mean of the masks found for several crops.
     Half of the masks it learns from are steps of inference, a quarter are adversarial (steps that raise the loss), and
     a quarter are near the truth. Fitted attributes are those of `ImageModel`.
 
-    The defaults are made for CPUs. The published network sees the image as it is, and the mask beside it:
+    The defaults suit CPUs. The published network sees the image itself next to the mask:
     filters=(64, 128, 128), strides=(1, 2, 2), hidden=(384, 192), image_width=0, n_pretraining_steps=0,
     n_inference_steps=30, n_offsets=6. Here the image first goes through a small U-Net, trained by itself
     to classify pixels, so that the network that evaluates masks can be small and learns fast. Masks under inference are

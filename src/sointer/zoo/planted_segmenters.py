@@ -51,7 +51,7 @@ class LandmarkSegmenter(PlantedSegmenter):
 
     Both are standardised before they are added.
 
-    Truth: both patches where both speak for the label (case "both"), else the stronger one ("near", "far").
+    Truth: both patches if both support the label (case "both"), otherwise the stronger one ("near", "far").
     """
 
     name = "landmark"
@@ -152,9 +152,9 @@ class FloodSegmenter(PlantedSegmenter):
 
 
 class MajoritySegmenter(PlantedSegmenter):
-    """A pixel is 1 if most of three decisions are: whether the 3 x 3 windows at it and 7 columns to each side are red.
+    """A pixel is 1 if at least two of three 3 x 3 windows are red: at the pixel and 7 columns to each side of it.
 
-    Columns go on at the other side of the image. As in a conditional random field, a pixel can be outvoted. Truth: the
+    Columns wrap around at the sides of the image. As in a conditional random field, a pixel can be outvoted. Truth: the
     windows that agree with the label (case "3 of 3" or "2 of 3").
     """
 
@@ -185,8 +185,8 @@ class MajoritySegmenter(PlantedSegmenter):
 class ConvolutionalSegmenter(PlantedSegmenter):
     """A convolutional network with fixed random weights and a receptive field of 2 n_layers + 1 pixels a side.
 
-    Truth (case "field"): the receptive field, which holds every pixel that can matter. How much each matters is not
-    known, so use it to check that nothing outside is selected, not for `r_precision`.
+    Truth (case "field"): the receptive field, which contains every pixel that can matter. How much each matters is
+    unknown, so use it to check that nothing outside is selected, not for `r_precision`.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class PlantedSegmenter(ABC):
 
     name: ClassVar[str]
     sufficient_cases: ClassVar[frozenset[str]]
-    """Cases in which the label stays whatever the pixels outside the truth are."""
+    """Cases in which the label stays, whatever the pixels outside the truth are."""
 
     def __init__(self, images: npt.ArrayLike, *, output_kind: OutputKind = "binary") -> None:
         if output_kind not in ("binary", "probability"):
@@ -122,8 +122,8 @@ class PlantedSegmenter(ABC):
         Returns
         -------
         array (n, height, width)
-            True for the pixels that speak for the label and are needed for it; all False where the truth is ambiguous,
-            because either of two sets alone would do.
+            True for the pixels that support the label and are needed for it; all False if the truth is ambiguous
+            because either of two sets alone suffices.
         """
         return self._read_truth(X, target)[0]
 

@@ -23,7 +23,7 @@ THRESHOLDS = np.arange(0.02, 0.99, 0.02)
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DeepValueNetwork(StructuredModel):
-    """A multi-label classifier: a network that predicts the example-F1 of a label set, and climbs it.
+    """A multi-label classifier: a network that predicts the example-F1 of a label set, which inference maximises.
 
     The value is sigmoid(sum_i y_i a_i' F(x) + b' softplus(B y)), trained by cross-entropy; the energy is minus
     its logit. It learns from label sets of four kinds: where inference ends, where its first step leads from

@@ -31,7 +31,7 @@ def as_black_box(
     client: Any = None,
     caller_thread: bool | None = None,
 ) -> BlackBox:
-    """Make a `BlackBox` of a model of any make.
+    """Make a `BlackBox` of any kind of model.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ def as_black_box(
         function X -> Y; X may be a list of strings. A `BlackBox` is returned as it is. A string is the address of a
         model ("http://host:8000/v2/models/name") or the path of one ("model.onnx").
     method : {"predict", "predict_proba"} or None, default None
-        For estimators only; None chooses predict_proba where its most probable labels are those that predict returns,
-        else predict.
+        For estimators only; None chooses predict_proba if its most probable labels are those that predict returns,
+        otherwise predict.
     batch_size, query_budget, cache, output_names, name, retries, timeout, n_jobs, client, caller_thread
         As in `BlackBox`; None takes its default.
 
@@ -52,7 +52,7 @@ def as_black_box(
     Raises
     ------
     InputError
-        If `model` is none of these, or is not fitted, or an option does not go with it.
+        If `model` is none of these or is not fitted, or an option does not apply to it.
 
     Examples
     --------

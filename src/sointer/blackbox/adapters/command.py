@@ -36,7 +36,7 @@ class CommandBlackBox(ClosableBlackBox):
     command : list of str
         The program and its arguments; no shell is involved.
     timeout : float, default 60
-        Seconds for one batch, after which the program is ended.
+        Seconds for one batch, after which the program is terminated.
     retries : int, default 2
         How often a batch is sent again.
     max_reply_bytes : int, default 256 MiB
@@ -74,7 +74,7 @@ class CommandBlackBox(ClosableBlackBox):
 
     @property
     def n_restarts(self) -> int:
-        """How often the program had to be started again."""
+        """How often the program was restarted."""
         return self.predict.n_restarts  # type: ignore[attr-defined, no-any-return]
 
 

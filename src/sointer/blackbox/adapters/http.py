@@ -183,21 +183,22 @@ class HTTPBlackBox(ClosableBlackBox):
         Address of the model (`http://host:8000/v2/models/name`, `http://host:5000/invocations`) or of a server with
         one model. User, password and query in it are sent, and never shown.
     protocol : {"auto", "v2", "mlflow"}, default "auto"
-        "auto" finds out by the address or else by querying the server.
+        "auto" decides by the address, or otherwise by asking the server.
     headers : mapping of str to str or Secret, or None, default None
         Sent with every request and held as secrets: no message, log, file or pickle shows them. Values from
         `sointer.blackbox.adapters.secrets.Secret.from_environment(...)` can be read by workers too.
     timeout : float, default 30
         Seconds for one request.
     retries : int, default 5
-        How often a batch is sent again when the connection breaks, nothing comes in time, or the server reports that
-        it is busy (429) or has failed (5xx); after waits that grow from 0.2 to 30 s, or as long as the server requests.
+        How often a batch is sent again when the connection breaks, no reply arrives in time, or the server reports
+        that it is busy (429) or has failed (5xx). Waits grow from 0.2 to 30 s; the server may request longer ones, up
+        to 30 s.
     n_jobs : int or None, default 4
-        Requests at a time, in threads.
+        Number of parallel requests, in threads.
     verify : bool, str or Path, default True
         True, or the path of your own authority's certificates; TLS is always checked.
     input_name, output_name : str or None, default None
-        Which tensor to fill and which to explain, where the model has several.
+        Which tensor to fill and which to explain, if the model has several.
     max_reply_bytes : int, default 256 MiB
         Larger replies are refused.
     **options

@@ -26,17 +26,17 @@ DTYPES = {
 
 
 class ONNXBlackBox(BlackBox):
-    """A model in an ONNX file, such as skl2onnx and torch write.
+    """A model in an ONNX file, as written by skl2onnx or torch.
 
     Parameters
     ----------
     path : str or path-like
         The file.
     input_name : str or None, default None
-        Which input to fill, where there are several; a DataFrame may have one column for each instead.
+        Which input to fill, if there are several; a DataFrame may have one column for each instead.
     output_name : str or None, default None
-        Which output to explain. Of exported classifiers this is by default the label; of their probabilities the
-        positive class is taken.
+        Which output to explain; for exported classifiers, by default the label. For probabilities, that of the positive
+        class is explained.
     providers : sequence of str or None, default None
         ONNX Runtime's execution providers; None for all that it has.
     **options

@@ -17,7 +17,7 @@ MIN_PART = 4
 
 
 class Secret:
-    """A string that shows itself to nobody but `reveal`; a pickle of it does not hold the string.
+    """A string that only `reveal` shows; a pickle of it does not contain the string.
 
     One made by `from_environment` works in other processes too, if they have the variable.
 

@@ -26,7 +26,7 @@ N_SHOWN = 8
 
 
 class Tagger:
-    """A function from token lists to one output per token, to be given to `BlackBox` where it needs settings.
+    """A function from token lists to one output per token; pass it to `BlackBox` to set retries, workers or a budget.
 
     Parameters
     ----------

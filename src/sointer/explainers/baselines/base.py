@@ -151,9 +151,9 @@ class UsualValue(Baseline):
 
 
 class Random(UsualValue):
-    """Chooses at random among the features that differ from their reference; queries only for the values.
+    """Selects features at random among those that differ from their reference; queries only for the values.
 
-    With query=False the value is the usual one of the target. Parameters are those of SOInter.
+    With query=False the value is the most common one of the target. Parameters are those of SOInter.
 
     Examples
     --------
@@ -183,10 +183,10 @@ def target_number(target: int, source: ExplainedRows) -> int:
 
 
 class NearestPixels(UsualValue):
-    """Chooses the pixels nearest to the target pixel or region, the target itself first; queries only for values.
+    """Selects the pixels nearest to the target pixel or region, the target itself first; queries only for values.
 
-    A group of pixels is as near as its nearest pixel; pixels equally near are chosen at random. With query=False
-    the value is the usual one of the target. Parameters are those of SOInter.
+    A group of pixels is as near as its nearest pixel; ties are broken at random. With query=False the value is the most
+    common one of the target. Parameters are those of SOInter.
 
     Examples
     --------

@@ -127,9 +127,9 @@ MAX_DRAWS = 20
 class Occlusion(BySwaps):
     """Occlusion (Zeiler & Fergus 2014) with windows of training images in place of grey ones.
 
-    A window slides over the image and shows what training images of another prediction have there. A pixel's score is
+    A window slides over the image and shows the pixels of training images with another prediction. A pixel's score is
     how often the prediction changed (or how far the probability or number moved) over the windows that cover it. The
-    window's side is an eighth of the image's shorter one, its step the smallest for which n_samples is enough for four
+    window's side is an eighth of the image's shorter side; its step is the smallest for which n_samples allows four
     training images per window. With groups, such as `Patches` or `Superpixels`, every group is one window.
 
     Parameters
@@ -213,9 +213,8 @@ class MinimalRegion(BySwaps):
     """A region that suffices for the prediction, after MiSuRe (Hasany et al. 2023), by swaps in place of gradients.
 
     Pixels are kept in the order of their distance to the target until the prediction stays in 90 % of mixtures with
-    training images of another prediction. Then ever smaller strips of the region, in random directions, are cut away
-    as long as it still does. What is left ranks first, then what was cut away, the last first, then the rest by
-    distance.
+    training images of another prediction. Then ever smaller strips of the region, in random directions, are removed as
+    long as it still stays. What is left ranks first, then what was removed, the last first, then the rest by distance.
 
     Parameters
     ----------

@@ -180,14 +180,14 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Invase(TrainedBaseline):
-    """INVASE (Yoon, Jordon & van der Schaar 2019), with the `invase` package or as its paper has it.
+    """INVASE (Yoon, Jordon & van der Schaar 2019), with the `invase` package or as in its paper.
 
-    The package is not the method of the paper. It learns to predict how much the error of an estimator grows when one
-    feature is redrawn, and queries the estimator in every step: millions of rows for a few hundred epochs. So that it
-    keeps to `query_budget`, its estimator is a network here (two hidden layers of 200) that has learned the model's
-    outputs. It lists all triples of features in every step: minutes for 20 features, hours for 100. It leaves dropout
-    on while it explains; here it is off, so that a row always has the same explanation. Importing it removes the
-    handlers that a program has given to loguru.
+    The package does not implement the method of the paper. It learns to predict how much the error of an estimator
+    grows when one feature is redrawn, and queries the estimator in every step: millions of rows for a few hundred
+    epochs. To respect `query_budget`, its estimator is here a network (two hidden layers of 200) that has learned the
+    model's outputs. It lists all triples of features in every step: minutes for 20 features, hours for 100. It leaves
+    dropout on while it explains; here it is off, so that a row always has the same explanation. Importing it removes
+    loguru handlers that the program has set.
 
     protocol="paper" is our own implementation of the paper: a selector (two hidden layers of 100) draws a mask, a
     predictor (two of 200, batch normalisation) sees only what was drawn, a baseline of the same shape sees everything,
@@ -197,11 +197,12 @@ class Invase(TrainedBaseline):
     Parameters
     ----------
     protocol : "package" (default, extra `baselines`) or "paper".
-    query_budget : rows that fit queries the model about; all rows of X by default.
-    n_steps : at most so many epochs of the package, which stops early, or batches of 1,000 as in the paper; 10,000 by
-        default.
-    n_folds : selectors to average (package only), 1 by default; the package itself takes 5, for five times as long.
-    learning_rate, penalty : of the paper's training only, 1e-4 and 0.1 by default.
+    query_budget : maximum number of rows that fit queries; by default all rows of X.
+    n_steps : maximum number of epochs of the package, which stops early, or of batches of 1,000 as in the paper; 10,000
+        by default.
+    n_folds : selectors to average (package only), 1 by default; the package itself uses 5, which takes five times as
+        long.
+    learning_rate, penalty : only for the paper's training, 1e-4 and 0.1 by default.
     Other parameters are those of SOInter. With k="auto" all units with 0.5 or more are selected, at least one.
 
     Examples

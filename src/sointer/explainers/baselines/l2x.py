@@ -121,12 +121,13 @@ class L2X(Baseline):
     The selector scores the features for a target, k relaxed draws combined by maximum make a mask, and the
     predictor predicts the model's output from the masked row; both are trained to make it right. The
     original trains one pair of networks per target; here one pair serves all, with an embedding of the
-    target, and rare outputs are drawn as often as usual ones. Only features that differ from their reference
-    can be drawn. Queries every row of X once, in fit, and never again.
+    target, and rare outputs are drawn as often as common ones. Only features that differ from their reference
+    can be drawn. Every row of X is queried once, in fit.
 
     Parameters
     ----------
-    n_steps, learning_rate, temperature, hidden : of the training, and the width of the networks' layers.
+    n_steps, learning_rate, temperature : of the training.
+    hidden : width of the networks' layers.
     Other parameters are those of SOInter.
 
     Examples

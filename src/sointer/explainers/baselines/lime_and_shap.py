@@ -258,10 +258,10 @@ def _global_seed(seed: int) -> Iterator[None]:
 class ShapleySampling(RowByRow):
     """Shapley values by sampling orders of the features (Castro et al. 2009; Strumbelj & Kononenko 2010).
 
-    Each walk starts from everything removed, by a draw of its own, and puts the features that differ back one by
-    one. A feature that never changes the target gets exactly zero, whatever the budget, so at equal budget
-    this finds relevant sets better than regressions do when removal is random. A row with more features
-    than n_samples is walked in steps of several features, which share what they change.
+    Each walk starts with everything removed, by its own draw, and puts the features that differ back one by one. A
+    feature that never changes the target gets exactly zero, whatever the budget, so with random removal and the same
+    budget this finds relevant sets better than regressions do. If a row has more features than n_samples, a step
+    restores several features, which share the change.
 
     Parameters are those of SOInter, with n_samples (default 1000), signed and n_jobs as in `RowByRow`.
 

@@ -197,13 +197,14 @@ EPOCHS_PER_REPORT = 50
 class HideAndSeek(TrainedBaseline):
     """Hide&Seek, written from its description: a soft mask m(x) and a predictor, trained together for each target.
 
-    Hidden values are drawn from the data, each unit on its own (the product of the marginals), x~ = m x + (1 - m) draw.
-    The predictor sees x~ only. Its loss plus `penalty_t / d |m|_1` is minimised, with penalty_t = penalty (t / T)^2, by
-    Adam with learning rate 1e-3 on all rows at once; both networks have two hidden layers of 32.
+    Hidden values are drawn from the data, each unit independently (the product of the marginals),
+    x~ = m x + (1 - m) draw. The predictor sees only x~. Its loss plus `penalty_t / d |m|_1` is minimised, with
+    penalty_t = penalty (t / T)^2, by Adam with learning rate 1e-3 on all rows at once; both networks have two hidden
+    layers of 32.
 
     Parameters
     ----------
-    query_budget : rows that fit queries the model about; all rows of X by default.
+    query_budget : maximum number of rows that fit queries; by default all rows of X.
     n_epochs : T, steps on all rows.
     penalty : the largest weight of the mask's size. 0.2 suits probabilities; with labels, 0.5 leaves fewer irrelevant
         units selected.

@@ -192,7 +192,7 @@ def _as_dictionary(tree: Any, output: int, labels: NDArray[Any] | None, n_trees:
 
 
 class TreeShap(Baseline):
-    """TreeSHAP (Lundberg et al. 2020), with the `shap` package. It looks inside the model, which must be of trees.
+    """TreeSHAP (Lundberg et al. 2020), with the `shap` package. It looks inside the model, which must consist of trees.
 
     Supported are decision trees, random forests, extra trees, gradient boosting and histogram gradient boosting of
     scikit-learn, multi-output or inside MultiOutputClassifier, MultiOutputRegressor or OneVsRestClassifier, and what
